@@ -1,0 +1,59 @@
+# Each target works as the first command on a fresh clone: it makes the virtual environment itself.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+N      ?= 300
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help install test test-unit test-sim test-integration test-full sim demo bench lint types fmt proto clean
+
+help:            ## this list
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
+
+$(VENV)/.installed: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+install: $(VENV)/.installed  ## the virtual environment in .venv, with Photon in it (editable)
+
+test: test-unit test-sim test-integration  ## unit, simulation and integration tests
+
+test-unit: install       ## seconds
+	$(BIN)/pytest tests/unit tests/docs -n $(WORKERS)
+
+test-sim: install        ## N fresh seeds of each simulation, a minute or two
+	PHOTON_SIM_SEEDS=$(N) $(BIN)/pytest tests/simulation -n $(WORKERS)
+
+test-integration: install  ## real processes, real kills
+	$(BIN)/pytest tests/integration -n $(WORKERS) --dist loadfile
+
+test-full: install       ## all of it, with the long rounds
+	PHOTON_SIM_SEEDS=5000 PHOTON_FULL=1 $(BIN)/pytest tests -n $(WORKERS) --timeout 3600
+
+sim: install             ## replay one simulated schedule: make sim SEED=123
+	PHOTON_SIM_SEED=$(SEED) $(BIN)/pytest tests/simulation -s -p no:cacheprovider
+
+demo: install            ## join a live stream through kills, and verify it
+	$(BIN)/photon demo
+
+bench: install           ## events/s, CPU seconds and memory of `photon join --once`
+	$(BIN)/python -m tests.bench.join
+
+lint: install            ## style, layers, types, stale generated code
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	PYTHONPATH=src $(BIN)/lint-imports --no-cache
+	$(BIN)/mypy
+
+fmt: install             ## format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: install           ## regenerate the protobuf code beside each .proto
+	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src --grpc_python_out=src \
+	  src/photon/idregistry/registry.proto src/photon/eventstore/eventstore.proto src/photon/joiner/joiner.proto
+
+clean:           ## what the build left
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

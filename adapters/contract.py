@@ -1,0 +1,141 @@
+"""The adapter contract: what Photon asks of the code that knows a pair of logs.
+
+An adapter is *pure*: the same bytes give the same answer in every datacentre, today and next year. What it
+derives from a foreign record (id, key, event time) decides who is billed, so it must not look at clocks,
+files other than the record's own header, or random numbers.
+
+Most logs need no code: ``photon.adapters.configured.ConfiguredAdapter`` is built from the configuration.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+API_VERSION = 1
+"""Raised when the contract changes incompatibly; an adapter names the one it was written for."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """The log file a record stands in, as an adapter may know it."""
+
+    path: str
+    """Relative to its log directory, without a compression suffix's meaning: just the name as found."""
+    header: bytes = b""
+    """The file's header record without its line end; empty for formats that have none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignHeader:
+    """What the dispatcher needs to know of a foreign record."""
+
+    key: bytes
+    """Names the primary event."""
+    event_time_ns: int
+    """int64 nanoseconds UTC."""
+    event_id: bytes | None = None
+    """Globally unique; None when records carry none: then log identity and byte offset serve."""
+
+
+@dataclass(slots=True)
+class BadRecord(Exception):
+    """This record cannot be read; ``reason`` is one short line for the rejected log."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The two payloads of a joined record, each a JSON value as bytes (one line, no newline inside).
+
+    ``None`` in place of a payload means: the raw record is not valid UTF-8 text of this format, write it as base64.
+    """
+
+    foreign: bytes | None
+    primary: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """Business rules say that this pair is not to be joined. Registered, and leaves one line with the reason."""
+
+    reason: str
+
+
+class Adapter(ABC):
+    """How to read both sides, and what a joined record is. Subclass, then name it ``path.py:Class``."""
+
+    api_version: int = API_VERSION
+    primary_has_header: bool = False
+    """The first record of each primary file is a header (as in CSV) and no event."""
+    foreign_has_header: bool = False
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options = dict(options)
+
+    # -- one record -----------------------------------------------------------------------------------------
+    @abstractmethod
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        """Key, event time and id of a foreign record (without its line end). Raises BadRecord."""
+
+    @abstractmethod
+    def primary_key(self, record: bytes, file: LogFile) -> bytes:
+        """The key that foreign events name this primary record by. Raises BadRecord."""
+
+    @abstractmethod
+    def foreign_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        """The record as a JSON value on one line; None when it is not UTF-8 (it is then written as base64)."""
+
+    @abstractmethod
+    def primary_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        """As foreign_payload, for the primary side."""
+
+    def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
+        """What becomes of a foreign record and the primary record it names."""
+        return Joined(self.foreign_payload(foreign, foreign_file), self.primary_payload(primary, primary_file))
+
+    # -- many at once: override for speed, the meaning is fixed by the methods above -----------------------------
+    def foreign_headers(self, records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
+        """foreign_header of each record of one file; a bad record's place holds its BadRecord."""
+        out: list[ForeignHeader | BadRecord] = []
+        for record in records:
+            try:
+                out.append(self.foreign_header(record, file))
+            except BadRecord as bad:
+                out.append(bad)
+        return out
+
+    def primary_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
+        """Keys of all records in ``block``, in order; None for a bad record.
+
+        ``block`` is whole records, each ended by ``\\n`` (a ``\\r`` before it belongs to the line end). The result
+        has exactly ``block.count(b"\\n")`` items.
+        """
+        keys: list[bytes | None] = []
+        for line in block.split(b"\n")[:-1]:
+            try:
+                keys.append(self.primary_key(line.removesuffix(b"\r"), file))
+            except BadRecord:
+                keys.append(None)
+        return keys
+
+    def rule(self) -> bytes:
+        """What derives id, key and time from a record, as canonical bytes. Two datacentres must agree on it."""
+        cls = type(self)
+        return f"{cls.__module__}:{cls.__qualname__}:{self.api_version}:{sorted(self.options.items())!r}".encode()
+
+
+@dataclass(slots=True)
+class AdapterError(Exception):
+    """An adapter could not be loaded, or is not one. ``str()`` is one line: what, where, what to do."""
+
+    what: str
+    where: str
+    todo: str
+    details: tuple[str, ...] = field(default=())
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}; {self.todo}"

@@ -1,0 +1,1 @@
+"""The built-in record formats: JSON Lines, CSV/TSV, regular expressions."""

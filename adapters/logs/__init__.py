@@ -1,0 +1,1 @@
+"""Following growing logs: discovery, identity, framing, reading. One follower for both sides."""

@@ -1,0 +1,44 @@
+"""What the follower hands to its reader: blocks of whole records of one log.
+
+A *log* is one stream of bytes under one identity, however its file is renamed, rolled or compressed meanwhile.
+Offsets count uncompressed bytes from the log's first byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from photon.adapters.contract import LogFile
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """How far a log has been read, durable in the reader's state."""
+
+    identity: str  # hex
+    path: str  # where it was last seen, relative to the log directory
+    offset: int  # first byte not read yet
+    header: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class OversizedRecord:
+    """A record longer than the limit: not handed out as data, reported with its place."""
+
+    offset: int
+    length: int
+    head: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole records of one log. Each ends with ``\\n`` (one is added to a last line that lacks it)."""
+
+    identity: str
+    file: LogFile
+    offset: int  # of data[0]
+    data: bytes  # without the header record and without a byte order mark
+    end: int
+    """Offset of the first byte after this block (what to resume from); more than offset + len(data) when
+    oversized records follow, less by one when the last newline was added."""
+    oversized: tuple[OversizedRecord, ...] = ()

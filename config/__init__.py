@@ -1,0 +1,1 @@
+"""What a process is told from outside: settings, clock, back-off, logging."""

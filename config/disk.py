@@ -1,0 +1,171 @@
+"""Files, passed in: what durable formats (Raft journal, redo log, output) are written through.
+
+The real disk is below; the simulator brings one that forgets unsynced bytes at a power cut.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+
+class AppendFile(Protocol):
+    """A file open for appending."""
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far, durable or not."""
+        ...
+
+    def write(self, *chunks: bytes) -> None:
+        """Appends all chunks, whole. Raises OSError; then the file's tail is unspecified."""
+        ...
+
+    def sync(self) -> None:
+        """Makes what was written durable. A failure must end the process (protocol rule 7). Thread-safe."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A local file system. Paths are absolute or relative to the process, as given."""
+
+    def append(self, path: Path) -> AppendFile:
+        """Opens for appending; creates the file. The name is durable only after sync_dir of its directory."""
+        ...
+
+    def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes: ...
+
+    def size(self, path: Path) -> int: ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def names(self, directory: Path) -> Sequence[str]:
+        """Sorted names in the directory; empty when it does not exist."""
+        ...
+
+    def make_dir(self, directory: Path) -> None:
+        """Creates it and its parents, durably."""
+        ...
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Atomic replace; durable after sync_dir."""
+        ...
+
+    def remove(self, path: Path) -> None: ...
+
+    def truncate(self, path: Path, size: int) -> None:
+        """Cuts the file and makes the cut durable."""
+        ...
+
+    def sync_dir(self, directory: Path) -> None: ...
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """Writes a whole small file atomically and durably (temporary file, sync, rename, sync_dir)."""
+        ...
+
+
+class RealAppendFile:
+    """AppendFile over a descriptor; close-on-exec, so no child inherits it."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._size = os.fstat(self._fd).st_size
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def write(self, *chunks: bytes) -> None:
+        data: bytes | memoryview = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        total = len(data)
+        done = os.write(self._fd, data)
+        while done < total:  # a short write: disk nearly full, or a signal
+            done += os.write(self._fd, memoryview(data)[done:])
+        self._size += total
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class RealDisk:
+    """The machine's file system."""
+
+    def append(self, path: Path) -> AppendFile:
+        return RealAppendFile(path)
+
+    def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
+        with open(path, "rb", buffering=0) as f:
+            f.seek(offset)
+            if length is None:
+                return f.read()
+            parts = []
+            while length > 0:
+                part = f.read(length)
+                if not part:
+                    break
+                parts.append(part)
+                length -= len(part)
+            return b"".join(parts)
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def names(self, directory: Path) -> Sequence[str]:
+        try:
+            return sorted(os.listdir(directory))
+        except FileNotFoundError:
+            return []
+
+    def make_dir(self, directory: Path) -> None:
+        missing = []
+        at = directory
+        while not at.exists():
+            missing.append(at)
+            at = at.parent
+        for each in reversed(missing):
+            each.mkdir(exist_ok=True)
+            self.sync_dir(each.parent)
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.replace(old, new)
+
+    def remove(self, path: Path) -> None:
+        os.unlink(path)
+
+    def truncate(self, path: Path, size: int) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.ftruncate(fd, size)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_dir(self, directory: Path) -> None:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def replace(self, path: Path, data: bytes) -> None:
+        temporary = path.with_name(path.name + ".tmp")
+        if temporary.exists():
+            temporary.unlink()
+        file = self.append(temporary)
+        try:
+            file.write(data)
+            file.sync()
+        finally:
+            file.close()
+        self.rename(temporary, path)
+        self.sync_dir(path.parent)

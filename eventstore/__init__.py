@@ -1,0 +1,1 @@
+"""The EventStore: key -> primary event (paper, section 3.4)."""

@@ -1,0 +1,1 @@
+"""The IdRegistry: the replicated set of foreign event ids that have a verdict (paper, section 2)."""

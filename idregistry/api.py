@@ -1,0 +1,184 @@
+"""What callers may ask of the IdRegistry, as columns; the gRPC client and the embedded registry both offer it.
+
+Invariant (held by the state machine, argued in docs/architecture.md): an id acknowledged to a token is never
+acknowledged to another token, unless the protocol reopened it in between.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+DIGEST_BYTES = 16
+BATCH_BITS = 40
+INCARNATION_BITS = 24
+
+U8 = npt.NDArray[np.uint8]
+U32 = npt.NDArray[np.uint32]
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+
+
+class Kind(enum.IntEnum):
+    """Which verdict an id was registered for."""
+
+    JOINED = 1
+    FILTERED = 2
+    UNMATCHED = 3
+    REJECTED = 4
+
+
+class Answer(enum.IntEnum):
+    """The registry's answer for one id. The table stands in ``state_machine``."""
+
+    UNKNOWN = 0
+    """Nobody knows yet: ask again with the same token."""
+    COMMITTED = 1
+    """Yours: write it."""
+    TAKEN = 2
+    """Another token owns it (see the owner columns)."""
+    DONE = 3
+    """Yours once, written and cleared since: drop it."""
+    BELOW_BOUNDARY = 4
+    TOO_NEW = 5
+    FENCED = 6
+    """The caller's slot was retired: exit."""
+    STALE_INCARNATION = 7
+    """A newer process opened the caller's slot: exit."""
+    CLEARED = 8
+    REFUSED = 9
+    NO_OP = 10
+    ABSENT = 11
+    PRESENT = 12
+
+
+def token_of(incarnation: int, batch: int) -> int:
+    """The 64-bit token of one batch of one incarnation."""
+    if not 0 < incarnation < 1 << INCARNATION_BITS or not 0 <= batch < 1 << BATCH_BITS:
+        raise ValueError(f"token out of range: incarnation {incarnation}, batch {batch}")
+    return incarnation << BATCH_BITS | batch
+
+
+def incarnation_of(token: int) -> int:
+    """The incarnation that a token names."""
+    return token >> BATCH_BITS
+
+
+def batch_of(token: int) -> int:
+    """The batch number that a token names."""
+    return token & ((1 << BATCH_BITS) - 1)
+
+
+class Digester:
+    """Keyed BLAKE2b-128 of (join name, event id): what the registry stores in place of an id.
+
+    The key belongs to the deployment: a forged id must not suppress a billable event.
+    """
+
+    def __init__(self, key: bytes, join: str) -> None:
+        name = join.encode()
+        self._base = blake2b(len(name).to_bytes(4, "little") + name, digest_size=DIGEST_BYTES, key=key)
+
+    def digest(self, event_id: bytes) -> bytes:
+        """16 bytes."""
+        h = self._base.copy()
+        h.update(event_id)
+        return h.digest()
+
+    def digests(self, event_ids: Sequence[bytes]) -> bytes:
+        """n x 16 bytes."""
+        copy = self._base.copy
+        out = []
+        for event_id in event_ids:
+            h = copy()
+            h.update(event_id)
+            out.append(h.digest())
+        return b"".join(out)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A slot as the registry knows it."""
+
+    name: str
+    datacentre: str
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """open_slot's answer. ``incarnation`` is 0 when refused, and ``reason`` says why."""
+
+    incarnation: int
+    newest: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inserts:
+    """n ids to register. All columns have n rows."""
+
+    digests: bytes  # n x 16
+    times: I64  # event times, ns UTC
+    tokens: U64
+    kinds: U8
+    tags: U32
+    generations: U32 | None = None  # None: all 0
+
+
+@dataclass(frozen=True, slots=True)
+class InsertAnswers:
+    """Answer per id; the owner columns are meaningful where the answer is TAKEN or DONE."""
+
+    answers: U8
+    owner_tokens: U64
+    owner_kinds: U8
+    owner_tags: U32
+    owner_datacentres: U8  # index into datacentres
+    datacentres: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LookUps:
+    """Answer per id: ABSENT, PRESENT, BELOW_BOUNDARY or UNKNOWN (no replica answered)."""
+
+    answers: U8
+    owner_kinds: U8
+    owner_tags: U32
+    owner_datacentres: U8
+    datacentres: tuple[str, ...]
+
+
+class Registry(Protocol):
+    """Routes each id to its shard and that shard's leader, and puts the answers together again.
+
+    No method raises for an unreachable registry: what is not known is answered UNKNOWN, per id.
+    """
+
+    async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened | None:
+        """Compare-and-set of a slot's newest incarnation. None: unknown, ask again with the same nonce."""
+        ...
+
+    def announce(self, slot: Slot, incarnations: Sequence[int]) -> None:
+        """Which incarnations this process may send tokens of, its own last. Call before the first insert."""
+        ...
+
+    async def insert(self, inserts: Inserts, *, timeout: float) -> InsertAnswers:
+        """Registers ids, first token wins. One attempt of at most ``timeout`` seconds; UNKNOWN rows are retried."""
+        ...
+
+    async def clear(self, digests: bytes, times: I64, tokens: U64, *, timeout: float) -> U8:
+        """Clears tokens by compare (rule 8): CLEARED, REFUSED, NO_OP or UNKNOWN for each id."""
+        ...
+
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps:
+        """A hint from the nearest replica; a stale ABSENT costs one wasted join."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,76 @@
+"""The Raft driver's contract: it replicates commands, and hosts any state machine over bytes.
+
+Nothing here knows of the IdRegistry; other replicated services will use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class StateMachine(Protocol):
+    """Deterministic: the same commands in the same order give the same state and results on each replica.
+
+    All three methods are called on the driver's thread, never concurrently.
+    """
+
+    def apply(self, index: int, command: bytes) -> Any:
+        """Applies a committed command. The result goes to the proposer on the replica that proposed it."""
+        ...
+
+    def snapshot(self) -> Iterable[bytes]:
+        """The whole state as chunks of at most 1 MiB."""
+        ...
+
+    def restore(self, chunks: Iterable[bytes]) -> None:
+        """Replaces the state by a snapshot's."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """Committed, and applied on this replica."""
+
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class NotLeader:
+    """Not proposed: this replica does not lead. ``leader`` is a replica's name, or None when unknown."""
+
+    leader: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """It may or may not have been committed, and may still be: deadline passed or leadership lost."""
+
+
+ProposalOutcome = Applied | NotLeader | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """What a replica knows of one group now."""
+
+    leader: str | None
+    is_leader: bool
+    term: int
+    applied: int
+    committed: int
+    healthy: bool
+    """False once the group stopped on an error (fail-stop)."""
+
+
+class Group(Protocol):
+    """One replicated log and its state machine."""
+
+    def propose(self, command: bytes, *, timeout: float, done: Callable[[ProposalOutcome], None]) -> None:
+        """Thread-safe. ``done`` is called exactly once, on the driver's thread (or at once when not leader)."""
+        ...
+
+    def state(self) -> GroupState:
+        """Thread-safe."""
+        ...

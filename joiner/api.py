@@ -1,0 +1,101 @@
+"""What a dispatcher may ask of a joiner; the gRPC client and the embedded joiner both offer it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from photon.adapters.contract import LogFile
+from photon.idregistry.api import I64, Kind
+
+
+class Outcome(enum.IntEnum):
+    """What became of one event in one attempt. The first four are verdicts of this datacentre's making."""
+
+    RETRY = 0
+    """No verdict: try again later, here or elsewhere (unknown, unavailable, overloaded)."""
+    JOINED = 1
+    FILTERED = 2
+    UNMATCHED = 3
+    REJECTED = 4
+    NOT_YET = 5
+    """The primary event has not been read yet, or the patience of a missing one is not over."""
+    TAKEN = 6
+    """Registered before under another token. ``kinds`` says for which verdict, ``owner`` in which datacentre,
+    ``same_line`` whether it was this very line (a re-read) or another one with the same id (a duplicate)."""
+    LATE = 7
+    """Below the boundary: the dispatcher claims it late (rule 10)."""
+    TOO_NEW = 8
+    """Its event time is in the future: park it."""
+
+
+VERDICT_OF_KIND = {
+    Kind.JOINED: Outcome.JOINED,
+    Kind.FILTERED: Outcome.FILTERED,
+    Kind.UNMATCHED: Outcome.UNMATCHED,
+    Kind.REJECTED: Outcome.REJECTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignEvent:
+    """One row of a batch."""
+
+    event_id: bytes
+    digest: bytes
+    event_time_ns: int
+    key: bytes
+    record: bytes  # without its line end
+    file: LogFile
+    offset: int
+    unmatched_as_of_ns: int
+    """ABSENT as of then makes it unmatched; NEVER_NS: only when the primary logs are complete for ever;
+    WAIT (below): never."""
+    generation: int = 0
+
+
+WAIT_NS = -(2**63)
+"""As ``unmatched_as_of_ns``: a missing primary never makes this event unmatched."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBy:
+    """Whose an id is that was registered before."""
+
+    datacentre: str
+    kind: Kind
+    same_line: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAnswers:
+    """Aligned with the batch. ``overloaded``: nothing was taken up and all outcomes are RETRY."""
+
+    outcomes: list[Outcome]
+    taken: dict[int, TakenBy] = field(default_factory=dict)  # row -> owner, for TAKEN
+    reasons: dict[int, str] = field(default_factory=dict)  # row -> why, for RETRY and REJECTED
+    overloaded: bool = False
+
+
+class Joiner(Protocol):
+    """Any joiner serves any event; nothing is routed by state."""
+
+    async def join(self, events: Sequence[ForeignEvent], *, timeout: float) -> JoinAnswers:
+        """One attempt. An unreachable joiner answers RETRY for all."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+__all__ = [
+    "I64",
+    "VERDICT_OF_KIND",
+    "WAIT_NS",
+    "ForeignEvent",
+    "JoinAnswers",
+    "Joiner",
+    "Outcome",
+    "TakenBy",
+]

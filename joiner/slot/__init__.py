@@ -1,0 +1,1 @@
+"""A slot: a joiner's locked directory with its redo log and its output files."""

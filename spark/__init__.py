@@ -1,0 +1,1 @@
+"""Verification, recovery and backfill on Spark. Filled by a later release."""

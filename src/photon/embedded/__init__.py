@@ -1,0 +1,1 @@
+"""All components of one pipeline wired together on one machine."""
