@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from photon.config.errors import UsageError
+
 API_VERSION = 1
 """Raised when the contract changes incompatibly; an adapter names the one it was written for."""
 
@@ -128,8 +130,8 @@ class Adapter(ABC):
         return f"{cls.__module__}:{cls.__qualname__}:{self.api_version}:{sorted(self.options.items())!r}".encode()
 
 
-@dataclass(slots=True)
-class AdapterError(Exception):
+@dataclass
+class AdapterError(UsageError):
     """An adapter could not be loaded, or is not one. ``str()`` is one line: what, where, what to do."""
 
     what: str

@@ -1,0 +1,18 @@
+"""The root of the errors that a person is told about in one line: what, where, what to do."""
+
+from __future__ import annotations
+
+
+class PhotonError(Exception):
+    """``str()`` is one line that says what is wrong, where, and what to do. ``exit_code`` is the command's.
+
+    photon.config.loader.ConfigError, photon.adapters.contract.AdapterError and the rooms' own errors derive from it.
+    """
+
+    exit_code = 1
+
+
+class UsageError(PhotonError):
+    """The command or its configuration is wrong; nothing was started."""
+
+    exit_code = 2

@@ -1,0 +1,217 @@
+"""Loads the deployment file: TOML, then environment, then flags; each error names key, value and mend."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from photon.config.errors import UsageError
+from photon.config.settings import NAME, Duration, Join, JoinerSlot, Pipeline, Replica, Settings, Size
+from photon.config.units import seconds, size
+
+ENVIRONMENT_PREFIX = "PHOTON_SET_"
+"""``PHOTON_SET_registry__shards=4`` overrides ``registry.shards``."""
+
+
+class ConfigError(UsageError):
+    """One line: file, key, value, and what would be right."""
+
+
+def load(path: Path | None, *, environment: Mapping[str, str], flags: Iterable[str] = ()) -> Settings:
+    """The settings of a deployment file (None: all defaults). ``flags`` are ``key=value``. Raises ConfigError."""
+    where = str(path) if path is not None else "settings"
+    raw: dict[str, Any] = {}
+    if path is not None:
+        try:
+            raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ConfigError(f"{path}: no such file; name an existing configuration file") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: cannot be read ({error}); it must be a readable UTF-8 text file") from None
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    for name, value in environment.items():
+        if name.startswith(ENVIRONMENT_PREFIX):
+            _override(raw, name.removeprefix(ENVIRONMENT_PREFIX).replace("__", "."), value, f"environment {name}")
+    for flag in flags:
+        key, equals, value = flag.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {flag}: must be KEY=VALUE, for instance registry.shards=4")
+        _override(raw, key.strip(), value.strip(), f"--set {flag}")
+    return convert(raw, where)
+
+
+def convert(raw: dict[str, Any], where: str) -> Settings:
+    """Typed settings from parsed TOML. Raises ConfigError."""
+    # Named tables one by one first: msgspec's error path does not say which name it was.
+    for place, value, kind in _named_tables(raw):
+        _typed(value, kind, place, where)
+    settings = _typed(raw, Settings, "", where)
+    problem = next(iter(problems(settings)), None)
+    if problem is not None:
+        raise ConfigError(f"{where}: {problem}")
+    return settings
+
+
+_T = TypeVar("_T")
+
+
+def _typed(raw: Any, kind: type[_T], place: str, where: str) -> _T:
+    try:
+        return msgspec.convert(raw, kind, dec_hook=_units)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: {_explain(str(error), raw, place, kind)}") from None
+
+
+def _named_tables(raw: dict[str, Any]) -> list[tuple[str, Any, type]]:
+    """(place, parsed table, type) of each ``[a.NAME]``, inner ones first."""
+    found: list[tuple[str, Any, type]] = []
+
+    def each(table: Any, place: str, kind: type) -> None:
+        if isinstance(table, dict):
+            found.extend((f"{place}.{name}", value, kind) for name, value in table.items())
+
+    registry, datacentres = raw.get("registry"), raw.get("datacentre")
+    if isinstance(registry, dict):
+        each(registry.get("replicas"), "registry.replicas", Replica)
+    if isinstance(datacentres, dict):
+        for name, pipeline in datacentres.items():
+            if isinstance(pipeline, dict):
+                each(pipeline.get("joiners"), f"datacentre.{name}.joiners", JoinerSlot)
+    each(raw.get("join"), "join", Join)
+    each(datacentres, "datacentre", Pipeline)
+    return found
+
+
+def problems(settings: Settings) -> list[str]:
+    """What no single key can get wrong alone: names, and references between tables."""
+    found = []
+    names: list[tuple[str, Iterable[str]]] = [
+        ("join", settings.join),
+        ("datacentre", settings.datacentre),
+        ("registry.replicas", settings.registry.replicas),
+    ]
+    names += [(f"datacentre.{dc}.joiners", pipeline.joiners) for dc, pipeline in settings.datacentre.items()]
+    for table, keys in names:
+        found += [
+            f"{table}.{name}: a name is 1 to 40 of a-z, 0-9, - and _, starting with a letter or digit"
+            for name in keys
+            if not re.fullmatch(NAME, name)
+        ]
+    for name, join in settings.join.items():
+        described = join.primary is not None and join.foreign is not None
+        if join.adapter is None and not described:
+            found.append(f'join.{name}: needs adapter = "path.py:Class", or the tables primary and foreign')
+        if join.adapter is not None and (join.primary is not None or join.foreign is not None):
+            found.append(f"join.{name}: has both an adapter and primary/foreign tables; keep one of them")
+    for name, value in _positive(settings):
+        if value <= 0:
+            found.append(f"{name} = {value}: must be more than 0")
+    found += _registry_problems(settings)
+    for dc, pipeline in settings.datacentre.items():
+        if pipeline.join not in settings.join:
+            known = ", ".join(sorted(settings.join)) or "none"
+            found.append(f"datacentre.{dc}.join = {pipeline.join!r}: no such join; there are: {known}")
+        if not pipeline.joiners:
+            found.append(f"datacentre.{dc}.joiners: needs at least one slot, as [datacentre.{dc}.joiners.{dc}-1]")
+    slots = [slot for pipeline in settings.datacentre.values() for slot in pipeline.joiners]
+    found += [f"slot {slot}: named twice; slot names are unique over all datacentres" for slot in _twice(slots)]
+    return found
+
+
+def _registry_problems(settings: Settings) -> list[str]:
+    found = []
+    registry = settings.registry
+    replicas = len(registry.replicas)
+    if replicas and replicas not in (1, 3, 5):
+        found.append(f"registry.replicas: there are {replicas}; a registry has 1, 3 or 5 replicas")
+    if registry.tolerate is not None and replicas and replicas < 2 * registry.tolerate + 1:
+        need = 2 * registry.tolerate + 1
+        found.append(f"registry.tolerate = {registry.tolerate}: needs {need} replicas; there are {replicas}")
+    if not 1 <= registry.shards <= 4096:
+        found.append(f"registry.shards = {registry.shards}: must be from 1 to 4096")
+    addresses = [(f"registry.replicas.{n}", r.address) for n, r in registry.replicas.items()]
+    for dc, pipeline in settings.datacentre.items():
+        addresses.append((f"datacentre.{dc}.eventstore", pipeline.eventstore))
+        addresses += [(f"datacentre.{dc}.joiners.{s}", j.address) for s, j in pipeline.joiners.items()]
+    for key, address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            found.append(f"{key}: address {address!r} must be host:port, for instance 127.0.0.1:7101")
+    twice = _twice([address for _, address in addresses])
+    return found + [f"address {address}: used twice; each process listens on its own" for address in twice]
+
+
+def _positive(settings: Settings) -> list[tuple[str, float]]:
+    limits = settings.limits
+    return [
+        ("limits.batch_events", limits.batch_events),
+        ("limits.batches_in_flight", limits.batches_in_flight),
+        ("limits.record", limits.record),
+        ("limits.cache", limits.cache),
+        ("limits.read_ahead", limits.read_ahead),
+        ("limits.redo_log", limits.redo_log),
+        ("limits.retry_store", limits.retry_store),
+        ("limits.registrations_in_flight", limits.registrations_in_flight),
+        ("output.roll_size", settings.output.roll_size),
+        ("output.roll_age", settings.output.roll_age),
+    ]
+
+
+def _twice(names: Iterable[str]) -> list[str]:
+    seen: set[str] = set()
+    return [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
+
+
+def _units(kind: type, value: Any) -> Any:
+    if kind is Duration:
+        return Duration(seconds(value))
+    if kind is Size:
+        return Size(size(value))
+    raise NotImplementedError(kind)
+
+
+def _override(raw: dict[str, Any], key: str, text: str, source: str) -> None:
+    """Sets ``a.b.c`` in the parsed file; the value is a TOML value, or text where it is none."""
+    try:
+        value: Any = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    table = raw
+    *above, last = key.split(".")
+    for name in above:
+        inner = table.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{source}: {name} is a value, not a table")
+        table = inner
+    table[last] = value
+
+
+def _explain(message: str, raw: Any, place: str, kind: type) -> str:
+    """msgspec's message with the key as written, its value, and for a misspelt key the one that was meant."""
+    text, _, path = message.partition(" - at `")
+    inner = path.removesuffix("`").removeprefix("$").removeprefix(".")
+    key = ".".join(part for part in (place, inner) if part)
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text)
+    if unknown:
+        known = _fields_of(kind, inner)
+        close = difflib.get_close_matches(unknown[1], known, n=1)
+        mend = f"did you mean {close[0]!r}?" if close else f"known keys here: {', '.join(sorted(known))}"
+        return f"{key + '.' if key else ''}{unknown[1]}: unknown key; {mend}"
+    value = raw
+    for part in inner.split("."):
+        value = value.get(part) if isinstance(value, dict) else value
+    shown = "" if value is None or isinstance(value, dict) else f" = {value!r}"
+    return f"{key}{shown}: {text[0].lower()}{text[1:]}"
+
+
+def _fields_of(kind: type, inner: str) -> list[str]:
+    for part in inner.split(".") if inner else []:
+        kind = next((f.type for f in msgspec.structs.fields(kind) if f.name == part), kind)
+    return [field.name for field in msgspec.structs.fields(kind)]

@@ -1,0 +1,148 @@
+"""The deployment file: one TOML file says what a deployment is. Frozen; an unknown key is an error.
+
+``docs/configuration.md`` lists every key with its default; a test keeps the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+NAME = r"^[a-z0-9][a-z0-9_-]{0,39}$"
+"""Names of joins, datacentres, replicas and slots: they become part of ids, paths and metrics."""
+
+
+class Duration(float):
+    """Seconds; written ``"5s"`` or as a number."""
+
+
+class Size(int):
+    """Bytes; written ``"128MiB"`` or as a number."""
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the file."""
+
+
+class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[join.NAME]``: a pair of logs and how they are read.
+
+    Either ``adapter`` names code, or ``primary`` and ``foreign`` describe ordinary logs
+    (see photon.adapters.side for their keys).
+    """
+
+    adapter: str | None = None
+    """``path.py:Class``, relative to this file."""
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Handed to the adapter's constructor."""
+    primary: dict[str, Any] | None = None
+    foreign: dict[str, Any] | None = None
+    primary_files: list[str] = msgspec.field(default_factory=lambda: ["**/*"])
+    """Glob patterns below the primary log directory."""
+    foreign_files: list[str] = msgspec.field(default_factory=lambda: ["**/*"])
+    unmatched_after: Duration | None = None
+    """How long an event waits for its primary, from its first read; unset: for ever, except with --once."""
+    primary_max_delay: Duration = Duration(0.0)
+    """By how much a primary line may come later than it was due, beyond what has been read."""
+
+
+class Limits(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[limits]``: bounds on everything that can grow."""
+
+    batch_events: int = 1000
+    batch_wait: Duration = Duration(0.005)
+    batches_in_flight: int = 8
+    """Per joiner."""
+    record: Size = Size(1 << 20)
+    """A longer record is rejected."""
+    cache: Size = Size(256 << 20)
+    read_ahead: Size = Size(64 << 20)
+    redo_log: Size = Size(4 << 30)
+    retry_store: Size = Size(10 << 30)
+    registrations_in_flight: int = 65_536
+
+
+class Output(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[output]``: what the output files look like."""
+
+    roll_size: Size = Size(128 << 20)
+    roll_age: Duration = Duration(300.0)
+    token: bool = True
+    joined_at: bool = True
+
+
+class ClockSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[clock]``."""
+
+    uncertainty: Duration = Duration(5.0)
+    """S: the bound on clock uncertainty between any two machines."""
+
+
+class Replica(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[registry.replicas.NAME]``: one registry process."""
+
+    address: str
+    """host:port, for clients and for the other replicas."""
+    directory: str
+    datacentre: str = ""
+
+
+class RegistrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[registry]``."""
+
+    shards: int = 1
+    tolerate: int | None = None
+    """Replicas that may be lost; f needs 2 f + 1 replicas. Unset: what the replicas listed allow."""
+    replicas: dict[str, Replica] = msgspec.field(default_factory=dict)
+    retention: Duration | None = None
+    """How long ids are kept. Not written: for ever."""
+
+
+class JoinerSlot(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[datacentre.NAME.joiners.SLOT]``: one joiner process and its slot."""
+
+    address: str
+
+
+class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[datacentre.NAME]``: one full pipeline of one join."""
+
+    join: str
+    primary: str
+    foreign: str
+    output: str
+    state: str
+    """Directory of everything that must survive a restart: slots, dispatcher state, file map."""
+    eventstore: str
+    """host:port."""
+    joiners: dict[str, JoinerSlot]
+
+
+class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    join: dict[str, Join] = msgspec.field(default_factory=dict)
+    limits: Limits = msgspec.field(default_factory=Limits)
+    output: Output = msgspec.field(default_factory=Output)
+    clock: ClockSettings = msgspec.field(default_factory=ClockSettings)
+    registry: RegistrySettings = msgspec.field(default_factory=RegistrySettings)
+    datacentre: dict[str, Pipeline] = msgspec.field(default_factory=dict)
+    key_file: str | None = None
+    """File of 16 to 64 bytes that keys the digests; the same in every datacentre of a deployment."""
+
+
+def tables() -> Mapping[str, type[_Table]]:
+    """Each table of the file by its place, for the documentation and its test."""
+    return {
+        "": Settings,
+        "join.NAME": Join,
+        "limits": Limits,
+        "output": Output,
+        "clock": ClockSettings,
+        "registry": RegistrySettings,
+        "registry.replicas.NAME": Replica,
+        "datacentre.NAME": Pipeline,
+        "datacentre.NAME.joiners.SLOT": JoinerSlot,
+    }

@@ -1,0 +1,52 @@
+"""Durations and sizes as people write them in a configuration: ``"5s"``, ``"1h"``, ``"128MiB"``."""
+
+from __future__ import annotations
+
+import re
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|m|min|h|d)")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|KiB|MiB|GiB|TiB)?")
+_BYTES = {
+    None: 1,
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "TiB": 1 << 40,
+}
+
+
+def seconds(value: str | float) -> float:
+    """``"1h"`` -> 3600.0; a bare number is seconds. Raises ValueError that says what would be right."""
+    if isinstance(value, bool):
+        raise ValueError('a duration is a number of seconds or text such as "500ms", "5s", "1h", "3d"')
+    if isinstance(value, int | float):
+        number = float(value)
+    else:
+        match = _DURATION.fullmatch(value.strip())
+        if match is None:
+            raise ValueError('a duration is a number of seconds or text such as "500ms", "5s", "1h", "3d"')
+        number = float(match[1]) * _SECONDS[match[2]]
+    if not 0 <= number < 1e10:
+        raise ValueError("a duration is at least 0 and less than 300 years")
+    return number
+
+
+def size(value: str | int) -> int:
+    """``"128MiB"`` -> bytes; a bare number is bytes. Raises ValueError that says what would be right."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError('a size is a number of bytes or text such as "64KiB", "128MiB", "4GiB"')
+    if isinstance(value, int):
+        number = value
+    else:
+        match = _SIZE.fullmatch(value.strip())
+        if match is None:
+            raise ValueError('a size is a number of bytes or text such as "64KiB", "128MiB", "4GiB"')
+        number = int(float(match[1]) * _BYTES[match[2]])
+    if not 0 <= number < 1 << 62:
+        raise ValueError("a size is at least 0 bytes")
+    return number

@@ -1,0 +1,77 @@
+"""Compares output files with the generator's truth: every click exactly once, with the right contents."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from photon.demo.generator import Truth
+
+EXAMPLES = 5
+"""At most so many ids are named per finding."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """What does not agree with the truth; nothing does when ``problems`` is empty."""
+
+    joined: int = 0
+    unmatched: int = 0
+    rejected: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, what: str, ids: Iterable[str]) -> None:
+        """Records a problem with its number of ids and a few of them."""
+        named = list(ids)
+        if named:
+            self.problems.append(f"{len(named)} {what}: {', '.join(sorted(named)[:EXAMPLES])}")
+
+
+def records(directory: Path) -> Iterator[dict[str, Any]]:
+    """Records of all files of one output log, by complete lines, rolled and compressed ones too."""
+    for path in sorted(directory.glob("*.jsonl*")):
+        if path.suffix == ".tmp":
+            continue
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        for line in data[: data.rfind(b"\n") + 1].splitlines():
+            yield orjson.loads(line)
+
+
+def check(outputs: Iterable[Path], truth: Truth) -> Findings:
+    """``outputs``: the output directory of each datacentre."""
+    findings = Findings()
+    joined: Counter[str] = Counter()
+    unmatched: Counter[str] = Counter()
+    wrong = set()
+    for output in outputs:
+        for record in records(output / "joined"):
+            click = record["event_id"]
+            joined[click] += 1
+            if not _right(record, click, truth):
+                wrong.add(click)
+        unmatched.update(record["event_id"] for record in records(output / "unmatched"))
+        findings.rejected += sum(1 for _ in records(output / "rejected"))
+    findings.joined, findings.unmatched = joined.total(), unmatched.total()
+    verdicts = joined + unmatched
+    findings.add("clicks lost", (truth.joined.keys() | truth.unmatched) - verdicts.keys())
+    findings.add("clicks twice", (click for click, times in verdicts.items() if times > 1))
+    findings.add("clicks invented", verdicts.keys() - truth.joined.keys() - truth.unmatched)
+    findings.add("clicks joined that have no query", joined.keys() & truth.unmatched)
+    findings.add("clicks called unmatched that have a query", unmatched.keys() & truth.joined.keys())
+    findings.add("clicks joined wrongly", wrong)
+    if findings.rejected != truth.malformed:
+        findings.problems.append(f"{truth.malformed} malformed lines, but {findings.rejected} in the rejected log")
+    return findings
+
+
+def _right(record: dict[str, Any], click: str, truth: Truth) -> bool:
+    if truth.clicks and record["foreign"] != orjson.loads(truth.clicks.get(click, b"null")):
+        return False
+    query = truth.joined.get(click)
+    return bool(record["primary"]["query_id"] == query and record["key"] == query)

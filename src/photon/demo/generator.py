@@ -1,0 +1,152 @@
+"""A seeded stream of queries and clicks with realistic disorder, and the truth about it.
+
+Pure: the same seed gives the same bytes. Each line comes with the moment it arrives in its log, so that the demo
+can write it live and the benchmark at once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+EPOCH_US = 1_760_000_000_000_000
+_SERVERS = [f"10.{a}.{b}.{c}" for a in (0, 7) for b in (1, 2) for c in (11, 12, 13, 14)]
+_PIDS = (4021, 4022, 4077, 4131)
+_WORDS = ("shoes", "boots", "rain", "coat", "tent", "lamp", "desk", "chair", "piano", "violin", "drum", "novel")
+_MALFORMED = (b'{"click_id":"10.0.1.11:40', b"\x00\x00\x00\x00", b'{"click_id":17}', b"not json at all \xff\xfe")
+
+
+@dataclass(frozen=True, slots=True)
+class Disorder:
+    """Shares of clicks that are not straightforward, each from 0 to 1; and delays in seconds."""
+
+    unmatched: float = 0.02
+    duplicated: float = 0.01
+    before_query: float = 0.05
+    """Arrive before the query that they name."""
+    late: float = 0.01
+    malformed: float = 0.002
+    click_delay: float = 0.3
+    """Mean time from query to click."""
+    query_delay: float = 0.6
+    """How much later the query's line comes than a click that arrives before it."""
+    late_by: float = 3.0
+
+
+@dataclass(slots=True)
+class Truth:
+    """What must come out. Ids are text as they stand in the records."""
+
+    joined: dict[str, str] = field(default_factory=dict)
+    """click id -> query id"""
+    unmatched: set[str] = field(default_factory=set)
+    malformed: int = 0
+    duplicates: int = 0
+    clicks: dict[str, bytes] = field(default_factory=dict)
+    """click id -> its record without line end"""
+
+    @property
+    def lines(self) -> int:
+        """Foreign records written in all."""
+        return len(self.joined) + len(self.unmatched) + self.malformed + self.duplicates
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One record on its way to a log."""
+
+    at_us: int
+    """When it arrives, microseconds from the stream's start."""
+    primary: bool
+    data: bytes  # with its newline
+
+
+class Generator:
+    """``clicks`` foreign events over ``seconds``, among ``queries_per_click`` times as many primary events."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        clicks: int,
+        seconds: float,
+        queries_per_click: int = 10,
+        disorder: Disorder | None = None,
+        epoch_us: int = EPOCH_US,
+        keep_truth: bool = True,
+    ) -> None:
+        self._random = random.Random(seed)
+        self._clicks = clicks
+        self._gap_us = seconds * 1e6 / max(1, clicks * queries_per_click)
+        self._per_click = queries_per_click
+        self._disorder = disorder or Disorder()
+        self._epoch_us = epoch_us
+        self._last_us: dict[str, int] = {}
+        self._keep_truth = keep_truth
+        self.truth = Truth()
+
+    def lines(self) -> Iterator[Line]:
+        """All lines, nearly in order of arrival: sort by ``at_us`` for the exact order."""
+        rnd = self._random
+        moment = 0.0
+        for _ in range(self._clicks):
+            clicked = rnd.randrange(self._per_click)
+            for position in range(self._per_click):
+                moment += self._gap_us
+                at = int(moment)
+                query_id = self._event_id(at)
+                query = Line(at, True, self._query(query_id, self._epoch_us + at))
+                if position == clicked:
+                    yield from self._clicked(query_id, query)
+                else:
+                    yield query
+
+    def _event_id(self, at: int) -> str:
+        """ServerIP:ProcessID:TimestampMicros, strictly increasing per process (paper, section 3.1)."""
+        rnd = self._random
+        process = f"{rnd.choice(_SERVERS)}:{rnd.choice(_PIDS)}"
+        time_us = max(self._epoch_us + at, self._last_us.get(process, 0) + 1)
+        self._last_us[process] = time_us
+        return f"{process}:{time_us}"
+
+    def _query(self, query_id: str, time_us: int) -> bytes:
+        r, w = self._random.random, _WORDS
+        n = len(w)
+        return (
+            f'{{"query_id":"{query_id}","time_us":{time_us},"user":"u{int(r() * 1e9):09d}",'
+            f'"terms":"{w[int(r() * n)]} {w[int(r() * n)]} {w[int(r() * n)]}","country":"de","device":"mobile",'
+            f'"ads":[{int(r() * 1e8)},{int(r() * 1e8)},{int(r() * 1e8)}],"bid":{r():.4f},'
+            f'"page":"https://search.example/results?session={int(r() * 1e15):015d}&layout=standard"}}\n'
+        ).encode()
+
+    def _clicked(self, query_id: str, query: Line) -> Iterator[Line]:
+        """A query and its click, with whatever goes wrong between them."""
+        rnd, disorder, truth = self._random, self._disorder, self.truth
+        delay = int(rnd.expovariate(1.0 / disorder.click_delay) * 1e6) + 1
+        clicked_at = query.at_us + delay
+        click_id = self._event_id(clicked_at)
+        record = (
+            f'{{"click_id":"{click_id}","query_id":"{query_id}","time_us":{self._epoch_us + clicked_at},'
+            f'"position":{rnd.randrange(1, 9)},"cost_micros":{rnd.randrange(10_000, 2_000_000)}}}'
+        ).encode()
+        fate = rnd.random()
+        if fate < disorder.unmatched:
+            truth.unmatched.add(click_id)
+        else:
+            truth.joined[click_id] = query_id
+            fate -= disorder.unmatched
+            late_query = fate < disorder.before_query
+            query_at = clicked_at + int(disorder.query_delay * 1e6) if late_query else query.at_us
+            yield Line(query_at, True, query.data)
+        if self._keep_truth:
+            truth.clicks[click_id] = record
+        late = int(rnd.random() < disorder.late) * int(disorder.late_by * 1e6)
+        line = Line(clicked_at + late, False, record + b"\n")
+        yield line
+        if rnd.random() < disorder.duplicated:
+            truth.duplicates += 1
+            yield Line(line.at_us + rnd.randrange(1, 2_000_000), False, line.data)
+        if rnd.random() < disorder.malformed:
+            truth.malformed += 1
+            yield Line(line.at_us, False, rnd.choice(_MALFORMED) + b"\n")
