@@ -1,8 +1,59 @@
-"""Entry point of the ``photon`` command."""
+"""Entry point of the ``photon`` command: NOUN VERB. Commands are imported when they are called, for a quick start."""
+
+from __future__ import annotations
+
+import importlib
 
 import click
 
+from photon import __version__
+from photon.cli.errors import OneLineErrors
 
-@click.group()
-def main() -> None:
-    """Join two endless logs exactly once over all datacentres."""
+_NOUNS = {
+    "join": "photon.cli.join",
+    "demo": "photon.cli.demo",
+    "ledger": "photon.cli.ledger",
+    "config": "photon.cli.config",
+    "registry": "photon.cli.serve",
+    "eventstore": "photon.cli.serve",
+    "joiner": "photon.cli.serve",
+    "dispatcher": "photon.cli.serve",
+}
+
+
+class _Lazy(OneLineErrors):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*_NOUNS, "version"]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name in _NOUNS:
+            command = getattr(importlib.import_module(_NOUNS[name]), name)
+            assert isinstance(command, click.Command)
+            return command
+        return super().get_command(ctx, name)
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(__version__, "--version", prog_name="photon", message="%(prog)s %(version)s")
+def main(debug: bool) -> None:
+    """Join two endless logs exactly once over all datacentres.
+
+    \b
+    Examples:
+      photon join --primary queries/ --foreign clicks/ --output joined/ --once
+      photon demo
+      photon ledger joined/
+    """
+
+
+@main.command()
+@click.option("-o", "--output-format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def version(output_format: str) -> None:
+    """Print the version.
+
+    \b
+    Example:
+      photon version -o json
+    """
+    click.echo(f'{{"version":"{__version__}"}}' if output_format == "json" else f"photon {__version__}")

@@ -1,0 +1,61 @@
+"""How commands fail: one line on stderr, and an exit code that means something.
+
+0 done · 1 failed · 2 wrong usage or configuration · 3 finished, but something needs attention.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from photon.config.errors import PhotonError
+
+DONE, FAILED, USAGE, ATTENTION = 0, 1, 2, 3
+
+
+def fail(message: str, code: int) -> None:
+    """Prints one line and ends the process."""
+    click.echo(f"photon: {' '.join(message.split())}", err=True)
+    raise SystemExit(code)
+
+
+class OneLineErrors(click.Group):
+    """A group whose commands report errors in one line; ``--debug`` shows the traceback."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the command line."""
+        kwargs["standalone_mode"] = False
+        debug = "--debug" in sys.argv or bool(os.environ.get("PHOTON_DEBUG"))
+        try:
+            code = super().main(*args, **kwargs)
+        except click.exceptions.NoArgsIsHelpError as usage:
+            click.echo(usage.ctx.get_help() if usage.ctx else "", err=True)
+            raise SystemExit(USAGE) from None
+        except click.UsageError as error:
+            hint = f" (try '{error.ctx.command_path} --help')" if error.ctx else ""
+            fail(error.format_message() + hint, USAGE)
+        except click.Abort:
+            fail("interrupted", FAILED)
+        except PhotonError as error:
+            if debug:
+                raise
+            fail(str(error), error.exit_code)
+        except KeyboardInterrupt:
+            fail("interrupted", FAILED)
+        except OSError as error:
+            if debug:
+                raise
+            fail(_os_error(error), FAILED)
+        except Exception as error:
+            if debug:
+                raise
+            fail(f"{type(error).__name__}: {error} (a defect of Photon's: --debug shows where)", FAILED)
+        raise SystemExit(code if isinstance(code, int) else DONE)
+
+
+def _os_error(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"

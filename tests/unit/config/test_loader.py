@@ -1,0 +1,115 @@
+from pathlib import Path
+
+import pytest
+
+from photon.config.loader import ConfigError, convert, load
+from photon.config.units import seconds, size
+
+GOOD = {
+    "join": {"clicks": {"adapter": "a.py:A", "unmatched_after": "1h"}},
+    "limits": {"cache": "1GiB", "batch_wait": 0.01},
+}
+
+
+def test_durations_and_sizes_are_read_with_their_units() -> None:
+    settings = convert(GOOD, "f.toml")
+    assert settings.join["clicks"].unmatched_after == 3600.0
+    assert settings.limits.cache == 1 << 30
+    assert settings.limits.batch_wait == 0.01
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"registry": {"shard": 1}}, "f.toml: registry.shard: unknown key; did you mean 'shards'?"),
+        ({"registry": {"shards": "x"}}, "f.toml: registry.shards = 'x': expected `int`, got `str`"),
+        ({"registry": {"shards": 0}}, "f.toml: registry.shards = 0: must be from 1 to 4096"),
+        (
+            {"limits": {"cache": "12 quux"}},
+            "f.toml: limits.cache = '12 quux': a size is a number of bytes or text such as "
+            '"64KiB", "128MiB", "4GiB"',
+        ),
+        (
+            {"join": {"clicks": {"adapter": "a.py:A", "unmatched_after": "soon"}}},
+            "f.toml: join.clicks.unmatched_after = 'soon': a duration is a number of seconds or text such as "
+            '"500ms", "5s", "1h", "3d"',
+        ),
+        ({"join": {"clicks": {"primry": {}}}}, "f.toml: join.clicks.primry: unknown key; did you mean 'primary'?"),
+        (
+            {"join": {"clicks": {}}},
+            'f.toml: join.clicks: needs adapter = "path.py:Class", or the tables primary and foreign',
+        ),
+        (
+            {"registry": {"replicas": {"r1": {"address": "h:1"}}}},
+            "f.toml: registry.replicas.r1: object missing required field `directory`",
+        ),
+        (
+            {"registry": {"replicas": {"r1": {"address": "nowhere", "directory": "d"}}}},
+            "f.toml: registry.replicas.r1: address 'nowhere' must be host:port, for instance 127.0.0.1:7101",
+        ),
+        ({"limits": {"batch_events": 0}}, "f.toml: limits.batch_events = 0: must be more than 0"),
+    ],
+)
+def test_an_error_names_key_value_and_mend(raw: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        convert(raw, "f.toml")
+    assert str(error.value) == message
+
+
+def test_environment_and_flags_override_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "photon.toml"
+    path.write_text("[registry]\nshards = 2\n[limits]\nbatch_events = 10\n")
+    settings = load(
+        path, environment={"PHOTON_SET_registry__shards": "4", "HOME": "/"}, flags=["limits.batch_events=20"]
+    )
+    assert (settings.registry.shards, settings.limits.batch_events) == (4, 20)
+
+
+@pytest.mark.parametrize("flag", ["registry.shards", "registry.shards.deep=1"])
+def test_a_wrong_override_is_one_line(tmp_path: Path, flag: str) -> None:
+    path = tmp_path / "photon.toml"
+    path.write_text("[registry]\nshards = 2\n")
+    with pytest.raises(ConfigError) as error:
+        load(path, environment={}, flags=[flag])
+    assert flag in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_or_broken_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        load(tmp_path / "none.toml", environment={})
+    (tmp_path / "broken.toml").write_text("[registry\n")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load(tmp_path / "broken.toml", environment={})
+
+
+def test_references_between_tables_are_checked() -> None:
+    pipeline: dict[str, object] = {
+        "join": "orders",
+        "primary": "p",
+        "foreign": "f",
+        "output": "o",
+        "state": "s",
+        "eventstore": "h:1",
+        "joiners": {"east-1": {"address": "h:2"}},
+    }
+    with pytest.raises(ConfigError, match="no such join; there are: clicks"):
+        convert({**GOOD, "datacentre": {"east": pipeline}}, "f.toml")
+    with pytest.raises(ConfigError, match="used twice"):
+        convert({**GOOD, "datacentre": {"east": {**pipeline, "join": "clicks", "eventstore": "h:2"}}}, "f.toml")
+
+
+@pytest.mark.parametrize(("text", "value"), [("500ms", 0.5), ("3d", 259200.0), (7, 7.0), ("2 min", 120.0)])
+def test_seconds(text: str | float, value: float) -> None:
+    assert seconds(text) == value
+
+
+@pytest.mark.parametrize(("text", "value"), [("128MiB", 128 << 20), ("1kB", 1000), (17, 17)])
+def test_size(text: str | int, value: int) -> None:
+    assert size(text) == value
+
+
+@pytest.mark.parametrize("text", ["-1s", True, "1 fortnight", ""])
+def test_a_wrong_duration_is_refused(text: str | float) -> None:
+    with pytest.raises(ValueError, match="duration"):
+        seconds(text)
