@@ -1,0 +1,103 @@
+"""Which log a file is: pure functions of its name and its first bytes.
+
+Identity = BLAKE2b-128 of (log name without its rotation suffix, first data record). It survives renaming by a
+rotation, compression and restarts, and is the same in every datacentre that holds a byte-identical copy.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import blake2b
+
+BOM = b"\xef\xbb\xbf"
+IDENTITY_BYTES = 1 << 16
+"""So much of the first data record decides; the rest of a longer one is not looked at."""
+HEAD_BYTES = 4 * IDENTITY_BYTES
+"""Header, blank lines and the deciding part of the first record must stand in so many bytes."""
+FINGERPRINT_BYTES = 1024
+"""So much of the first record is compared at each read, to notice that a file was replaced under its name."""
+
+_NUMBER = re.compile(r"\.\d{1,4}$")
+_DATE = re.compile(r"(?:[-_.]\d{8}(?:[-_.T]?\d{2,6})?|[-_.]\d{4}-\d{2}-\d{2}(?:[-_.T]\d{2}(?:[-_:.]?\d{2}){0,2})?)$")
+
+
+def log_name(path: str) -> str:
+    """The relative path without what a rotation puts behind it: ``.gz``, one number, one date."""
+    directory, slash, name = path.rpartition("/")
+    name = _strip(name, re.compile(r"\.gz$"))
+    before = ""
+    number, date = True, True
+    while before != name:
+        before = name
+        if number and (shorter := _strip(name, _NUMBER)) != name:
+            name, number = shorter, False
+        elif date and (shorter := _strip(name, _DATE)) != name:
+            name, date = shorter, False
+    return directory + slash + name
+
+
+def _strip(name: str, suffix: re.Pattern[str]) -> str:
+    shorter = suffix.sub("", name)
+    return shorter or name
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a file's first bytes say."""
+
+    identity: str  # 32 hex digits
+    header: bytes  # without line end
+    data_start: int  # offset of the first byte after byte order mark and header record
+    fingerprint: bytes  # the begin of the first data record, to be found again at each read
+    fingerprint_at: int  # its offset
+    record: str  # digest of what decides of the first data record; equal in files that hold the same log
+
+    def same_bytes(self, other: Head) -> bool:
+        """Both were read from the same log, whatever its name."""
+        return self.record == other.record and self.fingerprint_at == other.fingerprint_at
+
+
+def read_head(path: str, head: bytes, *, has_header: bool, final: bool) -> Head | None:
+    """The identity of a file that begins with ``head`` (HEAD_BYTES of it, or all there is yet).
+
+    None: the first data record is not complete yet. ``final``: no more will come, a last line needs no line end.
+    """
+    start = len(BOM) if head.startswith(BOM) else 0
+    header = b""
+    full = len(head) >= HEAD_BYTES
+    if has_header:
+        stop = head.find(b"\n", start)
+        if stop < 0 and not (full or final):
+            return None
+        stop = len(head) if stop < 0 else stop
+        header = head[start:stop].removesuffix(b"\r")
+        start = min(stop + 1, len(head))
+    begin = start
+    while True:  # blank lines tell no log from another
+        stop = head.find(b"\n", begin)
+        if stop < 0 or head[begin:stop].strip(b"\r"):
+            break
+        begin = stop + 1
+    if stop < 0 and not (full or final or len(head) - begin >= IDENTITY_BYTES + 2):
+        return None
+    record = head[begin : len(head) if stop < 0 else stop].removesuffix(b"\r")[:IDENTITY_BYTES]
+    if stop < 0 and not record:
+        return None  # a header and nothing else
+    return Head(
+        identity_of(log_name(path), record),
+        header,
+        start,
+        head[begin : begin + min(len(record), FINGERPRINT_BYTES)],
+        begin,
+        identity_of("", record),
+    )
+
+
+def identity_of(name: str, record: bytes) -> str:
+    """32 hex digits."""
+    encoded = name.encode()
+    h = blake2b(len(encoded).to_bytes(4, "little"), digest_size=16)
+    h.update(encoded)
+    h.update(record)
+    return h.hexdigest()

@@ -1,0 +1,77 @@
+"""What can be wrong with a log directory: one error at start, and counted problems while following."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+REPORTED_MAX = 10_000
+"""So many (kind, place) pairs are remembered as reported; beyond it all are reported again."""
+
+
+@dataclass(slots=True)
+class LogDirectoryError(Exception):
+    """A log directory cannot be followed at all. ``str()`` is one line: what, where, what to do."""
+
+    what: str
+    where: str
+    todo: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}; {self.todo}"
+
+
+class ProblemKind(enum.StrEnum):
+    """Something that the operator should know of; following goes on."""
+
+    DUPLICATE_IDENTITY = "duplicate_identity"
+    """Two live files claim to be the same log; the first is followed, the second is NOT read."""
+    VANISHED = "vanished"
+    """A file went away before all of it was read."""
+    TRUNCATED = "truncated"
+    """A file became shorter than what was read of it, and is read again from its start."""
+    REWRITTEN = "rewritten"
+    """Bytes that were read before have changed; the log is read again."""
+    UNREADABLE = "unreadable"
+    DAMAGED = "damaged"
+    """A compressed file is cut short or its bytes are wrong; it is read up to that place."""
+    UNSUPPORTED = "unsupported"
+    """A name or a compression that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One line for the operator."""
+
+    kind: ProblemKind
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+class ProblemReporter:
+    """Counts every problem and reports each (kind, path) once until ``solved``."""
+
+    def __init__(self, report: Callable[[Problem], None] | None) -> None:
+        self.counts: Counter[ProblemKind] = Counter()
+        self._report = report
+        self._told: set[tuple[ProblemKind, str]] = set()
+
+    def tell(self, kind: ProblemKind, path: str, message: str, *, again: bool = False) -> None:
+        """``again``: an occurrence of its own even if this path had one of this kind before."""
+        if (kind, path) in self._told and not again:
+            return
+        if len(self._told) >= REPORTED_MAX:
+            self._told.clear()
+        self._told.add((kind, path))
+        self.counts[kind] += 1
+        if self._report is not None:
+            self._report(Problem(kind, path, message))
+
+    def solved(self, kind: ProblemKind, path: str) -> None:
+        """The next one of this kind at this path is news again."""
+        self._told.discard((kind, path))

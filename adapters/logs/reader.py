@@ -1,0 +1,175 @@
+"""Bytes of one file by uncompressed offset: plain files by pread, gzip by a forward stream."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+from typing import Protocol
+
+READ_BYTES = 1 << 18
+"""Compressed bytes taken at a time."""
+INFLATE_BYTES = 1 << 20
+"""Uncompressed bytes made at a time."""
+
+
+class Source(Protocol):
+    """An open file."""
+
+    key: tuple[int, int]  # device, inode
+    compressed: bool
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Up to ``length`` bytes from ``offset``; fewer only at the end of what is there now."""
+        ...
+
+    def size(self) -> int:
+        """Bytes on disk now."""
+        ...
+
+    def consumed(self) -> int:
+        """Bytes on disk taken so far, for progress only; 0 where it is not known."""
+        ...
+
+    def damage(self) -> str:
+        """Why nothing behind the last read can be read, for ever; empty when all is well."""
+        ...
+
+    def cut_short(self) -> bool:
+        """The last read met the end of the file in the middle of a compressed stream: more may come."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def open_source(path: Path) -> Source:
+    """Raises OSError. Compressed when the name says ``.gz``."""
+    return GzipSource(path) if path.name.endswith(".gz") else PlainSource(path)
+
+
+def _open(path: Path) -> tuple[int, tuple[int, int]]:
+    # O_NONBLOCK: what was a file a moment ago may be a pipe now.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    st = os.fstat(fd)
+    return fd, (st.st_dev, st.st_ino)
+
+
+class PlainSource:
+    """A plain file; any offset at any time."""
+
+    compressed = False
+
+    def __init__(self, path: Path) -> None:
+        self._fd, self.key = _open(path)
+
+    def read(self, offset: int, length: int) -> bytes:
+        data = os.pread(self._fd, length, offset)
+        if len(data) in (0, length):
+            return data
+        parts = [data]
+        got = len(data)
+        while got < length and (data := os.pread(self._fd, length - got, offset + got)):
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def consumed(self) -> int:
+        return 0
+
+    def damage(self) -> str:
+        return ""
+
+    def cut_short(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class GzipSource:
+    """A gzip file, possibly of several members, possibly still growing. Reading back starts it again."""
+
+    compressed = True
+
+    def __init__(self, path: Path) -> None:
+        self._fd, self.key = _open(path)
+        self._restart()
+
+    def _restart(self) -> None:
+        self._taken = 0  # compressed bytes
+        self._waiting = b""  # compressed bytes not inflated yet
+        self._inflate = zlib.decompressobj(wbits=31)
+        self._begun = False  # inside a member
+        self._pending = False  # the inflater may hold output for input it has taken
+        self._damage = ""
+        self._buffer = bytearray()
+        self._start = 0  # uncompressed offset of the buffer
+
+    def read(self, offset: int, length: int) -> bytes:
+        """As in Source; a damaged stream ends where it cannot be inflated."""
+        if offset < self._start:
+            self._restart()
+        while (missing := offset + length - self._start - len(self._buffer)) > 0:
+            piece = self._more(min(missing, INFLATE_BYTES))
+            if not piece:
+                break
+            self._buffer += piece
+            self._drop(offset)
+        self._drop(offset)
+        return b"" if self._start < offset else bytes(self._buffer[:length])
+
+    def _drop(self, offset: int) -> None:
+        drop = min(offset - self._start, len(self._buffer))
+        if drop > 0:
+            del self._buffer[:drop]
+            self._start += drop
+
+    def _more(self, limit: int) -> bytes:
+        """The next uncompressed bytes; empty at the end of what is there."""
+        while not self._damage:
+            if not self._waiting and not self._pending:
+                self._waiting = os.pread(self._fd, READ_BYTES, self._taken)
+                self._taken += len(self._waiting)
+                if not self._waiting:
+                    return b""
+            if not self._begun:
+                self._waiting = self._waiting.lstrip(b"\0")  # padding between members is allowed
+                if not self._waiting:
+                    continue
+                self._begun = True
+            if piece := self._inflated(limit):
+                return piece
+        return b""
+
+    def _inflated(self, limit: int) -> bytes:
+        try:
+            piece = self._inflate.decompress(self._waiting, limit)
+        except zlib.error as err:
+            self._damage = f"not valid gzip near compressed byte {self._taken - len(self._waiting)} ({err})"
+            return b""
+        self._pending = len(piece) == limit and not self._inflate.eof
+        if self._inflate.eof:
+            self._waiting = self._inflate.unused_data
+            self._inflate = zlib.decompressobj(wbits=31)
+            self._begun = False
+        else:
+            self._waiting = self._inflate.unconsumed_tail
+        return piece
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def consumed(self) -> int:
+        return self._taken - len(self._waiting)
+
+    def damage(self) -> str:
+        return self._damage
+
+    def cut_short(self) -> bool:
+        return self._begun and not self._pending
+
+    def close(self) -> None:
+        os.close(self._fd)

@@ -1,0 +1,58 @@
+"""What the follower knows of files and logs between two calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from photon.adapters.logs.framing import LongRecord
+from photon.adapters.logs.identity import Head
+
+FINISHED = -1
+"""In place of a file's mtime in ``TrackedLog.done``: also its last line without line end was handed out."""
+
+
+@dataclass(slots=True)
+class TrackedFile:
+    """An inode, as last seen."""
+
+    path: str
+    key: tuple[int, int]
+    size: int = -1
+    mtime_ns: int = -1
+    head: Head | None = None
+    gone: bool = False
+
+    @property
+    def compressed(self) -> bool:
+        return self.path.endswith(".gz")
+
+
+@dataclass(slots=True)
+class TrackedLog:
+    """A stream of bytes. ``done`` is the state of the file (key, size, mtime) in which all of it had been read."""
+
+    identity: str
+    path: str
+    next: int
+    header: bytes = b""
+    data_start: int = 0
+    long: LongRecord | None = None
+    tail: bytes = b""  # the bytes before next, as read
+    file: TrackedFile | None = None
+    done: tuple[tuple[int, int], int, int] | None = None
+    rivals: Counter[str] = field(default_factory=Counter)  # path of another file with this identity -> scans
+    consumed: int = 0  # bytes on disk, of a compressed file
+    unread: int = 0  # bytes that a file had when it was overwritten; a copy of it may still turn up
+    cut_scans: int = -1  # scans since a compressed file was found cut short; -1: it is not
+
+    def resume_at(self) -> int:
+        return self.long.offset if self.long else self.next
+
+    def is_done(self, *, final: bool = False) -> bool:
+        """All of its file, as last seen, was read; with ``final`` also a last line without line end."""
+        if self.file is None:
+            return True
+        if self.done is None or self.done[:2] != (self.file.key, self.file.size):
+            return False
+        return self.done[2] == FINISHED or (not final and self.done[2] == self.file.mtime_ns)
