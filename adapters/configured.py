@@ -1,0 +1,123 @@
+"""The adapter that configuration alone makes: which fields of which format are key, id and event time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import orjson
+
+from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
+from photon.adapters.formats.base import SideReader
+from photon.adapters.formats.delimited import DelimitedSide
+from photon.adapters.formats.json_lines import JsonLinesSide
+from photon.adapters.formats.regular import RegexSide
+from photon.adapters.side import SideConfig, check_side, side_from_table, side_pattern, time_reader
+
+RULE_VERSION = 1
+"""Raised when this code derives another id, key or time from the same record and configuration."""
+
+
+class ConfiguredAdapter(Adapter):
+    """Both sides as configured; options are the tables ``primary`` and ``foreign`` (see ``SideConfig``).
+
+    Subclass it to keep the reading and add business rules: override ``join`` (or a payload) in ``path.py:Class``.
+    A subclass that overrides a method for one record gets the matching method for many from it.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        where = str(options.get("where", "join"))
+        self.primary_config = _side(options.get("primary", {}), f"{where}.primary", foreign=False)
+        self.foreign_config = _side(options.get("foreign", {}), f"{where}.foreign", foreign=True)
+        self._primary = side_reader(self.primary_config, f"{where}.primary")
+        self._foreign = side_reader(self.foreign_config, f"{where}.foreign")
+        self.primary_has_header = self.primary_config.has_header
+        self.foreign_has_header = self.foreign_config.has_header
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # The fast methods know nothing of an overridden meaning.
+        if "primary_key" in vars(cls) and "primary_keys" not in vars(cls):
+            cls.primary_keys = Adapter.primary_keys  # type: ignore[method-assign]
+        if "foreign_header" in vars(cls) and "foreign_headers" not in vars(cls):
+            cls.foreign_headers = Adapter.foreign_headers  # type: ignore[method-assign]
+
+    @classmethod
+    def from_sides(cls, primary: SideConfig, foreign: SideConfig, where: str = "join") -> ConfiguredAdapter:
+        """From structs that exist already. ``where`` ("join.clicks") stands in error messages."""
+        return cls({"primary": primary, "foreign": foreign, "where": where})
+
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        return self._foreign.header(record, file)
+
+    def primary_key(self, record: bytes, file: LogFile) -> bytes:
+        return self._primary.key(record, file)
+
+    def foreign_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        return self._foreign.payload(record, file)
+
+    def primary_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        return self._primary.payload(record, file)
+
+    def foreign_headers(self, records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
+        return self._foreign.headers(records, file)
+
+    def primary_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
+        """As the contract says, but for lines that cannot be read at all: see ``formats.json_scan`` (candidates)."""
+        return self._primary.keys(block, file)
+
+    def rule(self) -> bytes:
+        """The same configuration gives the same bytes; defaults written out or left out make no difference."""
+        kind = type(self)
+        own = "" if kind is ConfiguredAdapter else f"{kind.__module__}:{kind.__qualname__}"
+        rule = {
+            "adapter": f"configured:{RULE_VERSION}:{own}",
+            "primary": _rule_of(self.primary_config, foreign=False),
+            "foreign": _rule_of(self.foreign_config, foreign=True),
+        }
+        return orjson.dumps(rule, option=orjson.OPT_SORT_KEYS)
+
+
+def side_reader(side: SideConfig, where: str) -> SideReader:
+    """The reader of a checked side. Raises AdapterError."""
+    time = None if side.time is None else time_reader(side.time, f"{where}.time")
+    time_field = None if side.time is None else side.time.field
+    if side.format == "jsonl":
+        return JsonLinesSide(side.key, side.id, time_field, time)
+    if side.format == "regex":
+        return RegexSide(side_pattern(side, where), side.key, side.id, time_field, time)
+    return DelimitedSide(
+        side.key,
+        side.id,
+        time_field,
+        time,
+        delimiter=side.delimiter_byte,
+        quote=side.quote_byte,
+        columns=side.columns,
+    )
+
+
+def _side(given: SideConfig | Mapping[str, Any], where: str, *, foreign: bool) -> SideConfig:
+    if not isinstance(given, SideConfig):
+        return side_from_table(given, where, foreign=foreign)
+    check_side(given, where, foreign=foreign)
+    return given
+
+
+def _rule_of(side: SideConfig, *, foreign: bool) -> dict[str, Any]:
+    rule: dict[str, Any] = {"format": side.format, "key": side.key}
+    if side.format in ("csv", "tsv"):
+        rule |= {
+            "format": "delimited",
+            "delimiter": side.delimiter_byte.decode(),
+            "quote": side.quote_byte.decode(),
+            "columns": side.columns,
+        }
+    if side.pattern is not None:
+        rule["pattern"] = side.pattern
+    if foreign:
+        rule["id"] = side.id
+        rule["time"] = None if side.time is None else msgspec.to_builtins(side.time)
+    return rule

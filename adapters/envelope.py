@@ -1,0 +1,196 @@
+"""Output records: one JSON object a line, built in batches by joining bytes.
+
+joined/    event_id, key, event_time_ns, foreign, primary, source, primary_source, joined_at, token
+others     unmatched, filtered, rejected and late: event_id, key, event_time_ns (as far as they are known), reason,
+           record (the original text), source, primary_source (filtered), decided_at, token
+
+``event_id``, ``key`` and ``record`` that are not UTF-8 stand as ``…_raw_base64`` in place of themselves, payloads
+that an adapter gives as None likewise. ``source`` is {"file", "offset"}: uncompressed bytes, file relative to its log
+directory. Times are UTC with microseconds, ``token`` is 16 hex digits and always the line's last member; both can be
+left out. The order of members is part of the format: ``envelope_reader`` relies on it.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Protocol
+
+import orjson
+
+from photon.adapters.contract import Joined, LogFile
+from photon.adapters.times import rfc3339_us
+
+FILE_NAMES_MAX = 8192
+"""File names whose JSON is remembered."""
+_PLAIN = re.compile(rb"[ !#-\[\]-~]*+")
+"""Needs no escaping in JSON."""
+
+
+class ForeignEventLike(Protocol):
+    """What is read of a foreign event (``joiner.api.ForeignEvent`` fits)."""
+
+    @property
+    def event_id(self) -> bytes: ...
+    @property
+    def key(self) -> bytes: ...
+    @property
+    def event_time_ns(self) -> int: ...
+    @property
+    def record(self) -> bytes: ...
+    @property
+    def file(self) -> LogFile: ...
+    @property
+    def offset(self) -> int: ...
+
+
+class PrimaryRecordLike(Protocol):
+    """What is read of a primary record (``eventstore.api.PrimaryRecord`` fits)."""
+
+    @property
+    def record(self) -> bytes: ...
+    @property
+    def file(self) -> LogFile: ...
+    @property
+    def offset(self) -> int: ...
+
+
+class Envelope:
+    """Builds the lines of one output. Not thread-safe (it remembers file names)."""
+
+    def __init__(self, *, with_joined_at: bool = True, with_token: bool = True) -> None:
+        self._with_joined_at = with_joined_at
+        self._with_token = with_token
+        self._files: dict[str, bytes] = {}
+
+    def joined(
+        self,
+        events: Sequence[ForeignEventLike],
+        primaries: Sequence[PrimaryRecordLike],
+        payloads: Sequence[Joined],
+        *,
+        token: int,
+        at_ns: int,
+    ) -> list[bytes]:
+        """One line, with its newline, for each event. All columns have the same length.
+
+        Raises ValueError when a payload holds a newline: the line would be torn. Ask ``payload_fault`` first where
+        the adapter is not one of ours.
+        """
+        tail = self._tail(b"joined_at", token, at_ns)
+        place = self._source
+        lines = []
+        for event, primary, payload in zip(events, primaries, payloads, strict=True):
+            foreign, attached = payload.foreign, payload.primary
+            line = b'{%b,"event_time_ns":%d,%b,%b,"source":%b%d},"primary_source":%b%d}%b' % (
+                _id_and_key(event.event_id, event.key),
+                event.event_time_ns,
+                _raw(b"foreign", event.record) if foreign is None else b'"foreign":' + foreign,
+                _raw(b"primary", primary.record) if attached is None else b'"primary":' + attached,
+                place(event.file.path),
+                event.offset,
+                place(primary.file.path),
+                primary.offset,
+                tail,
+            )
+            if line.find(b"\n") != len(line) - 1:
+                raise ValueError(f"the payload of {event.file.path}:{event.offset} holds a newline")
+            lines.append(line)
+        return lines
+
+    def undone(
+        self,
+        events: Sequence[ForeignEventLike],
+        reasons: Sequence[str],
+        *,
+        token: int | None,
+        at_ns: int,
+        primaries: Sequence[PrimaryRecordLike | None] | None = None,
+    ) -> list[bytes]:
+        """Lines of events that were not joined, with why: unmatched, filtered, rejected, late (``token`` None)."""
+        tail = self._tail(b"decided_at", token, at_ns)
+        lines = []
+        for row, (event, reason) in enumerate(zip(events, reasons, strict=True)):
+            head = b'%b,"event_time_ns":%d,' % (_id_and_key(event.event_id, event.key), event.event_time_ns)
+            primary = primaries[row] if primaries is not None else None
+            lines.append(self._line(head, reason, event.record, event.file.path, event.offset, primary, tail))
+        return lines
+
+    def unreadable(self, record: bytes, path: str, offset: int, reason: str, *, at_ns: int) -> bytes:
+        """The line of a record that has no id, key or time: rejected before it became an event."""
+        return self._line(b"", reason, record, path, offset, None, self._tail(b"decided_at", None, at_ns))
+
+    def _line(
+        self,
+        head: bytes,
+        reason: str,
+        record: bytes,
+        path: str,
+        offset: int,
+        primary: PrimaryRecordLike | None,
+        tail: bytes,
+    ) -> bytes:
+        found = b""
+        if primary is not None:
+            found = b',"primary_source":%b%d}' % (self._source(primary.file.path), primary.offset)
+        why = orjson.dumps(reason.encode("utf-8", "backslashreplace").decode())
+        return b'{%b"reason":%b,%b,"source":%b%d}%b%b' % (
+            head,
+            why,
+            member(b"record", record),
+            self._source(path),
+            offset,
+            found,
+            tail,
+        )
+
+    def _source(self, path: str) -> bytes:
+        known = self._files.get(path)
+        if known is None:
+            if len(self._files) >= FILE_NAMES_MAX:
+                self._files.clear()
+            name = orjson.dumps(path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
+            known = self._files[path] = b'{"file":%b,"offset":' % name
+        return known
+
+    def _tail(self, name: bytes, token: int | None, at_ns: int) -> bytes:
+        at = b',"%b":"%b"' % (name, rfc3339_us(at_ns).encode()) if self._with_joined_at else b""
+        by = b',"token":"%016x"' % token if self._with_token and token is not None else b""
+        return at + by + b"}\n"
+
+
+def payload_fault(payload: object) -> str | None:
+    """Why an adapter's payload cannot be written; None when it can: JSON on one line, or None itself."""
+    if payload is None:
+        return None
+    if not isinstance(payload, bytes):
+        return f"the adapter's payload is {type(payload).__name__}, not bytes or None"
+    if b"\n" in payload or b"\r" in payload:
+        return "the adapter's payload holds a line end"
+    try:
+        orjson.loads(payload)
+    except orjson.JSONDecodeError as error:
+        return f"the adapter's payload is not JSON: {error}"
+    return None
+
+
+def member(name: bytes, value: bytes) -> bytes:
+    """``"name":"value"``, or ``"name_raw_base64":…`` for a value that is not UTF-8."""
+    if _PLAIN.fullmatch(value):
+        return b'"%b":"%b"' % (name, value)
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return _raw(name, value)
+    return b'"%b":%b' % (name, orjson.dumps(text))
+
+
+def _id_and_key(event_id: bytes, key: bytes) -> bytes:
+    if _PLAIN.fullmatch(event_id) and _PLAIN.fullmatch(key):
+        return b'"event_id":"%b","key":"%b"' % (event_id, key)
+    return member(b"event_id", event_id) + b"," + member(b"key", key)
+
+
+def _raw(name: bytes, value: bytes) -> bytes:
+    return b'"%b_raw_base64":"%b"' % (name, b64encode(value))

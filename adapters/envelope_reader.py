@@ -1,0 +1,116 @@
+"""Reads (event id, token, event time) back from output lines: for redo at start, and for the verifier.
+
+Independent of the builder's code; what they share is the documented order of members: a line begins with
+``{"event_id":…,"key":…,"event_time_ns":…`` and ends with ``,"token":"<16 hex digits>"}``.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import orjson
+
+_STRING = rb'"((?:[^"\\]|\\.)*+)"'
+_LINE = re.compile(
+    rb'^\{"event_id(_raw_base64)?":' + _STRING + rb',"key(?:_raw_base64)?":"(?:[^"\\]|\\.)*+","event_time_ns":'
+    rb'(-?[0-9]{1,19}),.*(?:,"token":"([0-9a-f]{16})"|[}"])\}\n',
+    re.MULTILINE,
+)
+_PLAIN_LINE = re.compile(
+    rb'^\{"event_id":"([^"\\\n]*+)","key(?:_raw_base64)?":"[^"\\\n]*+","event_time_ns":(-?[0-9]{1,19}),'
+    rb'.*,"token":"([0-9a-f]{16})"\}\n',
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRef:
+    """Whose line it is. ``token`` None: the line carries none (late, or left out by configuration)."""
+
+    event_id: bytes
+    token: int | None
+    event_time_ns: int
+
+
+@dataclass(slots=True)
+class OutputRefs:
+    """Columns for the event lines of a block, in order. Tokens are 0 where a line carries none."""
+
+    event_ids: list[bytes]
+    tokens: list[int]
+    event_times_ns: list[int]
+
+
+@dataclass(slots=True)
+class EnvelopeError(Exception):
+    """A line that is no output record. ``line`` is its beginning."""
+
+    line: bytes
+
+    def __str__(self) -> str:
+        return f"not an output record: {self.line[:120]!r}"
+
+
+def read_line(line: bytes) -> OutputRef | None:
+    """The event of one line with its newline; None for a line about an unreadable record.
+
+    Raises EnvelopeError, for a line without its newline (torn) too.
+    """
+    match = _LINE.fullmatch(line)
+    if match is None:
+        if line.startswith(b'{"reason":') and line.endswith(b"}\n"):
+            return None
+        raise EnvelopeError(line)
+    raw, event_id, time, token = match.groups()
+    return OutputRef(_decoded(event_id, raw is not None, line), int(token, 16) if token else None, int(time))
+
+
+def read_block(block: bytes, *, parse: bool = False) -> OutputRefs:
+    """The events of many whole lines. Lines about unreadable records have no row. Raises EnvelopeError.
+
+    ``parse``: each line must be a JSON text besides. Without it a line that was torn and written over from its
+    middle could pass; what clears tokens for good should ask for it, what only looks for (token, id) need not.
+    """
+    if parse:
+        for line in lines_of(block):
+            try:
+                orjson.loads(line)
+            except orjson.JSONDecodeError:
+                raise EnvelopeError(line) from None
+    count = block.count(b"\n")
+    found = _PLAIN_LINE.findall(block)
+    if len(found) == count and block.endswith(b"\n"):
+        ids, times, tokens = zip(*found, strict=True) if found else ((), (), ())
+        return OutputRefs(list(ids), [int(token, 16) for token in tokens], [int(time) for time in times])
+    refs = OutputRefs([], [], [])
+    for line in lines_of(block):
+        ref = read_line(line + b"\n")
+        if ref is not None:
+            refs.event_ids.append(ref.event_id)
+            refs.tokens.append(ref.token or 0)
+            refs.event_times_ns.append(ref.event_time_ns)
+    return refs
+
+
+def lines_of(block: bytes) -> Iterator[bytes]:
+    """Lines without their newlines. Raises EnvelopeError when the last one has none."""
+    lines = block.split(b"\n")
+    if lines.pop():
+        raise EnvelopeError(block[block.rfind(b"\n") + 1 :])
+    yield from lines
+
+
+def _decoded(event_id: bytes, raw: bool, line: bytes) -> bytes:
+    try:
+        if raw:
+            return b64decode(event_id, validate=True)
+        if b"\\" in event_id:
+            text: str = orjson.loads(b'"' + event_id + b'"')
+            return text.encode()
+    except (Base64Error, orjson.JSONDecodeError):
+        raise EnvelopeError(line) from None
+    return event_id

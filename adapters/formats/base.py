@@ -1,0 +1,45 @@
+"""What a format offers the configured adapter: one side's records, one at a time and many at once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
+
+
+class SideReader(ABC):
+    """Reads the records of one side. Meanings are those of the methods of the same name in ``contract.Adapter``."""
+
+    @abstractmethod
+    def key(self, record: bytes, file: LogFile) -> bytes:
+        """Raises BadRecord."""
+
+    @abstractmethod
+    def header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        """Raises BadRecord."""
+
+    @abstractmethod
+    def payload(self, record: bytes, file: LogFile) -> bytes | None:
+        """JSON on one line; None when the record is not UTF-8. Raises BadRecord."""
+
+    def headers(self, records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
+        """header() of each record, a bad one's place holds its BadRecord."""
+        out: list[ForeignHeader | BadRecord] = []
+        header = self.header
+        for record in records:
+            try:
+                out.append(header(record, file))
+            except BadRecord as bad:
+                out.append(bad)
+        return out
+
+    def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
+        """key() of each line of the block, None for a bad record."""
+        out: list[bytes | None] = []
+        for line in block.split(b"\n")[:-1]:
+            try:
+                out.append(self.key(line.removesuffix(b"\r"), file))
+            except BadRecord:
+                out.append(None)
+        return out

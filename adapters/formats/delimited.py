@@ -1,0 +1,204 @@
+"""CSV and TSV: fields between delimiters, quoted where they begin with the quote character.
+
+RFC 4180 with these readings: a quote inside a field that does not begin with one is an ordinary character; a quoted
+field must end at its closing quote (doubled quotes inside stand for one); a record in which a quote stays open is
+rejected, because quoted line ends are not supported. Every record must have as many fields as there are columns.
+Fields are taken byte for byte, spaces included; an empty field names nothing.
+
+Columns come from the configuration or from each file's own header, so files may order them differently.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import orjson
+
+from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
+from photon.adapters.formats.base import SideReader
+from photon.adapters.formats.json_scan import cut_lines
+from photon.adapters.times import TimeReader
+
+LAYOUTS_MAX = 1024
+"""Distinct headers remembered; logs of one kind have a few."""
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the fields of one file's records stand. ``fault`` says why the file cannot be read."""
+
+    names: tuple[bytes, ...] = ()
+    text_names: tuple[str, ...] | None = None  # None: not UTF-8
+    key: int = -1
+    id: int = -1
+    time: int = -1
+    fault: str = ""
+
+
+class DelimitedSide(SideReader):
+    """Reads one side of CSV or TSV. ``columns`` None: each file's header names them."""
+
+    def __init__(
+        self,
+        key: str,
+        id_field: str | None = None,
+        time_field: str | None = None,
+        time: TimeReader | None = None,
+        *,
+        delimiter: bytes = b",",
+        quote: bytes = b'"',
+        columns: tuple[str, ...] | None = None,
+    ) -> None:
+        self._key, self._id, self._time_field, self._time = key, id_field, time_field, time
+        self._delimiter, self._quote = delimiter, quote
+        d, q = re.escape(delimiter), re.escape(quote)
+        self._field = re.compile(rb"(?:%b((?:[^%b]++|%b%b)*+)%b|([^%b]*+))(?:(%b)|\Z)" % (q, q, q, q, q, d, d))
+        self._layouts: dict[bytes, Layout] = {}
+        self._fixed = None if columns is None else self._layout(tuple(name.encode() for name in columns))
+
+    def key(self, record: bytes, file: LogFile) -> bytes:
+        layout = self._layout_of(file)
+        return self._named(self._fields(record, layout), layout.key, "key", self._key)
+
+    def header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        layout = self._layout_of(file)
+        fields = self._fields(record, layout)
+        if self._time is None:
+            raise BadRecord("no time field is configured for this side")
+        text = fields[layout.time]
+        if not text:
+            raise BadRecord(f"time field {self._time_field!r} is empty")
+        try:
+            time_ns = self._time.from_text(text)
+        except ValueError as error:
+            raise BadRecord(f"time field {self._time_field!r} {error}") from None
+        key = self._named(fields, layout.key, "key", self._key)
+        if self._id is None:
+            return ForeignHeader(key, time_ns)
+        return ForeignHeader(key, time_ns, self._named(fields, layout.id, "id", self._id))
+
+    def payload(self, record: bytes, file: LogFile) -> bytes | None:
+        layout = self._layout_of(file)
+        fields = self._fields(record, layout)
+        if layout.text_names is None:
+            return None
+        try:
+            return orjson.dumps(dict(zip(layout.text_names, [field.decode() for field in fields], strict=True)))
+        except UnicodeDecodeError:
+            return None
+
+    def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
+        """Lines without quotes are cut at the delimiters' places, all at once; the others one by one."""
+        layout = self._fixed or self._layout_of_header(file.header)
+        count = block.count(b"\n")
+        if layout.fault or not count:
+            return [None] * count
+        array, starts, ends = cut_lines(block)
+        cuts = np.flatnonzero(array == self._delimiter[0])
+        first = np.searchsorted(cuts, starts)
+        plain = np.searchsorted(cuts, ends) - first == len(layout.names) - 1
+        if self._quote and self._quote in block:
+            quotes = np.flatnonzero(array == self._quote[0])
+            plain &= np.searchsorted(quotes, starts) == np.searchsorted(quotes, ends)
+        if not len(cuts):
+            cuts = np.zeros(1, np.int64)
+        last = len(cuts) - 1
+        left = starts if layout.key == 0 else cuts[np.minimum(first + layout.key - 1, last)] + 1
+        if layout.key == len(layout.names) - 1:
+            right = ends - (array[np.maximum(ends - 1, 0)] == ord("\r"))
+        else:
+            right = cuts[np.minimum(first + layout.key, last)]
+        plain &= right > left
+        if plain.all():
+            return [block[a:b] for a, b in zip(left.tolist(), right.tolist(), strict=True)]
+        out: list[bytes | None] = []
+        columns = (plain.tolist(), left.tolist(), right.tolist(), starts.tolist(), ends.tolist())
+        for ok, a, b, start, end in zip(*columns, strict=True):
+            out.append(block[a:b] if ok else self._key_or_none(block[start:end].removesuffix(b"\r"), file))
+        return out
+
+    def _key_or_none(self, record: bytes, file: LogFile) -> bytes | None:
+        try:
+            return self.key(record, file)
+        except BadRecord:
+            return None
+
+    def _named(self, fields: list[bytes], index: int, role: str, name: str) -> bytes:
+        value = fields[index]
+        if value:
+            return value
+        raise BadRecord(f"{role} field {name!r} is empty")
+
+    def _fields(self, record: bytes, layout: Layout) -> list[bytes]:
+        fields = self._split(record)
+        if len(fields) == len(layout.names):
+            return fields
+        if not record:
+            raise BadRecord("is empty")
+        raise BadRecord(f"has {len(fields)} fields, not {len(layout.names)}")
+
+    def _split(self, record: bytes) -> list[bytes]:
+        if not self._quote or self._quote not in record:
+            return record.split(self._delimiter)
+        fields: list[bytes] = []
+        at = 0
+        while True:
+            match = self._field.match(record, at)
+            # A field that begins with a quote must not be read as a plain one.
+            if match is None or (match[1] is None and record.startswith(self._quote, at)):
+                place = len(fields) + 1
+                raise BadRecord(f"field {place} has unbalanced quotes (quoted line ends are not supported)")
+            quoted = match[1]
+            fields.append(match[2] if quoted is None else quoted.replace(self._quote * 2, self._quote))
+            if match[3] is None:
+                return fields
+            at = match.end()
+
+    def _layout_of(self, file: LogFile) -> Layout:
+        layout = self._fixed or self._layout_of_header(file.header)
+        if layout.fault:
+            raise BadRecord(layout.fault)
+        return layout
+
+    def _layout_of_header(self, header: bytes) -> Layout:
+        layout = self._layouts.get(header)
+        if layout is None:
+            layout = self._read_header(header)
+            if len(self._layouts) >= LAYOUTS_MAX:
+                self._layouts.clear()
+            self._layouts[header] = layout
+        return layout
+
+    def _read_header(self, header: bytes) -> Layout:
+        text = header.removeprefix(_BOM).removesuffix(b"\r")
+        if not text:
+            return Layout(fault="its file has no header record")
+        try:
+            return self._layout(tuple(self._split(text)))
+        except BadRecord as bad:
+            return Layout(fault=f"header: {bad.reason}")
+
+    def _layout(self, names: tuple[bytes, ...]) -> Layout:
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            return Layout(fault=f"header: column {_shown(twice)} stands there twice")
+        places = {}
+        for role, name in (("key", self._key), ("id", self._id), ("time", self._time_field)):
+            if name is None:
+                continue
+            if name.encode() not in names:
+                known = ", ".join(map(_shown, names[:20]))
+                return Layout(fault=f"header: {role} column {name!r} is missing, there are {known}"[:400])
+            places[role] = names.index(name.encode())
+        try:
+            texts = tuple(name.decode() for name in names)
+        except UnicodeDecodeError:
+            texts = None
+        return Layout(names, texts, key=places["key"], id=places.get("id", -1), time=places.get("time", -1))
+
+
+def _shown(name: bytes) -> str:
+    return repr(name.decode("utf-8", "backslashreplace"))

@@ -1,0 +1,227 @@
+"""JSON Lines: one JSON object a record.
+
+What a valid record is: JSON as orjson reads it (strict RFC 8259, UTF-8, at most 1,024 deep), the last of several
+equal names counts. A record that is JSON but for bytes that are not UTF-8 inside strings is readable as well: its
+names and values are then the raw bytes, and its payload is left to base64. In such a record no escaped surrogates
+may stand (they could not be told from raw bytes).
+
+Keys and ids are strings, or integers of any size (canonical bytes: their decimal text, so ``12`` and ``"12"`` are the
+same key). Floats, booleans, null, arrays, objects and the empty string name nothing: BadRecord.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NoReturn
+
+import orjson
+
+from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
+from photon.adapters.formats.base import SideReader
+from photon.adapters.formats.json_scan import KeyScan, escaped_spelling
+from photon.adapters.times import TimeReader
+
+REASON_CHARS_MAX = 200
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_PLAIN_NUMBER = rb"(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"
+_MISSING = object()
+
+
+class _NumberText(str):
+    """A JSON number as its text, told from a JSON string by its type."""
+
+    __slots__ = ()
+
+
+class JsonLinesSide(SideReader):
+    """Reads one side of JSON Lines. ``time`` and ``time_field`` are needed for foreign headers only."""
+
+    def __init__(
+        self, key: str, id_field: str | None = None, time_field: str | None = None, time: TimeReader | None = None
+    ) -> None:
+        self._key = key
+        self._id = id_field
+        self._time_field = time_field
+        self._time = time
+        self._scan = KeyScan.for_field(key)
+        self._number = _number_finder(time_field) if time_field else None
+
+    def key(self, record: bytes, file: LogFile) -> bytes:
+        return _name_bytes(parse_object(record), self._key, "key", record)
+
+    def header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        fields = parse_object(record)
+        key = fields.get(self._key)
+        if type(key) is str and key.isascii() and key:
+            key_bytes = key.encode()
+        else:
+            key_bytes = _name_bytes(fields, self._key, "key", record)
+        time_ns = self._time_ns(fields, record)
+        if self._id is None:
+            return ForeignHeader(key_bytes, time_ns)
+        return ForeignHeader(key_bytes, time_ns, _name_bytes(fields, self._id, "id", record))
+
+    def payload(self, record: bytes, file: LogFile) -> bytes | None:
+        try:
+            orjson.loads(record)
+        except orjson.JSONDecodeError:
+            parse_object(record)  # raises, unless bytes that are not UTF-8 are all that is wrong
+            return None
+        text = record.strip(b" \t\r\n")
+        # Between tokens a carriage return is white space; in the output some readers would take it for a line end.
+        return text.replace(b"\r", b" ") if b"\r" in text else text
+
+    def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
+        if self._scan is None:
+            return super().keys(block, file)
+        return self._scan.keys(block, lambda record: self._key_or_none(record, file))
+
+    def _key_or_none(self, record: bytes, file: LogFile) -> bytes | None:
+        try:
+            return self.key(record, file)
+        except BadRecord:
+            return None
+
+    def _time_ns(self, fields: dict[str, Any], record: bytes) -> int:
+        time, name = self._time, self._time_field
+        if time is None or name is None:
+            raise BadRecord("no time field is configured for this side")
+        value = fields.get(name, _MISSING)
+        if value is _MISSING:
+            value = find(fields, name)
+        kind = type(value)
+        try:
+            if kind is str:
+                return time.from_text(_encode(value))
+            if time.accepts_numbers:
+                if kind is int:
+                    return time.from_int(value)
+                if kind is float:
+                    return time.from_text(self._number_text(name, record))
+                if kind is _NumberText:
+                    return time.from_text(value.encode())
+        except ValueError as error:
+            raise BadRecord(f"time field {name!r} {error}") from None
+        if value is _MISSING:
+            raise BadRecord(f"time field {name!r} is missing")
+        wanted = "a number or text" if time.accepts_numbers else "text"
+        raise BadRecord(f"time field {name!r} is {_kind_of(value)}, not {wanted}")
+
+    def _number_text(self, name: str, record: bytes) -> bytes:
+        """The digits of a number that the parser made a float of, as they stand in the record.
+
+        The pattern's find is right when the field's name stands in the record once, not even escaped.
+        """
+        if self._number is not None:
+            pattern, quoted, escaped = self._number
+            if record.count(quoted) == 1 and not (b"\\u" in record and escaped.search(record)):
+                match = pattern.search(record)
+                if match:
+                    return match[1]
+        return str(find(_parse_slowly(record), name)).encode()
+
+
+def parse_object(record: bytes) -> dict[str, Any]:
+    """The record's fields; text that is not UTF-8 stands in them as surrogate escapes. Raises BadRecord."""
+    try:
+        value = orjson.loads(record)
+    except orjson.JSONDecodeError as error:
+        value = _parse_not_utf8(record, error)
+    if type(value) is dict:
+        return value
+    raise BadRecord(f"is {_kind_of(value)}, not a JSON object")
+
+
+def find(fields: dict[str, Any], name: str) -> Any:
+    """The value at a field path. A field whose own name holds the dots goes before a path. _MISSING when absent."""
+    value = fields.get(name, _MISSING)
+    if value is not _MISSING or "." not in name:
+        return value
+    at: Any = fields
+    for part in name.split("."):
+        if not isinstance(at, dict):
+            return _MISSING
+        at = at.get(part, _MISSING)
+    return at
+
+
+def _name_bytes(fields: dict[str, Any], name: str, role: str, record: bytes) -> bytes:
+    """A key or id as canonical bytes. Raises BadRecord."""
+    value = fields.get(name, _MISSING)
+    if value is _MISSING:
+        value = find(fields, name)
+    if type(value) is str:
+        if value:
+            return _encode(value)
+        raise BadRecord(f"{role} field {name!r} is empty")
+    if type(value) is int or type(value) is _NumberText:
+        text = str(value)
+    elif type(value) is float:
+        text = str(find(_parse_slowly(record), name))  # an integer beyond 64 bits comes as a float
+    else:
+        text = ""
+    if text.lstrip("-").isdigit():
+        return (text if text.strip("-0") else "0").encode()
+    if value is _MISSING:
+        raise BadRecord(f"{role} field {name!r} is missing")
+    raise BadRecord(f"{role} field {name!r} is {_kind_of(value)}, not text or an integer")
+
+
+def _encode(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape")
+
+
+def _parse_not_utf8(record: bytes, error: orjson.JSONDecodeError) -> Any:
+    """A record that orjson refused: fine when only its text is not UTF-8. Raises BadRecord."""
+    if not record.strip(b" \t\r\n"):
+        raise BadRecord("is empty")
+    try:
+        record.decode()
+    except UnicodeDecodeError:
+        if _SURROGATE.search(record):
+            raise BadRecord("is not UTF-8 and has escaped surrogates") from None
+        return _parse_slowly(record)
+    raise BadRecord(f"is not JSON: {error}"[:REASON_CHARS_MAX])
+
+
+def _parse_slowly(record: bytes) -> Any:
+    """With the standard library: numbers as text, bytes that are not UTF-8 as surrogate escapes."""
+    try:
+        return json.loads(
+            record.decode("utf-8", "surrogateescape"),
+            parse_float=_NumberText,
+            parse_int=_NumberText,
+            parse_constant=_refuse_constant,
+        )
+    except ValueError as error:
+        reason = str(error).encode("utf-8", "backslashreplace").decode()
+        raise BadRecord(f"is not JSON: {reason}"[:REASON_CHARS_MAX]) from None
+    except RecursionError:
+        raise BadRecord("is not JSON: nested too deeply") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _number_finder(name: str) -> tuple[re.Pattern[bytes], bytes, re.Pattern[bytes]] | None:
+    """(pattern of the field with a number, its quoted name, its escaped spellings); None: parse it slowly."""
+    escaped = escaped_spelling(name)
+    if escaped is None or "." in name:
+        return None
+    quoted = b'"' + name.encode() + b'"'
+    return re.compile(re.escape(quoted) + rb"[ \t\r]*:[ \t\r]*" + _PLAIN_NUMBER), quoted, escaped
+
+
+_KINDS = {dict: "an object", list: "an array", bool: "a boolean", type(None): "null", str: "text", int: "a number"}
+
+
+def _kind_of(value: object) -> str:
+    return _KINDS.get(type(value), "a number")
+
+
+__all__ = ["JsonLinesSide", "find", "parse_object"]

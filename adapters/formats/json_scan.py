@@ -1,0 +1,187 @@
+"""Keys of a block of JSON Lines without parsing it: vector proofs over the block's bytes, line by line.
+
+For one field name, a line's key is taken straight from its bytes when all of this holds:
+
+1. the line begins with ``{``;
+2. ``"name"`` stands in it exactly once, not preceded by a backslash, and no escaped spelling of the name does;
+3. it stands in the outermost object: no other ``{`` precedes it, or, in a line without backslashes, as many
+   braces outside strings (an even number of quotes before them) were closed as opened;
+4. a colon (and the white space that the block's first record has) and the value follow;
+5. the value is a string without backslashes that is not empty, or an integer of at most 18 digits that begins
+   with 1 to 9 and is followed by the character the first record has there.
+
+In a JSON text a quoted name that is followed by a colon and no backslash precedes is a member's name; by 2 no other
+member of any object in the line has it; by 3 it belongs to the record. Hence the contract:
+
+- for each line that is a JSON text as the parser reads it (see ``json_lines``) the scan's answer is exactly the
+  parser's, None included;
+- a line that is *no* such text, but passes for one in the points above, may yield a candidate key where the parser
+  says None. Whoever uses scanned keys must ask ``primary_key`` of the record on a hit, and when it raises or
+  differs, go on to the next record with that key.
+
+All other lines go to the parser, so a few odd ones do not slow the rest. Measured on one 2-core machine: some 2 to
+2.6 million keys a second of 300-byte lines, the parser 0.9 million.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+I64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+INTEGER_DIGITS_MAX = 18
+_QUOTE, _BRACE, _BRACE_END, _BACKSLASH, _NEWLINE = b'"{}\\\n'
+_AFTER_NAME = re.compile(rb'([ \t]*:[ \t]*)(?:(")|[0-9]+([,}\t\r ]))')
+_PLAIN_NAME = re.compile(r"[ !#-.0-\[\]-~]+")
+
+
+def escaped_spelling(name: str) -> re.Pattern[bytes] | None:
+    r"""Matches wherever a character of the name stands as an escape (``\u0075`` for ``u``).
+
+    None for names that can be written in still other ways (non-ASCII, quotes, backslashes, slashes).
+    """
+    if not _PLAIN_NAME.fullmatch(name):
+        return None
+    codes = sorted({f"{ord(c):02x}" for c in name})
+    spelled = "|".join("".join(f"[{d}{d.upper()}]" if d.isalpha() else d for d in code) for code in codes)
+    return re.compile(rf"\\u00(?:{spelled})".encode())
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A block and where its lines are: line i is ``data[starts[i]:ends[i]]``, its newline at ends[i]."""
+
+    data: bytes
+    bytes_: npt.NDArray[np.uint8]
+    starts: I64
+    ends: I64
+    backslashes: bool
+
+    def line_of(self, at: I64) -> I64:
+        return np.searchsorted(self.ends, at)
+
+
+def cut_lines(block: bytes) -> tuple[npt.NDArray[np.uint8], I64, I64]:
+    """(the block as an array, first byte of each line, its newline)."""
+    array = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(array == _NEWLINE)
+    starts = np.empty_like(ends)
+    starts[:1] = 0
+    starts[1:] = ends[:-1] + 1
+    return array, starts, ends
+
+
+@dataclass(frozen=True, slots=True)
+class KeyScan:
+    """The scan for one field name."""
+
+    quoted: bytes
+    escaped: re.Pattern[bytes]
+
+    @classmethod
+    def for_field(cls, name: str) -> KeyScan | None:
+        """None when the name is not one that can be found in bytes; then records have to be parsed."""
+        escaped = escaped_spelling(name)
+        return None if escaped is None else cls(b'"' + name.encode() + b'"', escaped)
+
+    def keys(self, block: bytes, parse: Callable[[bytes], bytes | None]) -> list[bytes | None]:
+        """One key for each line of the block; ``parse`` answers for a line (without its end) that is not plain."""
+        array, starts, ends = cut_lines(block)
+        if not len(ends):
+            return []
+        lines = _Block(block, array, starts, ends, b"\\" in block)
+        pieces = block.split(self.quoted)
+        rows, found = self._plain_keys(lines, pieces) if len(pieces) > 1 else (None, [])
+        if rows is not None and len(rows) == len(ends):
+            return found  # type: ignore[return-value]  # a list of keys is one of keys or None
+        out: list[bytes | None] = [None] * len(ends)
+        odd = np.ones(len(ends), np.bool_)
+        if rows is not None:
+            odd[rows] = False
+            for row, key in zip(rows.tolist(), found, strict=True):
+                out[row] = key
+        odd_rows = np.flatnonzero(odd)
+        for row, start, end in zip(
+            odd_rows.tolist(), starts[odd_rows].tolist(), ends[odd_rows].tolist(), strict=True
+        ):
+            out[row] = parse(block[start:end].removesuffix(b"\r"))
+        return out
+
+    def _plain_keys(self, lines: _Block, pieces: list[bytes]) -> tuple[I64 | None, list[bytes]]:
+        """Rows whose key was proven, ascending, and their keys."""
+        after = _AFTER_NAME.match(pieces[1])
+        if after is None:
+            return None, []
+        separator, is_text, terminator = after.group(1), after.group(2) is not None, after.group(3)
+        opening = separator + b'"' if is_text else separator
+        closing = b'"' if is_text else terminator
+        size, skip = len(self.quoted), len(opening)
+        lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+        at = np.cumsum(lengths[:-1] + size) - size  # of each quoted name
+        rows = lines.line_of(at)
+        texts = [piece[skip : piece.find(closing, skip)] for piece in pieces[1:]]
+        good = self._well_placed(lines, at, rows)
+        value = at + size + skip
+        value_lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+        end = value + value_lengths
+        # Places beyond the block's end are of no use but must not be looked up.
+        last = len(lines.data) - 1
+        good &= (value_lengths > 0) & (end < lines.ends[np.minimum(rows, len(lines.ends) - 1)])
+        good &= lines.bytes_[np.minimum(end, last)] == closing[0]
+        for i, byte in enumerate(opening):
+            good &= lines.bytes_[np.minimum(at + size + i, last)] == byte
+        if is_text:
+            if lines.backslashes:
+                good &= np.fromiter((b"\\" not in text for text in texts), np.bool_, len(texts))
+        else:
+            first = lines.bytes_[np.minimum(value, last)]
+            good &= (value_lengths <= INTEGER_DIGITS_MAX) & (first >= ord("1")) & (first <= ord("9"))
+            good &= np.fromiter(map(bytes.isdigit, texts), np.bool_, len(texts))
+        if good.all():
+            return rows, texts
+        return rows[good], [text for text, ok in zip(texts, good.tolist(), strict=True) if ok]
+
+    def _well_placed(self, lines: _Block, at: I64, rows: I64) -> Mask:
+        """Points 1 to 3 for each occurrence of the quoted name."""
+        count = len(lines.ends)
+        if len(at) == count and bool((rows == np.arange(count)).all()):
+            good = np.ones(count, np.bool_)
+        else:
+            good = np.bincount(rows, minlength=count + 1)[rows] == 1
+            good &= rows < count
+        rows = np.minimum(rows, count - 1)
+        starts = lines.starts[rows]
+        good &= lines.bytes_[starts] == _BRACE
+        if lines.backslashes:
+            good &= lines.bytes_[np.maximum(at - 1, 0)] != _BACKSLASH
+            if self.escaped.search(lines.data):
+                escapes = np.fromiter((m.start() for m in self.escaped.finditer(lines.data)), np.int64)
+                good &= ~np.isin(rows, lines.line_of(escapes))
+        if np.count_nonzero(lines.bytes_ == _BRACE) != count:
+            good &= self._outermost(lines, at, starts)
+        return good
+
+    def _outermost(self, lines: _Block, at: I64, starts: I64) -> Mask:
+        """Point 3, where lines have more braces than their first."""
+        braces = np.flatnonzero(lines.bytes_ == _BRACE)
+        only = np.searchsorted(braces, at) - np.searchsorted(braces, starts) == 1
+        if lines.backslashes or only.all():
+            return np.asarray(only, np.bool_)
+        ends = np.flatnonzero(lines.bytes_ == _BRACE_END)
+        quotes = np.flatnonzero(lines.bytes_ == _QUOTE)
+        depth = _outside(lines, braces, quotes, at, starts) - _outside(lines, ends, quotes, at, starts)
+        return np.asarray(only | (depth == 1), np.bool_)
+
+
+def _outside(lines: _Block, marks: I64, quotes: I64, at: I64, starts: I64) -> I64:
+    """How many of the marks in ``[starts, at)`` stand outside strings (no backslashes in the block)."""
+    mark_starts = lines.starts[np.minimum(lines.line_of(marks), len(lines.starts) - 1)]
+    before = np.searchsorted(quotes, marks) - np.searchsorted(quotes, mark_starts)
+    marks = marks[before % 2 == 0]
+    return np.searchsorted(marks, at) - np.searchsorted(marks, starts)

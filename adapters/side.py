@@ -1,0 +1,214 @@
+"""One side of a join as the configuration tells it: plain frozen structs, and what makes them valid.
+
+The deployment's TOML holds them as ``[join.NAME.primary]`` and ``[join.NAME.foreign]``. Everything here that
+changes what id, key or time a record gets is part of the adapter's rule (see ``ConfiguredAdapter.rule``).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from datetime import UTC
+from typing import Any
+
+import msgspec
+
+from photon.adapters import times
+from photon.adapters.contract import AdapterError
+
+FORMATS = ("jsonl", "csv", "tsv", "regex")
+COLUMNS_MAX = 4096
+PATTERN_CHARS_MAX = 8192
+
+
+class TimeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where the event time stands and how it is written: ``unit`` for numbers, else ``format``."""
+
+    field: str
+    unit: str | None = None
+    """s, ms, us or ns since the origin."""
+    format: str | None = None
+    """"iso8601" or a strptime-like pattern."""
+    origin: str | None = None
+    """What numbers count from: a local day or time in ``zone``. Absent: the Unix epoch."""
+    zone: str = "UTC"
+    """Of the origin, and of times that name no zone of their own."""
+
+
+class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How one side's records are read. Names are JSON field paths ("a.b"), CSV columns, or groups of the pattern."""
+
+    format: str
+    key: str
+    """Names the primary event, on both sides."""
+    id: str | None = None
+    """The foreign event's own globally unique id. Absent: log identity and byte offset serve."""
+    time: TimeConfig | None = None
+    """Event time; the foreign side needs it."""
+    delimiter: str | None = None
+    """csv: one ASCII character, default ","."""
+    quote: str | None = None
+    """csv, tsv: the quote character, default '"'; "" when the log knows no quoting."""
+    header: bool | None = None
+    """csv, tsv: each file's first record names the columns. Default: yes, unless ``columns`` are given."""
+    columns: tuple[str, ...] | None = None
+    """csv, tsv without header: the columns' names in order."""
+    pattern: str | None = None
+    """regex: a Python regular expression with named groups that matches a record from its beginning."""
+
+    @property
+    def has_header(self) -> bool:
+        """Whether each file's first record names the columns."""
+        return self.format in ("csv", "tsv") and (self.columns is None if self.header is None else self.header)
+
+    @property
+    def delimiter_byte(self) -> bytes:
+        """What separates the fields of csv and tsv."""
+        return (self.delimiter or ("\t" if self.format == "tsv" else ",")).encode()
+
+    @property
+    def quote_byte(self) -> bytes:
+        """What fields may be quoted with; empty for nothing."""
+        return ('"' if self.quote is None else self.quote).encode()
+
+
+def side_from_table(table: Mapping[str, Any], where: str, *, foreign: bool) -> SideConfig:
+    """A side from a TOML table at ``where`` ("join.clicks.foreign"), checked. Raises AdapterError, one line."""
+    for given, struct, place in ((table, SideConfig, where), (table.get("time"), TimeConfig, f"{where}.time")):
+        if isinstance(given, Mapping):
+            _check_names(given, struct, place)
+    try:
+        side = msgspec.convert(dict(table), SideConfig)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at ")
+        place = where + path.strip("`").removeprefix("$")
+        raise AdapterError(f"{message[:1].lower()}{message[1:]}", place, "correct the value") from None
+    check_side(side, where, foreign=foreign)
+    return side
+
+
+def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
+    """Refuses a side that cannot be read as told. Raises AdapterError naming key, value and what would be right."""
+    if side.format not in FORMATS:
+        raise _wrong(where, "format", side.format, f"write one of {', '.join(FORMATS)}")
+    _check_delimited(side, where)
+    _check_names_exist(side, where)
+    if not side.key:
+        raise _wrong(where, "key", side.key, "name the field that holds the primary event's key")
+    if side.id == "":
+        raise _wrong(where, "id", side.id, "name the field that holds the event's id, or leave the line out")
+    if not foreign and side.id is not None:
+        raise _wrong(where, "id", side.id, "remove it: only foreign events have an id, the primary has its key")
+    if side.time is not None:
+        time_reader(side.time, f"{where}.time")
+    elif foreign:
+        raise AdapterError(
+            "time is missing", where, 'add for instance time = { field = "ts", unit = "ms" } for the event time'
+        )
+
+
+def time_reader(time: TimeConfig, where: str) -> times.TimeReader:
+    """The reader that a time table describes. Raises AdapterError."""
+    if not time.field:
+        raise _wrong(where, "field", time.field, "name the field that holds the event time")
+    if (time.unit is None) == (time.format is None):
+        raise AdapterError(
+            f"unit = {time.unit!r} and format = {time.format!r}",
+            where,
+            'write either unit = "s" (ms, us, ns) for numbers or format = "iso8601" (or %Y-%m-%d %H:%M:%S) for text',
+        )
+    try:
+        zone = times.zone_named(time.zone)
+    except ValueError as error:
+        raise AdapterError(f"zone = {error}", where, "see the list of tz database names") from None
+    if time.format is not None:
+        if time.origin is not None:
+            raise _wrong(where, "origin", time.origin, "remove it: an origin goes with a unit, not with a format")
+        if time.format == "iso8601":
+            return times.Iso8601Time(zone)
+        try:
+            return times.PatternTime(time.format, zone)
+        except ValueError as error:
+            raise AdapterError(f"format = {error}", where, 'write "iso8601" or a pattern of these parts') from None
+    if time.unit not in times.UNIT_EXPONENTS:
+        raise _wrong(where, "unit", time.unit, "write one of s, ms, us, ns")
+    if time.origin is None:
+        if zone is not UTC:
+            raise _wrong(where, "zone", time.zone, "remove it: numbers since the epoch are UTC (or give an origin)")
+        return times.NumberTime(time.unit)
+    try:
+        return times.NumberTime(time.unit, times.origin_ns(time.origin, zone))
+    except ValueError as error:
+        raise AdapterError(f"origin = {error}", where, "correct the value") from None
+
+
+def side_pattern(side: SideConfig, where: str) -> re.Pattern[bytes]:
+    """The compiled pattern of a regex side. Raises AdapterError."""
+    text = side.pattern
+    if not text:
+        raise AdapterError("pattern is missing", where, "write a regular expression with named groups, (?P<name>…)")
+    if len(text) > PATTERN_CHARS_MAX:
+        raise _wrong(where, "pattern", text[:20] + "…", f"keep it below {PATTERN_CHARS_MAX} characters")
+    try:
+        return re.compile(text.encode())
+    except re.error as error:
+        raise AdapterError(f"pattern = {text!r}: {error}", where, "correct the regular expression") from None
+
+
+def _check_names(table: Mapping[str, Any], struct: type[msgspec.Struct], where: str) -> None:
+    known = struct.__struct_fields__
+    for name in table:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, 1)
+            todo = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise AdapterError(f"{name} = {table[name]!r} is not a setting", where, todo)
+
+
+def _check_delimited(side: SideConfig, where: str) -> None:
+    if side.format not in ("csv", "tsv"):
+        for name in ("delimiter", "quote", "header", "columns"):
+            if getattr(side, name) is not None:
+                raise _wrong(where, name, getattr(side, name), f"remove it: format = {side.format!r} has none")
+        return
+    for name, value in (("delimiter", side.delimiter), ("quote", side.quote)):
+        if value is None or (name == "quote" and not value):
+            continue
+        if len(value) != 1 or not value.isascii() or value in "\r\n":
+            raise _wrong(where, name, value, "write one ASCII character")
+    if side.quote_byte == side.delimiter_byte:
+        raise _wrong(where, "quote", side.quote, "quote and delimiter must differ")
+    columns = side.columns
+    if side.has_header == (columns is not None):
+        raise AdapterError(
+            f"header = {str(side.has_header).lower()} and columns = {'given' if columns is not None else 'absent'}",
+            where,
+            'either header = true, or columns = ["time", "key", …] in the order of the fields',
+        )
+    if columns is not None:
+        if not 0 < len(columns) <= COLUMNS_MAX:
+            raise _wrong(where, "columns", f"{len(columns)} names", f"write 1 to {COLUMNS_MAX} names")
+        twice = sorted({name for name in columns if columns.count(name) > 1})
+        if twice:
+            raise _wrong(where, "columns", twice[0], "each name may stand there once")
+
+
+def _check_names_exist(side: SideConfig, where: str) -> None:
+    """Names that must be columns or groups are ones; with a header only the files can tell."""
+    known: tuple[str, ...]
+    if side.format == "regex":
+        known, kind = tuple(side_pattern(side, where).groupindex), "group of the pattern"
+    elif side.pattern is not None:
+        raise _wrong(where, "pattern", side.pattern, 'remove it, or write format = "regex"')
+    elif side.columns is not None:
+        known, kind = side.columns, "column"
+    else:
+        return
+    used = {"key": side.key, "id": side.id, "time.field": side.time.field if side.time else None}
+    for name, value in used.items():
+        if value is not None and value not in known:
+            raise _wrong(where, name, value, f"no {kind} has this name, known are {', '.join(known) or 'none'}")
+
+
+def _wrong(where: str, key: str, value: object, todo: str) -> AdapterError:
+    return AdapterError(f"{key} = {value!r} is not possible", where, todo)

@@ -1,0 +1,331 @@
+"""Event time: the text of one field -> int64 nanoseconds UTC, exactly.
+
+No float is ever involved: numbers are read as decimal text ("34200.00426064"), digits beyond the nanosecond are cut
+off (towards zero), so every datacentre derives the same time from the same bytes. Times that int64 nanoseconds
+cannot hold (before 1677, after 2262) are errors of the record.
+
+Readers raise ValueError with a reason that fits behind "time field NAME ...".
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from typing import TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from photon.config.clock import NEVER_NS, NS_PER_S
+
+UNIT_EXPONENTS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
+"""Unit -> power of ten that makes nanoseconds of it."""
+
+TIME_TEXT_CHARS_MAX = 64
+"""No sensible time is longer; bounds the arithmetic on hostile input."""
+EXPONENT_MAX = 30
+CACHED_SECONDS_MAX = 65_536
+"""Entries of a reader's cache of whole seconds: events of one log crowd into few of them."""
+
+_FRACTION_DIGITS = 9
+_NUMBER = re.compile(rb"([+-]?)([0-9]+)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,4}))?")
+_OFFSET = re.compile(r"([+-])(\d\d):?(\d\d)?(?::?(\d\d))?")
+_EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
+_ISO = re.compile(
+    rb"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:[.,]([0-9]+))?)?"
+    rb" ?(Z|z|[+-][0-9]{2}(?::?[0-9]{2})?)?"
+)
+_Place = TypeVar("_Place")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+
+
+class TimeReader(ABC):
+    """Reads one field's text. A reader is built once from the configuration and keeps a bounded cache."""
+
+    accepts_numbers: bool
+    """Whether a JSON number may stand in the field."""
+
+    @abstractmethod
+    def from_text(self, text: bytes) -> int:
+        """Nanoseconds UTC. Raises ValueError."""
+
+    def from_int(self, value: int) -> int:
+        """As from_text for an integer that was parsed already."""
+        return self.from_text(b"%d" % value)
+
+
+def zone_named(name: str) -> tzinfo:
+    """A time zone: "UTC", an offset such as "+02:00", or a name of the tz database. Raises ValueError."""
+    if name in ("UTC", "Z", "GMT", "Etc/UTC"):
+        return UTC
+    offset = _OFFSET.fullmatch(name)
+    if offset:
+        return timezone(timedelta(seconds=_offset_seconds(name)))
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(
+            f"{name!r} is not a time zone this machine knows; correct it (as in 'Europe/Berlin', 'UTC', '+02:00')"
+            " or install the tz database (apt-get install tzdata, or pip install tzdata)"
+        ) from None
+
+
+def origin_ns(text: str, zone: tzinfo) -> int:
+    """The instant that numbers count from: a day ("2012-06-21": its local midnight) or a local date and time."""
+    try:
+        return Iso8601Time(zone).from_text(text.encode())
+    except ValueError:
+        raise ValueError(f"{text!r} is not a day or time such as '2012-06-21' or '2012-06-21T09:30:00'") from None
+
+
+class NumberTime(TimeReader):
+    """A number of units since an origin (the epoch, or the local midnight of a given day).
+
+    Counting from a local midnight means elapsed time: on a day with a clock change it differs from the wall clock.
+    """
+
+    accepts_numbers = True
+
+    def __init__(self, unit: str, origin: int = 0) -> None:
+        self._exponent = UNIT_EXPONENTS[unit]
+        self._factor = 10**self._exponent
+        self._unit = unit
+        self._origin = origin
+
+    def from_int(self, value: int) -> int:
+        return _checked(value * self._factor + self._origin)
+
+    def from_text(self, text: bytes) -> int:
+        if len(text) > TIME_TEXT_CHARS_MAX:
+            raise ValueError(f"is longer than {TIME_TEXT_CHARS_MAX} characters")
+        whole, dot, fraction = text.partition(b".")
+        if self._exponent == _FRACTION_DIGITS and whole.isdigit() and (fraction.isdigit() or not dot):
+            # The common case, some times faster than the pattern: plain seconds.
+            return _checked(int(whole) * NS_PER_S + int(fraction[:9].ljust(9, b"0")) + self._origin)
+        match = _NUMBER.fullmatch(text)
+        if match is None:
+            raise ValueError(f"= {shown(text)} is not a number of {self._unit}")
+        sign, whole, fraction, exponent = match.groups()
+        fraction = fraction or b""
+        power = int(exponent or 0)
+        if abs(power) > EXPONENT_MAX:
+            raise ValueError(f"= {shown(text)} is out of range")
+        digits = int(whole + fraction)
+        shift = self._exponent + power - len(fraction)
+        ns = digits * 10**shift if shift >= 0 else digits // 10**-shift
+        return _checked((-ns if sign == b"-" else ns) + self._origin)
+
+
+class Iso8601Time(TimeReader):
+    """``2018-02-26``, ``2018-02-26 19:58:54``, ``2018-02-26T19:58:54.123456789+02:00``, ``…Z``."""
+
+    accepts_numbers = False
+
+    def __init__(self, zone: tzinfo = UTC) -> None:
+        self._zone = zone
+        self._seconds: dict[tuple[bytes, bytes | None, bytes | None], int] = {}
+
+    def from_text(self, text: bytes) -> int:
+        match = _ISO.fullmatch(text) if len(text) <= TIME_TEXT_CHARS_MAX else None
+        if match is None:
+            raise ValueError(f"= {shown(text)} is not ISO 8601 (2018-02-26T19:58:54.123Z)")
+        day, clock, fraction, zone = match.groups()
+        place = (day, clock, zone)
+        seconds = self._seconds.get(place)
+        if seconds is None:
+            seconds = self._whole_seconds(day, clock, zone, text)
+            _remember(self._seconds, place, seconds)
+        ns = seconds * NS_PER_S
+        if fraction is not None:
+            # "12:30.5" would be half a minute to ISO 8601; nobody writes it on purpose.
+            if clock is None or len(clock) < 8:
+                raise ValueError(f"= {shown(text)} has a fraction without seconds")
+            ns += int(fraction[:9].ljust(9, b"0"))
+        return _checked(ns)
+
+    def _whole_seconds(self, day: bytes, clock: bytes | None, zone: bytes | None, text: bytes) -> int:
+        parts = [int(part) for part in day.split(b"-")]
+        times = [int(part) for part in clock.split(b":")] if clock else []
+        times += [0] * (3 - len(times))
+        offset = None if zone is None else _offset_seconds(zone.decode())
+        return _seconds_utc((parts[0], parts[1], parts[2]), (times[0], times[1], times[2]), offset, self._zone, text)
+
+
+class PatternTime(TimeReader):
+    """A strptime-like pattern, e.g. ``%d/%b/%Y:%H:%M:%S %z``.
+
+    Directives: %Y %y %m %d %j %b %B %a %A %H %I %p %M %S %f (any number of digits) %z (+0200, +02:00, Z) %T %D %F %%.
+    Names of months and days are English in any locale. Without %z the configured zone holds.
+    """
+
+    accepts_numbers = False
+
+    def __init__(self, pattern: str, zone: tzinfo = UTC) -> None:
+        self._source = pattern
+        self._pattern = compile_pattern(pattern)
+        self._zone = zone
+        self._has_fraction = "f" in self._pattern.groupindex
+        self._seconds: dict[bytes, int] = {}
+
+    def from_text(self, text: bytes) -> int:
+        if not self._has_fraction:
+            known = self._seconds.get(text)
+            if known is not None:
+                return known * NS_PER_S
+        match = self._pattern.fullmatch(text) if len(text) <= TIME_TEXT_CHARS_MAX else None
+        if match is None:
+            raise ValueError(f"= {shown(text)} does not have the format {self._source!r}")
+        fraction_ns = 0
+        place = text
+        if self._has_fraction:
+            begin, end = match.span("f")
+            fraction_ns = int(text[begin:end][:9].ljust(9, b"0"))
+            # The marker keeps "1" + "2" apart from "12" + "".
+            place = text[:begin] + b"\0" + text[end:]
+        seconds = self._seconds.get(place)
+        if seconds is None:
+            seconds = self._whole_seconds(match, text)
+            _remember(self._seconds, place, seconds)
+        return _checked(seconds * NS_PER_S + fraction_ns)
+
+    def _whole_seconds(self, match: re.Match[bytes], text: bytes) -> int:
+        got = {name: value.decode() for name, value in match.groupdict().items() if value is not None}
+        year = int(got["Y"]) if "Y" in got else _century(int(got["y"]))
+        if "j" in got:
+            month, day = 1, 1
+        else:
+            month = int(got["m"]) if "m" in got else _MONTHS.index(got["b"][:3].lower()) + 1
+            day = int(got["d"])
+        hour = int(got.get("H", "0"))
+        if "I" in got:
+            hour = int(got["I"]) % 12 + (12 if got["p"].lower() == "pm" else 0)
+        clock = (hour, int(got.get("M", "0")), int(got.get("S", "0")))
+        offset = _offset_seconds(got["z"]) if "z" in got else None
+        if "j" not in got:
+            return _seconds_utc((year, month, day), clock, offset, self._zone, text)
+        try:
+            at = date(year, 1, 1) + timedelta(days=int(got["j"]) - 1)
+        except (ValueError, OverflowError):
+            raise ValueError(f"= {shown(text)} is no date") from None
+        if at.year != year:
+            raise ValueError(f"= {shown(text)} is no date")
+        return _seconds_utc((at.year, at.month, at.day), clock, offset, self._zone, text)
+
+
+_DIRECTIVES = {
+    "Y": rb"(?P<Y>[0-9]{4})",
+    "y": rb"(?P<y>[0-9]{2})",
+    "m": rb"(?P<m>[0-9]{1,2})",
+    "d": rb"(?P<d>[0-9]{1,2})",
+    "e": rb" ?(?P<d>[0-9]{1,2})",
+    "j": rb"(?P<j>[0-9]{1,3})",
+    "b": rb"(?P<b>(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec))",
+    "B": rb"(?P<b>(?i:january|february|march|april|may|june|july|august|september|october|november|december))",
+    "a": rb"(?i:mon|tue|wed|thu|fri|sat|sun)",
+    "A": rb"(?i:monday|tuesday|wednesday|thursday|friday|saturday|sunday)",
+    "H": rb"(?P<H>[0-9]{1,2})",
+    "I": rb"(?P<I>[0-9]{1,2})",
+    "p": rb"(?P<p>(?i:am|pm))",
+    "M": rb"(?P<M>[0-9]{1,2})",
+    "S": rb"(?P<S>[0-9]{1,2})",
+    "f": rb"(?P<f>[0-9]+)",
+    "z": rb"(?P<z>[Zz]|[+-][0-9]{2}:?[0-9]{2})",
+    "%": rb"%",
+}
+_SHORT = {"T": "%H:%M:%S", "F": "%Y-%m-%d", "D": "%m/%d/%y", "R": "%H:%M"}
+
+
+def compile_pattern(pattern: str) -> re.Pattern[bytes]:
+    """A strptime-like pattern as a compiled one over bytes. Raises ValueError saying what is wrong with it."""
+    source = pattern
+    parts: list[bytes] = []
+    at = 0
+    while at < len(pattern):
+        if pattern[at] != "%":
+            parts.append(re.escape(pattern[at].encode()))
+            at += 1
+            continue
+        letter = pattern[at + 1 : at + 2]
+        if letter in _SHORT:
+            pattern = pattern[:at] + _SHORT[letter] + pattern[at + 2 :]
+            continue
+        if letter not in _DIRECTIVES:
+            raise ValueError(f"{source!r} has %{letter}, which is not one of %{' %'.join([*_DIRECTIVES, *_SHORT])}")
+        parts.append(_DIRECTIVES[letter])
+        at += 2
+    try:
+        compiled = re.compile(b"".join(parts))
+    except re.error as error:
+        raise ValueError(f"{source!r} names a part twice ({error})") from None
+    has = compiled.groupindex
+    if not (("Y" in has or "y" in has) and ("j" in has or ("d" in has and ("m" in has or "b" in has)))):
+        raise ValueError(f"{source!r} gives no whole date; it needs a year, a month and a day")
+    if ("I" in has) != ("p" in has):
+        raise ValueError(f"{source!r} needs %I and %p together (12-hour clock)")
+    return compiled
+
+
+def shown(text: bytes) -> str:
+    """A field's value for an error message: quoted, short, on one line."""
+    head = text[:TIME_TEXT_CHARS_MAX].decode("utf-8", "backslashreplace")
+    return repr(head) + ("…" if len(text) > TIME_TEXT_CHARS_MAX else "")
+
+
+def _checked(ns: int) -> int:
+    # The two ends of int64 are left to the sentinels (NEVER_NS, WAIT_NS).
+    if -NEVER_NS <= ns < NEVER_NS:
+        return ns
+    raise ValueError("is out of the range of int64 nanoseconds (years 1678 to 2262)")
+
+
+def _remember(cache: dict[_Place, int], place: _Place, seconds: int) -> None:
+    if len(cache) >= CACHED_SECONDS_MAX:
+        cache.clear()
+    cache[place] = seconds
+
+
+def _century(year: int) -> int:
+    return year + (2000 if year < 69 else 1900)  # as POSIX
+
+
+def _offset_seconds(text: str) -> int:
+    if text in ("Z", "z"):
+        return 0
+    match = _OFFSET.fullmatch(text)
+    if match is None:
+        raise ValueError(f"= {text!r} is not an offset such as '+02:00'")
+    sign, hours, minutes, seconds = match.groups()
+    if int(hours) > 23 or int(minutes or 0) > 59 or int(seconds or 0) > 59:
+        raise ValueError(f"has the offset {text!r}, which is out of range")
+    total = int(hours) * 3600 + int(minutes or 0) * 60 + int(seconds or 0)
+    return -total if sign == "-" else total
+
+
+def _seconds_utc(
+    day: tuple[int, int, int], clock: tuple[int, int, int], offset: int | None, zone: tzinfo, text: bytes
+) -> int:
+    """Seconds since the epoch. A leap second (:60) is the first second of the next minute, as in POSIX.
+
+    A local time that occurs twice (clocks set back) is the first one; one that never occurs (clocks set
+    forward) counts with the offset before the change.
+    """
+    hour, minute, second = clock
+    if second > 60 or minute > 59 or hour > 23:
+        raise ValueError(f"= {shown(text)} is no time of day")
+    try:
+        days = date(*day).toordinal() - _EPOCH_ORDINAL
+    except ValueError:
+        raise ValueError(f"= {shown(text)} is no date") from None
+    if offset is None:
+        if zone is UTC:
+            offset = 0
+        else:
+            local = datetime(*day, hour, minute, min(second, 59), tzinfo=zone).utcoffset()
+            offset = 0 if local is None else round(local.total_seconds())
+    return days * 86_400 + hour * 3600 + minute * 60 + second - offset
+
+
+def rfc3339_us(ns: int) -> str:
+    """UTC as ISO 8601 with microseconds, ``2024-01-31T12:00:00.000001Z``; cut, not rounded."""
+    seconds, rest = divmod(ns, NS_PER_S)
+    at = datetime(1970, 1, 1) + timedelta(seconds=seconds)
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{rest // 1000:06d}Z"
