@@ -19,7 +19,7 @@ from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.discovery import Found, check_directory, compile_patterns, discover
 from photon.adapters.logs.framing import LongRecord, Piece, frame
-from photon.adapters.logs.identity import HEAD_BYTES, Head, read_head
+from photon.adapters.logs.identity import HEAD_BYTES, read_head
 from photon.adapters.logs.problems import LogDirectoryError, Problem, ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source, open_source
 from photon.adapters.logs.tracked import FINISHED, TrackedFile, TrackedLog
@@ -445,15 +445,13 @@ class Follower:
         log.unread = 0 if file.compressed else max(old_size - log.next, 0)
         log.file = log.done = None
         self._unsettled = True
-        if file.head is not None:
-            self._match_new(file, file.head)
-
-    def _match_new(self, file: TrackedFile, head: Head) -> None:
-        """A file that holds another log since a moment ago: that log need not wait for the next scan."""
-        log = self._logs.setdefault(head.identity, TrackedLog(head.identity, file.path, 0))
-        if log.file is None:
-            self._assign(log, [file])
-            self._ready.append(log)
+        # Neither log need wait for the next scan: what stands in this file now, and the copy of what stood in it.
+        for each in sorted(self._files.values(), key=lambda f: f.path):
+            if each.head is not None and (each is file or each.head.identity == log.identity):
+                taker = self._logs.setdefault(each.head.identity, TrackedLog(each.head.identity, each.path, 0))
+                if taker.file is None:
+                    self._assign(taker, [each])
+                    self._ready.append(taker)
 
     # -- open files --------------------------------------------------------------------------------------------------
     def _source(self, log: TrackedLog) -> Source | None:

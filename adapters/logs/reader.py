@@ -145,11 +145,11 @@ class GzipSource:
         return b""
 
     def _inflated(self, limit: int) -> bytes:
+        before = self._inflate.copy()
         try:
             piece = self._inflate.decompress(self._waiting, limit)
         except zlib.error as err:
-            self._damage = f"not valid gzip near compressed byte {self._taken - len(self._waiting)} ({err})"
-            return b""
+            return self._up_to_damage(before, str(err))
         self._pending = len(piece) == limit and not self._inflate.eof
         if self._inflate.eof:
             self._waiting = self._inflate.unused_data
@@ -158,6 +158,19 @@ class GzipSource:
         else:
             self._waiting = self._inflate.unconsumed_tail
         return piece
+
+    def _up_to_damage(self, inflate: zlib._Decompress, why: str) -> bytes:
+        """The output before the damage: an inflater that fails keeps what it made from good bytes before."""
+        out = []
+        at = 0
+        try:
+            while at < len(self._waiting):
+                out.append(inflate.decompress(self._waiting[at : at + 1]))
+                at += 1
+        except zlib.error:
+            pass
+        self._damage = f"not valid gzip at compressed byte {self._taken - len(self._waiting) + at} ({why})"
+        return b"".join(out)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size

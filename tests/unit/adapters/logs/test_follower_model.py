@@ -1,0 +1,148 @@
+"""Random writing, rotating, truncating, compressing, restarting against a model: what was written is read.
+
+Every line is unique, so the model is simply the set of lines written.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from photon.adapters.logs.follower import Follower, ProblemKind
+
+actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("lines"), st.integers(0, 1), st.integers(1, 5)),
+        st.tuples(st.just("partial"), st.integers(0, 1), st.just(0)),
+        st.tuples(st.just("rotate"), st.integers(0, 1), st.just(0)),
+        st.tuples(st.just("copytruncate"), st.integers(0, 1), st.just(0)),
+        st.tuples(st.just("compress"), st.integers(0, 1), st.just(0)),
+        st.tuples(st.just("delete_read"), st.integers(0, 1), st.just(0)),
+        st.tuples(st.just("scan"), st.just(0), st.just(0)),
+        st.tuples(st.just("poll"), st.just(0), st.integers(1, 40)),
+        st.tuples(st.just("restart"), st.just(0), st.just(0)),
+        st.tuples(st.just("kill"), st.just(0), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+class World:
+    """Two logs, who writes and rolls them, and the follower that reads along."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.count = 0
+        self.written: set[bytes] = set()
+        self.open_line: dict[str, bytes] = {}
+        self.seen: Counter[bytes] = Counter()
+        self.places: dict[tuple[str, int], bytes] = {}
+        self.durable = Follower(directory, has_header=False).positions()
+        self.follower = Follower(directory, has_header=False)
+
+    def path(self, log: int) -> Path:
+        return self.directory / f"log{log}"
+
+    def write(self, log: int, data: bytes) -> None:
+        with self.path(log).open("ab") as f:
+            f.write(data)
+
+    def line(self) -> bytes:
+        self.count += 1
+        return b"line-%d" % self.count
+
+    def do_lines(self, log: int, n: int) -> None:
+        begun = self.open_line.pop(self.path(log).name, None)
+        if begun is not None:
+            self.write(log, b"|end\n")
+            self.written.add(begun + b"|end")
+        for _ in range(n):
+            line = self.line()
+            self.write(log, line + b"\n")
+            self.written.add(line)
+
+    def do_partial(self, log: int, _: int) -> None:
+        if self.path(log).name not in self.open_line:
+            line = self.open_line[self.path(log).name] = self.line()
+            self.write(log, line)
+
+    def rolled(self, log: int) -> list[Path]:
+        return sorted(self.directory.glob(f"log{log}.[0-9]*"), key=lambda p: int(p.name.split(".")[1]))
+
+    def do_rotate(self, log: int, _: int) -> None:
+        if self.path(log).exists():
+            self.do_lines(log, 1)
+            for old in reversed(self.rolled(log)):
+                number, *rest = old.name.split(".")[1:]
+                old.rename(self.directory / ".".join([f"log{log}", str(int(number) + 1), *rest]))
+            self.path(log).rename(self.directory / f"log{log}.1")
+
+    def do_copytruncate(self, log: int, _: int) -> None:
+        if self.path(log).exists():
+            self.do_lines(log, 1)
+            self.count += 1
+            shutil.copy(self.path(log), self.directory / f"log{log}.{1000 + self.count}")
+            self.path(log).write_bytes(b"")
+
+    def do_compress(self, log: int, _: int) -> None:
+        for old in self.rolled(log):
+            if not old.name.endswith(".gz"):
+                old.with_name(old.name + ".gz").write_bytes(gzip.compress(old.read_bytes()))
+                old.unlink()
+                return
+
+    def do_delete_read(self, log: int, _: int) -> None:
+        for old in self.rolled(log):
+            data = gzip.decompress(old.read_bytes()) if old.name.endswith(".gz") else old.read_bytes()
+            if all(self.seen[line] for line in data.split(b"\n")[:-1]):
+                old.unlink()
+
+    def do_scan(self, _: int, __: int) -> None:
+        self.follower.scan()
+
+    def do_poll(self, _: int, size: int, final: bool = False) -> int:
+        blocks = self.follower.poll(size, final=final)
+        for block in blocks:
+            at = block.offset
+            assert not block.oversized
+            for line in block.data.split(b"\n")[:-1]:
+                self.seen[line] += 1
+                assert self.places.setdefault((block.identity, at), line) == line
+                at += len(line) + 1
+        return len(blocks)
+
+    def do_restart(self, _: int, __: int) -> None:
+        self.durable = self.follower.positions()
+        self.do_kill(0, 0)
+
+    def do_kill(self, _: int, __: int) -> None:
+        self.follower.close()
+        self.follower = Follower(self.directory, has_header=False, positions=self.durable)
+
+
+@settings(deadline=None, max_examples=150)
+@given(actions)
+def test_every_line_is_read_and_nothing_else(script: list[tuple[str, int, int]]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        world = World(Path(name))
+        for action, log, n in script:
+            getattr(world, f"do_{action}")(log, n)
+        for log in (0, 1):
+            world.do_lines(log, 1)
+        world.follower.scan()
+        while world.do_poll(0, 1 << 20):
+            pass
+        world.follower.scan()  # a copy that was made and truncated between a scan and a poll
+        while world.do_poll(0, 1 << 20) or world.do_poll(0, 1 << 20, final=True):
+            pass
+        world.follower.close()
+        assert set(world.seen) == world.written
+        assert not set(world.follower.problems) - {ProblemKind.TRUNCATED, ProblemKind.REWRITTEN}
+        if not any(action in ("kill",) for action, _, _ in script):
+            assert max(world.seen.values()) == 1
