@@ -35,8 +35,9 @@ class OneLineErrors(click.Group):
             click.echo(usage.ctx.get_help() if usage.ctx else "", err=True)
             raise SystemExit(USAGE) from None
         except click.UsageError as error:
+            text = error.format_message().removesuffix(".")
             hint = f" (try '{error.ctx.command_path} --help')" if error.ctx else ""
-            fail(error.format_message() + hint, USAGE)
+            fail(text + hint, USAGE)
         except click.Abort:
             fail("interrupted", FAILED)
         except PhotonError as error:

@@ -1,0 +1,113 @@
+"""``photon join``: all of Photon on one machine, for two log directories."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import click
+import orjson
+from rich.console import Console
+
+from photon.cli.errors import ATTENTION, DONE, FAILED
+
+
+@click.command()
+@click.option("--primary", type=click.Path(path_type=Path), required=True, help="Directory of the primary logs.")
+@click.option("--foreign", type=click.Path(path_type=Path), required=True, help="Directory of the foreign logs.")
+@click.option("--output", type=click.Path(path_type=Path), required=True, help="Directory of the output.")
+@click.option("--config", type=click.Path(path_type=Path), help="How the logs are read; inferred where it is easy.")
+@click.option("--join", "join_name", metavar="NAME", help="Which join of the configuration, if it has several.")
+@click.option("--once", is_flag=True, help="Stop when all that is there has a verdict.")
+@click.option("--keep-pending", is_flag=True, help="With --once: events without a primary wait for the next run.")
+@click.option("--replicas", type=click.Choice(["1", "3", "5"]), default="1", show_default=True,
+              help="Registry replicas; 3 or 5 run as processes of their own.")  # fmt: skip
+@click.option("--max-rejected", type=click.IntRange(min=0), default=0, show_default=True,
+              help="More rejected records than this end in exit code 3.")  # fmt: skip
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the configuration.")
+@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True,
+              help="json: the final ledger alone on standard output.")  # fmt: skip
+@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--stages", type=click.Path(path_type=Path), help="Write the share of each stage to this file.")
+def join(
+    primary: Path,
+    foreign: Path,
+    output: Path,
+    config: Path | None,
+    join_name: str | None,
+    once: bool,
+    keep_pending: bool,
+    replicas: str,
+    max_rejected: int,
+    overrides: tuple[str, ...],
+    output_format: str,
+    quiet: bool,
+    stages: Path | None,
+) -> int:
+    """Join the events of two log directories exactly once.
+
+    Without --once the logs are followed until Ctrl-C. Running it again on the same output continues.
+
+    \b
+    Examples:
+      photon join --primary queries/ --foreign clicks/ --output out/ --once
+      photon join --primary P --foreign F --output O --config config/examples/zeek.toml
+    Exit codes: 0 the ledger balances, 3 more than --max-rejected records were rejected, 1 failed, 2 wrong usage.
+    """
+    import uvloop
+
+    from photon.cli.view import ProgressView, ledger_table
+    from photon.config.errors import UsageError
+    from photon.config.loader import load
+    from photon.embedded.join import JoinOptions, run
+    from photon.embedded.stages import StageSampler
+    from photon.embedded.status import balances
+
+    if keep_pending and not once:
+        raise UsageError("--keep-pending goes with --once; without it events wait anyway")
+    settings = load(config, environment=os.environ, flags=overrides)
+    options = JoinOptions(
+        primary=primary,
+        foreign=foreign,
+        output=output,
+        settings=settings,
+        base=config.parent if config else Path(),
+        join=join_name,
+        once=once,
+        keep_pending=keep_pending,
+        replicas=int(replicas),
+    )
+    view = ProgressView(quiet=quiet or output_format == "json")
+    sampler = StageSampler() if stages else None
+    if sampler:
+        sampler.start()
+
+    async def main() -> dict[str, int]:
+        stop = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        return await run(options, stop=stop, show=view.show)
+
+    try:
+        ledger = uvloop.run(main())
+    finally:
+        view.close()
+    if sampler and stages:
+        stages.write_bytes(orjson.dumps(sampler.stop()))
+    if output_format == "json":
+        click.echo(orjson.dumps(ledger).decode())
+    else:
+        Console().print(ledger_table(ledger, f"{output}"))
+    if not balances(ledger):
+        click.echo("photon: the ledger does not balance; this is a defect, keep the output directory", err=True)
+        return FAILED
+    if ledger["rejected"] > max_rejected:
+        where = output / "rejected"
+        click.echo(
+            f"photon: {ledger['rejected']} records rejected, see {where} (more than --max-rejected {max_rejected})",
+            err=True,
+        )
+        return ATTENTION
+    return DONE

@@ -1,0 +1,78 @@
+"""The progress of a join on a terminal, or as plain lines where there is none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from photon.embedded.status import VERDICTS, Status, duration, line, rates, size
+
+LINE_EVERY_S = 2.0
+"""Between two plain lines."""
+WINDOW_S = 3.0
+"""Rates are taken over so long."""
+
+
+class ProgressView:
+    """Shows statuses on stderr; standard output stays free for results."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._console = Console(stderr=True)
+        self._quiet = quiet
+        self._history: list[Status] = []
+        self._last_line = -LINE_EVERY_S
+        self._live: Live | None = None
+
+    def show(self, status: Status) -> None:
+        """Call a few times a second."""
+        self._history.append(status)
+        while len(self._history) > 2 and status.at_s - self._history[0].at_s > WINDOW_S:
+            self._history.pop(0)
+        if self._quiet:
+            return
+        if self._console.is_terminal:
+            if self._live is None:
+                self._live = Live(console=self._console, transient=True, auto_refresh=False)
+                self._live.start()
+            self._live.update(_table(self._history[0], status), refresh=True)
+        elif status.at_s - self._last_line >= LINE_EVERY_S:
+            self._last_line = status.at_s
+            print(line(self._history[0], status), file=sys.stderr, flush=True)  # noqa: T201
+
+    def close(self) -> None:
+        """Leaves the terminal as it was."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def _table(before: Status, now: Status) -> Table:
+    speed = rates(before, now)
+    table = Table.grid(padding=(0, 2))
+    for what, done, known in (
+        ("foreign", now.foreign_read, now.foreign_known),
+        ("primary", now.primary_read, now.primary_known),
+    ):
+        bar = ProgressBar(total=max(known, 1), completed=done, width=30)
+        table.add_row(f"{what} logs", bar, f"{size(done)} of {size(known)}, lag {size(max(0, known - done))}")
+    ledger = now.ledger
+    shown = ", ".join(f"{ledger[name]:,} {name}" for name in VERDICTS if ledger[name] or name == "joined")
+    table.add_row("verdicts", f"{speed.events:,.0f} a second", f"{shown}, {ledger['pending']:,} pending")
+    left = duration(speed.left_s) if speed.left_s is not None else "-"
+    table.add_row("time", f"{duration(now.at_s)}", f"left for the backlog: {left}")
+    return table
+
+
+def ledger_table(ledger: Mapping[str, int], title: str) -> Table:
+    """The final ledger as a table."""
+    table = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    for name in ("read", *VERDICTS, "pending"):
+        table.add_row(name, f"{ledger[name]:,}")
+    return table

@@ -1,0 +1,81 @@
+"""What a running join says of itself, and how that looks to a person. Pure: times are arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+VERDICTS = ("joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate")
+"""In the ledger's order; ``read`` is their sum and ``pending``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One moment of a run."""
+
+    at_s: float
+    """Seconds since the run began."""
+    ledger: Mapping[str, int]
+    foreign_read: int
+    """Bytes."""
+    foreign_known: int
+    primary_read: int
+    primary_known: int
+    primary_events: int
+
+
+def balances(ledger: Mapping[str, int]) -> bool:
+    """read = all verdicts + pending (design: the ledger balances at every moment)."""
+    return ledger["read"] == sum(ledger[name] for name in VERDICTS) + ledger["pending"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """From two moments."""
+
+    events: float
+    """Verdicts a second."""
+    left_s: float | None
+    """Until the backlog is done, None while unknown or when there is none."""
+
+
+def rates(before: Status, now: Status) -> Rates:
+    """Speeds between two moments."""
+    span = max(now.at_s - before.at_s, 1e-9)
+    done = sum(now.ledger[name] - before.ledger[name] for name in VERDICTS)
+    backlog = (now.foreign_known - now.foreign_read) + (now.primary_known - now.primary_read)
+    speed = (now.foreign_read - before.foreign_read + now.primary_read - before.primary_read) / span
+    return Rates(done / span, backlog / speed if backlog > 0 and speed > 0 else None)
+
+
+def line(before: Status, now: Status) -> str:
+    """One plain line, for logs and pipes."""
+    speed = rates(before, now)
+    parts = [f"{now.at_s:7.1f} s", f"read {now.ledger['read']:,}"]
+    parts += [f"{name} {now.ledger[name]:,}" for name in VERDICTS if now.ledger[name] or name == "joined"]
+    parts.append(f"pending {now.ledger['pending']:,}")
+    parts.append(f"{speed.events:,.0f}/s")
+    parts.append(f"lag {size(max(0, now.foreign_known - now.foreign_read))}")
+    if speed.left_s is not None:
+        parts.append(f"{duration(speed.left_s)} left")
+    return "  ".join(parts)
+
+
+def size(count: float) -> str:
+    """``1.5 MiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            break
+        count /= 1024
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """``3 min 20 s``."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"

@@ -1,0 +1,79 @@
+"""Runs the ``photon`` command as a person would; only processes started here are signalled."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, int]:
+        parsed: dict[str, int] = json.loads(self.out)
+        return parsed
+
+
+def photon(*arguments: str | Path, timeout: float = 120.0, env: dict[str, str] | None = None) -> Result:
+    """Runs a command to its end."""
+    done = subprocess.run(
+        [sys.executable, "-m", "photon", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **(env or {})},
+    )
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+@contextlib.contextmanager
+def running(*arguments: str | Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A command in the background; killed at the end if it still runs."""
+    with open(log, "ab") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "photon", *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=file, stderr=file
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def interrupt(process: subprocess.Popen[bytes], timeout: float = 30.0) -> int:
+    """Ctrl-C; returns the exit code."""
+    process.send_signal(signal.SIGINT)
+    return process.wait(timeout)
+
+
+def children(pid: int) -> list[int]:
+    """Processes below a process, all levels."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError):
+            for child in map(int, task.read_text().split()):
+                found += [child, *children(child)]
+    return found
+
+
+def until(condition: object, timeout: float, what: str) -> None:
+    """Polls a callable until it is true. Raises AssertionError."""
+    assert callable(condition)
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
+        time.sleep(0.05)
