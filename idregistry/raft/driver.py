@@ -1,0 +1,304 @@
+"""The only file that meets pysyncobj's SyncObj: pinned to one version, its globals replaced in one place.
+
+pysyncobj elects, commits and applies. Everything it loses data with is replaced: journal, serialiser, transport,
+pickle, the sending of append messages. Private names of the library are touched in this file only.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+import pysyncobj.syncobj as library
+from pysyncobj.config import SERIALIZER_STATE, SyncObjConf
+from pysyncobj.node import Node
+from pysyncobj.version import VERSION as LIBRARY_VERSION
+
+from photon.idregistry.raft.codec import APPLY_METHOD, REGULAR, Append, Message, RequestVote, SafePickle, Vote
+from photon.idregistry.raft.journal import Journal
+from photon.idregistry.raft.options import COMMAND_BYTES_MAX, ENTRIES_MAX, RaftOptions
+from photon.idregistry.raft.rules import Accepted, LogView, Progress
+from photon.idregistry.raft.snapshot import SnapshotStore
+from photon.idregistry.raft.transport import HeldTransport
+
+PINNED_VERSION = "0.3.17"
+if LIBRARY_VERSION != PINNED_VERSION:
+    raise ImportError(
+        f"pysyncobj {LIBRARY_VERSION} is installed, the Raft driver is made for {PINNED_VERSION} and touches its "
+        f"private names: install {PINNED_VERSION}, or check every name in driver.py and run the simulation first"
+    )
+
+_NEVER = 2**62
+_time = threading.local()
+
+
+@contextmanager
+def library_time(monotonic: Callable[[], float]) -> Iterator[None]:
+    """The library asks a global for the time; on this thread, inside this block, it gets ours."""
+    before = getattr(_time, "now", None)
+    _time.now = monotonic
+    try:
+        yield
+    finally:
+        _time.now = before
+
+
+def _monotonic() -> float:
+    now: Callable[[], float] | None = getattr(_time, "now", None)
+    return time.monotonic() if now is None else now()
+
+
+def _create_journal(journal: Journal) -> Journal:
+    return journal
+
+
+library.monotonicTime = _monotonic
+library.pickle = SafePickle
+library.createJournal = _create_journal
+library.PIPE_NOTIFIER_ENABLED = False  # two descriptors a group, never closed; the host's thread is woken otherwise
+
+
+class _NoPoller:
+    """There are no descriptors to poll."""
+
+    def poll(self, timeout: float) -> None:
+        """Returns at once: the host's thread does the waiting."""
+
+
+class _Serializer:
+    """The library's serialiser: writes the machine's snapshot slice by slice, one slice a tick."""
+
+    def __init__(self, store: SnapshotStore, snapshot: Callable[[], Iterable[bytes]]) -> None:
+        self._store = store
+        self._snapshot = snapshot
+        self._position = 0
+
+    def checkSerializing(self) -> tuple[int, int | None]:  # noqa: N802 - the library's name
+        if not self._store.writing:
+            return SERIALIZER_STATE.NOT_SERIALIZING, None
+        if self._store.step():
+            return SERIALIZER_STATE.SUCCESS, self._position
+        return SERIALIZER_STATE.SERIALIZING, self._position
+
+    def serialize(self, data: tuple[Any, ...], position: int) -> None:
+        _, index, term = data[1]  # the last applied entry
+        self._position = position
+        self._store.begin(index, term, self._snapshot())
+
+
+class Core(library.SyncObj):  # type: ignore[misc]
+    """One group's Raft state on one replica. All calls on one thread, inside ``library_time``."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        peers: Sequence[str],
+        journal: Journal,
+        store: SnapshotStore,
+        snapshot: Callable[[], Iterable[bytes]],
+        apply: Callable[[int, bytes], Any],
+        take_proposals: Callable[[], None],
+        options: RaftOptions,
+        random: Random,
+    ) -> None:
+        self._options = options
+        self._random = random
+        self._take_proposals = take_proposals
+        self._apply_machine = apply
+        self._journal = journal
+        self._held = HeldTransport()
+        self._nodes = {peer: Node(peer) for peer in sorted(peers)}
+        self.sends_due = False
+        """Set when the library would send append messages to all."""
+        conf = SyncObjConf(
+            autoTick=False,
+            appendEntriesUseBatch=False,
+            appendEntriesPeriod=options.heartbeat,
+            appendEntriesBatchSizeBytes=2 * COMMAND_BYTES_MAX,
+            raftMinTimeout=options.election_min,
+            raftMaxTimeout=options.election_max,
+            connectionTimeout=options.election_max,
+            leaderFallbackTimeout=options.leader_patience,
+            commandsWaitLeader=False,
+            dynamicMembershipChange=False,
+            journalFile=journal,
+            fullDumpFile=None,
+            useFork=False,
+            logCompactionMinEntries=_NEVER,
+            logCompactionMinTime=_NEVER,
+        )
+        super().__init__(Node(name), self._nodes.values(), conf, transport=self._held)
+        self._poller = _NoPoller()
+        self._idToMethod = {APPLY_METHOD: self._apply_next}
+        self._SyncObj__serializer = _Serializer(store, snapshot)
+        self._SyncObj__needLoadDumpFile = False
+        if store.info is not None:
+            self.jump(store.info.index)
+        if not peers:
+            self._SyncObj__raftElectionDeadline = float("-inf")  # nobody to wait for
+
+    # --- overridden -------------------------------------------------------------------------------------------
+
+    def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
+        low, high = self._options.election_min, self._options.election_max
+        return low + (high - low) * self._random.random()
+
+    def _SyncObj__sendAppendEntries(self) -> None:  # noqa: N802
+        """Only notes it: the driver sends once a step, with flow control, and after the sync."""
+        self._SyncObj__newAppendEntriesTime = _monotonic() + self._options.heartbeat
+        self.sends_due = True
+
+    def _SyncObj__deleteEntriesTo(self, index: int) -> None:  # noqa: N802
+        self._journal.cut_before(index, self._options.log_margin)
+
+    def _checkCommandsToApply(self) -> None:  # noqa: N802
+        self._take_proposals()
+
+    def _apply_next(self, command: bytes, _doApply: bool) -> Any:  # noqa: N803
+        return self._apply_machine(self.applied() + 1, command)
+
+    # --- state (methods, as the library evaluates every property of the class in its constructor) -------------
+
+    def term(self) -> int:
+        return int(self._SyncObj__raftCurrentTerm)
+
+    def applied(self) -> int:
+        return int(self._SyncObj__raftLastApplied)
+
+    def committed(self) -> int:
+        return int(self._SyncObj__raftCommitIndex)
+
+    def leads(self) -> bool:
+        return bool(self._SyncObj__raftState == library._RAFT_STATE.LEADER)
+
+    def stands(self) -> bool:
+        """Whether it is a candidate."""
+        return bool(self._SyncObj__raftState == library._RAFT_STATE.CANDIDATE)
+
+    def leader(self) -> str | None:
+        node = self._SyncObj__raftLeader
+        return None if node is None else str(node.id)
+
+    def deadline(self) -> float:
+        """Monotonic time at which the library wants a tick, if nothing else happens."""
+        if self.leads():
+            return float(self._SyncObj__newAppendEntriesTime) if self._nodes else float("inf")
+        if self._nodes and not self._SyncObj__connectedNodes:
+            return float("inf")
+        return float(self._SyncObj__raftElectionDeadline)
+
+    def log_view(self) -> LogView:
+        journal = self._journal
+        return LogView(journal.first, journal.last, self.committed(), journal.term_at)
+
+    # --- inputs -----------------------------------------------------------------------------------------------
+
+    def connect(self, peer: str, up: bool) -> None:
+        callback = self._held.on_connected if up else self._held.on_disconnected
+        assert callback is not None
+        callback(self._nodes[peer])
+
+    def connected(self, peer: str) -> bool:
+        return self._nodes[peer] in self._SyncObj__connectedNodes
+
+    def append(self, command: bytes, callback: Callable[[Any, int], None]) -> None:
+        """Proposes at the leader; the callback gets (result, library's FAIL_REASON) if the library ever knows."""
+        index, term = self._journal.last + 1, self.term()
+        self._journal.add(REGULAR + command, index, term)
+        self._SyncObj__commandsWaitingCommit[index].append((term, callback))
+        self._SyncObj__sendAppendEntries()
+
+    def forget_callbacks(self) -> None:
+        self._SyncObj__commandsWaitingCommit.clear()
+
+    def vote_requested(self, peer: str, message: RequestVote) -> None:
+        self._deliver(
+            peer,
+            {
+                "type": "request_vote",
+                "term": message.term,
+                "last_log_index": message.last_index,
+                "last_log_term": message.last_term,
+            },
+        )
+
+    def voted(self, peer: str, message: Vote) -> None:
+        self._deliver(peer, {"type": "response_vote", "term": message.term})
+
+    def appended(self, peer: str, term: int, accepted: Accepted) -> None:
+        """An append message after ``rules.receive_append``."""
+        first = accepted.prev_index + 1
+        self._deliver(
+            peer,
+            {
+                "type": "append_entries",
+                "term": term,
+                "commit_index": accepted.commit,
+                "prevLogIdx": accepted.prev_index,
+                "prevLogTerm": accepted.prev_term,
+                "entries": [(e[1], first + n, e[0]) for n, e in enumerate(accepted.entries)],
+            },
+        )
+
+    def led(self, peer: str, term: int) -> None:
+        """The peer leads in this term, and that is all that is known: nothing is compared, nothing is committed."""
+        last = self._journal.last
+        self.appended(peer, term, Accepted(last, self._journal.term_at(last), (), last, 0))
+
+    def progress(self, peer: str) -> Progress:
+        node = self._nodes[peer]
+        return Progress(self._SyncObj__raftMatchIndex[node], self._SyncObj__raftNextIndex[node])
+
+    def progressed(self, peer: str, progress: Progress | None) -> None:
+        """The follower answered in this term; None when only that is known."""
+        node = self._nodes[peer]
+        self._SyncObj__lastResponseTime[node] = _monotonic()
+        if progress is not None:
+            self._SyncObj__raftMatchIndex[node] = progress.matched
+            self._SyncObj__raftNextIndex[node] = progress.next_index
+
+    def jump(self, index: int) -> None:
+        """The machine's state is that after entry ``index`` now."""
+        self._SyncObj__raftLastApplied = index
+        self._SyncObj__raftCommitIndex = max(self.committed(), index)
+
+    def send_soon(self) -> None:
+        self.sends_due = True
+
+    # --- outputs ----------------------------------------------------------------------------------------------
+
+    def next_append(self, peer: str, *, with_entries: bool) -> Append | None:
+        """The next append message for a follower, moving its next index; None when it needs a snapshot."""
+        node = self._nodes[peer]
+        journal = self._journal
+        next_index = self._SyncObj__raftNextIndex[node]
+        if next_index <= journal.first:
+            return None
+        entries: list[tuple[int, bytes]] = []
+        size, at = 0, next_index
+        while with_entries and at <= journal.last and size < COMMAND_BYTES_MAX and len(entries) < ENTRIES_MAX:
+            command, _, term = journal[at - journal.first]
+            if size and size + len(command) > 2 * COMMAND_BYTES_MAX:
+                break
+            entries.append((term, command))
+            size += len(command)
+            at += 1
+        self._SyncObj__raftNextIndex[node] = at
+        return Append(self.term(), self.committed(), next_index - 1, journal.term_at(next_index - 1), entries)
+
+    def take_votes(self) -> list[tuple[str, Message]]:
+        return self._held.take()
+
+    def ping_of(self) -> Append:
+        """A message that keeps a follower from standing for election, and that it will reject."""
+        journal = self._journal
+        return Append(self.term(), 0, journal.first, journal.term_at(journal.first), [])
+
+    def _deliver(self, peer: str, message: dict[str, Any]) -> None:
+        assert self._held.on_message is not None
+        self._held.on_message(self._nodes[peer], message)

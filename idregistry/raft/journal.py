@@ -1,0 +1,343 @@
+"""The log, term and vote of one group on disk.
+
+One segment file is live at a time: ``journal-<16 digits>.log``. Layout, little-endian:
+
+    header   magic "PHOTJRNL", version u8, 7 zero bytes, segment u64, sealed u64, crc32 of these u32
+    frame    mark "PJF1", length u32, crc32(number, payload) u32, number u64, payload of `length` bytes
+
+A frame is one write followed by one fdatasync: all that one step of the group appended. Its payload is records:
+ENTRY (index, term, command), TERM (term, vote), CUT (entries from index on are gone). Frames are numbered from 0.
+The first ``sealed`` bytes were written whole and synced before the file got its name.
+
+Reading: a bad frame inside the sealed part, or with any good frame of that or a later number after it, is damage and
+stops the replica. A bad last frame was never synced, so nothing was promised on it: it is cut. (A bit flipped by the
+disk in the very last frame looks the same; the format cannot tell.)
+
+At each start, and after each snapshot, all that is alive is written to a new segment: so what an earlier process
+wrote but perhaps failed to sync is made durable before anything is answered from it (protocol rule 7).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from photon.config.disk import AppendFile, Disk
+from photon.idregistry.raft.codec import NO_OP, is_command
+from photon.idregistry.raft.options import RaftStopped
+
+MAGIC = b"PHOTJRNL"
+VERSION = 1
+MARK = b"PJF1"
+FRAME_TARGET = 1 << 20
+"""A rewrite starts a new frame after so many bytes."""
+_HEADER = struct.Struct("<8sB7xQQ")
+_CRC = struct.Struct("<I")
+_FRAME = struct.Struct("<4sIIQ")
+_NUMBER = struct.Struct("<Q")
+_ENTRY = struct.Struct("<BQQI")
+_TERM = struct.Struct("<BQH")
+_CUT = struct.Struct("<BQ")
+_KIND_ENTRY, _KIND_TERM, _KIND_CUT = 1, 2, 3
+_NO_VOTE = 0xFFFF
+HEADER_BYTES = _HEADER.size + _CRC.size
+
+Entry = tuple[bytes, int, int]
+"""(command with its type byte, index, term), as the library holds it."""
+
+
+class Journal:
+    """Implements the library's journal. Changes are in memory until ``sync``. Not thread-safe.
+
+    Raises RaftStopped for damaged files, OSError when writing fails; after either the replica must stop.
+    """
+
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        self._directory = directory
+        self._disk = disk
+        self._entries: list[Entry] = []
+        self._term = 0
+        self._vote: str | None = None
+        self._pending = bytearray()
+        self._rewrite = True
+        self._number = 0
+        self._file: AppendFile | None = None
+        self._segment = 0
+        self.bytes = 0
+        """Of all commands in the log."""
+        self.syncs = 0
+        disk.make_dir(directory)
+        segments = segments_in(disk, directory)
+        if segments:
+            self._segment = segments[-1]
+            self._load(self._path(self._segment))
+
+    # --- what the library calls -------------------------------------------------------------------------------
+
+    def add(self, command: bytes, index: int, term: int) -> None:
+        if self._entries and index != self._entries[-1][1] + 1:
+            raise RaftStopped(f"journal {self._directory}: entry {index} does not follow {self._entries[-1][1]}")
+        self._entries.append((command, index, term))
+        self.bytes += len(command)
+        if not self._rewrite:
+            self._pending += _ENTRY.pack(_KIND_ENTRY, index, term, len(command))
+            self._pending += command
+
+    def clear(self) -> None:
+        self._entries = []
+        self.bytes = 0
+        self._rewrite = True
+
+    def deleteEntriesFrom(self, position: int) -> None:  # noqa: N802 - the library's name
+        """Removes the entry at the position in the list, and all after it."""
+        if position >= len(self._entries):
+            return
+        index = self._entries[position][1]
+        self.bytes -= sum(len(e[0]) for e in self._entries[position:])
+        del self._entries[position:]
+        if not self._rewrite:
+            self._pending += _CUT.pack(_KIND_CUT, index)
+
+    def deleteEntriesTo(self, position: int) -> None:  # noqa: N802 - the library's name
+        """Removes the entries before the position; the file follows at the next sync."""
+        if position <= 0:
+            return
+        self.bytes -= sum(len(e[0]) for e in self._entries[:position])
+        del self._entries[:position]
+        self._rewrite = True
+
+    def __getitem__(self, item: int) -> Entry:
+        return self._entries[item]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def setRaftCommitIndex(self, index: int) -> None:  # noqa: N802
+        """Not kept: a commit index saved beside the log can lie past it, and hangs the library's start."""
+
+    def getRaftCommitIndex(self) -> int:  # noqa: N802
+        return 1
+
+    def setCurrentTerm(self, term: int, vote: str | None) -> None:  # noqa: N802
+        self._term, self._vote = term, vote
+        if not self._rewrite:
+            self._pending += _term_record(term, vote)
+
+    def getCurrentTerm(self) -> int:  # noqa: N802
+        return self._term
+
+    def getVotedForNodeId(self) -> str | None:  # noqa: N802
+        return self._vote
+
+    def onOneSecondTimer(self) -> None:  # noqa: N802
+        """The library's moment to flush; sync() is ours."""
+
+    def _destroy(self) -> None:
+        self.close()
+
+    # --- ours -------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    @property
+    def first(self) -> int:
+        return self._entries[0][1]
+
+    @property
+    def last(self) -> int:
+        return self._entries[-1][1]
+
+    def term_at(self, index: int) -> int:
+        return self._entries[index - self._entries[0][1]][2]
+
+    def align(self, index: int, term: int) -> None:
+        """Makes the log continue a snapshot of the state after entry (index, term).
+
+        Entries behind it stay if the log holds that very entry; else the snapshot is all there is. A process killed
+        between installing a snapshot and cutting the log leaves exactly this to be done at its next start.
+        """
+        if self._entries and self.first > index:
+            raise RaftStopped(
+                f"journal {self._directory} begins at entry {self.first}, its snapshot ends at {index}: entries "
+                f"between are missing; replace this replica or restore its disk"
+            )
+        if self._entries and index <= self.last and self.term_at(index) == term:
+            return
+        self.clear()
+        self.add(NO_OP, index, term)  # stands for an applied entry: only its index and term are ever looked at
+
+    def cut_before(self, index: int, margin: int) -> None:
+        """Forgets entries below ``index``, but keeps up to ``margin`` bytes of them."""
+        position = index - self.first
+        while position > 0 and margin >= len(self._entries[position - 1][0]):
+            position -= 1
+            margin -= len(self._entries[position][0])
+        self.deleteEntriesTo(position)
+
+    @property
+    def dirty(self) -> bool:
+        return self._rewrite or bool(self._pending)
+
+    def sync(self) -> None:
+        """Makes everything so far durable: one write and one fdatasync, or a new segment."""
+        if self._rewrite:
+            self._write_segment()
+        elif self._pending:
+            assert self._file is not None
+            self._file.write(_frame(self._number, bytes(self._pending)))
+            self._file.sync()
+            self._number += 1
+            self._pending.clear()
+        else:
+            return
+        self.syncs += 1
+
+    def _write_segment(self) -> None:
+        frames = [_frame(n, payload) for n, payload in enumerate(self._live_records())]
+        segment = self._segment + 1
+        header = _HEADER.pack(MAGIC, VERSION, segment, HEADER_BYTES + sum(map(len, frames)))
+        temporary = self._directory / "journal.tmp"
+        if self._disk.exists(temporary):
+            self._disk.remove(temporary)
+        file = self._disk.append(temporary)
+        file.write(header, _CRC.pack(zlib.crc32(header)), *frames)
+        file.sync()
+        file.close()
+        path = self._path(segment)
+        self._disk.rename(temporary, path)
+        self._disk.sync_dir(self._directory)
+        if self._file is not None:
+            self._file.close()
+        self._file = self._disk.append(path)
+        self._segment, self._number = segment, len(frames)
+        self._rewrite = False
+        self._pending.clear()
+        for old in segments_in(self._disk, self._directory):
+            if old < segment:
+                self._disk.remove(self._path(old))
+
+    def _live_records(self) -> Iterator[bytes]:
+        payload = bytearray(_term_record(self._term, self._vote))
+        for command, index, term in self._entries:
+            payload += _ENTRY.pack(_KIND_ENTRY, index, term, len(command))
+            payload += command
+            if len(payload) >= FRAME_TARGET:
+                yield bytes(payload)
+                payload.clear()
+        yield bytes(payload)
+
+    def _path(self, segment: int) -> Path:
+        return self._directory / f"journal-{segment:016d}.log"
+
+    def _load(self, path: Path) -> None:
+        data = self._disk.read(path)
+        try:
+            for payload in _frames(data):
+                self._replay(payload)
+        except (_Damaged, struct.error, UnicodeDecodeError) as e:
+            raise RaftStopped(
+                f"journal {path} is damaged: {e}; acknowledged entries may be gone: do not delete it, "
+                f"replace this replica or restore its disk"
+            ) from None
+
+    def _replay(self, payload: bytes) -> None:
+        at = 0
+        while at < len(payload):
+            kind = payload[at]
+            if kind == _KIND_ENTRY:
+                _, index, term, length = _ENTRY.unpack_from(payload, at)
+                at += _ENTRY.size
+                command = payload[at : at + length]
+                at += length
+                if len(command) != length or not is_command(command):
+                    raise _Damaged(f"entry {index} is no command")
+                if self._entries and index != self.last + 1:
+                    raise _Damaged(f"entry {index} follows {self.last}")
+                self._entries.append((command, index, term))
+                self.bytes += length
+            elif kind == _KIND_TERM:
+                _, self._term, length = _TERM.unpack_from(payload, at)
+                at += _TERM.size
+                self._vote = None if length == _NO_VOTE else payload[at : at + length].decode()
+                at += 0 if length == _NO_VOTE else length
+            elif kind == _KIND_CUT:
+                _, index = _CUT.unpack_from(payload, at)
+                at += _CUT.size
+                if not self._entries or index <= self.first:
+                    raise _Damaged(f"a cut at entry {index} before its first")
+                self.deleteEntriesFrom(index - self.first)
+            else:
+                raise _Damaged(f"record of unknown kind {kind}")
+
+
+class _Damaged(Exception):
+    pass
+
+
+def segments_in(disk: Disk, directory: Path) -> list[int]:
+    """Numbers of the complete segments, ascending."""
+    return [
+        int(name[8:-4]) for name in disk.names(directory) if name.startswith("journal-") and name.endswith(".log")
+    ]
+
+
+def _term_record(term: int, vote: str | None) -> bytes:
+    if vote is None:
+        return _TERM.pack(_KIND_TERM, term, _NO_VOTE)
+    name = vote.encode()
+    return _TERM.pack(_KIND_TERM, term, len(name)) + name
+
+
+def _frame(number: int, payload: bytes) -> bytes:
+    crc = zlib.crc32(payload, zlib.crc32(_NUMBER.pack(number)))
+    return _FRAME.pack(MARK, len(payload), crc, number) + payload
+
+
+def _parse(data: bytes, at: int) -> tuple[int, bytes] | None:
+    """(number, payload) of the good frame at an offset, else None."""
+    if at + _FRAME.size > len(data):
+        return None
+    mark, length, crc, number = _FRAME.unpack_from(data, at)
+    payload = data[at + _FRAME.size : at + _FRAME.size + length]
+    if mark != MARK or len(payload) != length or zlib.crc32(payload, zlib.crc32(_NUMBER.pack(number))) != crc:
+        return None
+    return number, payload
+
+
+def _frames(data: bytes) -> Iterator[bytes]:
+    """Payloads of a segment's frames, without a torn last one."""
+    if len(data) < HEADER_BYTES or zlib.crc32(data[: _HEADER.size]) != _CRC.unpack_from(data, _HEADER.size)[0]:
+        raise _Damaged("its header is bad")
+    magic, version, _, sealed = _HEADER.unpack_from(data)
+    if magic != MAGIC or version != VERSION:
+        raise _Damaged(f"not a journal of version {VERSION}")
+    if len(data) < sealed:
+        raise _Damaged(f"it has {len(data)} bytes, {sealed} were sealed")
+    at, expected = HEADER_BYTES, 0
+    while at < len(data):
+        parsed = _parse(data, at)
+        if parsed is None:
+            if at < sealed or _good_frame_after(data, at, expected):
+                raise _Damaged(f"frame {expected} at byte {at} is bad, and not the last")
+            return
+        number, payload = parsed
+        if number != expected:
+            raise _Damaged(f"frame {number} at byte {at} stands where {expected} belongs")
+        yield payload
+        at += _FRAME.size + len(payload)
+        expected += 1
+
+
+def _good_frame_after(data: bytes, at: int, expected: int) -> bool:
+    found = data.find(MARK, at + 1)
+    while found >= 0:
+        parsed = _parse(data, found)
+        if parsed is not None and parsed[0] >= expected:
+            return True
+        found = data.find(MARK, found + 1)
+    return False

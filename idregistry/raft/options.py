@@ -1,0 +1,73 @@
+"""Settings and limits of the Raft driver. Times are seconds, sizes are bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+COMMAND_BYTES_MAX = 1 << 20
+"""A larger proposal is refused: an append message must fit gRPC's default limit of 4 MiB."""
+MESSAGE_BYTES_MAX = 2 * COMMAND_BYTES_MAX + (64 << 10)
+"""One message between replicas: entries stop being added once they reach COMMAND_BYTES_MAX."""
+FRAME_BYTES_MAX = 3 << 20
+"""Messages of one frame on the wire (a single message always fits)."""
+FRAME_MESSAGES_MAX = 4096
+ENTRIES_MAX = 1024
+"""Entries in one append message."""
+APPENDS_IN_FLIGHT = 8
+"""Append messages with entries that may be on their way to one peer."""
+SNAPSHOT_SLICE_BYTES = 1 << 20
+"""Written, and synced, of a snapshot in one step, so that a dump never blocks the group for long."""
+SNAPSHOT_CHUNK_BYTES_MAX = 1 << 20
+"""What StateMachine.snapshot may yield at once."""
+TRANSFER_BYTES = 512 << 10
+"""Of a snapshot in one message to a follower."""
+QUEUE_BYTES_MAX = 32 << 20
+"""Waiting for one peer; beyond it the oldest is dropped (Raft tolerates loss)."""
+INBOX_BYTES_MAX = 64 << 20
+"""Received and not yet handled; beyond it the newest is dropped."""
+PROPOSALS_MAX = 4096
+"""Waiting in one group; beyond it a proposal is answered NotLeader, as it was not proposed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaftOptions:
+    """How a replica behaves; the defaults suit replicas up to some 100 ms apart."""
+
+    election_min: float = 0.4
+    """A follower that hears no leader for a random time between these two stands for election."""
+    election_max: float = 0.8
+    heartbeat: float = 0.12
+    """Must be below a third of election_min."""
+    leader_patience: float = 1.6
+    """A leader that hears no majority for so long steps down."""
+    peer_silence: float = 2.0
+    """A peer not heard for so long counts as disconnected: nothing is sent to it but pings."""
+    ping: float = 0.5
+    transfer_retry: float = 1.0
+    """An unanswered snapshot message is sent again after this."""
+    in_flight: int = 4
+    """Entries of one group proposed and not yet committed."""
+    log_bytes: int = 4 << 20
+    """The log is compacted above the larger of this and log_ratio of the last snapshot."""
+    log_ratio: float = 0.25
+    log_margin: int = 1 << 20
+    """Bytes of applied entries kept through a compaction, so that a follower slightly behind needs no snapshot."""
+    timer_grid: float = 0.02
+    """Timers of all groups are rounded up to multiples of it, so that many idle groups wake together."""
+    epoch: int = 1
+    """Of the membership: messages of another epoch are refused."""
+
+    def __post_init__(self) -> None:
+        if not 0 < 3 * self.heartbeat < self.election_min < self.election_max:
+            raise ValueError(
+                f"raft: 3 x heartbeat ({self.heartbeat}) < election_min ({self.election_min}) "
+                f"< election_max ({self.election_max}) must hold"
+            )
+        if not self.heartbeat < self.leader_patience:
+            raise ValueError("raft: leader_patience must be longer than heartbeat")
+        if self.in_flight < 1 or self.log_bytes < 1 or self.log_margin < 0 or self.timer_grid <= 0:
+            raise ValueError("raft: in_flight, log_bytes and timer_grid must be positive, log_margin not negative")
+
+
+class RaftStopped(Exception):
+    """The replica may not go on: damaged files, a broken invariant. The message says what, where and what to do."""

@@ -1,0 +1,120 @@
+"""What pysyncobj gets wrong about messages, as pure rules: no sockets, no files, no clock, no library.
+
+Each rule's docstring names the defect it answers (``DESIGN.md`` has the table).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from photon.idregistry.raft.codec import Append, AppendAck
+from photon.idregistry.raft.options import RaftStopped
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """A follower's log: entries first … last are present, 1 … commit are known to be committed."""
+
+    first: int
+    last: int
+    commit: int
+    term_at: Callable[[int], int]
+    """Of an index in [first, last]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The library may have ``entries`` behind ``prev_index``; empty entries mean: nothing new.
+
+    After that the log equals the leader's up to ``matched``, and is committed up to ``commit``.
+    """
+
+    prev_index: int
+    prev_term: int
+    entries: Sequence[tuple[int, bytes]]
+    matched: int
+    commit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The leader must send from ``next_index`` on."""
+
+    next_index: int
+
+
+def receive_append(message: Append, log: LogView) -> Accepted | Rejected:
+    """Normalises an append message of the current term.
+
+    Defects answered: the library cuts its log on any message whose prev_index is below the log's end, though terms
+    agree (so a late or doubled message takes acknowledged entries away); it commits up to the leader's commit index
+    though its own tail was not compared; a rejected follower can live-lock with its leader. Here only entries that
+    are really new or conflict reach it, the commit index is capped at what was compared, and a rejection names
+    commit + 1, which always matches.
+
+    Raises RaftStopped when a committed entry differs from the leader's: two histories, which may not be papered over.
+    """
+    prev, end = message.prev_index, message.prev_index + len(message.entries)
+    if prev > log.last:
+        return Rejected(log.commit + 1)
+    if prev >= log.first and log.term_at(prev) != message.prev_term:
+        _not_committed(prev, log)
+        return Rejected(log.commit + 1)
+    index = max(prev + 1, log.first)  # what is below the first entry went into a snapshot: committed, so equal
+    while index <= end and index <= log.last:
+        if log.term_at(index) != message.entries[index - prev - 1][0]:
+            _not_committed(index, log)
+            break
+        index += 1
+    commit = min(message.commit, end)
+    if index > end:
+        return Accepted(log.last, log.term_at(log.last), (), end, commit)
+    return Accepted(index - 1, log.term_at(index - 1), message.entries[index - prev - 1 :], end, commit)
+
+
+def _not_committed(index: int, log: LogView) -> None:
+    if index <= log.commit:
+        raise RaftStopped(
+            f"entry {index} differs from the leader's, yet is committed here (up to {log.commit}): "
+            f"two histories of one group; stop its replicas and compare their disks"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a leader knows of one follower."""
+
+    matched: int
+    next_index: int
+
+
+def receive_ack(ack: AppendAck, progress: Progress, *, term: int, last: int) -> Progress | None:
+    """The follower's progress after an acknowledgement; None when it says nothing now.
+
+    Defects answered: acknowledgements carry no term in the library, so a delayed one of an older term counts for
+    entries it never saw; a success can move next_index back, so that entries are sent again and again.
+    """
+    if ack.term != term or ack.next_index > last + 1:
+        return None
+    if ack.accepted:
+        return Progress(max(progress.matched, ack.next_index - 1), max(progress.next_index, ack.next_index))
+    return Progress(progress.matched, max(progress.matched + 1, ack.next_index))
+
+
+class Ballot:
+    """Votes of one term, each voter counted once: the library would count a doubled message as two voters."""
+
+    def __init__(self) -> None:
+        self._term = 0
+        self._voters: set[str] = set()
+
+    def count(self, voter: str, term: int) -> bool:
+        """Whether this vote is the voter's first of the term."""
+        if term != self._term:
+            self._term = term
+            self._voters = set()
+        if voter in self._voters:
+            return False
+        self._voters.add(voter)
+        return True

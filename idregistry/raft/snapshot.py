@@ -1,0 +1,223 @@
+"""A group's snapshot on disk: the state after one entry, written in slices, replaced atomically, sent in pieces.
+
+File ``snapshot``, little-endian: magic "PHOTSNAP", version u8, 7 zero bytes, index u64, term u64, crc32 u32; then
+frames (length u32, crc32 u32, bytes), one for each chunk of the state machine; then an end frame of length 0xFFFFFFFF
+whose crc32 covers the number of chunks (u64) that follows it. A damaged snapshot stops the replica: the log before
+it is gone, so there is nothing to fall back to.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.config.disk import AppendFile, Disk
+from photon.idregistry.raft.codec import Chunk
+from photon.idregistry.raft.options import (
+    SNAPSHOT_CHUNK_BYTES_MAX,
+    SNAPSHOT_SLICE_BYTES,
+    TRANSFER_BYTES,
+    RaftStopped,
+)
+
+MAGIC = b"PHOTSNAP"
+VERSION = 1
+_HEADER = struct.Struct("<8sB7xQQ")
+_CRC = struct.Struct("<I")
+_FRAME = struct.Struct("<II")
+_COUNT = struct.Struct("<Q")
+_END = 0xFFFFFFFF
+HEADER_BYTES = _HEADER.size + _CRC.size
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """A complete snapshot: the state after entry ``index`` of ``term``, in a file of ``size`` bytes."""
+
+    index: int
+    term: int
+    size: int
+
+
+@dataclass(slots=True)
+class _Incoming:
+    key: tuple[str, int, int, int, int]
+    """Sender, its term, the snapshot's index and term, its size."""
+    file: AppendFile
+
+
+@dataclass(slots=True)
+class _Writing:
+    index: int
+    term: int
+    chunks: Iterator[bytes]
+    count: int
+    file: AppendFile
+
+
+class SnapshotStore:
+    """The one snapshot of a group, one being written, and one being received. Not thread-safe.
+
+    Raises RaftStopped for damaged files and OSError; after either the replica must stop.
+    """
+
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        self._disk = disk
+        self._path = directory / "snapshot"
+        self._writing_path = directory / "snapshot.tmp"
+        self._incoming_path = directory / "snapshot.incoming"
+        self._directory = directory
+        self._writing: _Writing | None = None
+        self._incoming: _Incoming | None = None
+        for left in (self._writing_path, self._incoming_path):
+            if disk.exists(left):
+                disk.remove(left)
+        self.info: SnapshotInfo | None = None
+        if disk.exists(self._path):
+            index, term = self._read_header(self._path)
+            self.info = SnapshotInfo(index, term, disk.size(self._path))
+
+    def chunks(self) -> Iterator[bytes]:
+        """The state in the snapshot, each chunk checked. Raises RaftStopped."""
+        return self._read_chunks(self._path)
+
+    def read(self, offset: int) -> bytes:
+        """A piece of the file, for a follower."""
+        return self._disk.read(self._path, offset, TRANSFER_BYTES)
+
+    def close(self) -> None:
+        for each in (self._writing, self._incoming):
+            if each is not None:
+                each.file.close()
+        self._writing = self._incoming = None
+
+    # --- writing our own --------------------------------------------------------------------------------------
+
+    @property
+    def writing(self) -> bool:
+        return self._writing is not None
+
+    def begin(self, index: int, term: int, chunks: Iterable[bytes]) -> None:
+        """Starts a snapshot. The chunks are drawn now, as the state moves on; they are written by ``step``."""
+        drawn = list(chunks)
+        for chunk in drawn:
+            if len(chunk) > SNAPSHOT_CHUNK_BYTES_MAX:
+                raise RaftStopped(
+                    f"a snapshot chunk has {len(chunk)} bytes, at most {SNAPSHOT_CHUNK_BYTES_MAX} may be"
+                )
+        self._writing = _Writing(index, term, iter(drawn), len(drawn), self._create(self._writing_path))
+        header = _HEADER.pack(MAGIC, VERSION, index, term)
+        self._writing.file.write(header, _CRC.pack(zlib.crc32(header)))
+
+    def step(self) -> bool:
+        """Writes and syncs one slice; True when the snapshot is complete, durable and in place."""
+        writing = self._writing
+        assert writing is not None
+        parts: list[bytes] = []
+        size = 0
+        for chunk in writing.chunks:
+            parts += (_FRAME.pack(len(chunk), zlib.crc32(chunk)), chunk)
+            size += len(chunk)
+            if size >= SNAPSHOT_SLICE_BYTES:
+                break
+        else:
+            count = _COUNT.pack(writing.count)
+            parts += (_FRAME.pack(_END, zlib.crc32(count)), count)
+            writing.file.write(*parts)
+            writing.file.sync()
+            self._writing = None
+            self._put(writing.file, self._writing_path, writing.index, writing.term)
+            return True
+        writing.file.write(*parts)
+        writing.file.sync()
+        return False
+
+    # --- receiving a leader's ---------------------------------------------------------------------------------
+
+    def receive(self, sender: str, chunk: Chunk) -> int:
+        """Takes a piece if it is the next one; answers the offset wanted next, ``total`` when all is there.
+
+        A piece of another sender, term or snapshot starts again at 0.
+        """
+        incoming = self._incoming
+        key = (sender, chunk.term, chunk.index, chunk.index_term, chunk.total)
+        if incoming is None or key != incoming.key:
+            if chunk.offset != 0:
+                return 0
+            if incoming is not None:
+                incoming.file.close()
+            incoming = self._incoming = _Incoming(key, self._create(self._incoming_path))
+        if chunk.data and chunk.offset == incoming.file.size and chunk.offset + len(chunk.data) <= chunk.total:
+            incoming.file.write(chunk.data)
+            incoming.file.sync()
+        return incoming.file.size
+
+    def install(self) -> SnapshotInfo:
+        """Checks the received snapshot and puts it in place, durably."""
+        incoming = self._incoming
+        assert incoming is not None
+        self._incoming = None
+        sender, _, index, term, _ = incoming.key
+        if self._read_header(self._incoming_path) != (index, term):
+            raise RaftStopped(f"snapshot received from {sender} is not of entry {index}")
+        for _ in self._read_chunks(self._incoming_path):
+            pass
+        if self._writing is not None:  # it would be older than what has come
+            self._writing.file.close()
+            self._writing = None
+        return self._put(incoming.file, self._incoming_path, index, term)
+
+    # --- files ------------------------------------------------------------------------------------------------
+
+    def _create(self, path: Path) -> AppendFile:
+        if self._disk.exists(path):
+            self._disk.remove(path)
+        return self._disk.append(path)
+
+    def _put(self, file: AppendFile, path: Path, index: int, term: int) -> SnapshotInfo:
+        size = file.size
+        file.close()
+        self._disk.rename(path, self._path)
+        self._disk.sync_dir(self._directory)  # before the log is cut: the library cuts first, and loses it all
+        self.info = SnapshotInfo(index, term, size)
+        return self.info
+
+    def _read_header(self, path: Path) -> tuple[int, int]:
+        data = self._disk.read(path, 0, HEADER_BYTES)
+        if len(data) < HEADER_BYTES or zlib.crc32(data[: _HEADER.size]) != _CRC.unpack_from(data, _HEADER.size)[0]:
+            raise _damaged(path, "its header is bad")
+        magic, version, index, term = _HEADER.unpack_from(data)
+        if magic != MAGIC or version != VERSION:
+            raise _damaged(path, f"not a snapshot of version {VERSION}")
+        return index, term
+
+    def _read_chunks(self, path: Path) -> Iterator[bytes]:
+        at, count = HEADER_BYTES, 0
+        while True:
+            head = self._disk.read(path, at, _FRAME.size)
+            if len(head) < _FRAME.size:
+                raise _damaged(path, "it ends early")
+            length, crc = _FRAME.unpack(head)
+            at += _FRAME.size
+            if length == _END:
+                end = self._disk.read(path, at, _COUNT.size)
+                if zlib.crc32(end) != crc or end != _COUNT.pack(count):
+                    raise _damaged(path, "its end is bad")
+                return
+            if length > SNAPSHOT_CHUNK_BYTES_MAX:
+                raise _damaged(path, f"chunk {count} at byte {at} claims {length} bytes")
+            chunk = self._disk.read(path, at, length)
+            if len(chunk) != length or zlib.crc32(chunk) != crc:
+                raise _damaged(path, f"chunk {count} at byte {at} is bad")
+            yield chunk
+            at += length
+            count += 1
+
+
+def _damaged(path: Path, what: str) -> RaftStopped:
+    return RaftStopped(
+        f"snapshot {path} is damaged: {what}; do not delete it: replace this replica or restore its disk"
+    )

@@ -1,0 +1,159 @@
+"""Between the library and the network: messages held back until they may be sent, and the networks themselves.
+
+Nothing here opens a socket; ``wire.py`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from photon.idregistry.raft.codec import Message, RequestVote, Vote
+
+GroupMessage = tuple[int, bytes]
+"""(group number, encoded message)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who sends a frame."""
+
+    name: str
+    disk: bytes
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a frame was not taken. ``fatal``: the sender's disk is not the one known under its name; it must stop."""
+
+    reason: str
+    fatal: bool
+
+
+class Receiver(Protocol):
+    """What a network needs of a replica. Thread-safe."""
+
+    def receive(self, hello: Hello, messages: Sequence[GroupMessage]) -> Refused | None: ...
+
+    def refused(self, peer: str, refusal: Refused) -> None: ...
+
+
+class Network(Protocol):
+    """Carries frames between replicas. May lose, repeat, delay and reorder them, but not alter them."""
+
+    def start(self, hello: Hello, receiver: Receiver) -> None: ...
+
+    def send(self, peer: str, messages: Sequence[GroupMessage]) -> None:
+        """Never blocks. An empty frame is a sign of life."""
+        ...
+
+    def stop(self) -> None: ...
+
+
+class MemoryHub:
+    """Replicas of one process: frames arrive at once, on the sender's thread. For tests."""
+
+    def __init__(self) -> None:
+        self._receivers: dict[str, Receiver] = {}
+        self.cut: set[tuple[str, str]] = set()
+        """(sender, receiver) pairs whose frames are lost."""
+
+    def network(self) -> Network:
+        return _MemoryNetwork(self)
+
+    def deliver(self, hello: Hello, peer: str, messages: Sequence[GroupMessage]) -> None:
+        receiver = self._receivers.get(peer)
+        if receiver is None or (hello.name, peer) in self.cut:
+            return
+        refusal = receiver.receive(hello, messages)
+        sender = self._receivers.get(hello.name)
+        if refusal is not None and sender is not None:
+            sender.refused(peer, refusal)
+
+    def join(self, name: str, receiver: Receiver) -> None:
+        self._receivers[name] = receiver
+
+    def leave(self, name: str) -> None:
+        self._receivers.pop(name, None)
+
+
+class _MemoryNetwork:
+    def __init__(self, hub: MemoryHub) -> None:
+        self._hub = hub
+        self._hello: Hello | None = None
+
+    def start(self, hello: Hello, receiver: Receiver) -> None:
+        self._hello = hello
+        self._hub.join(hello.name, receiver)
+
+    def send(self, peer: str, messages: Sequence[GroupMessage]) -> None:
+        if self._hello is not None:
+            self._hub.deliver(self._hello, peer, messages)
+
+    def stop(self) -> None:
+        if self._hello is not None:
+            self._hub.leave(self._hello.name)
+
+
+class HeldTransport:
+    """The library's transport: what it sends waits in ``held`` until the driver has synced the journal.
+
+    Only votes go through the library; append messages, their acknowledgements and snapshots are the driver's own, and
+    forwarded commands do not exist.
+    """
+
+    ready = True
+
+    def __init__(self) -> None:
+        self.held: list[tuple[str, Message]] = []
+        self.on_message: Callable[[Any, dict[str, Any]], None] | None = None
+        self.on_connected: Callable[[Any], None] | None = None
+        self.on_disconnected: Callable[[Any], None] | None = None
+
+    def take(self) -> list[tuple[str, Message]]:
+        held, self.held = self.held, []
+        return held
+
+    def send(self, node: Any, message: dict[str, Any]) -> bool:
+        kind = message["type"]
+        if kind == "request_vote":
+            vote = RequestVote(message["term"], message["last_log_index"], message["last_log_term"])
+            self.held.append((node.id, vote))
+        elif kind == "response_vote":
+            self.held.append((node.id, Vote(message["term"])))
+        elif kind != "next_node_idx":  # acknowledged by the driver, with the term
+            raise TypeError(f"raft: the library sends {kind!r}, which this driver does not know")
+        return True
+
+    # the library's interface; names are its own
+    def setOnMessageReceivedCallback(self, callback: Callable[[Any, dict[str, Any]], None] | None) -> None:  # noqa: N802
+        self.on_message = callback
+
+    def setOnNodeConnectedCallback(self, callback: Callable[[Any], None] | None) -> None:  # noqa: N802
+        self.on_connected = callback
+
+    def setOnNodeDisconnectedCallback(self, callback: Callable[[Any], None] | None) -> None:  # noqa: N802
+        self.on_disconnected = callback
+
+    def setOnReadonlyNodeConnectedCallback(self, callback: object) -> None:  # noqa: N802
+        """There are no read-only nodes."""
+
+    def setOnReadonlyNodeDisconnectedCallback(self, callback: object) -> None:  # noqa: N802
+        """There are no read-only nodes."""
+
+    def setOnUtilityMessageCallback(self, message: str, callback: object) -> None:  # noqa: N802
+        """The library's admin messages are not offered."""
+
+    def tryGetReady(self) -> None:  # noqa: N802
+        """Always ready."""
+
+    def addNode(self, node: object) -> None:  # noqa: N802
+        raise TypeError("raft: membership is static")
+
+    def dropNode(self, node: object) -> None:  # noqa: N802
+        raise TypeError("raft: membership is static")
+
+    def destroy(self) -> None:
+        self.on_message = self.on_connected = self.on_disconnected = None

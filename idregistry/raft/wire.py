@@ -1,0 +1,234 @@
+"""Frames over gRPC client-streams: one stream to each peer, on the one port that each replica has.
+
+Receiving runs on the server's event loop; sending on one thread per peer, away from that loop, so that a busy service
+does not hold heartbeats back.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+import structlog
+
+from photon.idregistry.raft import peer_pb2, peer_pb2_grpc
+from photon.idregistry.raft.options import (
+    FRAME_BYTES_MAX,
+    FRAME_MESSAGES_MAX,
+    MESSAGE_BYTES_MAX,
+    QUEUE_BYTES_MAX,
+)
+from photon.idregistry.raft.transport import GroupMessage, Hello, Receiver, Refused
+
+log = structlog.get_logger(__name__)
+
+BACK_OFF_MIN = 0.05
+BACK_OFF_MAX = 1.0
+REFUSED_PAUSE = 1.0
+SILENCE_MAX = 5.0
+"""A stream to a peer that was not heard for so long is opened anew: its connection may be dead without knowing."""
+_CHANNEL_OPTIONS = (
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_retries", 0),
+)
+
+
+class GrpcNetwork:
+    """Implements ``transport.Network``."""
+
+    def __init__(self, peers: Mapping[str, str], credentials: grpc.ChannelCredentials | None) -> None:
+        """``peers``: the others, name -> host:port. ``credentials`` None: plain text, for a private network."""
+        self._links = {name: _Link(name, address, credentials) for name, address in peers.items()}
+        self._receiver: Receiver | None = None
+        self._hello: Hello | None = None
+
+    def add_to_server(self, server: grpc.aio.Server) -> None:
+        peer_pb2_grpc.add_RaftPeerServicer_to_server(_Servicer(self), server)  # type: ignore[no-untyped-call]
+
+    def start(self, hello: Hello, receiver: Receiver) -> None:
+        self._hello = hello
+        self._receiver = receiver
+        for link in self._links.values():
+            link.start(hello, receiver)
+
+    def send(self, peer: str, messages: Sequence[GroupMessage]) -> None:
+        self._links[peer].send(messages)
+
+    def stop(self) -> None:
+        self._receiver = None
+        for link in self._links.values():
+            link.stop()
+        for link in self._links.values():
+            link.join()
+
+    def take(self, frame: peer_pb2.PeerFrame) -> Refused | None:
+        """A frame from a stream. The server's receive limit bounded it before it was allocated."""
+        receiver, hello = self._receiver, self._hello
+        if receiver is None or hello is None:
+            return Refused("this replica does not run", fatal=False)
+        if frame.receiver != hello.name:
+            return Refused(f"this is replica {hello.name}, not {frame.receiver}: check the addresses", fatal=False)
+        if _too_large(frame):
+            return Refused("frame too large", fatal=False)
+        link = self._links.get(frame.sender)
+        if link is not None:
+            link.heard_at = time.monotonic()
+        return receiver.receive(
+            Hello(frame.sender, frame.disk, frame.epoch), [(m.group, m.payload) for m in frame.messages]
+        )
+
+
+def _too_large(frame: peer_pb2.PeerFrame) -> bool:
+    return len(frame.messages) > FRAME_MESSAGES_MAX or any(len(m.payload) > MESSAGE_BYTES_MAX for m in frame.messages)
+
+
+class _Servicer(peer_pb2_grpc.RaftPeerServicer):
+    def __init__(self, network: GrpcNetwork) -> None:
+        self._network = network
+
+    async def Exchange(  # noqa: N802 - the service's name
+        self, request_iterator: AsyncIterator[peer_pb2.PeerFrame], context: Any
+    ) -> peer_pb2.PeerAck:
+        async for frame in request_iterator:
+            refusal = self._network.take(frame)
+            if refusal is not None:
+                kind = peer_pb2.REFUSAL_OTHER_DISK if refusal.fatal else peer_pb2.REFUSAL_STRANGER
+                return peer_pb2.PeerAck(refusal=kind, reason=refusal.reason)
+        return peer_pb2.PeerAck()
+
+
+class _Link:
+    """Frames to one peer: a bounded queue, and a thread that keeps a stream open."""
+
+    def __init__(self, peer: str, address: str, credentials: grpc.ChannelCredentials | None) -> None:
+        self._peer = peer
+        self._address = address
+        self._credentials = credentials
+        self._condition = threading.Condition()
+        self._queue: deque[GroupMessage] = deque()
+        self._bytes = 0
+        self._ping = False
+        self._stopped = False
+        self._stream = 0
+        self.heard_at = 0.0
+        self._thread: threading.Thread | None = None
+        self.dropped = 0
+
+    def start(self, hello: Hello, receiver: Receiver) -> None:
+        self._hello = hello
+        self._receiver = receiver
+        self._thread = threading.Thread(target=self._run, name=f"raft-to-{self._peer}", daemon=True)
+        self._thread.start()
+
+    def send(self, messages: Sequence[GroupMessage]) -> None:
+        with self._condition:
+            if not messages:
+                self._ping = True
+            for message in messages:
+                self._queue.append(message)
+                self._bytes += len(message[1])
+            while self._bytes > QUEUE_BYTES_MAX:
+                self._bytes -= len(self._queue.popleft()[1])
+                self.dropped += 1
+            self._condition.notify_all()
+
+    def stop(self) -> None:
+        with self._condition:
+            self._stopped = True
+            self._condition.notify_all()
+
+    def join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        back_off = BACK_OFF_MIN
+        while not self._stopped:
+            began = time.monotonic()
+            pause = self._exchange()
+            if time.monotonic() - began > 2 * BACK_OFF_MAX:
+                back_off = BACK_OFF_MIN
+            with self._condition:
+                if not self._stopped:
+                    self._condition.wait_for(lambda: self._stopped, timeout=max(pause, back_off))
+                self._queue.clear()  # of the past: acknowledgements and requests that nobody waits for
+                self._bytes = 0
+            back_off = min(2 * back_off, BACK_OFF_MAX)
+
+    def _exchange(self) -> float:
+        """One stream from its opening to its end; seconds to wait at least before the next."""
+        with self._condition:
+            self._stream += 1
+            stream = self._stream
+            self._ping = True
+        began = time.monotonic()
+        channel = self._open_channel()
+        try:
+            call = peer_pb2_grpc.RaftPeerStub(channel).Exchange.future(self._frames(stream))  # type: ignore[no-untyped-call]
+            ack = self._await(call, began)
+            if ack is not None and ack.refusal != peer_pb2.REFUSAL_NONE:
+                fatal = ack.refusal == peer_pb2.REFUSAL_OTHER_DISK
+                self._receiver.refused(self._peer, Refused(ack.reason, fatal=fatal))
+                return REFUSED_PAUSE
+        except grpc.RpcError:
+            pass  # not there, or gone: tried again
+        finally:
+            with self._condition:
+                self._stream += 1  # ends the generator, which gRPC may still be waiting in
+                self._condition.notify_all()
+            channel.close()
+        return 0.0
+
+    def _await(self, call: Any, began: float) -> peer_pb2.PeerAck | None:
+        while True:
+            try:
+                ack: peer_pb2.PeerAck = call.result(timeout=0.5)
+            except grpc.FutureTimeoutError:
+                silence = time.monotonic() - max(began, self.heard_at)
+                if silence > SILENCE_MAX or self._stopped:
+                    call.cancel()
+                    return None
+            except grpc.FutureCancelledError:
+                return None
+            else:
+                return ack
+
+    def _open_channel(self) -> grpc.Channel:
+        if self._credentials is None:
+            return grpc.insecure_channel(self._address, options=_CHANNEL_OPTIONS)
+        return grpc.secure_channel(self._address, self._credentials, options=_CHANNEL_OPTIONS)
+
+    def _frames(self, stream: int) -> Iterator[peer_pb2.PeerFrame]:
+        """What gRPC sends: it takes the next frame when the transport has room for it."""
+        while True:
+            with self._condition:
+                while not (self._queue or self._ping or self._stopped or self._stream != stream):
+                    self._condition.wait()
+                if self._stopped or self._stream != stream:
+                    return
+                self._ping = False
+                frame = self._next_frame()
+            yield frame
+
+    def _next_frame(self) -> peer_pb2.PeerFrame:
+        frame = peer_pb2.PeerFrame(
+            sender=self._hello.name, receiver=self._peer, disk=self._hello.disk, epoch=self._hello.epoch
+        )
+        size = 0
+        while self._queue and len(frame.messages) < FRAME_MESSAGES_MAX:
+            group, payload = self._queue[0]
+            if size and size + len(payload) > FRAME_BYTES_MAX:
+                break
+            self._queue.popleft()
+            self._bytes -= len(payload)
+            size += len(payload)
+            frame.messages.add(group=group, payload=payload)
+        return frame
