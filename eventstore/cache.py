@@ -1,0 +1,175 @@
+"""CacheEventStore: recent primary records in memory, best effort, bounded in bytes (paper, section 3.4.1).
+
+What is kept are *segments*: the bytes of a block as read, in one cachetools LRU that counts their bytes. Keys index
+into segments, so warming costs no object and no LRU step per event; a record is cut out and its key verified only
+on a hit. An evicted segment leaves its index entries behind; they are dropped together once they are many.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from cachetools import LRUCache
+
+from photon.adapters.contract import Adapter, BadRecord, LogFile
+from photon.eventstore.index import ENTRY_BYTES, I64, U64, Mask, RunIndex
+
+CACHE_BYTES_MAX = 256 << 20
+SEGMENT_OVERHEAD_BYTES = 1024
+"""Counted for each segment beside its bytes and entries: objects, dict and list nodes."""
+OFFSET_BITS = 28
+SEGMENT_BYTES_MAX = 1 << OFFSET_BITS
+_OFFSET_MASK = np.uint64(SEGMENT_BYTES_MAX - 1)
+_SEGMENT_SHIFT = np.uint64(OFFSET_BITS)
+DEAD_ENTRIES_MIN = 1 << 16
+"""Below so many entries of evicted segments a clean-up is not worth its merge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Whole records of one log as read, each ended by a newline."""
+
+    identity: str
+    file: LogFile
+    offset: int  # of data[0] in its log
+    data: bytes
+    entries: int
+
+    @property
+    def size(self) -> int:
+        """What it is charged in the cache, its index entries included. Bytes."""
+        return len(self.data) + self.entries * ENTRY_BYTES + SEGMENT_OVERHEAD_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class CachedRecord:
+    """A verified record."""
+
+    identity: str
+    file: LogFile
+    offset: int
+    record: bytes  # without its line end
+
+
+@dataclass(frozen=True, slots=True)
+class CacheCounts:
+    """Counters since the start, and gauges."""
+
+    hits: int
+    misses: int
+    evictions: int  # segments
+    segments: int
+    bytes: int
+    entries: int
+
+
+class _Segments(LRUCache[int, Segment]):
+    """The LRU over segments. Sizes are bytes."""
+
+    def __init__(self, maxsize: int) -> None:
+        super().__init__(maxsize, getsizeof=lambda segment: segment.size)
+        self.evictions = 0
+        self.entries = 0
+
+    def popitem(self) -> tuple[int, Segment]:
+        number, segment = super().popitem()
+        self.evictions += 1
+        self.entries -= segment.entries
+        return number, segment
+
+
+class CacheEventStore:
+    """Key -> records seen recently. ``put`` from one thread; ``look_up`` from any."""
+
+    def __init__(self, adapter: Adapter, bytes_max: int = CACHE_BYTES_MAX) -> None:
+        self._adapter = adapter
+        self._segments = _Segments(bytes_max)
+        self._index = RunIndex()
+        self._next = 0
+        self._lock = threading.Lock()  # around the LRU: its steps are not atomic
+        self._hits = 0
+        self._misses = 0
+
+    def put(self, identity: str, file: LogFile, offset: int, data: bytes, hashes: U64, starts: I64) -> None:
+        """Takes in a block: ``hashes[i]`` is the key's of the record that starts at ``data[starts[i]]``.
+
+        A block larger than the cache, or than SEGMENT_BYTES_MAX, is not kept: the cache is best effort.
+        """
+        segment = Segment(identity, file, offset, data, len(hashes))
+        if segment.size > self._segments.maxsize or len(data) > SEGMENT_BYTES_MAX or not len(hashes):
+            return
+        with self._lock:
+            number = self._next
+            self._next += 1
+            self._segments[number] = segment
+            self._segments.entries += segment.entries
+        self._index.insert(hashes, starts.astype(np.uint64) | np.uint64(number << OFFSET_BITS))
+        dead = len(self._index) - self._segments.entries
+        if dead > max(DEAD_ENTRIES_MIN, self._segments.entries // 2):
+            self._drop_dead()
+
+    def _drop_dead(self) -> None:
+        with self._lock:
+            live = np.sort(np.fromiter(self._segments, dtype=np.uint64, count=len(self._segments)))
+
+        def alive(locations: U64) -> Mask:
+            numbers = locations >> _SEGMENT_SHIFT
+            at = np.minimum(np.searchsorted(live, numbers), len(live) - 1)
+            return np.asarray(live[at] == numbers)
+
+        if len(live):
+            self._index.retain(alive)
+        else:
+            self._index.clear()
+
+    def look_up(self, keys: Sequence[bytes], hashes: U64) -> dict[int, list[CachedRecord]]:
+        """Row -> verified records of ``keys[row]`` that are in the cache, in the order they were put."""
+        rows, locations = self._index.look_up(hashes)
+        numbers = (locations >> _SEGMENT_SHIFT).tolist()
+        with self._lock:
+            segments = {number: self._segments.get(number) for number in dict.fromkeys(numbers)}
+        found: dict[int, list[CachedRecord]] = {}
+        starts = (locations & _OFFSET_MASK).tolist()
+        for row, number, start in zip(rows.tolist(), numbers, starts, strict=True):
+            segment = segments[number]
+            if segment is not None:
+                record = record_at(segment.data, start)
+                if has_key(self._adapter, record, segment.file, keys[row]):
+                    cached = CachedRecord(segment.identity, segment.file, segment.offset + start, record)
+                    found.setdefault(row, []).append(cached)
+        self._hits += len(found)
+        self._misses += len(keys) - len(found)
+        return found
+
+    def counts(self) -> CacheCounts:
+        """Counters and gauges of this moment."""
+        with self._lock:
+            return CacheCounts(
+                self._hits,
+                self._misses,
+                self._segments.evictions,
+                len(self._segments),
+                int(self._segments.currsize),
+                len(self._index),
+            )
+
+
+def record_at(data: bytes, start: int) -> bytes:
+    """The record at ``start``, without its line end."""
+    end = data.find(b"\n", start)
+    if end < 0:
+        end = len(data)
+    if end > start and data[end - 1] == 13:
+        end -= 1
+    return data[start:end]
+
+
+def has_key(adapter: Adapter, record: bytes, file: LogFile, key: bytes) -> bool:
+    """Whether this record's key is ``key``; False for a record that cannot be read."""
+    try:
+        return adapter.primary_key(record, file) == key
+    except BadRecord:
+        return False

@@ -1,0 +1,169 @@
+"""The embedded file map's catalogue: one SQLite database, changed in transactions that are durable when they end.
+
+It names the runs, the logs and how far each was read, the sparse entries, and the totals: a commit publishes all of
+them together, after the run files were synced. SQLite's journal is the write-ahead log with synchronous=FULL.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from photon.adapters.contract import LogFile
+from photon.eventstore.file_map import FileMapError, MappedLog, MapTotals
+from photon.eventstore.row_keys import micros_of, row_key
+from photon.eventstore.sparse import ProcessState, SparseEntry
+
+FORMAT_VERSION = 1
+APPLICATION_ID = 0x50484D50  # 'PHMP': what file(1) and a mistaken open see
+_SCHEMA = """
+CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE logs (number INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, path TEXT NOT NULL,
+                   header BLOB NOT NULL, read_to INTEGER NOT NULL, rewritten INTEGER NOT NULL);
+CREATE TABLE runs (number INTEGER PRIMARY KEY, entries INTEGER NOT NULL, repeats INTEGER NOT NULL);
+CREATE TABLE sparse (id BLOB NOT NULL, log INTEGER NOT NULL, place INTEGER NOT NULL,
+                     PRIMARY KEY (id, log)) WITHOUT ROWID;
+CREATE TABLE processes (log INTEGER NOT NULL, prefix BLOB NOT NULL, last INTEGER NOT NULL, entry INTEGER NOT NULL,
+                        place INTEGER NOT NULL, PRIMARY KEY (log, prefix)) WITHOUT ROWID;
+CREATE TABLE totals (one INTEGER PRIMARY KEY CHECK (one = 1), events INTEGER NOT NULL, bad INTEGER NOT NULL,
+                     bytes INTEGER NOT NULL, duplicates INTEGER NOT NULL);
+INSERT INTO totals VALUES (1, 0, 0, 0, 0);
+"""
+
+
+class Catalog:
+    """Open database; a transaction is open whenever something was changed and not committed.
+
+    Uncommitted changes are visible to the look-ups of this process. Thread-safe.
+    """
+
+    def __init__(self, path: Path, settings: dict[str, bytes]) -> None:
+        """Raises FileMapError when the file is no catalogue of this version, or was made with other settings."""
+        self._path = path
+        self._lock = threading.Lock()
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare(settings)
+        except (FileMapError, sqlite3.DatabaseError) as err:
+            self._db.close()
+            if isinstance(err, sqlite3.DatabaseError):
+                raise FileMapError(f"{path}: cannot be read ({err})") from None
+            raise
+
+    def _prepare(self, settings: dict[str, bytes]) -> None:
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            statements = [each for each in _SCHEMA.split(";") if each.strip()]
+            self._db.execute("BEGIN IMMEDIATE")
+            for statement in statements:
+                self._db.execute(statement)
+            self._db.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
+            self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            self._db.execute(f"PRAGMA user_version={FORMAT_VERSION}")
+            self._db.execute("COMMIT")
+        elif version != FORMAT_VERSION:
+            raise FileMapError(f"{self._path}: format version {version}, this program reads {FORMAT_VERSION}")
+        if dict(self._db.execute("SELECT name, value FROM settings")) != settings:
+            raise FileMapError(f"{self._path}: made for another key rule or other map settings")
+
+    def _begin(self) -> None:
+        if not self._db.in_transaction:
+            self._db.execute("BEGIN IMMEDIATE")
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+    def logs(self) -> list[MappedLog]:
+        """By number, without gaps."""
+        with self._lock:
+            rows = self._db.execute(
+                "SELECT number, identity, path, header, read_to, rewritten FROM logs ORDER BY number"
+            ).fetchall()
+        return [MappedLog(n, identity, LogFile(path, head), end, bool(r)) for n, identity, path, head, end, r in rows]
+
+    def runs(self) -> list[tuple[int, int, int]]:
+        """(number, entries, repeats), oldest first: numbers only grow, and only the newest runs are merged."""
+        with self._lock:
+            return self._db.execute("SELECT number, entries, repeats FROM runs ORDER BY number").fetchall()
+
+    def totals(self) -> MapTotals:
+        """As of the open transaction."""
+        with self._lock:
+            events, bad, size, duplicates = self._db.execute(
+                "SELECT events, bad, bytes, duplicates FROM totals"
+            ).fetchone()
+            (logs,) = self._db.execute("SELECT count(*) FROM logs").fetchone()
+        return MapTotals(events, bad, size, duplicates, logs)
+
+    def process(self, log: int, prefix: bytes) -> ProcessState | None:
+        """The state of a process in a log; None when it was not seen there."""
+        with self._lock:
+            row = self._db.execute(
+                "SELECT last, entry, place FROM processes WHERE log = ? AND prefix = ?", (log, prefix)
+            ).fetchone()
+        return ProcessState(*row) if row else None
+
+    def sparse_range(self, prefix: bytes, low: int, high: int) -> list[tuple[int, int, int]]:
+        """(microseconds, log, offset) of the process's entries in [low, high], ascending."""
+        with self._lock:
+            rows = self._db.execute(
+                "SELECT id, log, place FROM sparse WHERE id BETWEEN ? AND ? ORDER BY id",
+                (row_key(prefix, low), row_key(prefix, high)),
+            ).fetchall()
+        return [(micros_of(row), log, place) for row, log, place in rows]
+
+    # -- changing, within the open transaction -----------------------------------------------------------------
+    def put_log(self, log: MappedLog) -> None:
+        """New, or with another path, end or flag."""
+        with self._lock:
+            self._begin()
+            self._db.execute(
+                "INSERT INTO logs VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (number) DO UPDATE SET path = excluded.path,"
+                " header = excluded.header, read_to = excluded.read_to, rewritten = excluded.rewritten",
+                (log.number, log.identity, log.file.path, log.file.header, log.end, log.rewritten),
+            )
+
+    def put_sparse(self, log: int, entries: Sequence[SparseEntry], states: dict[bytes, ProcessState]) -> None:
+        """Entries of one block, and the states it left."""
+        with self._lock:
+            self._begin()
+            self._db.executemany(
+                "INSERT OR REPLACE INTO sparse VALUES (?, ?, ?)",
+                ((row_key(e.prefix, e.micros), log, e.offset) for e in entries),
+            )
+            self._db.executemany(
+                "INSERT OR REPLACE INTO processes VALUES (?, ?, ?, ?, ?)",
+                ((log, p, s.last_micros, s.entry_micros, s.entry_offset) for p, s in states.items()),
+            )
+
+    def put_run(self, gone: Sequence[int], number: int, entries: int, repeats: int) -> None:
+        """A new run in place of others."""
+        with self._lock:
+            self._begin()
+            self._db.executemany("DELETE FROM runs WHERE number = ?", ((n,) for n in gone))
+            self._db.execute("INSERT INTO runs VALUES (?, ?, ?)", (number, entries, repeats))
+
+    def add_totals(self, events: int, bad: int, size: int, duplicates: int) -> None:
+        """Adds to the totals."""
+        with self._lock:
+            self._begin()
+            self._db.execute(
+                "UPDATE totals SET events = events + ?, bad = bad + ?, bytes = bytes + ?,"
+                " duplicates = duplicates + ?",
+                (events, bad, size, duplicates),
+            )
+
+    def commit(self) -> None:
+        """Durable when it returns."""
+        with self._lock:
+            if self._db.in_transaction:
+                self._db.execute("COMMIT")
+
+    def close(self) -> None:
+        """Rolls back what was not committed."""
+        with self._lock:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            self._db.close()

@@ -1,0 +1,79 @@
+"""EventStoreClient: api.EventStore over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import grpc
+
+from photon.eventstore import columns, eventstore_pb2_grpc
+from photon.eventstore import eventstore_pb2 as pb
+from photon.eventstore.api import EventLookUps, Found, PrimaryRecord, Progress
+from photon.eventstore.tiered import NOTHING_READ_NS
+
+TIMEOUT_SECONDS = 10.0
+OPTIONS = (
+    ("grpc.max_receive_message_length", columns.MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", columns.MESSAGE_BYTES_MAX),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+
+
+class EventStoreClient:
+    """One join's event store at an address. Whatever goes wrong on the way is UNAVAILABLE for the keys concerned."""
+
+    def __init__(self, address: str, join: str, *, timeout: float = TIMEOUT_SECONDS) -> None:
+        """``timeout`` in seconds, for each request. Call it inside the event loop that will use it."""
+        self._join = join
+        self._timeout = timeout
+        self._channel = grpc.aio.insecure_channel(address, options=OPTIONS)
+        self._stub = eventstore_pb2_grpc.EventStoreStub(self._channel)  # type: ignore[no-untyped-call]
+        self._last = Progress(read_past_ns=NOTHING_READ_NS)
+        self.error = ""
+        """Why the last request failed; "" when it did not."""
+
+    async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
+        """See api.EventStore."""
+        answers: list[Found] = []
+        records: list[PrimaryRecord | None] = []
+        for part in columns.request_slices(keys):
+            at, stop = part.start, part.stop
+            while at < stop:
+                found = await self._ask(keys[at:stop], as_of[at:stop])
+                answers += found.answers
+                records += found.records
+                at += len(found.answers)
+        return EventLookUps(answers, records)
+
+    async def _ask(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
+        """Answers of a prefix of the keys, one at least."""
+        try:
+            message = await self._stub.LookUp(columns.request(self._join, keys, as_of), timeout=self._timeout)
+            found = columns.answered(message, len(keys))
+        except (grpc.aio.AioRpcError, columns.WireError) as err:
+            self.error = _line(err)
+            return EventLookUps([Found.UNAVAILABLE] * len(keys), [None] * len(keys))
+        self.error = ""
+        return found
+
+    async def progress(self) -> Progress:
+        """The last known one while the store is unreachable: it only lags behind, which is safe."""
+        try:
+            message = await self._stub.Progress(pb.ProgressRequest(join=self._join), timeout=self._timeout)
+        except grpc.aio.AioRpcError as err:
+            self.error = _line(err)
+            return self._last
+        self.error = ""
+        self._last = columns.progress_of(message)
+        return self._last
+
+    async def close(self) -> None:
+        """Closes the channel."""
+        await self._channel.close(None)
+
+
+def _line(err: Exception) -> str:
+    if isinstance(err, grpc.aio.AioRpcError):
+        return f"event store: {err.code().name}: {err.details()}"
+    return f"event store: {err}"

@@ -1,0 +1,114 @@
+"""Look-ups as the columns of eventstore.proto, and back: pure. Integers are little endian."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from photon.adapters.contract import LogFile
+from photon.eventstore import eventstore_pb2 as pb
+from photon.eventstore.api import EventLookUps, Found, PrimaryRecord, Progress
+
+MESSAGE_BYTES_MAX = 64 << 20
+"""gRPC's limit, set on both ends."""
+REPLY_BYTES_MAX = 32 << 20
+"""Records in one reply. A reply that would hold more answers a prefix of the keys; the client asks for the rest."""
+KEYS_MAX = 4096
+"""Keys in one request."""
+KEYS_BYTES_MAX = 16 << 20
+
+
+class WireError(ValueError):
+    """A message whose columns do not fit together."""
+
+
+def request_slices(keys: Sequence[bytes]) -> list[slice]:
+    """The keys of each request: KEYS_MAX, or KEYS_BYTES_MAX of them."""
+    slices = []
+    begin = size = 0
+    for at, key in enumerate(keys):
+        if at > begin and (at - begin >= KEYS_MAX or size + len(key) > KEYS_BYTES_MAX):
+            slices.append(slice(begin, at))
+            begin, size = at, 0
+        size += len(key)
+    if len(keys) > begin:
+        slices.append(slice(begin, len(keys)))
+    return slices
+
+
+def request(join: str, keys: Sequence[bytes], as_of: Sequence[int]) -> pb.EventLookUpRequest:
+    """The message that asks."""
+    return pb.EventLookUpRequest(join=join, keys=keys, as_of=np.asarray(as_of, dtype="<i8").tobytes())
+
+
+def asked(message: pb.EventLookUpRequest) -> tuple[list[bytes], list[int]]:
+    """(keys, as_of). Raises WireError."""
+    keys = list(message.keys)
+    if len(message.as_of) != 8 * len(keys):
+        raise WireError(f"as_of has {len(message.as_of)} bytes for {len(keys)} keys")
+    if len(keys) > KEYS_MAX:
+        raise WireError(f"{len(keys)} keys, at most {KEYS_MAX} can be asked at once")
+    return keys, np.frombuffer(message.as_of, dtype="<i8").tolist()
+
+
+def reply(found: EventLookUps, bytes_max: int = REPLY_BYTES_MAX) -> pb.EventLookUpReply:
+    """The answers, or those of a prefix of the keys (one at least) when records exceed ``bytes_max``."""
+    records: list[bytes] = []
+    files: dict[LogFile, int] = {}
+    indexes: list[int] = []
+    offsets: list[int] = []
+    size = count = 0
+    for record in found.records:
+        if record is not None:
+            size += len(record.record)
+            if size > bytes_max and count:
+                break
+            records.append(record.record)
+            indexes.append(files.setdefault(record.file, len(files)))
+            offsets.append(record.offset)
+        count += 1
+    return pb.EventLookUpReply(
+        answers=bytes(found.answers[:count]),
+        records=records,
+        files=[pb.LogFileName(path=file.path, header=file.header) for file in files],
+        file_indexes=np.asarray(indexes, dtype="<u4").tobytes(),
+        offsets=np.asarray(offsets, dtype="<u8").tobytes(),
+    )
+
+
+def answered(message: pb.EventLookUpReply, keys: int) -> EventLookUps:
+    """The answers of a prefix of ``keys`` keys. Raises WireError."""
+    count = len(message.answers)
+    n = len(message.records)
+    try:
+        answers = [Found(answer) for answer in message.answers]
+    except ValueError as err:
+        raise WireError(str(err)) from None
+    fits = len(message.file_indexes) == 4 * n and len(message.offsets) == 8 * n and answers.count(Found.FOUND) == n
+    if not fits or count > keys or (keys and not count):
+        raise WireError(f"{count} answers with {n} records for {keys} keys: the columns do not fit together")
+    files = [LogFile(file.path, file.header) for file in message.files]
+    indexes = np.frombuffer(message.file_indexes, dtype="<u4").tolist()
+    if indexes and max(indexes) >= len(files):
+        raise WireError("a file index is out of range")
+    offsets = np.frombuffer(message.offsets, dtype="<u8").tolist()
+    found = iter(zip(message.records, indexes, offsets, strict=True))
+    records: list[PrimaryRecord | None] = []
+    for answer in answers:
+        if answer is Found.FOUND:
+            record, index, offset = next(found)
+            records.append(PrimaryRecord(record, files[index], offset))
+        else:
+            records.append(None)
+    return EventLookUps(answers, records)
+
+
+def progress_reply(progress: Progress) -> pb.ProgressReply:
+    """Progress as a message."""
+    return pb.ProgressReply(**{name: getattr(progress, name) for name in Progress.__slots__})
+
+
+def progress_of(message: pb.ProgressReply) -> Progress:
+    """And back."""
+    return Progress(**{name: getattr(message, name) for name in Progress.__slots__})

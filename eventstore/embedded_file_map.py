@@ -1,0 +1,322 @@
+"""The file map of one machine: sorted runs for dense entries, SQLite for the rest, in one directory.
+
+    map.lock      held by the process that has it open
+    catalog.db    runs, logs and positions, sparse entries, totals (catalog.py)
+    run-*.hashes, run-*.locations    dense entries (run_files.py)
+
+Order of a commit: run files written and synced; one catalogue transaction that names them, drops the merged ones and
+moves the positions; merged files deleted. A crash before the transaction leaves files that nobody names (deleted at
+the next start) and positions from which the same records are read again; a crash after it leaves deleted-to-be files.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from photon.adapters.logs.api import LogPosition
+from photon.config.disk import Disk
+from photon.eventstore.catalog import Catalog
+from photon.eventstore.file_map import (
+    LOG_BYTES_MAX,
+    LOGS_MAX,
+    PLACES_PER_KEY_MAX,
+    SPARSE_BYTES,
+    SPARSE_MICROS,
+    FileMapError,
+    MapKind,
+    MappedBlock,
+    MappedLog,
+    MapTotals,
+    Places,
+    pack,
+    unpack,
+)
+from photon.eventstore.index import I64, U64, Run, RunIndex, count_repeats, look_up, tail_to_merge
+from photon.eventstore.row_keys import parse_event_id
+from photon.eventstore.run_files import RunFiles, merge_slices
+from photon.eventstore.sparse import ProcessState, sparse_additions
+
+PENDING_ENTRIES_MAX = 1 << 20
+"""Dense entries in memory before they become a run of their own accord: 16 MiB."""
+PROCESS_STATES_MAX = 1 << 17
+"""Processes remembered over all logs; what is forgotten is read from the catalogue again."""
+
+
+class FileMapBusy(FileMapError):
+    """Another process has the map open."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapSettings:
+    """What entries depend on: a map made with other settings is of no use."""
+
+    rule: bytes
+    """What derives keys from records (Adapter.rule) and which logs these are."""
+    kind: MapKind = MapKind.DENSE
+    window_micros: int = SPARSE_MICROS
+    window_bytes: int = SPARSE_BYTES
+
+    def stored(self) -> dict[str, bytes]:
+        """As the catalogue keeps them."""
+        return {
+            "rule": self.rule,
+            "kind": self.kind.encode(),
+            "window": f"{self.window_micros} {self.window_bytes}".encode(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _DiskRun:
+    number: int
+    run: Run
+    repeats: int
+
+
+class EmbeddedFileMap:
+    """FileMap on local files. See the module for its files, file_map.py for its promises."""
+
+    def __init__(self, directory: Path, settings: MapSettings, log_name: Callable[[str], str], disk: Disk) -> None:
+        """Opens or makes it. Raises FileMapBusy, or FileMapError when what is there cannot be used."""
+        self._directory = directory
+        self._settings = settings
+        self._log_name = log_name
+        disk.make_dir(directory)
+        self._lock_fd = _lock(directory / "map.lock")
+        try:
+            self._catalog = Catalog(directory / "catalog.db", settings.stored())
+        except FileMapError:
+            os.close(self._lock_fd)
+            raise
+        try:
+            self._files = RunFiles(directory, disk)
+            named = self._catalog.runs()
+            self._files.remove_all_but({number for number, _, _ in named})
+            self._runs = tuple(_DiskRun(n, self._files.open(n, entries), repeats) for n, entries, repeats in named)
+        except (FileMapError, OSError):
+            self.close()
+            raise
+        self._pending = RunIndex()
+        self._logs = self._catalog.logs()
+        self._numbers = {log.identity: log.number for log in self._logs}
+        self._moved: set[int] = set()  # logs whose position is not in the catalogue yet
+        self._states: dict[int, dict[bytes, ProcessState]] = {}
+        self._next_run = max((run.number for run in self._runs), default=0) + 1
+
+    # -- the reader's side -----------------------------------------------------------------------------------------
+    def positions(self) -> list[LogPosition]:
+        """See FileMap."""
+        return [LogPosition(log.identity, log.file.path, log.end, log.file.header) for log in self._logs]
+
+    def add(self, block: MappedBlock) -> None:
+        """See FileMap. Raises FileMapError when a limit is passed."""
+        log = self._moved_log(block)
+        repeats = 0
+        if self._settings.kind is MapKind.DENSE or log.rewritten:
+            # In a log that was rewritten sparse entries may be stale, so from then on each of its records is exact.
+            self._pending.insert(block.hashes, pack(log.number, block.offsets))
+        else:
+            repeats = self._add_sparse(log, block)
+        self._catalog.add_totals(len(block.keys), block.bad, block.end - block.begin, repeats)
+        if len(self._pending) >= PENDING_ENTRIES_MAX:
+            self.commit()
+
+    def _moved_log(self, block: MappedBlock) -> MappedLog:
+        number = self._numbers.get(block.identity)
+        if block.end > LOG_BYTES_MAX:
+            raise FileMapError(
+                f"{block.file.path}: longer than {LOG_BYTES_MAX} bytes, the most that can be mapped; split it"
+            )
+        if number is None:
+            number = len(self._logs)
+            if number >= LOGS_MAX:
+                raise FileMapError(f"{self._directory}: more than {LOGS_MAX} logs; start with an empty map directory")
+            log = MappedLog(number, block.identity, block.file, block.end)
+            self._logs.append(log)
+            self._numbers[block.identity] = number
+        else:
+            old = self._logs[number]
+            log = replace(old, file=block.file, end=block.end, rewritten=old.rewritten or block.begin < old.end)
+            self._logs[number] = log
+        self._moved.add(number)
+        return log
+
+    def _add_sparse(self, log: MappedLog, block: MappedBlock) -> int:
+        if sum(map(len, self._states.values())) > PROCESS_STATES_MAX:
+            self._states.clear()
+        states = self._states.setdefault(log.number, {})
+        additions = sparse_additions(
+            block.keys,
+            block.offsets.tolist(),
+            states,
+            lambda prefix: self._catalog.process(log.number, prefix),
+            window_micros=self._settings.window_micros,
+            window_bytes=self._settings.window_bytes,
+        )
+        self._catalog.put_sparse(log.number, additions.entries, {p: states[p] for p in additions.touched})
+        if additions.exact:
+            exact = np.array(additions.exact)
+            self._pending.insert(block.hashes[exact], pack(log.number, block.offsets[exact]))
+        return additions.repeats
+
+    def commit(self) -> None:
+        """See FileMap."""
+        gone = self._publish_pending()
+        for number in sorted(self._moved):
+            self._catalog.put_log(self._logs[number])
+        self._moved.clear()
+        self._catalog.commit()
+        for run in gone:
+            self._files.remove(run.number)
+
+    def _publish_pending(self) -> tuple[_DiskRun, ...]:
+        """Writes what is pending, merged with as many of the newest runs as tail_to_merge says; returns those."""
+        if not len(self._pending):
+            return ()
+        sizes = [*(len(each.run) for each in self._runs), len(self._pending)]
+        take = 0
+        while more := tail_to_merge(sizes):
+            take += more - 1
+            sizes[-more:] = [sum(sizes[-more:])]
+        gone = self._runs[len(self._runs) - take :]
+        number = self._next_run
+        self._next_run += 1
+        slices = merge_slices([*(each.run for each in gone), *self._pending.runs])
+        entries, repeats = self._files.write(number, slices)
+        self._catalog.put_run([each.number for each in gone], number, entries, repeats)
+        new = _DiskRun(number, self._files.open(number, entries), repeats)
+        # First the runs, then the pending ones: ``places`` reads in the other order and so misses nothing.
+        self._runs = (*self._runs[: len(self._runs) - take], new)
+        self._pending.clear()
+        return gone
+
+    # -- look-ups ----------------------------------------------------------------------------------------------------
+    def places(self, keys: Sequence[bytes], hashes: U64) -> Places:
+        """See FileMap."""
+        pending = self._pending.runs
+        runs = [each.run for each in self._runs]
+        rows, locations = look_up([*pending, *runs], hashes)
+        if len(rows) > 1:  # an entry that was being published shows twice
+            new = np.concatenate(([True], (rows[1:] != rows[:-1]) | (locations[1:] != locations[:-1])))
+            rows, locations = rows[new], locations[new]
+        logs, offsets = unpack(locations)
+        rows, logs, offsets = self._first_places(rows, logs, offsets)
+        exact = Places(rows, logs, offsets, np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -1))
+        return exact if self._settings.kind is MapKind.DENSE else self._with_sparse(exact, keys)
+
+    def _first_places(self, rows: I64, logs: I64, offsets: I64) -> tuple[I64, I64, I64]:
+        """PLACES_PER_KEY_MAX of each row, the first in file order."""
+        if len(rows) <= PLACES_PER_KEY_MAX:
+            return rows, logs, offsets
+        starts = np.searchsorted(rows, rows, side="left")
+        if int((np.arange(len(rows)) - starts).max()) < PLACES_PER_KEY_MAX:
+            return rows, logs, offsets
+        ranked = sorted(self._logs[:], key=lambda log: log.order(self._log_name))
+        ranks = np.empty(len(ranked), dtype=np.int64)
+        ranks[[log.number for log in ranked]] = np.arange(len(ranked))
+        order = np.lexsort((offsets, ranks[logs], rows))
+        order = order[np.arange(len(rows)) - starts < PLACES_PER_KEY_MAX]
+        return rows[order], logs[order], offsets[order]
+
+    def _with_sparse(self, exact: Places, keys: Sequence[bytes]) -> Places:
+        window = self._settings.window_micros
+        asked = sorted((*parsed, row) for row, key in enumerate(keys) if (parsed := parse_event_id(key)))
+        found: list[tuple[int, int, int, int]] = []  # row, log, offset, anchor
+        begin = 0
+        for end in range(1, len(asked) + 1):
+            # Neighbours whose ranges touch are read as one range.
+            if end < len(asked) and asked[end][0] == asked[begin][0] and asked[end][1] - asked[end - 1][1] <= window:
+                continue
+            group = asked[begin:end]
+            prefix = group[0][0]
+            entries = self._catalog.sparse_range(prefix, group[0][1] - window, group[-1][1])
+            found += _predecessors([(micros, row) for _, micros, row in group], entries, window)
+            begin = end
+        columns = np.array(found, dtype=np.int64).reshape(-1, 4)
+        spans = np.full(len(columns), self._settings.window_bytes)
+        return Places(
+            np.concatenate((exact.rows, columns[:, 0])),
+            np.concatenate((exact.logs, columns[:, 1])),
+            np.concatenate((exact.offsets, columns[:, 2])),
+            np.concatenate((exact.spans, spans)),
+            np.concatenate((exact.anchors, columns[:, 3])),
+        )
+
+    def logs(self) -> Sequence[MappedLog]:
+        """See FileMap."""
+        return self._logs
+
+    def totals(self, *, exact: bool = False) -> MapTotals:
+        """See FileMap."""
+        totals = self._catalog.totals()
+        if exact:
+            repeats = count_repeats([*self._pending.runs, *(each.run for each in self._runs)])
+        else:
+            repeats = sum(each.repeats for each in self._runs)
+        return replace(totals, duplicates=totals.duplicates + repeats, logs=len(self._logs))
+
+    def close(self) -> None:
+        """See FileMap."""
+        self._catalog.close()
+        os.close(self._lock_fd)
+
+
+def _lock(path: Path) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise FileMapBusy(f"{path.parent}: another event store has this map open; stop it first") from None
+    return fd
+
+
+def _predecessors(
+    asked: Sequence[tuple[int, int]], entries: Sequence[tuple[int, int, int]], window: int
+) -> list[tuple[int, int, int, int]]:
+    """For each asked (microseconds, row), both ascending: the last entry not after it in each log.
+
+    Entries (microseconds, log, offset) ascend; one older than ``window`` does not count.
+    """
+    out = []
+    latest: dict[int, tuple[int, int]] = {}  # log -> microseconds, offset
+    at = 0
+    for micros, row in asked:
+        while at < len(entries) and entries[at][0] <= micros:
+            entry_micros, log, offset = entries[at]
+            latest[log] = (entry_micros, offset)
+            at += 1
+        for log, (entry_micros, offset) in latest.items():
+            if micros - entry_micros <= window:
+                out.append((row, log, offset, entry_micros))
+    return out
+
+
+def open_or_rebuild(
+    directory: Path, settings: MapSettings, log_name: Callable[[str], str], disk: Disk
+) -> tuple[EmbeddedFileMap, str]:
+    """The map, and why it had to be made anew ("" when it had not). Raises FileMapBusy, OSError.
+
+    The map is derived from the logs: a damaged one, or one of other settings, is deleted and its positions with it.
+    The logs are then read again from their beginnings; until that is done a miss is NOT_YET, never ABSENT.
+    """
+    try:
+        return EmbeddedFileMap(directory, settings, log_name, disk), ""
+    except FileMapBusy:
+        raise
+    except FileMapError as err:
+        why = str(err)
+    fd = _lock(directory / "map.lock")
+    try:
+        for name in disk.names(directory):
+            if name.startswith(("catalog.db", "run-")):
+                disk.remove(directory / name)
+        disk.sync_dir(directory)
+    finally:
+        os.close(fd)
+    return EmbeddedFileMap(directory, settings, log_name, disk), why

@@ -1,0 +1,198 @@
+"""EventStoreEngine: one join's event store in this process: follower, primary reader, cache, file map, look-ups.
+
+Threads: one reads the primary logs; look-ups run in a small pool, so the event loop never waits for a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.adapters.contract import Adapter
+from photon.adapters.logs.follower import Follower
+from photon.adapters.logs.identity import log_name
+from photon.adapters.logs.problems import Problem
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.eventstore.api import EventLookUps, Found, Progress
+from photon.eventstore.cache import CACHE_BYTES_MAX, CacheCounts, CacheEventStore
+from photon.eventstore.embedded_file_map import EmbeddedFileMap, MapSettings, open_or_rebuild
+from photon.eventstore.file_map import SPARSE_BYTES, SPARSE_MICROS, FileMapError, MapKind
+from photon.eventstore.logs_store import LogsEventStore
+from photon.eventstore.primary_reader import AdapterBroken, PrimaryLogsIncomplete, PrimaryReader
+from photon.eventstore.tiered import TieredEventStore
+
+IDLE_SECONDS = 0.02
+"""Between two scans when there was nothing to read."""
+IDLE_SECONDS_MAX = 1.0
+IDLE_SCANS = 10
+"""An idle reader sleeps so many times as long as its scan took: a directory of thousands of logs is not scanned
+without pause."""
+LOOK_UP_THREADS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class EventStoreConfig:
+    """What one join's event store is told."""
+
+    join: str
+    directory: Path  # primary logs
+    state: Path  # the file map's directory
+    patterns: tuple[str, ...] = ("**/*",)
+    max_record: int = 1 << 20
+    kind: MapKind = MapKind.DENSE
+    window_micros: int = SPARSE_MICROS
+    window_bytes: int = SPARSE_BYTES
+    cache_bytes: int = CACHE_BYTES_MAX
+    once: bool = False
+
+    def map_settings(self, adapter: Adapter) -> MapSettings:
+        """What the map's entries depend on."""
+        source = f"{self.join}\n{self.directory.absolute()}\n{self.patterns}\n{self.max_record}\n".encode()
+        return MapSettings(source + adapter.rule(), self.kind, self.window_micros, self.window_bytes)
+
+
+class EventStoreEngine:
+    """Implements api.EventStore. ``start`` it, ``close`` it."""
+
+    def __init__(
+        self,
+        config: EventStoreConfig,
+        adapter: Adapter,
+        clock: Clock,
+        disk: Disk,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
+        """Opens map and logs. ``report`` is told one-line problems, from any thread.
+
+        Raises FileMapBusy, LogDirectoryError, OSError.
+        """
+        self.config = config
+        tell = report or (lambda line: None)
+        self._map, rebuilt = open_or_rebuild(config.state, config.map_settings(adapter), log_name, disk)
+        if rebuilt:
+            tell(f"the file map is made anew and all primary logs are read again: {rebuilt}")
+        try:
+            self._follower = _follower(config, adapter, self._map, tell)
+        except BaseException:
+            self._map.close()
+            raise
+        self._cache = CacheEventStore(adapter, config.cache_bytes)
+        self._logs = LogsEventStore(config.directory, adapter, self._resolve, record_bytes_max=config.max_record)
+        self._reader = PrimaryReader(self._follower, adapter, self._cache, self._map, clock, once=config.once)
+        self._clock = clock
+        self._tiers = TieredEventStore(
+            self._cache, self._map, self._logs, log_name, lambda: self._reader.read_past_ns
+        )
+        self._pool = ThreadPoolExecutor(LOOK_UP_THREADS, thread_name_prefix="look-up")
+        self._paths: dict[str, str] = {}
+        self._thread = threading.Thread(target=self._read, name=f"primary-reader-{config.join}", daemon=True)
+        self._stop = threading.Event()
+        self.failure = ""
+        """Why the reader ended before its time; one line. Set before ``ended``."""
+        self.ended = threading.Event()
+        """The reader has ended: done, stopped or failed."""
+        self._closed = False
+
+    def start(self) -> None:
+        """Begins to read."""
+        self._thread.start()
+
+    # -- the reader's thread ---------------------------------------------------------------------------------------
+    def _read(self) -> None:
+        try:
+            while not self._stop.is_set() and not self._reader.done:
+                begin = self._clock.monotonic()
+                read = self._reader.step()
+                self._note_paths()
+                if not read and not self._reader.done:
+                    took = self._clock.monotonic() - begin
+                    self._stop.wait(min(max(IDLE_SECONDS, IDLE_SCANS * took), IDLE_SECONDS_MAX))
+            self._reader.commit()
+        except (PrimaryLogsIncomplete, AdapterBroken, FileMapError, OSError) as err:
+            self.failure = str(err)
+        except BaseException as err:
+            self.failure = f"reading the primary logs failed: {err!r}"
+            raise
+        finally:
+            self._follower.close()
+            self.ended.set()
+
+    def _note_paths(self) -> None:
+        """Publishes where each log is now: the follower itself belongs to the reader's thread."""
+        if self._follower.caught_up() or len(self._paths) != len(self._map.logs()):
+            paths = ((log.identity, self._follower.path_of(log.identity)) for log in self._map.logs())
+            root = self.config.directory
+            self._paths = {identity: str(path.relative_to(root)) for identity, path in paths if path is not None}
+
+    def _resolve(self, identity: str) -> str | None:
+        return self._paths.get(identity)
+
+    # -- api.EventStore --------------------------------------------------------------------------------------------
+    async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
+        """See api.EventStore. UNAVAILABLE for all once the reader has failed, or the engine is closed."""
+        if self._closed or self.failure:
+            return EventLookUps([Found.UNAVAILABLE] * len(keys), [None] * len(keys))
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._tiers.look_up, keys, as_of)
+
+    async def progress(self) -> Progress:
+        """See api.EventStore."""
+        return self.progress_now()
+
+    def progress_now(self) -> Progress:
+        """As ``progress``; duplicates are exact when everything was read (``once``)."""
+        reader = self._reader
+        totals = self._map.totals(exact=reader.done)
+        counts = self._cache.counts()
+        read, known = reader.backlog
+        return Progress(
+            read_past_ns=reader.read_past_ns,
+            events=totals.events,
+            bytes_read=read,
+            bytes_known=known,
+            duplicates=totals.duplicates,
+            bad_records=totals.bad_records,
+            cache_hits=counts.hits,
+            cache_misses=counts.misses,
+            files=totals.logs,
+        )
+
+    def cache_counts(self) -> CacheCounts:
+        """For metrics."""
+        return self._cache.counts()
+
+    async def close(self) -> None:
+        """Stops reading, commits, and closes everything."""
+        if self._closed:
+            return
+        self._closed = True
+        self._stop.set()
+        await asyncio.to_thread(self._finish)
+
+    def _finish(self) -> None:
+        if self._thread.is_alive():
+            self._thread.join()
+        self._pool.shutdown(wait=True)
+        self._logs.close()
+        self._follower.close()
+        self._map.close()
+
+
+def _follower(
+    config: EventStoreConfig, adapter: Adapter, file_map: EmbeddedFileMap, tell: Callable[[str], None]
+) -> Follower:
+    def report(problem: Problem) -> None:
+        tell(str(problem))
+
+    return Follower(
+        config.directory,
+        patterns=config.patterns,
+        has_header=adapter.primary_has_header,
+        max_record=config.max_record,
+        positions=file_map.positions(),
+        report=report,
+    )

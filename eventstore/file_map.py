@@ -1,0 +1,148 @@
+"""The file map: where in the primary logs a key may stand (paper, section 3.4.2). The interface of its backends.
+
+*Dense*: every key's hash -> (log, offset); for keys without an order. *Sparse*: one entry each W seconds or M bytes
+of a process; for canonical ids, which rise within their process. A sparse map keeps what does not rise (a key that
+is no canonical id, or not above the last one of its process in this log) as dense entries beside it, so that no
+record is ever out of reach.
+
+The map also holds how far each log was read. ``commit`` makes entries and positions durable in one step: after a
+crash the reader continues at positions whose every earlier record is in the map, and nothing is forgotten.
+A backend that may lose committed rows (see hbase.md) must take its positions back with them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from photon.adapters.contract import LogFile
+from photon.adapters.logs.api import LogPosition
+from photon.eventstore.index import I64, U64
+
+SPARSE_MICROS = 10_000_000
+"""W: a process's ids further apart than this get an entry each."""
+SPARSE_BYTES = 1 << 20
+"""M: a record that begins so many bytes behind its process's last entry gets one."""
+OFFSET_BITS = 40
+LOG_BYTES_MAX = 1 << OFFSET_BITS
+"""Longest log that can be mapped: 1 TiB of uncompressed bytes."""
+LOGS_MAX = 1 << 24
+PLACES_PER_KEY_MAX = 16
+"""So many places of one key are looked at, the first ones in file order."""
+_OFFSET_MASK = np.uint64(LOG_BYTES_MAX - 1)
+_LOG_SHIFT = np.uint64(OFFSET_BITS)
+
+
+class MapKind(enum.StrEnum):
+    """How keys are mapped."""
+
+    DENSE = "dense"
+    SPARSE = "sparse"
+
+
+@dataclass(frozen=True, slots=True)
+class MappedLog:
+    """A log as the map knows it. ``number`` is the map's own and means nothing elsewhere."""
+
+    number: int
+    identity: str
+    file: LogFile  # as last seen
+    end: int  # first byte that was not read yet
+    rewritten: bool = False
+    """Some of it was read again with other bytes: places beyond or between may be stale."""
+
+    def order(self, log_name: Callable[[str], str]) -> tuple[str, str]:
+        """THE order of logs, which decides between records with one key: (name without its rotation suffix,
+        identity). It is the same in every datacentre and does not change when a file is rotated."""
+        return log_name(self.file.path), self.identity
+
+
+@dataclass(frozen=True, slots=True)
+class MappedBlock:
+    """What the reader found in one block: n records with a key, in log order."""
+
+    identity: str
+    file: LogFile
+    begin: int  # offset of the block
+    end: int  # where to resume
+    keys: Sequence[bytes]  # n
+    hashes: U64  # n
+    offsets: I64  # n, absolute
+    bad: int = 0  # records without a key
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """m places, aligned columns: the record of the asked key ``rows[i]`` may begin at ``offsets[i]`` of log
+    ``logs[i]`` (``spans[i]`` = 0), or stand in the ``spans[i]`` bytes from there.
+
+    ``anchors[i]``: with a span, the microseconds of the canonical id that begins exactly at ``offsets[i]``: a reader
+    that finds another one there has the wrong file before it. Else -1.
+    """
+
+    rows: I64
+    logs: I64
+    offsets: I64
+    spans: I64
+    anchors: I64
+
+
+@dataclass(frozen=True, slots=True)
+class MapTotals:
+    """Durable counts over all runs of the reader, each record counted once."""
+
+    events: int = 0
+    bad_records: int = 0
+    bytes_read: int = 0
+    duplicates: int = 0
+    logs: int = 0
+
+
+class FileMap(Protocol):
+    """One thread adds and commits; any thread asks."""
+
+    def positions(self) -> list[LogPosition]:
+        """Where to resume each log: as of the last commit when opened, then as of the last ``add``."""
+        ...
+
+    def add(self, block: MappedBlock) -> None:
+        """Takes in a block. At once visible to ``places``; durable with the next ``commit``."""
+        ...
+
+    def commit(self) -> None:
+        """Makes all that was added durable, entries no later than positions."""
+        ...
+
+    def places(self, keys: Sequence[bytes], hashes: U64) -> Places:
+        """All places where the keys may stand, at most PLACES_PER_KEY_MAX for each, unordered."""
+        ...
+
+    def logs(self) -> Sequence[MappedLog]:
+        """All logs; index = number."""
+        ...
+
+    def totals(self, *, exact: bool = False) -> MapTotals:
+        """``exact``: duplicates in full; otherwise those that merges and order checks have met so far."""
+        ...
+
+    def close(self) -> None:
+        """Ends it without committing."""
+        ...
+
+
+class FileMapError(Exception):
+    """The map cannot be used: one line, what, where, what to do."""
+
+
+def pack(log: int, offsets: I64) -> U64:
+    """Locations of the dense map: log number and offset in 64 bits."""
+    return offsets.astype(np.uint64) | np.uint64(log << OFFSET_BITS)
+
+
+def unpack(locations: U64) -> tuple[I64, I64]:
+    """(log numbers, offsets)."""
+    return (locations >> _LOG_SHIFT).astype(np.int64), (locations & _OFFSET_MASK).astype(np.int64)

@@ -1,0 +1,159 @@
+"""Random access to the bytes of log files, by offsets that count uncompressed bytes; bounded memory and descriptors.
+
+A gzip file has no index. While it is inflated forwards, copies of the inflater's state are kept as check-points, so
+that reading back costs at most the distance between two; inflated pages are kept in one LRU over all files.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from cachetools import LRUCache
+
+PAGE_BYTES = 1 << 20
+PAGES_BYTES_MAX = 64 << 20
+"""Inflated bytes kept over all gzip files."""
+CHECKPOINTS_MAX = 32
+"""Inflater states kept of one file, about 45 KiB each."""
+CHECKPOINT_BYTES = 8 << 20
+"""Uncompressed bytes between two at first; twice as many whenever CHECKPOINTS_MAX is reached."""
+INPUT_BYTES = 1 << 16
+Pages = LRUCache[tuple[int, int], bytes]
+
+
+class LogBytes(Protocol):
+    """One open log file."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Fewer than ``length`` bytes only at the end of the file. Raises OSError, also for damaged gzip."""
+        ...
+
+    def unlinked(self) -> bool:
+        """Its file has no name any more."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def new_pages(bytes_max: int = PAGES_BYTES_MAX) -> Pages:
+    """The LRU of inflated pages that gzip files share."""
+    return LRUCache(bytes_max, getsizeof=len)
+
+
+def open_log(path: Path, pages: Pages, file_number: int) -> LogBytes:
+    """``file_number`` names this opening of a file in ``pages``. Raises OSError."""
+    return GzipBytes(path, pages, file_number) if path.name.endswith(".gz") else PlainBytes(path)
+
+
+class PlainBytes:
+    """A plain file."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self, offset: int, length: int) -> bytes:
+        data = os.pread(self._fd, length, offset)
+        while 0 < len(data) < length and (more := os.pread(self._fd, length - len(data), offset + len(data))):
+            data += more
+        return data
+
+    def unlinked(self) -> bool:
+        return os.fstat(self._fd).st_nlink == 0
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+@dataclass(slots=True)
+class _Inflation:
+    """An inflater and where it stands. ``at``: uncompressed; ``taken``: compressed bytes it has used up."""
+
+    inflate: Any
+    at: int
+    taken: int
+
+    def copy(self) -> _Inflation:
+        return _Inflation(self.inflate.copy(), self.at, self.taken)
+
+
+class GzipBytes:
+    """A gzip file of one or several members."""
+
+    def __init__(self, path: Path, pages: Pages, number: int) -> None:
+        self._path = path
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._pages = pages
+        self._number = number
+        self._state = _Inflation(zlib.decompressobj(31), 0, 0)
+        self._checkpoints = [self._state.copy()]
+        self._spacing = CHECKPOINT_BYTES
+
+    def read(self, offset: int, length: int) -> bytes:
+        parts = []
+        for number in range(offset // PAGE_BYTES, (offset + length - 1) // PAGE_BYTES + 1):
+            page = self._page(number)
+            begin = number * PAGE_BYTES
+            parts.append(page[max(0, offset - begin) : offset + length - begin])
+            if len(page) < PAGE_BYTES:
+                break
+        return b"".join(parts)
+
+    def _page(self, number: int) -> bytes:
+        page = self._pages.get((self._number, number))
+        if page is None:
+            page = self._inflated(number * PAGE_BYTES)
+            if len(page) == PAGE_BYTES:  # the last page of a file may still grow
+                self._pages[self._number, number] = page
+        return page
+
+    def _inflated(self, offset: int) -> bytes:
+        """PAGE_BYTES from ``offset``, fewer at the end."""
+        if self._state.at != offset:
+            nearest = self._checkpoints[bisect.bisect_right(self._checkpoints, offset, key=lambda c: c.at) - 1]
+            if not nearest.at <= self._state.at <= offset:
+                self._state = nearest.copy()
+        while self._state.at < offset:
+            if not self._more(offset - self._state.at):
+                return b""
+        parts = []
+        missing = PAGE_BYTES
+        while missing and (part := self._more(missing)):
+            parts.append(part)
+            missing -= len(part)
+        if self._state.at >= self._checkpoints[-1].at + self._spacing:
+            self._checkpoints.append(self._state.copy())
+            if len(self._checkpoints) > CHECKPOINTS_MAX:
+                self._checkpoints = self._checkpoints[::2]
+                self._spacing *= 2
+        return b"".join(parts)
+
+    def _more(self, limit: int) -> bytes:
+        """The next bytes, at most PAGE_BYTES; empty at the end of what is there."""
+        state = self._state
+        while True:
+            if state.inflate.eof:  # padding of zeros may stand between members
+                data = os.pread(self._fd, INPUT_BYTES, state.taken)
+                state.taken += len(data) - len(data.lstrip(b"\0"))
+                if data and not data.strip(b"\0"):
+                    continue
+                state.inflate = zlib.decompressobj(31)
+            data = os.pread(self._fd, INPUT_BYTES, state.taken)
+            try:
+                piece: bytes = state.inflate.decompress(data, min(limit, PAGE_BYTES))
+            except zlib.error as err:
+                raise OSError(f"{self._path}: not valid gzip near compressed byte {state.taken} ({err})") from None
+            state.taken += len(data) - len(state.inflate.unconsumed_tail) - len(state.inflate.unused_data)
+            if piece or not data:
+                state.at += len(piece)
+                return piece
+
+    def unlinked(self) -> bool:
+        return os.fstat(self._fd).st_nlink == 0
+
+    def close(self) -> None:
+        os.close(self._fd)

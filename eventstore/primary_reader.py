@@ -1,0 +1,214 @@
+"""The primary reader: reads all primary logs once, sequentially, and feeds the cache and the file map from them.
+
+It finds the keys of a whole block at a time and keeps the bytes; a record is parsed only when it is asked for. The
+reader is a function of what the follower hands out and of the clock; the thread around it is in engine.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from photon.adapters.contract import Adapter, LogFile
+from photon.adapters.logs.api import Block, LogPosition
+from photon.adapters.logs.problems import ProblemKind
+from photon.config.clock import NEVER_NS, Clock
+from photon.eventstore.cache import CacheEventStore
+from photon.eventstore.file_map import FileMap, MappedBlock
+from photon.eventstore.index import I64, U64, hash_keys
+from photon.eventstore.tiered import NOTHING_READ_NS
+
+POLL_BYTES = 4 << 20
+"""Asked of the follower at a time."""
+COMMIT_SECONDS = 5.0
+"""What was read is committed to the file map at least so often: a crash re-reads no more."""
+COMMIT_BYTES = 512 << 20
+HOLDING = (ProblemKind.UNREADABLE, ProblemKind.DUPLICATE_IDENTITY)
+"""Problems under which a log stays unread: while one was met, no miss may become ABSENT."""
+
+
+class LogSource(Protocol):
+    """What the reader asks of a follower (photon.adapters.logs.follower.Follower)."""
+
+    @property
+    def problems(self) -> Counter[ProblemKind]: ...
+
+    def scan(self) -> None: ...
+
+    def poll(self, max_bytes: int, *, final: bool = False) -> list[Block]: ...
+
+    def caught_up(self) -> bool: ...
+
+    def positions(self) -> list[LogPosition]: ...
+
+    def path_of(self, identity: str) -> Path | None: ...
+
+    def backlog(self) -> tuple[int, int]: ...
+
+
+class PrimaryLogsIncomplete(Exception):
+    """Some primary logs could not be read, so no foreign event may be called unmatched. One line."""
+
+
+class AdapterBroken(Exception):
+    """The adapter breaks its contract in a way that would lose primary events. One line."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockKeys:
+    """The n records of a block that have a key: keys, hashes, begins in the block. ``bad``: how many have none."""
+
+    keys: list[bytes]
+    hashes: U64
+    starts: I64
+    bad: int
+
+
+def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
+    """Keys of all records in ``data`` (whole records, each ended by a newline). Raises AdapterBroken."""
+    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 10)
+    starts = np.empty(len(ends), dtype=np.int64)
+    if len(ends):
+        starts[0] = 0
+        np.add(ends[:-1], 1, out=starts[1:])
+    keys = _all_keys(adapter, data, file)
+    if len(keys) != len(ends):
+        raise AdapterBroken(
+            f"{type(adapter).__name__}.primary_keys gave {len(keys)} keys for {len(ends)} records of {file.path}; "
+            "it must give one for each, None for a bad record"
+        )
+    if None not in keys:
+        good = [key for key in keys if key is not None]
+        return BlockKeys(good, hash_keys(good), starts, 0)
+    rows = [row for row, key in enumerate(keys) if key is not None]
+    good = [key for key in keys if key is not None]
+    return BlockKeys(good, hash_keys(good), starts[rows], len(keys) - len(rows))
+
+
+def _all_keys(adapter: Adapter, data: bytes, file: LogFile) -> Sequence[bytes | None]:
+    try:
+        return adapter.primary_keys(data, file)
+    except Exception:  # the user's code: the one record it raises on must not take the others with it
+        keys: list[bytes | None] = []
+        for line in data.split(b"\n")[:-1]:
+            try:
+                keys.append(adapter.primary_key(line.removesuffix(b"\r"), file))
+            except Exception:
+                keys.append(None)
+        return keys
+
+
+class PrimaryReader:
+    """Call ``step`` again and again. One thread; the properties may be read from any."""
+
+    def __init__(
+        self,
+        source: LogSource,
+        adapter: Adapter,
+        cache: CacheEventStore,
+        file_map: FileMap,
+        clock: Clock,
+        *,
+        once: bool = False,
+    ) -> None:
+        """``once``: what is there now is all there will ever be."""
+        self._source = source
+        self._adapter = adapter
+        self._cache = cache
+        self._map = file_map
+        self._clock = clock
+        self._once = once
+        self._scanned_ns = NOTHING_READ_NS
+        self._dirty_bytes = 0
+        self._dirty = False
+        self._committed = clock.monotonic()
+        self.read_past_ns = NOTHING_READ_NS
+        """See Progress.read_past_ns."""
+        self.backlog = (0, 0)
+        """(bytes on disk read, bytes on disk known)."""
+        self.done = False
+        """``once``: everything was read and committed."""
+
+    def step(self) -> bool:
+        """Reads the next blocks; scans for new ones first when nothing was left. False: nothing to do just now.
+
+        Raises PrimaryLogsIncomplete (``once``), AdapterBroken, OSError and FileMapError from the map.
+        """
+        if self.done:
+            return False
+        if self._source.caught_up():
+            self._scanned_ns = self._clock.now_ns()
+            self._source.scan()
+        blocks = self._source.poll(POLL_BYTES)
+        self._take(blocks)
+        self.backlog = self._source.backlog()
+        if self._source.caught_up():
+            if self._once:
+                self._finish()
+            elif not self._held():
+                self.read_past_ns = self._scanned_ns
+        self._commit_when_due()
+        return bool(blocks)
+
+    def _take(self, blocks: Sequence[Block]) -> None:
+        for block in blocks:
+            found = block_keys(self._adapter, block.data, block.file)
+            self._map.add(
+                MappedBlock(
+                    identity=block.identity,
+                    file=block.file,
+                    begin=block.offset,
+                    end=block.end,
+                    keys=found.keys,
+                    hashes=found.hashes,
+                    offsets=found.starts + block.offset,
+                    bad=found.bad + len(block.oversized),
+                )
+            )
+            self._cache.put(block.identity, block.file, block.offset, block.data, found.hashes, found.starts)
+            self._dirty_bytes += block.end - block.offset
+            self._dirty = True
+
+    def _finish(self) -> None:
+        while blocks := self._source.poll(POLL_BYTES, final=True):
+            self._take(blocks)
+        self.commit()
+        if held := self._held():
+            raise PrimaryLogsIncomplete(
+                f"some primary logs could not be read ({', '.join(held)}), so nothing can be called unmatched; "
+                "make them readable and run again"
+            )
+        self.backlog = self._source.backlog()
+        self.done = True
+        self.read_past_ns = NEVER_NS
+
+    def _held(self) -> list[str]:
+        problems = self._source.problems
+        return [kind.value for kind in HOLDING if problems[kind]]
+
+    def _commit_when_due(self) -> None:
+        due = self._dirty_bytes >= COMMIT_BYTES or self._clock.monotonic() - self._committed >= COMMIT_SECONDS
+        if self._dirty and due:
+            self.commit()
+
+    def commit(self) -> None:
+        """Makes all that was read durable in the map."""
+        self._map.commit()
+        self._dirty_bytes = 0
+        self._dirty = False
+        self._committed = self._clock.monotonic()
+
+
+__all__ = [
+    "AdapterBroken",
+    "BlockKeys",
+    "LogSource",
+    "PrimaryLogsIncomplete",
+    "PrimaryReader",
+    "block_keys",
+]

@@ -1,0 +1,89 @@
+"""The EventStore as a gRPC service: one server, one engine for each join."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from photon.eventstore import columns, eventstore_pb2_grpc
+from photon.eventstore import eventstore_pb2 as pb
+from photon.eventstore.api import EventStore
+
+SERVICE_NAME = "photon.v1.EventStore"
+REQUESTS_MAX = 64
+"""Requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and callers try again."""
+OPTIONS = (
+    ("grpc.max_receive_message_length", columns.MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", columns.MESSAGE_BYTES_MAX),
+    ("grpc.so_reuseport", 0),
+)
+
+
+class EventStoreService(eventstore_pb2_grpc.EventStoreServicer):
+    """Handlers: wire to engine and back."""
+
+    def __init__(self, stores: Mapping[str, EventStore]) -> None:
+        self._stores = stores
+
+    async def LookUp(  # noqa: N802
+        self, request: pb.EventLookUpRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.EventLookUpReply:
+        """See eventstore.proto."""
+        store = await self._store(request.join, context)
+        try:
+            keys, as_of = columns.asked(request)
+        except columns.WireError as err:
+            await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(err))
+        return columns.reply(await store.look_up(keys, as_of))
+
+    async def Progress(  # noqa: N802
+        self, request: pb.ProgressRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.ProgressReply:
+        """See eventstore.proto."""
+        store = await self._store(request.join, context)
+        return columns.progress_reply(await store.progress())
+
+    async def _store(self, join: str, context: grpc.aio.ServicerContext[Any, Any]) -> EventStore:
+        store = self._stores.get(join)
+        if store is None:
+            await _abort(context, grpc.StatusCode.NOT_FOUND, f"no join named {join!r} here")
+        return store
+
+
+async def _abort(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, details: str) -> NoReturn:
+    await context.abort(code, details)
+    raise AssertionError("abort returned")
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A server that listens on ``port``."""
+
+    server: grpc.aio.Server
+    health: Any  # grpc_health.v1.health.aio.HealthServicer, which has no types
+    port: int
+
+    async def stop(self, grace: float = 5.0) -> None:
+        """Says not serving, lets requests in flight end within ``grace`` seconds, stops."""
+        await self.health.enter_graceful_shutdown()
+        await self.server.stop(grace)
+
+
+async def start_server(stores: Mapping[str, EventStore], host: str, port: int) -> RunningServer:
+    """``port`` 0 takes a free one. Raises OSError with one line when the address cannot be had."""
+    server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=REQUESTS_MAX)
+    eventstore_pb2_grpc.add_EventStoreServicer_to_server(EventStoreService(stores), server)  # type: ignore[no-untyped-call]
+    servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    try:
+        bound = server.add_insecure_port(f"{host}:{port}")
+    except RuntimeError:
+        raise OSError(f"{host}:{port}: the event store cannot listen there; is the port in use?") from None
+    await server.start()
+    for name in ("", SERVICE_NAME):
+        await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+    return RunningServer(server, servicer, bound)

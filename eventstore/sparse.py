@@ -1,0 +1,84 @@
+"""Which records of a log get a sparse entry, and which an exact one: pure.
+
+Invariant: for every record r of process p in a log, either r has an exact (dense) entry, or the entry of p with
+the greatest timestamp <= r's in that log is at most W older, begins at most M bytes before r, and r follows it.
+It holds because a record that does not rise above its process's last one is made exact and changes nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from photon.eventstore.file_map import SPARSE_BYTES, SPARSE_MICROS
+from photon.eventstore.row_keys import parse_event_id
+
+
+@dataclass(slots=True)
+class ProcessState:
+    """One process in one log. Microseconds and bytes."""
+
+    last_micros: int
+    entry_micros: int
+    entry_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SparseEntry:
+    """The record of this id begins at this offset."""
+
+    prefix: bytes
+    micros: int
+    offset: int
+
+
+@dataclass(slots=True)
+class SparseAdditions:
+    """What one block adds: entries, and the indexes of the records that need exact ones."""
+
+    entries: list[SparseEntry] = field(default_factory=list)
+    exact: list[int] = field(default_factory=list)
+    touched: set[bytes] = field(default_factory=set)
+    """Prefixes of the processes whose state has changed."""
+    repeats: int = 0
+    """Exact ones whose id equals the last of its process: certainly duplicates."""
+
+
+def sparse_additions(
+    keys: Sequence[bytes],
+    offsets: Sequence[int],
+    states: dict[bytes, ProcessState],
+    load: Callable[[bytes], ProcessState | None],
+    *,
+    window_micros: int = SPARSE_MICROS,
+    window_bytes: int = SPARSE_BYTES,
+) -> SparseAdditions:
+    """Walks one block's records in log order.
+
+    ``states`` (by row key prefix) is of this log and is changed; ``load`` gives what it lacks, None for a process
+    that was never seen in this log.
+    """
+    out = SparseAdditions()
+    for index, key in enumerate(keys):
+        parsed = parse_event_id(key)
+        if parsed is None:
+            out.exact.append(index)
+            continue
+        prefix, micros = parsed
+        state = states.get(prefix) or load(prefix)
+        if state is not None:
+            states[prefix] = state
+        if state is None:
+            out.touched.add(prefix)
+            states[prefix] = ProcessState(micros, micros, offsets[index])
+            out.entries.append(SparseEntry(prefix, micros, offsets[index]))
+        elif micros <= state.last_micros:
+            out.exact.append(index)
+            out.repeats += micros == state.last_micros
+        else:
+            out.touched.add(prefix)
+            state.last_micros = micros
+            if micros - state.entry_micros > window_micros or offsets[index] - state.entry_offset >= window_bytes:
+                state.entry_micros, state.entry_offset = micros, offsets[index]
+                out.entries.append(SparseEntry(prefix, micros, offsets[index]))
+    return out
