@@ -61,11 +61,22 @@ class Disk(Protocol):
         """Cuts the file and makes the cut durable."""
         ...
 
+    def rewrite(self, path: Path, offset: int) -> None:
+        """Writes the bytes from ``offset`` to the end once more, in place, and makes the file durable.
+
+        After a failed sync, of this process or of one before it, the cache may hold pages that the disk never
+        got and that a later sync leaves out while it reports success (protocol rule 7).
+        """
+        ...
+
     def sync_dir(self, directory: Path) -> None: ...
 
     def replace(self, path: Path, data: bytes) -> None:
         """Writes a whole small file atomically and durably (temporary file, sync, rename, sync_dir)."""
         ...
+
+
+REWRITE_CHUNK_BYTES = 4 << 20
 
 
 class RealAppendFile:
@@ -146,6 +157,18 @@ class RealDisk:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.ftruncate(fd, size)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rewrite(self, path: Path, offset: int) -> None:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            while part := os.pread(fd, REWRITE_CHUNK_BYTES, offset):
+                done = 0
+                while done < len(part):
+                    done += os.pwrite(fd, part[done:], offset + done)
+                offset += done
             os.fsync(fd)
         finally:
             os.close(fd)

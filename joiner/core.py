@@ -1,0 +1,370 @@
+"""The exactly-once protocol of one slot, without I/O and without a clock (protocol rules 1 to 5 and 12).
+
+Theory of operation. A *frame* is what is logged at once: a batch of would-be records under one token, or rows carried
+over under their original tokens. A frame goes through
+
+    submit -> Append -> redo_synced -> Insert -> answered -> Write -> output_synced -> Release
+
+and each row of it on its own: COMMITTED rows are written, rows with another final answer are dropped, UNKNOWN rows
+are asked for again, with the same token, until they are known. The frame may leave the log when no row is open and
+all that was written of it is synced. A frame that is far behind the log's head and still has open rows gives them to
+a new frame, so that a shard that is down does not pin the log.
+
+Invariants
+- No row is inserted before the frame that holds it is durable in the log (rule 1).
+- A token names one batch of one incarnation (rule 2); a row keeps its token for ever (rule 3).
+- A row is written exactly when it was answered COMMITTED, and once: it is closed by that answer (rule 3).
+- A caller is told a verdict only for rows that are closed; open ones are RETRY (rule 3).
+- A frame is released only when it has no open row and its last write is synced (rule 4).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from photon.idregistry.api import U8, Answer, InsertAnswers, Kind, token_of
+from photon.joiner.api import VERDICT_OF_KIND, Outcome, TakenBy
+from photon.joiner.instructions import Append, Insert, Instruction, Release, Reply, Stop, SyncOutput, Write
+from photon.joiner.rows import RowIndexes, Rows, concat, split_digests, take_digests
+
+CARRY_ROWS_MAX = 4096
+"""Rows that one carry-over frame takes."""
+
+_FINAL_OF_INSERT = frozenset(
+    (Answer.COMMITTED, Answer.TAKEN, Answer.DONE, Answer.BELOW_BOUNDARY, Answer.TOO_NEW, Answer.UNKNOWN)
+)
+_FATAL = {
+    Answer.FENCED: "this slot was retired (FENCED); remove its directory, or start the joiner with a new slot name",
+    Answer.STALE_INCARNATION: "a newer process has opened this slot (STALE_INCARNATION); is its directory a copy, "
+    "or was a second joiner started on it?",
+}
+_OUTCOME_OF = {Answer.TAKEN: Outcome.TAKEN, Answer.BELOW_BOUNDARY: Outcome.LATE, Answer.TOO_NEW: Outcome.TOO_NEW}
+_NO_ROWS = Rows.decode(np.empty(0, np.uint64), bytes(4))
+_KIND_OF = {int(kind): kind for kind in Kind}
+
+
+@dataclass(frozen=True, slots=True)
+class CoreLimits:
+    """Bounds and delays of the core. Times in seconds of the monotonic clock."""
+
+    retry_first_s: float = 0.05
+    retry_max_s: float = 2.0
+    sync_output_after_s: float = 0.5
+    sync_output_after_bytes: int = 64 << 20
+    carry_over_behind_bytes: int = 128 << 20
+    """A frame this far behind the log's head hands its open rows to a new one."""
+
+
+@dataclass(slots=True)
+class _Frame:
+    number: int
+    rows: Rows
+    open: RowIndexes  # rows whose fate is not known yet
+    bytes: int
+    place: int  # of the log's head when it was appended
+    outcomes: list[Outcome]
+    taken: dict[int, TakenBy] = field(default_factory=dict)
+    deadline: float = 0.0
+    replied: bool = False
+    synced: bool = False
+    inserting: bool = False
+    asked_before: bool = False
+    """An insert of these rows may have been applied without our hearing of it."""
+    retry_at: float = 0.0
+    retry_delay: float = 0.0
+    last_write: int = 0
+    carried_by: int | None = None
+    carries: tuple[int, ...] = ()
+
+
+class SlotCore:
+    """One incarnation of one slot. All methods return instructions, in the order in which they are to be done."""
+
+    def __init__(
+        self, incarnation: int, datacentre: str, limits: CoreLimits | None = None, *, next_frame: int = 0
+    ) -> None:
+        self._incarnation = incarnation
+        self._datacentre = datacentre
+        self._limits = limits or CoreLimits()
+        self._next_batch = 0
+        self._next_frame = next_frame
+        self._head = 0  # bytes ever appended to the log
+        self._unsynced: deque[_Frame] = deque()
+        self._open: dict[int, _Frame] = {}  # logged or being logged, with open rows
+        self._settled: list[_Frame] = []  # without open rows, waiting for the output's sync
+        self._outstanding: set[bytes] = set()  # digests answered UNKNOWN at least once, still open
+        self._write_number = 0
+        self._written = 0
+        self._synced = 0
+        self._sync_asked = False
+        self._unsynced_since: float | None = None
+        self._unsynced_bytes = 0
+        self.open_rows = 0
+        self.open_bytes = 0
+        self.unwritten_bytes = 0
+
+    # -- what the shell may ask ------------------------------------------------------------------------------
+    @property
+    def empty(self) -> bool:
+        """No frame is needed in the redo log any more."""
+        return not self._open and not self._settled
+
+    @property
+    def outstanding(self) -> frozenset[bytes] | set[bytes]:
+        """Digests whose registration is unknown. Logging them again would only fill the log: answer RETRY."""
+        return self._outstanding
+
+    def take_token(self) -> int:
+        """The token of the next batch; each call gives another one, whether it is used or not (rule 2)."""
+        self._next_batch += 1
+        return token_of(self._incarnation, self._next_batch)
+
+    # -- events ----------------------------------------------------------------------------------------------
+    def start(self, kept: Sequence[tuple[int, Rows]]) -> list[Instruction]:
+        """What the log holds and the output lacks: UNKNOWN ids of rule 3, under their own tokens (rule 5)."""
+        out: list[Instruction] = []
+        for number, rows in kept:
+            frame = self._add_frame(number, rows, deadline=0.0)
+            frame.replied = frame.synced = frame.asked_before = True
+            self._next_frame = max(self._next_frame, number + 1)
+            self._outstanding.update(rows.digest_list())
+            if len(rows):
+                out.append(self._insert(frame))
+            else:
+                out += self._settle(frame)
+        return out
+
+    def submit(self, rows: Rows, deadline: float) -> tuple[int, list[Instruction]]:
+        """A batch of would-be records under a token from ``take_token``; ids are unique within it (rule 2).
+
+        Returns the frame's number, which its Reply will name. Nothing is registered before ``redo_synced``.
+        """
+        number = self._next_frame
+        self._next_frame += 1
+        frame = self._add_frame(number, rows, deadline)
+        self._unsynced.append(frame)
+        return number, [Append(number, rows)]
+
+    def redo_synced(self, upto: int) -> list[Instruction]:
+        """All frames up to this one are durable in the log (rule 1)."""
+        out: list[Instruction] = []
+        while self._unsynced and self._unsynced[0].number <= upto:
+            frame = self._unsynced.popleft()
+            frame.synced = True
+            for source in frame.carries:
+                out += self._hand_over(self._open[source])
+            out.append(self._insert(frame))
+        return out
+
+    def answered(self, number: int, answers: InsertAnswers, now: float) -> list[Instruction]:
+        """The registry's answers to the Insert of this frame, aligned with it (rule 3)."""
+        frame = self._open[number]
+        frame.inserting = False
+        asked = frame.open
+        codes = answers.answers
+        if reason := _must_stop(codes, len(asked)):
+            return [Stop(reason)]
+        if frame.asked_before:
+            # An earlier insert may own the id meanwhile: a refusal that never looked at the entry says nothing.
+            codes = np.where(codes == Answer.TOO_NEW, Answer.UNKNOWN, codes).astype(np.uint8)
+        out = self._commit(frame, asked[codes == Answer.COMMITTED], now)
+        self._drop(frame, asked, codes, answers)
+        self._keep_unknown(frame, asked[codes == Answer.UNKNOWN], now)
+        if not len(frame.open):
+            out += self._reply(frame)
+            out += self._settle(frame)
+        elif now >= frame.deadline:
+            out += self._reply(frame)
+        return out
+
+    def written(self, number: int, size: int) -> list[Instruction]:
+        """All Writes up to ``number`` stand in the output, synced or not; ``size`` bytes since the last call."""
+        self._written = number
+        self.unwritten_bytes -= size
+        return []
+
+    def output_synced(self, number: int) -> list[Instruction]:
+        """All Writes up to ``number`` are durable, under durable names (rule 4)."""
+        self._synced = max(self._synced, number)
+        self._sync_asked = False
+        if self._synced == self._write_number:
+            self._unsynced_since = None
+        free = tuple(frame.number for frame in self._settled if frame.last_write <= self._synced)
+        if not free:
+            return []
+        self._settled = [frame for frame in self._settled if frame.last_write > self._synced]
+        return [Release(free)]
+
+    def tick(self, now: float, *, hurry: bool = False) -> list[Instruction]:
+        """Time passes: retries, deadlines, carry-over, the lazy sync of the output (at once when in a hurry)."""
+        out: list[Instruction] = []
+        for frame in list(self._open.values()):
+            if not frame.replied and now >= frame.deadline:
+                out += self._reply(frame)
+        out += self._carry_over()
+        for frame in list(self._open.values()):
+            if self._waits(frame) and now >= frame.retry_at:
+                out.append(self._insert(frame))
+        if self._unsynced_since is not None and not self._sync_asked:
+            old = now - self._unsynced_since >= self._limits.sync_output_after_s
+            if hurry or old or self._unsynced_bytes >= self._limits.sync_output_after_bytes:
+                self._sync_asked = True
+                self._unsynced_since = now  # what is written from now on waits its own turn
+                self._unsynced_bytes = 0
+                out.append(SyncOutput())
+        return out
+
+    # -- one frame -------------------------------------------------------------------------------------------
+    def _add_frame(self, number: int, rows: Rows, deadline: float) -> _Frame:
+        size = len(rows.digests) * 2 + sum(map(len, rows.lines))
+        frame = _Frame(
+            number=number,
+            rows=rows,
+            open=np.arange(len(rows), dtype=np.intp),
+            bytes=size,
+            place=self._head,
+            outcomes=[Outcome.RETRY] * len(rows),
+            deadline=deadline,
+        )
+        self._head += size
+        self._open[number] = frame
+        self.open_rows += len(rows)
+        self.open_bytes += size
+        return frame
+
+    def _insert(self, frame: _Frame) -> Insert:
+        frame.inserting = True
+        return Insert(frame.number, frame.rows.inserts(frame.open))
+
+    def _waits(self, frame: _Frame) -> bool:
+        return frame.synced and not frame.inserting and frame.carried_by is None
+
+    def _commit(self, frame: _Frame, won: RowIndexes, now: float) -> list[Instruction]:
+        """COMMITTED rows: ours, to be written."""
+        if not len(won):
+            return []
+        self._write_number += 1
+        chunks = _chunks(frame.rows, won)
+        frame.last_write = self._write_number
+        size = sum(len(chunk) for _, chunk in chunks)
+        self.unwritten_bytes += size
+        self._unsynced_bytes += size
+        if self._unsynced_since is None:
+            self._unsynced_since = now
+        kinds = frame.rows.kinds
+        if len(won) == len(frame.outcomes) and len(chunks) == 1:
+            frame.outcomes = [VERDICT_OF_KIND[chunks[0][0]]] * len(won)
+        else:
+            for row in won.tolist():
+                frame.outcomes[row] = VERDICT_OF_KIND[_KIND_OF[int(kinds[row])]]
+        return [Write(self._write_number, chunks)]
+
+    def _drop(self, frame: _Frame, asked: RowIndexes, codes: U8, answers: InsertAnswers) -> None:
+        """Final answers other than COMMITTED: the would-be record is not written (or was, and is cleared: DONE)."""
+        dropped = np.flatnonzero((codes != Answer.COMMITTED) & (codes != Answer.UNKNOWN))
+        for at in dropped.tolist():
+            row = int(asked[at])
+            code = Answer(int(codes[at]))
+            if code is Answer.DONE:
+                frame.outcomes[row] = VERDICT_OF_KIND[_KIND_OF[int(frame.rows.kinds[row])]]
+                continue
+            frame.outcomes[row] = _OUTCOME_OF[code]
+            if code is Answer.TAKEN:
+                datacentre = answers.datacentres[int(answers.owner_datacentres[at])]
+                same_line = datacentre == self._datacentre and answers.owner_tags[at] == frame.rows.tags[row]
+                kind = _KIND_OF.get(int(answers.owner_kinds[at]), Kind.JOINED)
+                frame.taken[row] = TakenBy(datacentre, kind, bool(same_line))
+
+    def _keep_unknown(self, frame: _Frame, unknown: RowIndexes, now: float) -> None:
+        """What is not known stays open, under its token, and is asked for again later."""
+        closed = len(frame.open) - len(unknown)
+        self.open_rows -= closed
+        if frame.asked_before and closed:
+            before = take_digests(frame.rows.digests, frame.open)
+            self._outstanding.difference_update(split_digests(before))
+        frame.open = unknown
+        if len(unknown):
+            self._outstanding.update(split_digests(take_digests(frame.rows.digests, unknown)))
+            frame.asked_before = True
+            limits = self._limits
+            frame.retry_delay = min(limits.retry_max_s, max(limits.retry_first_s, frame.retry_delay * 2))
+            frame.retry_at = now + frame.retry_delay
+
+    def _reply(self, frame: _Frame) -> list[Instruction]:
+        if frame.replied:
+            return []
+        frame.replied = True
+        return [Reply(frame.number, list(frame.outcomes), dict(frame.taken))]
+
+    def _settle(self, frame: _Frame) -> list[Instruction]:
+        """No row is open: it leaves the log once its last write is durable."""
+        del self._open[frame.number]
+        self.open_bytes -= frame.bytes
+        frame.rows = _NO_ROWS  # the lines are written or dropped: do not hold them until the sync
+        if frame.last_write <= self._synced:
+            return [Release((frame.number,))]
+        self._settled.append(frame)
+        return []
+
+    # -- carry-over ------------------------------------------------------------------------------------------
+    def _carry_over(self) -> list[Instruction]:
+        """Open rows of frames far behind the head go into one new frame, under their own tokens (rule 4)."""
+        oldest = self._head - self._limits.carry_over_behind_bytes
+        sources: list[_Frame] = []
+        count = 0
+        for frame in self._open.values():
+            if frame.place >= oldest or count >= CARRY_ROWS_MAX:
+                break
+            if self._waits(frame) and frame.asked_before:
+                sources.append(frame)
+                count += len(frame.open)
+        if not sources:
+            return []
+        out: list[Instruction] = []
+        for frame in sources:
+            out += self._reply(frame)
+        rows = concat([frame.rows.take(frame.open) for frame in sources])
+        number, appended = self.submit(rows, deadline=0.0)
+        carrier = self._open[number]
+        carrier.replied = carrier.asked_before = True
+        carrier.retry_delay = max(frame.retry_delay for frame in sources)
+        carrier.carries = tuple(frame.number for frame in sources)
+        for frame in sources:
+            frame.carried_by = number
+        return out + appended
+
+    def _hand_over(self, source: _Frame) -> list[Instruction]:
+        """The carrying frame is durable: the source's open rows are no longer its own."""
+        self.open_rows -= len(source.open)
+        source.open = source.open[:0]
+        return self._settle(source)
+
+
+def _must_stop(codes: U8, expected: int) -> str:
+    """Why the process must end after these answers, or an empty text."""
+    if len(codes) != expected:
+        return f"the registry answered {len(codes)} of {expected} ids: its version does not fit this joiner's"
+    for code in np.unique(codes).tolist():
+        if code in _FATAL:
+            return _FATAL[Answer(code)]
+        if code not in _FINAL_OF_INSERT:
+            return f"the registry answered {code} to an insert: its version does not fit this joiner's"
+    return ""
+
+
+def _chunks(rows: Rows, won: RowIndexes) -> tuple[tuple[Kind, bytes], ...]:
+    """The lines of the rows at ``won``, joined by kind."""
+    lines = rows.lines
+    kinds = rows.kinds[won]
+    first = int(kinds[0])
+    if (kinds == first).all():
+        chosen = lines if len(won) == len(lines) else [lines[i] for i in won.tolist()]
+        return ((_KIND_OF[first], b"".join(chosen)),)
+    return tuple(
+        (_KIND_OF[kind], b"".join([lines[i] for i in won[kinds == kind].tolist()]))
+        for kind in np.unique(kinds).tolist()
+    )

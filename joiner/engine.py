@@ -1,0 +1,237 @@
+"""The joiner of one join in one slot: look up, adapt, log, register, write, answer (paper, section 3.3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from photon.adapters.contract import Adapter
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.eventstore.api import EventStore
+from photon.idregistry.api import Registry, Slot
+from photon.joiner.admission import Bounds, Throttle
+from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
+from photon.joiner.core import CoreLimits, SlotCore
+from photon.joiner.shell import Die, ShellLimits, SlotShell
+from photon.joiner.slot.identity import open_incarnation
+from photon.joiner.slot.lock import WAIT_S, SlotLock
+from photon.joiner.slot.output import OutputLimits
+from photon.joiner.slot.redo_log import SEGMENT_BYTES
+from photon.joiner.slot.slot import STATE_NAME, SlotPaths, SlotStore
+from photon.joiner.verdicts import (
+    Decided,
+    Judge,
+    LineBuilder,
+    rows_of,
+    settle_mismatched,
+    settle_repeats,
+)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinerLimits:
+    """Every bound and period of a joiner, with its default."""
+
+    bounds: Bounds = field(default_factory=Bounds)
+    core: CoreLimits = field(default_factory=CoreLimits)
+    shell: ShellLimits = field(default_factory=ShellLimits)
+    output: OutputLimits = field(default_factory=OutputLimits)
+    segment_bytes: int = SEGMENT_BYTES
+    lock_wait_s: float = WAIT_S
+    close_drain_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What an engine is given of the world."""
+
+    registry: Registry
+    store: EventStore
+    disk: Disk
+    clock: Clock
+    die: Die
+    draw_nonce: Callable[[], bytes]
+    """16 fresh random bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinerStats:
+    """Counted since the start of the process."""
+
+    outcomes: dict[Outcome, int]
+    open_ids: int
+    record_bytes: int
+    redo_bytes: int
+    refused_batches: int
+    redone: int
+    """Rows that the start found in the redo log and not in the output."""
+
+
+class JoinerEngine:
+    """Implements ``joiner.api.Joiner`` in this process. ``start`` first; the lock is held until ``close``."""
+
+    def __init__(
+        self,
+        slot: Slot,
+        paths: SlotPaths,
+        world: Surroundings,
+        adapter: Adapter,
+        build_lines: LineBuilder,
+        *,
+        limits: JoinerLimits | None = None,
+        check_payloads: bool = True,
+    ) -> None:
+        self._slot = slot
+        self._paths = paths
+        self._world = world
+        self._judge = Judge(adapter, check_payloads=check_payloads)
+        self._build_lines = build_lines
+        self._limits = limits or JoinerLimits()
+        self._throttle = Throttle(self._limits.bounds)
+        self._lock = SlotLock(paths.state)
+        self._shell: SlotShell | None = None
+        self._refusing = ""
+        self._counts: Counter[Outcome] = Counter()
+        self._refused = 0
+        self._redone = 0
+
+    # -- life ------------------------------------------------------------------------------------------------
+    async def start(self) -> None:
+        """Takes the lock, opens the slot, redoes what was left, and serves at once (rules 5 to 7).
+
+        Raises SlotRefused, RedoLogDamaged, OutputDamaged or OSError; the process should then end. Waits for the
+        registry as long as it takes.
+        """
+        world, limits = self._world, self._limits
+        await asyncio.to_thread(self._lock.take, wait_s=limits.lock_wait_s)
+        try:
+            incarnation = await open_incarnation(
+                world.disk,
+                self._paths.state / STATE_NAME,
+                self._slot,
+                world.registry,
+                draw_nonce=world.draw_nonce,
+                pause=asyncio.sleep,
+            )
+            store = SlotStore(
+                world.disk,
+                self._paths,
+                self._slot.name,
+                output_limits=limits.output,
+                segment_bytes=limits.segment_bytes,
+            )
+            recovered = await asyncio.to_thread(store.recover)
+        except BaseException:
+            self._lock.release()
+            raise
+        past = [number for number in recovered.incarnations if number != incarnation]
+        world.registry.announce(self._slot, [*past, incarnation])
+        self._redone = sum(len(rows) for _, rows in recovered.kept)
+        log.info(
+            "slot opened",
+            slot=self._slot.name,
+            incarnation=incarnation,
+            logged=recovered.logged,
+            redone=self._redone,
+            completed=recovered.found.completed,
+            cut=recovered.found.cut,
+        )
+        core = SlotCore(incarnation, self._slot.datacentre, limits.core)
+        self._shell = SlotShell(core, store, world.registry, world.clock, world.die, limits.shell)
+        self._shell.start(recovered.kept)
+
+    async def drain(self, timeout: float) -> bool:
+        """Refuses new work and empties the redo log; False when something was still unknown after ``timeout`` s."""
+        self._refusing = "draining: this slot takes no new work"
+        return await self.shell.drain(self._world.clock.monotonic() + timeout)
+
+    async def settle(self, timeout: float) -> bool:
+        """Like ``drain``, but goes on serving: all that was taken up so far is durable in the output or dropped."""
+        return await self.shell.drain(self._world.clock.monotonic() + timeout)
+
+    async def close(self) -> None:
+        """Drains for a bounded time, ends the threads, releases the lock; the next start redoes what is left."""
+        if self._shell is not None:
+            await self.drain(self._limits.close_drain_s)
+            await self._shell.close()
+            self._shell = None
+        self._lock.release()
+
+    @property
+    def shell(self) -> SlotShell:
+        """The running slot."""
+        if self._shell is None:
+            raise RuntimeError("the joiner is not started")
+        return self._shell
+
+    def stats(self) -> JoinerStats:
+        """A snapshot, for metrics and the progress view."""
+        core, store = self.shell.core, self.shell.store
+        held = core.open_bytes + core.unwritten_bytes
+        return JoinerStats(dict(self._counts), core.open_rows, held, store.redo_bytes, self._refused, self._redone)
+
+    # -- one batch -------------------------------------------------------------------------------------------
+    async def join(self, events: Sequence[ForeignEvent], *, timeout: float) -> JoinAnswers:
+        """One attempt at each event; ``timeout`` in seconds, after which what is unknown is RETRY."""
+        if self._shell is None or (reason := self._refusal(len(events))):
+            self._refused += 1
+            why = reason if self._shell is not None else "the joiner is not started"
+            return JoinAnswers(
+                [Outcome.RETRY] * len(events), reasons=dict.fromkeys(range(len(events)), why), overloaded=True
+            )
+        if not events:
+            return JoinAnswers([])
+        deadline = self._world.clock.monotonic() + timeout
+        self._throttle.looking_up += len(events)
+        try:
+            decided = await self._decide(events)
+        finally:
+            self._throttle.looking_up -= len(events)
+        answers = await self._register(events, decided, deadline)
+        self._counts.update(answers.outcomes)
+        return answers
+
+    def _refusal(self, ids: int) -> str:
+        if self._refusing:
+            return self._refusing
+        core = self.shell.core
+        return self._throttle.refusal(
+            ids,
+            open_ids=core.open_rows,
+            record_bytes=core.open_bytes + core.unwritten_bytes,
+            redo_bytes=self.shell.store.redo_bytes,
+        )
+
+    async def _decide(self, events: Sequence[ForeignEvent]) -> Decided:
+        store = self._world.store
+        found = await store.look_up([event.key for event in events], [event.unmatched_as_of_ns for event in events])
+        decided = self._judge.decide(events, found, self.shell.core.outstanding)
+        if decided.mismatched:
+            settle_mismatched(events, decided, (await store.progress()).read_past_ns)
+        return decided
+
+    async def _register(self, events: Sequence[ForeignEvent], decided: Decided, deadline: float) -> JoinAnswers:
+        answers = JoinAnswers(decided.outcomes, reasons=decided.reasons)
+        order = decided.joined + decided.undone
+        if not order:
+            return answers
+        shell = self.shell
+        token = shell.core.take_token()
+        lines = self._build_lines(events, decided, token, self._world.clock.now_ns())
+        reply = await shell.register(rows_of(events, decided, lines, token), deadline)
+        for row, outcome in zip(order, reply.outcomes, strict=True):
+            answers.outcomes[row] = outcome
+        for at, owner in reply.taken.items():
+            answers.taken[order[at]] = owner
+        settle_repeats(events, decided, answers.outcomes, answers.taken, self._slot.datacentre)
+        for row in order:
+            if answers.outcomes[row] is Outcome.RETRY:
+                answers.reasons[row] = "its registration is still unknown"
+        return answers

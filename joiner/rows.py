@@ -1,0 +1,119 @@
+"""Would-be records as columns: what a batch logs, registers and writes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from photon.idregistry.api import DIGEST_BYTES, I64, U8, U32, U64, Inserts
+
+RowIndexes = npt.NDArray[np.intp]
+
+_COUNT = struct.Struct("<I")
+_BYTES_PER_ROW = DIGEST_BYTES + 8 + 1 + 4 + 4 + 4
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """n would-be records. Each line is one whole record of an output log, its ``\\n`` included."""
+
+    digests: bytes  # n x 16
+    times: I64  # event times, ns UTC
+    tokens: U64
+    kinds: U8
+    tags: U32
+    generations: U32
+    lines: list[bytes]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def take(self, index: RowIndexes) -> Rows:
+        """The rows at ``index``, in its order."""
+        lines = self.lines
+        return Rows(
+            digests=take_digests(self.digests, index),
+            times=self.times[index],
+            tokens=self.tokens[index],
+            kinds=self.kinds[index],
+            tags=self.tags[index],
+            generations=self.generations[index],
+            lines=[lines[i] for i in index.tolist()],
+        )
+
+    def inserts(self, index: RowIndexes) -> Inserts:
+        """What the registry is asked about the rows at ``index``."""
+        if len(index) == len(self.lines):
+            return Inserts(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations)
+        return Inserts(
+            digests=take_digests(self.digests, index),
+            times=self.times[index],
+            tokens=self.tokens[index],
+            kinds=self.kinds[index],
+            tags=self.tags[index],
+            generations=self.generations[index],
+        )
+
+    def digest_list(self) -> list[bytes]:
+        """The digests one by one."""
+        return split_digests(self.digests)
+
+    def encode(self) -> list[bytes]:
+        """Chunks of a redo frame's body; the tokens are not among them, the log keeps them in a column of its own."""
+        lengths = np.fromiter(map(len, self.lines), dtype="<u4", count=len(self.lines))
+        return [
+            _COUNT.pack(len(self.lines)),
+            self.digests,
+            self.times.astype("<i8", copy=False).tobytes(),
+            self.kinds.tobytes(),
+            self.tags.astype("<u4", copy=False).tobytes(),
+            self.generations.astype("<u4", copy=False).tobytes(),
+            lengths.tobytes(),
+            b"".join(self.lines),
+        ]
+
+    @staticmethod
+    def decode(tokens: U64, body: bytes) -> Rows:
+        """The inverse of ``encode``. Raises ValueError when the columns do not add up."""
+        (n,) = _COUNT.unpack_from(body)
+        if len(tokens) != n or len(body) < _COUNT.size + n * _BYTES_PER_ROW:
+            raise ValueError(f"redo frame of {len(body)} bytes with {len(tokens)} tokens cannot hold {n} rows")
+        at = _COUNT.size
+        columns = []
+        for dtype, width in (("V16", 16), ("<i8", 8), ("u1", 1), ("<u4", 4), ("<u4", 4), ("<u4", 4)):
+            columns.append(np.frombuffer(body, dtype, n, at))
+            at += n * width
+        digests, times, kinds, tags, generations, lengths = columns
+        ends = (at + np.cumsum(lengths, dtype=np.int64)).tolist()
+        if (ends[-1] if ends else at) != len(body):
+            raise ValueError(f"redo frame of {len(body)} bytes: its line lengths do not add up")
+        starts = [at, *ends[:-1]]
+        lines = [body[a:b] for a, b in zip(starts, ends, strict=True)] if n else []
+        return Rows(digests.tobytes(), times, tokens, kinds, tags, generations, lines)
+
+
+def concat(parts: Sequence[Rows]) -> Rows:
+    """One after another."""
+    return Rows(
+        digests=b"".join(part.digests for part in parts),
+        times=np.concatenate([part.times for part in parts]),
+        tokens=np.concatenate([part.tokens for part in parts]),
+        kinds=np.concatenate([part.kinds for part in parts]),
+        tags=np.concatenate([part.tags for part in parts]),
+        generations=np.concatenate([part.generations for part in parts]),
+        lines=[line for part in parts for line in part.lines],
+    )
+
+
+def split_digests(digests: bytes) -> list[bytes]:
+    """n x 16 bytes, one by one."""
+    return [digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)]
+
+
+def take_digests(digests: bytes, index: RowIndexes) -> bytes:
+    """The digests at ``index``. Opaque 16-byte items: an 'S' dtype would strip trailing zeros."""
+    return np.frombuffer(digests, "V16")[index].tobytes()

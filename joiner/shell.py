@@ -1,0 +1,237 @@
+"""Runs a slot's core: its disk work in threads, its questions to the registry, its replies to waiting calls.
+
+Group commit: one thread writes and syncs the redo log; while it is at it, further frames queue and go with the next
+sync. A second thread owns the output, a third one compresses final files. All state is touched on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import structlog
+
+from photon.config.clock import Clock
+from photon.idregistry.api import Answer, InsertAnswers, Inserts, Kind, Registry
+from photon.joiner.core import SlotCore
+from photon.joiner.instructions import Append, Insert, Instruction, Release, Reply, Stop, SyncOutput, Write
+from photon.joiner.rows import Rows
+from photon.joiner.slot.slot import SlotStore
+
+log = structlog.get_logger(__name__)
+
+Die = Callable[[str], NoReturn]
+"""Ends the process at once with one line for the operator; never returns (rule 7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShellLimits:
+    """Periods and time-outs, in seconds."""
+
+    insert_timeout_s: float = 5.0
+    tick_s: float = 0.02
+    maintain_s: float = 1.0
+
+
+class SlotShell:
+    """One open slot at work. Everything but the disk calls happens on the event loop that ``start`` was called on."""
+
+    def __init__(
+        self,
+        core: SlotCore,
+        store: SlotStore,
+        registry: Registry,
+        clock: Clock,
+        die: Die,
+        limits: ShellLimits | None = None,
+    ) -> None:
+        self.core = core
+        self.store = store
+        self._registry = registry
+        self._clock = clock
+        self._die = die
+        self._limits = limits or ShellLimits()
+        self._calls: dict[int, asyncio.Future[Reply]] = {}
+        self._appends: list[tuple[int, Rows]] = []
+        self._releases: list[int] = []
+        self._writes: list[Write] = []
+        self._sync_output = False
+        self._last_write = 0
+        self._redo_wake = asyncio.Event()
+        self._output_wake = asyncio.Event()
+        self._progress = asyncio.Event()
+        self._pools = [
+            ThreadPoolExecutor(1, thread_name_prefix=f"slot-{name}") for name in ("redo", "output", "final")
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
+        self._inserts: set[asyncio.Task[None]] = set()
+
+    # -- what the engine calls -------------------------------------------------------------------------------
+    def start(self, kept: Sequence[tuple[int, Rows]]) -> None:
+        """Begins the redo of what was kept, and serves at once (rule 5)."""
+        self._do(self.core.start(kept))
+        for loop in (self._redo_loop, self._output_loop, self._tick_loop, self._maintain_loop):
+            self._tasks.append(asyncio.create_task(self._guarded(loop())))
+
+    async def register(self, rows: Rows, deadline: float) -> Reply:
+        """Logs, registers and writes one batch; the outcomes of its rows, at ``deadline`` (monotonic) or before."""
+        number, instructions = self.core.submit(rows, deadline)
+        call: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._calls[number] = call
+        self._do(instructions)
+        return await call
+
+    async def drain(self, deadline: float) -> bool:
+        """Waits until the redo log is empty and all output is durable; False when time ran out first."""
+        while not self.core.empty:
+            if self._clock.monotonic() >= deadline:
+                return False
+            self._do(self.core.tick(self._clock.monotonic(), hurry=True))
+            self._progress.clear()
+            try:
+                await asyncio.wait_for(self._progress.wait(), self._limits.tick_s)
+            except TimeoutError:
+                continue
+        return True
+
+    async def roll(self) -> None:
+        """Closes the output files, so that they can become final once they are cleared."""
+        await self._in(1, self.store.roll_output)
+
+    async def finish_cleared(self) -> int:
+        """Makes final what is rolled and cleared; how many files."""
+        names = self.store.cleared()
+        for name in names:
+            await self._in(2, self.store.finish, name)
+            await self._in(1, self.store.forget, [name])
+        return len(names)
+
+    async def close(self) -> None:
+        """Ends the tasks and threads; what is not done stays in the redo log. Open calls get no answer."""
+        for task in [*self._tasks, *self._inserts]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._inserts, return_exceptions=True)
+        for pool in self._pools:
+            await asyncio.to_thread(pool.shutdown)
+        for call in self._calls.values():
+            call.cancel()
+        self.store.close()
+
+    # -- instructions ----------------------------------------------------------------------------------------
+    def _do(self, instructions: Sequence[Instruction]) -> None:
+        for each in instructions:
+            match each:
+                case Append(frame, rows):
+                    self._appends.append((frame, rows))
+                    self._redo_wake.set()
+                case Insert(frame, inserts):
+                    task = asyncio.create_task(self._guarded(self._insert(frame, inserts)))
+                    self._inserts.add(task)
+                    task.add_done_callback(self._inserts.discard)
+                case Write():
+                    self._writes.append(each)
+                    self._output_wake.set()
+                case SyncOutput():
+                    self._sync_output = True
+                    self._output_wake.set()
+                case Reply(frame):
+                    call = self._calls.pop(frame, None)
+                    if call is not None and not call.done():
+                        call.set_result(each)
+                case Release(frames):
+                    self._releases += frames
+                    self._redo_wake.set()
+                case Stop(reason):
+                    self._die(reason)
+
+    async def _insert(self, frame: int, inserts: Inserts) -> None:
+        try:
+            answers = await self._registry.insert(inserts, timeout=self._limits.insert_timeout_s)
+        except Exception:  # a bug of the client must not lose what it was asked about: nobody knows, ask again
+            log.exception("the registry client failed; asking again", ids=len(inserts.tokens))
+            answers = unknown_answers(len(inserts.tokens))
+        self._do(self.core.answered(frame, answers, self._clock.monotonic()))
+        self._progress.set()
+
+    # -- loops -----------------------------------------------------------------------------------------------
+    async def _redo_loop(self) -> None:
+        while True:
+            await self._redo_wake.wait()
+            self._redo_wake.clear()
+            appends, self._appends = self._appends, []
+            releases, self._releases = self._releases, []
+            await self._in(0, self._redo_work, appends, releases)
+            if appends:
+                self._do(self.core.redo_synced(appends[-1][0]))
+            self._progress.set()
+
+    def _redo_work(self, appends: Sequence[tuple[int, Rows]], releases: Sequence[int]) -> None:
+        if releases:
+            self.store.release(releases)
+        if appends:
+            self.store.log(appends)
+
+    async def _output_loop(self) -> None:
+        while True:
+            await self._output_wake.wait()
+            self._output_wake.clear()
+            writes, self._writes = self._writes, []
+            sync, self._sync_output = self._sync_output, False
+            chunks = [chunk for write in writes for chunk in write.chunks]
+            await self._in(1, self._output_work, chunks, sync, self._clock.monotonic())
+            if writes:
+                self._last_write = writes[-1].number
+                self._do(self.core.written(self._last_write, sum(len(data) for _, data in chunks)))
+            if sync:
+                self._do(self.core.output_synced(self._last_write))
+            self._progress.set()
+
+    def _output_work(self, chunks: Sequence[tuple[Kind, bytes]], sync: bool, now: float) -> None:
+        if chunks:
+            self.store.write(chunks, now)
+        if sync:
+            self.store.sync_output(now)
+
+    async def _tick_loop(self) -> None:
+        while True:
+            await asyncio.sleep(self._limits.tick_s)
+            if not self.core.empty:
+                self._do(self.core.tick(self._clock.monotonic()))
+
+    async def _maintain_loop(self) -> None:
+        while True:
+            await asyncio.sleep(self._limits.maintain_s)
+            await self._in(1, self.store.sync_output, self._clock.monotonic())
+            await self.finish_cleared()
+
+    # -- threads and failures --------------------------------------------------------------------------------
+    async def _in(self, pool: int, work: Callable[..., None], *args: Any) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._pools[pool], work, *args)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """A failed write or sync ends the process (rule 7), and so does a bug: the next start redoes."""
+        try:
+            await work
+        except OSError as error:
+            self._die(
+                f"the slot's disk failed ({error}); free space or replace the disk, then start the joiner again"
+            )
+        except Exception as error:
+            log.exception("the slot failed")
+            self._die(f"the slot failed: {type(error).__name__}: {error}")
+
+
+def unknown_answers(n: int) -> InsertAnswers:
+    """UNKNOWN for n ids."""
+    return InsertAnswers(
+        answers=np.full(n, Answer.UNKNOWN, dtype=np.uint8),
+        owner_tokens=np.zeros(n, dtype=np.uint64),
+        owner_kinds=np.zeros(n, dtype=np.uint8),
+        owner_tags=np.zeros(n, dtype=np.uint32),
+        owner_datacentres=np.zeros(n, dtype=np.uint8),
+        datacentres=(),
+    )

@@ -1,0 +1,155 @@
+"""Final files: rolled output whose ids are all cleared is compressed, listed in the manifest, and immutable (rule 4).
+
+Order: compress to a temporary file, sync; rename, sync the directory; list in the manifest, sync; remove the plain
+file, sync the directory. A start repeats what a crash cut short: a plain file that is listed is removed, another one
+is compressed again. While both names exist, the plain file is the one to read.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from photon.config.disk import Disk
+from photon.idregistry.api import Kind
+from photon.joiner.slot.output import FINAL_SUFFIX, SUFFIX, OutputDamaged, OutputFiles
+from photon.joiner.slot.place import DIRECTORY_OF
+
+COPY_CHUNK_BYTES = 4 << 20
+COMPRESSION_LEVEL = 6
+MANIFEST_VERSION = 1
+CLEARED_VERSION = 1
+_GZIP = 31
+"""zlib's window bits for a gzip stream."""
+
+
+class ManifestEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line of the manifest."""
+
+    version: int
+    file: str  # relative to the output root
+    bytes: int
+    uncompressed_bytes: int
+    records: int
+    crc32: int  # of the uncompressed bytes
+
+
+class Cleared(msgspec.Struct, frozen=True):
+    """``cleared.json``, written by the verifier: how far the ids of each file are cleared."""
+
+    version: int
+    files: dict[str, int]
+
+
+class Finals:
+    """Makes files final. One thread at a time."""
+
+    def __init__(self, disk: Disk, root: Path, manifest: Path) -> None:
+        self._disk = disk
+        self._root = root
+        self._manifest = manifest
+        self._listed: dict[str, ManifestEntry] = {}
+
+    def load(self) -> None:
+        """Reads the manifest; a torn last line was never relied on and is cut. Raises OutputDamaged."""
+        self._disk.make_dir(self._manifest.parent)
+        if not self._disk.exists(self._manifest):
+            return
+        data = self._disk.read(self._manifest)
+        whole = data.rfind(b"\n") + 1
+        for number, line in enumerate(data[:whole].split(b"\n")[:-1], 1):
+            try:
+                entry = msgspec.json.decode(line, type=ManifestEntry)
+            except msgspec.MsgspecError as bad:
+                raise OutputDamaged(str(self._manifest), f"line {number} is unreadable ({bad})") from bad
+            self._listed[entry.file] = entry
+        if whole < len(data):
+            self._disk.truncate(self._manifest, whole)
+
+    def settle(self, files: OutputFiles) -> None:
+        """At start: finishes what a crash cut short."""
+        changed = False
+        for final in self._listed:
+            plain = final.removesuffix(FINAL_SUFFIX) + SUFFIX
+            if self._disk.exists(self._root / plain) and self._disk.exists(self._root / final):
+                self._disk.remove(self._root / plain)
+                self._disk.sync_dir((self._root / plain).parent)
+            if plain in files.lengths and not self._disk.exists(self._root / plain):
+                del files.lengths[plain]
+                files.rolled.discard(plain)
+                changed = True
+        if changed:
+            files.publish()
+
+    def highest(self, slot: str) -> dict[Kind, int]:
+        """The highest file number of each kind that was ever listed: numbers are not used again."""
+        found: dict[Kind, int] = {}
+        for kind, directory in DIRECTORY_OF.items():
+            prefix = f"{directory}/{slot}-"
+            for name in self._listed:
+                middle = name[len(prefix) : -len(FINAL_SUFFIX)]
+                if name.startswith(prefix) and middle.isdigit():
+                    found[kind] = max(found.get(kind, 0), int(middle))
+        return found
+
+    def finish(self, name: str) -> ManifestEntry:
+        """Compresses one rolled and cleared file, lists it, removes the plain one."""
+        plain = self._root / name
+        final_name = name.removesuffix(SUFFIX) + FINAL_SUFFIX
+        final = self._root / final_name
+        entry = self._compress(plain, final.with_name(final.name + ".tmp"), final_name)
+        self._disk.rename(final.with_name(final.name + ".tmp"), final)
+        self._disk.sync_dir(final.parent)
+        if final_name not in self._listed:
+            self._list(entry)
+        self._disk.remove(plain)
+        self._disk.sync_dir(plain.parent)
+        return entry
+
+    def _compress(self, plain: Path, temporary: Path, final_name: str) -> ManifestEntry:
+        if self._disk.exists(temporary):
+            self._disk.remove(temporary)
+        out = self._disk.append(temporary)
+        gzip = zlib.compressobj(COMPRESSION_LEVEL, zlib.DEFLATED, _GZIP)
+        at = records = crc = 0
+        try:
+            while part := self._disk.read(plain, at, COPY_CHUNK_BYTES):
+                at += len(part)
+                records += part.count(b"\n")
+                crc = zlib.crc32(part, crc)
+                out.write(gzip.compress(part))
+            out.write(gzip.flush())
+            out.sync()
+            return ManifestEntry(MANIFEST_VERSION, final_name, out.size, at, records, crc)
+        finally:
+            out.close()
+
+    def _list(self, entry: ManifestEntry) -> None:
+        created = not self._disk.exists(self._manifest)
+        file = self._disk.append(self._manifest)
+        try:
+            file.write(msgspec.json.encode(entry) + b"\n")
+            file.sync()
+        finally:
+            file.close()
+        if created:
+            self._disk.sync_dir(self._manifest.parent)
+        self._listed[entry.file] = entry
+
+
+def read_cleared(disk: Disk, path: Path) -> dict[str, int]:
+    """How far the verifier has cleared each file; nothing while it has not said so yet."""
+    if not disk.exists(path):
+        return {}
+    cleared = msgspec.json.decode(disk.read(path), type=Cleared)
+    if cleared.version != CLEARED_VERSION:
+        raise OutputDamaged(str(path), f"version {cleared.version}, this joiner reads version {CLEARED_VERSION}")
+    return cleared.files
+
+
+def ready(files: OutputFiles, cleared: dict[str, int]) -> Iterable[str]:
+    """Files that are rolled, durable to their end, and cleared to their end."""
+    return [name for name in sorted(files.rolled) if cleared.get(name, -1) >= files.lengths.get(name, 1 << 62)]

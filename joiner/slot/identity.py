@@ -1,0 +1,110 @@
+"""Which incarnation of its slot a process is (rule 6): a compare-and-set at the registry, remembered on disk.
+
+The nonce is durable before the registry hears it, so that a start after a crash can learn the number that its
+predecessor may have been given; it then draws a fresh one, for a nonce serves only the process that drew it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from photon.config.disk import Disk
+from photon.idregistry.api import Opened, Registry, Slot
+
+STATE_VERSION = 1
+NONCE_BYTES = 16
+ASK_AGAIN_FIRST_S = 0.05
+ASK_AGAIN_MAX_S = 2.0
+
+
+class SlotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``slot.json``."""
+
+    version: int
+    slot: str
+    datacentre: str
+    last: int
+    """The newest incarnation that this directory knows of."""
+    nonce: str = ""
+    """Hex; set while an opening is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRefused(Exception):
+    """This directory may not serve the slot. ``str()`` is one line for the operator."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+def read_state(disk: Disk, path: Path, slot: Slot) -> SlotState:
+    """What the directory remembers; a fresh one remembers nothing."""
+    if not disk.exists(path):
+        return SlotState(STATE_VERSION, slot.name, slot.datacentre, 0)
+    try:
+        state = msgspec.json.decode(disk.read(path), type=SlotState)
+    except msgspec.MsgspecError as bad:
+        raise SlotRefused(f"{path}: unreadable ({bad}); restore it from a backup, or retire the slot") from bad
+    if state.version != STATE_VERSION:
+        raise SlotRefused(f"{path}: version {state.version}, this joiner reads version {STATE_VERSION}")
+    if (state.slot, state.datacentre) != (slot.name, slot.datacentre):
+        raise SlotRefused(
+            f"{path}: belongs to slot {state.slot} of datacentre {state.datacentre}, not to {slot.name} of "
+            f"{slot.datacentre}; start it under its own name, or give this slot another directory"
+        )
+    return state
+
+
+async def open_incarnation(
+    disk: Disk,
+    path: Path,
+    slot: Slot,
+    registry: Registry,
+    *,
+    draw_nonce: Callable[[], bytes],
+    pause: Callable[[float], Awaitable[None]],
+) -> int:
+    """The number of this process's incarnation. Asks until it knows. Raises SlotRefused."""
+    state = read_state(disk, path, slot)
+    last = state.last
+    if state.nonce:
+        # Left by a start that ended in between: its number must be known before the next one can follow on it.
+        last = await _ask(slot, last, bytes.fromhex(state.nonce), registry, pause, path)
+    nonce = draw_nonce()
+    _write(disk, path, slot, last, nonce)
+    incarnation = await _ask(slot, last, nonce, registry, pause, path)
+    _write(disk, path, slot, incarnation, b"")
+    return incarnation
+
+
+async def _ask(
+    slot: Slot, last: int, nonce: bytes, registry: Registry, pause: Callable[[float], Awaitable[None]], path: Path
+) -> int:
+    wait = ASK_AGAIN_FIRST_S
+    while True:
+        opened = await registry.open_slot(slot, last, nonce)
+        if opened is not None:
+            return _granted(opened, slot, last, path)
+        await pause(wait)
+        wait = min(ASK_AGAIN_MAX_S, wait * 2)
+
+
+def _granted(opened: Opened, slot: Slot, last: int, path: Path) -> int:
+    if opened.incarnation:
+        return opened.incarnation
+    raise SlotRefused(
+        f"slot {slot.name} was refused: {opened.reason or 'not the newest'} (the registry knows incarnation "
+        f"{opened.newest}, {path} remembers {last}); if this directory is a copy or was restored, use the original, "
+        "else give the slot a new name"
+    )
+
+
+def _write(disk: Disk, path: Path, slot: Slot, last: int, nonce: bytes) -> None:
+    state = SlotState(STATE_VERSION, slot.name, slot.datacentre, last, nonce.hex())
+    disk.replace(path, msgspec.json.encode(state))

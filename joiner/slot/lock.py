@@ -1,0 +1,80 @@
+"""The slot's lock: flock on a local disk, held until the process is really dead (rule 6)."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from photon.joiner.slot.identity import SlotRefused
+
+LOCK_NAME = "lock"
+WAIT_S = 10.0
+"""How long a start waits for a predecessor that is being killed."""
+POLL_S = 0.05
+NETWORK_FILE_SYSTEMS = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "fuse.s3fs")
+)
+"""File systems on which a lock or a sync does not hold what it says."""
+
+
+class SlotLock:
+    """Held from ``take`` until ``release`` or the process's death. The descriptor is close-on-exec."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / LOCK_NAME
+        self._fd = -1
+
+    def take(self, *, wait_s: float = WAIT_S, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Blocks up to ``wait_s``. Raises SlotRefused when another process lives on in this slot."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        kind = file_system_of(self._path.parent)
+        if kind in NETWORK_FILE_SYSTEMS:
+            raise SlotRefused(
+                f"{self._path.parent}: is on {kind}, where locks do not hold; put slots on a local disk"
+            )
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        waited = 0.0
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES) or waited >= wait_s:
+                    holder = os.pread(fd, 100, 0).decode(errors="replace").strip()
+                    os.close(fd)
+                    raise SlotRefused(
+                        f"{self._path}: locked by another live process ({holder or 'unknown'}); "
+                        "stop it, or give this joiner another slot"
+                    ) from error
+            sleep(POLL_S)
+            waited += POLL_S
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"pid {os.getpid()}\n".encode(), 0)
+        self._fd = fd
+
+    def release(self) -> None:
+        """Only after everything that writes in the slot has ended."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def file_system_of(directory: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """The file system's type by the longest mount point above ``directory``; empty where that is not to be known."""
+    try:
+        lines = mounts.read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return ""
+    target = str(directory.resolve())
+    best, kind = "", ""
+    for line in lines:
+        fields = line.split(" ")
+        point = fields[1].replace("\\040", " ")
+        inside = target == point or target.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, fields[2]
+    return kind

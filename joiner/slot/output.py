@@ -1,0 +1,212 @@
+"""The output logs of a slot: one JSON line a record, one log for each kind of verdict.
+
+Files are ``<root>/<kind>/<slot>-<6 digits>.jsonl``; numbers are never reused. Whole batches are appended with one
+write. The durable length of each file is published in a small file that is replaced atomically and durably, always
+after the output's own sync and before a frame leaves the redo log: every byte above it is still in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from photon.config.disk import AppendFile, Disk
+from photon.idregistry.api import Kind
+from photon.joiner.slot.place import DIRECTORY_OF, KINDS, Place
+
+SUFFIX = ".jsonl"
+FINAL_SUFFIX = ".jsonl.gz"
+DURABLE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLimits:
+    """When a file is closed and its successor begun."""
+
+    roll_bytes: int = 128 << 20
+    roll_after_s: float = 300.0
+
+
+class Durable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``durable.json``: what readers, verifier and clears may rely on."""
+
+    version: int
+    slot: str
+    files: dict[str, int]
+    """File relative to the output root -> its durable length in bytes."""
+    rolled: list[str] = []
+    """Those of them that will not grow any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDamaged(Exception):
+    """Output that had been made durable is not there any more."""
+
+    path: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}; restore the file, or retire the slot: going on would lose records"
+
+
+class OutputFiles:
+    """Names, numbers and the published durable lengths of one slot's output files."""
+
+    def __init__(self, disk: Disk, root: Path, durable_path: Path, slot: str) -> None:
+        self.disk = disk
+        self.root = root
+        self.slot = slot
+        self._durable_path = durable_path
+        self.lengths: dict[str, int] = {}
+        self.rolled: set[str] = set()
+
+    def prepare(self) -> None:
+        """Makes the directories, reads the published lengths. Raises OutputDamaged for an unreadable file."""
+        for kind in KINDS:
+            self.disk.make_dir(self.root / DIRECTORY_OF[kind])
+        self.disk.make_dir(self._durable_path.parent)
+        if not self.disk.exists(self._durable_path):
+            return
+        try:
+            durable = msgspec.json.decode(self.disk.read(self._durable_path), type=Durable)
+        except msgspec.MsgspecError as bad:
+            raise OutputDamaged(str(self._durable_path), f"unreadable ({bad})") from bad
+        if durable.version != DURABLE_VERSION or durable.slot != self.slot:
+            raise OutputDamaged(
+                str(self._durable_path),
+                f"version {durable.version} of slot {durable.slot}, not version {DURABLE_VERSION} of {self.slot}",
+            )
+        self.lengths = dict(durable.files)
+        self.rolled = set(durable.rolled)
+
+    def publish(self) -> None:
+        """Replaces the published lengths, durably."""
+        durable = Durable(DURABLE_VERSION, self.slot, self.lengths, sorted(self.rolled))
+        self.disk.replace(self._durable_path, msgspec.json.encode(durable))
+
+    def name(self, kind: Kind, number: int, suffix: str = SUFFIX) -> str:
+        """Relative to the output root."""
+        return f"{DIRECTORY_OF[kind]}/{self.slot}-{number:06d}{suffix}"
+
+    def numbers(self, kind: Kind, suffix: str = SUFFIX) -> list[int]:
+        """Numbers of this slot's files of a kind that end so, in order."""
+        prefix = f"{self.slot}-"
+        numbers = []
+        for name in self.disk.names(self.root / DIRECTORY_OF[kind]):
+            middle = name[len(prefix) : -len(suffix)]
+            if name.startswith(prefix) and name.endswith(suffix) and middle.isdigit():
+                numbers.append(int(middle))
+        return sorted(numbers)
+
+
+class _Log:
+    """The output log of one kind: at most one open file."""
+
+    def __init__(self, files: OutputFiles, kind: Kind, number: int, current: bool) -> None:
+        self._files = files
+        self._kind = kind
+        self.number = number  # of the open file, or of the one to be created next
+        self._file: AppendFile | None = None
+        self._opened_at: float | None = None
+        self._directory_dirty = False
+        self._dirty = False
+        if current:
+            self._file = files.disk.append(files.root / files.name(kind, number))
+
+    @property
+    def size(self) -> int:
+        return self._file.size if self._file is not None else 0
+
+    def append(self, data: bytes, now: float) -> None:
+        if self._file is None:
+            self._file = self._files.disk.append(self._files.root / self._files.name(self._kind, self.number))
+            self._directory_dirty = True
+        if self._opened_at is None:
+            self._opened_at = now
+        self._file.write(data)
+        self._dirty = True
+
+    def sync(self) -> bool:
+        """Makes what was appended durable, with its name. True when the durable length grew."""
+        if self._file is None or not self._dirty:
+            return False
+        size = self._file.size
+        self._file.sync()
+        if self._directory_dirty:
+            self._files.disk.sync_dir(self._files.root / DIRECTORY_OF[self._kind])
+            self._directory_dirty = False
+        self._dirty = False
+        self._files.lengths[self._files.name(self._kind, self.number)] = size
+        return True
+
+    def is_due(self, now: float, limits: OutputLimits) -> bool:
+        if not self.size:
+            return False
+        return self.size >= limits.roll_bytes or (
+            self._opened_at is not None and now - self._opened_at >= limits.roll_after_s
+        )
+
+    def roll(self) -> None:
+        """Closes the file for ever; it is durable before its successor can exist."""
+        assert self._file is not None
+        self.sync()
+        self._file.close()
+        self._files.rolled.add(self._files.name(self._kind, self.number))
+        self._file = None
+        self._opened_at = None
+        self.number += 1
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class Outputs:
+    """The open output logs of a slot. Used by one thread at a time; ``place`` may be read from any."""
+
+    def __init__(self, files: OutputFiles, limits: OutputLimits, starts: dict[Kind, tuple[int, bool]]) -> None:
+        """``starts``: for each kind the file's number, and whether it exists and is to be continued."""
+        self._files = files
+        self._limits = limits
+        self._logs = {kind: _Log(files, kind, *starts[kind]) for kind in KINDS}
+        self.place: Place = self._place()
+
+    def _place(self) -> Place:
+        return tuple((self._logs[kind].number, self._logs[kind].size) for kind in KINDS)
+
+    def write(self, chunks: Sequence[tuple[Kind, bytes]], now: float) -> None:
+        """Appends whole lines. ``now``: monotonic seconds."""
+        by_kind: dict[Kind, list[bytes]] = {}
+        for kind, data in chunks:
+            by_kind.setdefault(kind, []).append(data)
+        for kind, parts in by_kind.items():
+            self._logs[kind].append(parts[0] if len(parts) == 1 else b"".join(parts), now)
+        # One assignment: readers on other threads see a place from before or after, never a mixture.
+        self.place = self._place()
+
+    def sync(self, now: float) -> None:
+        """Makes all output durable and publishes its length; rolls the files that are due."""
+        grown = [log.sync() for log in self._logs.values()]
+        due = [log for log in self._logs.values() if log.is_due(now, self._limits)]
+        for log in due:
+            log.roll()
+        if any(grown) or due:
+            self.place = self._place()
+            self._files.publish()
+
+    def roll(self) -> None:
+        """Closes all files that hold anything (drain, and end of a run)."""
+        for log in self._logs.values():
+            if log.size:
+                log.roll()
+        self.place = self._place()
+        self._files.publish()
+
+    def close(self) -> None:
+        """Closes the open files; what is not synced stays in the redo log."""
+        for log in self._logs.values():
+            log.close()

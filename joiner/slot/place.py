@@ -1,0 +1,42 @@
+"""A place in the output: for each kind of output log, a file number and a length. Noted in redo frames (rule 1)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+from photon.idregistry.api import Kind
+
+KINDS = (Kind.JOINED, Kind.FILTERED, Kind.UNMATCHED, Kind.REJECTED)
+DIRECTORY_OF = {
+    Kind.JOINED: "joined",
+    Kind.FILTERED: "filtered",
+    Kind.UNMATCHED: "unmatched",
+    Kind.REJECTED: "rejected",
+}
+
+Place = tuple[tuple[int, int], ...]
+"""(file number, length) for each of KINDS, in their order."""
+
+START: Place = ((0, 0),) * len(KINDS)
+
+_VERSION = 1
+_NOTE = struct.Struct("<B" + "IQ" * len(KINDS))
+
+
+def encode_place(place: Place) -> bytes:
+    """The note of a redo frame."""
+    return _NOTE.pack(_VERSION, *(number for pair in place for number in pair))
+
+
+def decode_place(note: bytes) -> Place:
+    """Raises ValueError for a note of another version."""
+    if len(note) != _NOTE.size or note[0] != _VERSION:
+        raise ValueError("the redo log's notes have another version than this joiner's")
+    flat = _NOTE.unpack(note)[1:]
+    return tuple(zip(flat[::2], flat[1::2], strict=True))
+
+
+def oldest(places: Iterable[Place]) -> Place:
+    """For each kind, the earliest of these places."""
+    return tuple(min(pairs) for pairs in zip(*places, strict=True))

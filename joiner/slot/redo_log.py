@@ -1,0 +1,267 @@
+"""The redo log: frames of opaque bytes with a column of tokens, durable before anything is registered.
+
+On disk: segments ``<8 digits>.redo`` in one directory. A segment is a header (magic, version, flags, number, CRC) and
+frames (mark, CRC, lengths, how much of the segment was known to be synced, note, tokens, body), little-endian.
+
+- Only the newest segment can have a torn tail: a segment is synced before its successor is created. A bad frame
+  there is a torn tail unless a later good frame says that it had been synced; a bad frame anywhere else is damage,
+  and the slot refuses to start: going on would lose records or write them twice.
+- A segment that a start has written carries REPLACES: once it has its name, all older ones are void (rule 7).
+- A segment goes when all its frames have left.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from photon.config.disk import AppendFile, Disk
+from photon.idregistry.api import U64
+
+MAGIC = b"PHOTREDO"
+VERSION = 1
+SUFFIX = ".redo"
+SEGMENT_BYTES = 64 << 20
+
+_REPLACES = 1
+_SEGMENT = struct.Struct("<8sBBxxQI")  # magic, version, flags, number, CRC of what precedes
+_FRAME = struct.Struct("<4sIIIIQ")  # mark, CRC of what follows it, note bytes, tokens, body bytes, synced bytes
+_MARK = b"FRM\x01"
+_CRC_FROM = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RedoLogDamaged(Exception):
+    """A frame that had been made durable cannot be read."""
+
+    path: Path
+    offset: int
+    why: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: damaged redo log at byte {self.offset} ({self.why}); restore this file from the disk's "
+            "backup, or retire the slot: starting without it would lose records"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RedoFrame:
+    """What is logged at once. ``note`` and ``body`` are opaque here."""
+
+    note: bytes
+    tokens: U64
+    body: Sequence[bytes]
+
+
+class RedoLog:
+    """The frames of one slot. Frames are numbered by the caller, in growing order. Not thread-safe."""
+
+    def __init__(self, disk: Disk, directory: Path, *, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._segment_bytes = segment_bytes
+        self._file: AppendFile | None = None
+        self._segment = 0
+        self._synced = 0
+        self._sizes: dict[int, int] = {}  # segment -> bytes
+        self._live: dict[int, int] = {}  # segment -> frames that have not left
+        self._segment_of: dict[int, int] = {}  # frame -> segment
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(self._sizes.values())
+
+    @property
+    def frames(self) -> int:
+        """Frames that have not left."""
+        return len(self._segment_of)
+
+    # -- start -----------------------------------------------------------------------------------------------
+    def read(self) -> list[RedoFrame]:
+        """All frames that are still there, oldest first. Raises RedoLogDamaged."""
+        segments = self._segments()
+        frames: list[RedoFrame] = []
+        for segment in segments:
+            frames += _read_segment(self._disk, self._path(segment), segment, newest=segment == segments[-1])
+        return frames
+
+    def begin(self, kept: Sequence[tuple[int, RedoFrame]]) -> None:
+        """Copies the kept frames to a new segment, makes it durable, and drops all older ones (rule 7)."""
+        older = self._numbers()
+        segment = (older[-1] if older else 0) + 1
+        temporary = self._path(segment).with_suffix(".tmp")
+        if self._disk.exists(temporary):
+            self._disk.remove(temporary)
+        file = self._disk.append(temporary)
+        file.write(_segment_header(segment, _REPLACES))
+        for _, frame in kept:
+            file.write(*_encode(frame, 0))
+        file.sync()
+        self._disk.rename(temporary, self._path(segment))
+        self._disk.sync_dir(self._directory)
+        for old in older:
+            self._disk.remove(self._path(old))
+        self._file, self._segment, self._synced = file, segment, file.size
+        self._sizes = {segment: file.size}
+        self._live = {segment: len(kept)}
+        self._segment_of = {number: segment for number, _ in kept}
+
+    # -- running ---------------------------------------------------------------------------------------------
+    def append(self, frames: Sequence[tuple[int, RedoFrame]]) -> None:
+        """Appends the frames with one write. Not durable before ``sync``."""
+        assert self._file is not None, "begin comes first"
+        if self._file.size >= self._segment_bytes:
+            self._roll()
+        chunks: list[bytes] = []
+        for number, frame in frames:
+            chunks += _encode(frame, self._synced)
+            self._segment_of[number] = self._segment
+        self._file.write(*chunks)
+        self._sizes[self._segment] = self._file.size
+        self._live[self._segment] += len(frames)
+
+    def sync(self) -> None:
+        """Makes all appended frames durable."""
+        assert self._file is not None, "begin comes first"
+        size = self._file.size
+        self._file.sync()
+        self._synced = size
+
+    def release(self, frames: Sequence[int]) -> None:
+        """These frames have left; a segment without frames goes."""
+        for number in frames:
+            segment = self._segment_of.pop(number)
+            self._live[segment] -= 1
+            if not self._live[segment] and segment != self._segment:
+                self._remove(segment)
+
+    def close(self) -> None:
+        """Closes the newest segment's file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _roll(self) -> None:
+        assert self._file is not None
+        self.sync()
+        self._file.close()
+        if not self._live[self._segment]:
+            self._remove(self._segment)
+        self._segment += 1
+        self._file = self._disk.append(self._path(self._segment))
+        self._file.write(_segment_header(self._segment, 0))
+        self._file.sync()
+        self._disk.sync_dir(self._directory)
+        self._synced = self._file.size
+        self._sizes[self._segment] = self._file.size
+        self._live[self._segment] = 0
+
+    def _remove(self, segment: int) -> None:
+        # Its name may come back after a power cut: then its frames are found in the output, or answered DONE.
+        self._disk.remove(self._path(segment))
+        del self._sizes[segment]
+        del self._live[segment]
+
+    # -- names -----------------------------------------------------------------------------------------------
+    def _path(self, segment: int) -> Path:
+        return self._directory / f"{segment:08d}{SUFFIX}"
+
+    def _numbers(self) -> list[int]:
+        names = self._disk.names(self._directory)
+        return sorted(int(name[: -len(SUFFIX)]) for name in names if name.endswith(SUFFIX))
+
+    def _segments(self) -> list[int]:
+        """The segments that count: from the newest REPLACES on."""
+        numbers = self._numbers()
+        for at in range(len(numbers) - 1, -1, -1):
+            path = self._path(numbers[at])
+            head = self._disk.read(path, 0, _SEGMENT.size)
+            if at == len(numbers) - 1 and not _is_header(head, numbers[at]):
+                continue  # torn while it was created: its reader says so
+            if _flags_of(head, path, numbers[at]) & _REPLACES:
+                return numbers[at:]
+        return numbers
+
+
+def _segment_header(segment: int, flags: int) -> bytes:
+    head = _SEGMENT.pack(MAGIC, VERSION, flags, segment, 0)[:-4]
+    return head + struct.pack("<I", zlib.crc32(head))
+
+
+def _is_header(head: bytes, segment: int) -> bool:
+    if len(head) < _SEGMENT.size or zlib.crc32(head[:-4]) != int.from_bytes(head[-4:], "little"):
+        return False
+    magic, _, _, number, _ = _SEGMENT.unpack(head)
+    return bool(magic == MAGIC and number == segment)
+
+
+def _flags_of(head: bytes, path: Path, segment: int) -> int:
+    if not _is_header(head, segment):
+        raise RedoLogDamaged(path, 0, "no segment header")
+    _, version, flags, _, _ = _SEGMENT.unpack(head)
+    if version != VERSION:
+        raise RedoLogDamaged(path, 0, f"version {version}, this joiner reads version {VERSION}")
+    return int(flags)
+
+
+def _encode(frame: RedoFrame, synced: int) -> list[bytes]:
+    tokens = frame.tokens.astype("<u8", copy=False).tobytes()
+    size = sum(map(len, frame.body))
+    head = _FRAME.pack(_MARK, 0, len(frame.note), len(frame.tokens), size, synced)[_CRC_FROM:]
+    crc = 0
+    chunks = [head, frame.note, tokens, *frame.body]
+    for chunk in chunks:
+        crc = zlib.crc32(chunk, crc)
+    return [_MARK + crc.to_bytes(4, "little"), *chunks]
+
+
+def _decode(data: bytes, at: int) -> tuple[RedoFrame, int, int] | None:
+    """The frame at ``at``, its end, and what was synced when it was written; None when it is not a whole good one."""
+    if len(data) - at < _FRAME.size:
+        return None
+    mark, crc, note_size, count, size, synced = _FRAME.unpack_from(data, at)
+    tokens_at = at + _FRAME.size + note_size
+    body_at = tokens_at + 8 * count
+    end = body_at + size
+    if mark != _MARK or end > len(data) or zlib.crc32(memoryview(data)[at + _CRC_FROM : end]) != crc:
+        return None
+    tokens = np.frombuffer(data, "<u8", count, tokens_at)
+    return RedoFrame(data[at + _FRAME.size : tokens_at], tokens, (data[body_at:end],)), end, synced
+
+
+def _read_segment(disk: Disk, path: Path, segment: int, *, newest: bool) -> Iterator[RedoFrame]:
+    data = disk.read(path)
+    if newest and not _is_header(data[: _SEGMENT.size], segment):
+        if (later := _good_frame_after(data, 0)) is not None:
+            raise RedoLogDamaged(path, 0, f"no segment header, but a good frame at byte {later}")
+        return
+    _flags_of(data[: _SEGMENT.size], path, segment)
+    at = _SEGMENT.size
+    while at < len(data):
+        decoded = _decode(data, at)
+        if decoded is None:
+            if not newest:
+                raise RedoLogDamaged(path, at, "bad frame")
+            if (later := _good_frame_after(data, at)) is not None:
+                raise RedoLogDamaged(path, at, f"bad frame, which the good one at byte {later} knew as synced")
+            return  # torn: never synced, so nothing of it was registered
+        frame, at, _ = decoded
+        yield frame
+
+
+def _good_frame_after(data: bytes, bad: int) -> int | None:
+    """Where a good frame stands that was written when byte ``bad`` had been synced already."""
+    at = data.find(_MARK, bad + 1)
+    while at >= 0:
+        decoded = _decode(data, at)
+        if decoded is not None and decoded[2] > bad:
+            return at
+        at = data.find(_MARK, at + 1)
+    return None

@@ -1,0 +1,170 @@
+"""One slot on disk: what the core's instructions do to redo log and output, and what a start finds there.
+
+Directories: ``state`` holds lock, slot.json, durable.json, manifest, redo/ and the verifier's own files;
+``output`` holds joined/, filtered/, unmatched/ and rejected/, and may be shared by several slots.
+
+Threads: ``log`` and ``release`` belong to one thread, ``write``, ``sync_output``, ``forget`` to another, ``finish``
+to a third; ``recover`` comes before all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from photon.config.disk import Disk
+from photon.idregistry.api import Kind, incarnation_of
+from photon.joiner.rows import Rows
+from photon.joiner.slot.finals import Finals, read_cleared, ready
+from photon.joiner.slot.output import OutputFiles, OutputLimits, Outputs
+from photon.joiner.slot.place import Place, decode_place, encode_place, oldest
+from photon.joiner.slot.recovery import Found, next_numbers, repair_output
+from photon.joiner.slot.redo_log import SEGMENT_BYTES, RedoFrame, RedoLog
+
+DURABLE_NAME = "durable.json"
+MANIFEST_NAME = "manifest.jsonl"
+STATE_NAME = "slot.json"
+REDO_NAME = "redo"
+CLEARED_NAME = "verifier/cleared.json"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPaths:
+    """Where a slot lives; both on one local disk."""
+
+    state: Path
+    output: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a start found. ``kept`` are the rows that the log holds and the output lacks, by frame."""
+
+    kept: list[tuple[int, Rows]]
+    incarnations: tuple[int, ...]  # of the kept rows' tokens
+    found: Found
+    logged: int  # rows in the log
+
+
+class SlotStore:
+    """The disk side of a slot. Any OSError means: the process must end (rule 7)."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        paths: SlotPaths,
+        slot: str,
+        *,
+        output_limits: OutputLimits | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
+        self._disk = disk
+        self._paths = paths
+        self._slot = slot
+        self._output_limits = output_limits or OutputLimits()
+        self._redo = RedoLog(disk, paths.state / REDO_NAME, segment_bytes=segment_bytes)
+        self._files = OutputFiles(disk, paths.output, paths.state / DURABLE_NAME, slot)
+        self._finals = Finals(disk, paths.output, paths.state / MANIFEST_NAME)
+        self._outputs: Outputs | None = None
+
+    @property
+    def redo_bytes(self) -> int:
+        """Bytes of the redo log on disk."""
+        return self._redo.size
+
+    @property
+    def outputs(self) -> Outputs:
+        """The open output logs; there are none before ``recover``."""
+        assert self._outputs is not None, "recover comes first"
+        return self._outputs
+
+    # -- start -----------------------------------------------------------------------------------------------
+    def recover(self) -> Recovered:
+        """Reads the log, repairs the output, begins a new log with what is missing (rules 5 and 7)."""
+        self._disk.make_dir(self._paths.state / REDO_NAME)
+        self._files.prepare()
+        self._finals.load()
+        self._finals.settle(self._files)
+        frames = self._redo.read()
+        rows = [Rows.decode(frame.tokens, b"".join(frame.body)) for frame in frames]
+        place = oldest(decode_place(frame.note) for frame in frames) if frames else None
+        logged = {line[:-1] for each in rows for line in each.lines}
+        found = repair_output(self._files, place, logged)
+        starts = next_numbers(self._files, self._finals.highest(self._slot), place)
+        self._outputs = Outputs(self._files, self._output_limits, starts)
+        kept = list(enumerate(_missing(rows, found.lines)))
+        note = encode_place(self._outputs.place)
+        # All that the output holds is durable and published by now: only then may the log forget it.
+        self._redo.begin([(number, RedoFrame(note, each.tokens, each.encode())) for number, each in kept])
+        incarnations = sorted({incarnation_of(int(token)) for _, each in kept for token in np.unique(each.tokens)})
+        return Recovered(kept, tuple(incarnations), found, sum(map(len, rows)))
+
+    # -- redo log --------------------------------------------------------------------------------------------
+    def log(self, frames: Sequence[tuple[int, Rows]]) -> None:
+        """Appends a group of frames with one write and makes them durable with one sync."""
+        note = encode_place(self.outputs.place)
+        self._redo.append([(number, RedoFrame(note, rows.tokens, rows.encode())) for number, rows in frames])
+        self._redo.sync()
+
+    def release(self, frames: Sequence[int]) -> None:
+        """These frames leave the log."""
+        self._redo.release(frames)
+
+    # -- output ----------------------------------------------------------------------------------------------
+    def write(self, chunks: Sequence[tuple[Kind, bytes]], now: float) -> None:
+        """Appends whole lines to the output logs, not yet durable."""
+        self.outputs.write(chunks, now)
+
+    def sync_output(self, now: float) -> None:
+        """Makes all output durable, with its names, and publishes its length; rolls what is due."""
+        self.outputs.sync(now)
+
+    def roll_output(self) -> None:
+        """Closes the output files, so that they can become final (drain)."""
+        self.outputs.sync(0.0)
+        self.outputs.roll()
+
+    # -- final files -----------------------------------------------------------------------------------------
+    def cleared(self) -> list[str]:
+        """Rolled files whose ids are all cleared: they may leave the redo's sight."""
+        return list(ready(self._files, read_cleared(self._disk, self._paths.state / CLEARED_NAME)))
+
+    def finish(self, name: str) -> None:
+        """Compresses a file of ``cleared`` and lists it in the manifest; ``forget`` comes next."""
+        self._finals.finish(name)
+
+    def forget(self, names: Sequence[str]) -> None:
+        """These files are final: they are no longer published as growing ones."""
+        for name in names:
+            self._files.lengths.pop(name, None)
+            self._files.rolled.discard(name)
+        if names:
+            self._files.publish()
+
+    def place(self) -> Place:
+        """The current place in the output."""
+        return self.outputs.place
+
+    def close(self) -> None:
+        """Closes files. What is not synced is still in the redo log."""
+        if self._outputs is not None:
+            self._outputs.close()
+        self._redo.close()
+
+
+def _missing(frames: Sequence[Rows], present: set[bytes]) -> list[Rows]:
+    """The rows whose line is not in the output; one that was carried over stands in two frames and counts once."""
+    seen: set[tuple[int, bytes]] = set()
+    kept = []
+    for rows in frames:
+        index = []
+        for row, mark in enumerate(zip(rows.tokens.tolist(), rows.lines, strict=True)):
+            if mark[1][:-1] not in present and mark not in seen:
+                seen.add(mark)
+                index.append(row)
+        if index:
+            kept.append(rows.take(np.array(index, dtype=np.intp)))
+    return kept

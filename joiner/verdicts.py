@@ -1,0 +1,215 @@
+"""What is to become of each event of a batch, before it is registered: store's answer and adapter's word. Pure."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import xxhash
+
+from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined
+from photon.adapters.envelope import Envelope, payload_fault
+from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
+from photon.idregistry.api import Kind
+from photon.joiner.api import WAIT_NS, ForeignEvent, Outcome, TakenBy
+from photon.joiner.rows import Rows
+
+REASON_CHARS_MAX = 500
+ABSENT_REASON = "no primary event has this key"
+
+
+@dataclass(slots=True)
+class Decided:
+    """Verdicts to register, as columns by event row; the other rows have their outcome already."""
+
+    outcomes: list[Outcome]
+    reasons: dict[int, str] = field(default_factory=dict)
+    joined: list[int] = field(default_factory=list)
+    primaries: list[PrimaryRecord] = field(default_factory=list)
+    payloads: list[Joined] = field(default_factory=list)
+    undone: list[int] = field(default_factory=list)
+    undone_kinds: list[Kind] = field(default_factory=list)
+    undone_primaries: list[PrimaryRecord | None] = field(default_factory=list)
+    mismatched: list[int] = field(default_factory=list)
+    """Rows for which the store found a record that has another key."""
+    repeats: dict[int, int] = field(default_factory=dict)
+    """Row -> the earlier row of the same id in this batch (rule 2)."""
+
+    def add_undone(self, row: int, kind: Kind, reason: str, primary: PrimaryRecord | None = None) -> None:
+        """This row leaves a line that says why it was not joined."""
+        self.reasons[row] = reason[:REASON_CHARS_MAX]
+        self.undone.append(row)
+        self.undone_kinds.append(kind)
+        self.undone_primaries.append(primary)
+
+
+class Judge:
+    """Applies an adapter to what the store found."""
+
+    def __init__(self, adapter: Adapter, *, check_payloads: bool) -> None:
+        """``check_payloads``: whether what the adapter returns is checked to be JSON on one line."""
+        self._adapter = adapter
+        self._check = check_payloads
+
+    def decide(
+        self, events: Sequence[ForeignEvent], found: EventLookUps, outstanding: set[bytes] | frozenset[bytes]
+    ) -> Decided:
+        """``outstanding``: digests whose registration is under way; they are not registered again."""
+        decided = Decided([Outcome.RETRY] * len(events))
+        seen: dict[bytes, int] = {}
+        for row, (event, answer) in enumerate(zip(events, found.answers, strict=True)):
+            if event.digest in outstanding:
+                decided.reasons[row] = "its registration is still unknown"
+            elif answer is Found.NOT_YET or (answer is Found.ABSENT and event.unmatched_as_of_ns == WAIT_NS):
+                decided.outcomes[row] = Outcome.NOT_YET
+            elif answer is Found.UNAVAILABLE:
+                decided.reasons[row] = "the event store cannot say now"
+            elif (first := seen.setdefault(event.digest, row)) != row:
+                decided.repeats[row] = first
+            elif answer is Found.ABSENT:
+                decided.add_undone(row, Kind.UNMATCHED, ABSENT_REASON)
+            else:
+                self._join(decided, row, event, found.records[row])
+                if decided.mismatched and decided.mismatched[-1] == row:
+                    del seen[event.digest]
+        return decided
+
+    def _join(self, decided: Decided, row: int, event: ForeignEvent, primary: PrimaryRecord | None) -> None:
+        adapter = self._adapter
+        if primary is None:
+            decided.reasons[row] = "the event store found a record and did not send it"
+            return
+        try:
+            if not self._names(primary, event.key):
+                decided.mismatched.append(row)
+                return
+            result: object = adapter.join(event.record, event.file, primary.record, primary.file)
+            if isinstance(result, Joined):
+                fault = self._fault(result)
+                if fault is None:
+                    decided.joined.append(row)
+                    decided.primaries.append(primary)
+                    decided.payloads.append(result)
+                else:
+                    decided.add_undone(row, Kind.REJECTED, fault, primary)
+            elif isinstance(result, Filtered):
+                decided.add_undone(row, Kind.FILTERED, str(result.reason), primary)
+            else:
+                reason = f"the adapter returned {type(result).__name__}, not Joined or Filtered"
+                decided.add_undone(row, Kind.REJECTED, reason, primary)
+        except Exception as error:  # whatever a user's code raises ends this event only
+            decided.add_undone(row, Kind.REJECTED, describe(error), primary)
+
+    def _names(self, primary: PrimaryRecord, key: bytes) -> bool:
+        """Whether this record is what the key names: the store's index is not to be trusted with money."""
+        try:
+            return self._adapter.primary_key(primary.record, primary.file) == key
+        except BadRecord:
+            return False
+
+    def _fault(self, result: Joined) -> str | None:
+        if not self._check:
+            return None
+        return payload_fault(result.foreign) or payload_fault(result.primary)
+
+
+def settle_mismatched(events: Sequence[ForeignEvent], decided: Decided, read_past_ns: int) -> None:
+    """The store's record had another key: a miss, as far as the primary logs have been read."""
+    first_of = {events[row].digest: row for row in decided.joined + decided.undone}
+    for row in decided.mismatched:
+        event = events[row]
+        if event.unmatched_as_of_ns == WAIT_NS or read_past_ns < event.unmatched_as_of_ns:
+            decided.outcomes[row] = Outcome.NOT_YET
+        elif (first := first_of.setdefault(event.digest, row)) != row:
+            decided.repeats[row] = first
+        else:
+            decided.add_undone(row, Kind.UNMATCHED, ABSENT_REASON)
+
+
+def describe(error: Exception) -> str:
+    """What an adapter raised and where, on one line."""
+    if isinstance(error, BadRecord):
+        return error.reason
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"the adapter raised {type(error).__name__}: {error}{where}".replace("\n", " ")
+
+
+def tag_of(record: bytes, offset: int) -> int:
+    """Tells a line that is read again from another line with the same id.
+
+    Of the record's bytes and its place, not of the file's name: a log that is renamed keeps its tags.
+    """
+    return xxhash.xxh32_intdigest(record, offset & 0xFFFFFFFF)
+
+
+LineBuilder = Callable[[Sequence[ForeignEvent], Decided, int, int], list[bytes]]
+"""(events, decided, token, now in ns) -> a line for each of ``decided.joined``, then for each of ``undone``."""
+
+
+def envelope_lines(envelope: Envelope) -> LineBuilder:
+    """The output format of ``photon.adapters.envelope``."""
+
+    def build(events: Sequence[ForeignEvent], decided: Decided, token: int, at_ns: int) -> list[bytes]:
+        lines: list[bytes] = []
+        if decided.joined:
+            chosen = [events[row] for row in decided.joined]
+            lines = envelope.joined(chosen, decided.primaries, decided.payloads, token=token, at_ns=at_ns)
+        if decided.undone:
+            lines += envelope.undone(
+                [events[row] for row in decided.undone],
+                [decided.reasons[row] for row in decided.undone],
+                token=token,
+                at_ns=at_ns,
+                primaries=decided.undone_primaries,
+            )
+        return lines
+
+    return build
+
+
+def rows_of(events: Sequence[ForeignEvent], decided: Decided, lines: list[bytes], token: int) -> Rows:
+    """The columns to log and register: first the joined rows, then the undone ones."""
+    order = decided.joined + decided.undone
+    chosen = [events[row] for row in order]
+    n = len(chosen)
+    kinds = np.full(n, Kind.JOINED, dtype=np.uint8)
+    kinds[len(decided.joined) :] = decided.undone_kinds
+    return Rows(
+        digests=b"".join([event.digest for event in chosen]),
+        times=np.array([event.event_time_ns for event in chosen], dtype=np.int64),
+        tokens=np.full(n, token, dtype=np.uint64),
+        kinds=kinds,
+        tags=np.array([tag_of(event.record, event.offset) for event in chosen], dtype=np.uint32),
+        generations=np.array([event.generation for event in chosen], dtype=np.uint32),
+        lines=lines,
+    )
+
+
+def settle_repeats(
+    events: Sequence[ForeignEvent],
+    decided: Decided,
+    outcomes: list[Outcome],
+    taken: dict[int, TakenBy],
+    datacentre: str,
+) -> None:
+    """The second record of an id in one batch is answered by what became of the first: taken, or the same."""
+    kind_of = dict.fromkeys(decided.joined, Kind.JOINED) | dict(
+        zip(decided.undone, decided.undone_kinds, strict=True)
+    )
+    for row, first in decided.repeats.items():
+        outcome = outcomes[first]
+        if outcome is Outcome.TAKEN:
+            owner = taken[first]
+            same = owner.same_line and _same_line(events[row], events[first])
+            taken[row] = TakenBy(owner.datacentre, owner.kind, same)
+        elif outcome in (Outcome.JOINED, Outcome.FILTERED, Outcome.UNMATCHED, Outcome.REJECTED):
+            outcome = Outcome.TAKEN
+            taken[row] = TakenBy(datacentre, kind_of[first], _same_line(events[row], events[first]))
+        outcomes[row] = outcome
+
+
+def _same_line(one: ForeignEvent, other: ForeignEvent) -> bool:
+    return tag_of(one.record, one.offset) == tag_of(other.record, other.offset)
