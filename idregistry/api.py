@@ -56,6 +56,8 @@ class Answer(enum.IntEnum):
     NO_OP = 10
     ABSENT = 11
     PRESENT = 12
+    REOPENED = 13
+    """Given up by its owner: whoever carries the next generation may have it."""
 
 
 def token_of(incarnation: int, batch: int) -> int:

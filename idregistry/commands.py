@@ -1,0 +1,325 @@
+"""The commands that the Raft groups carry, as bytes: a version byte, then one tagged MessagePack map, validated.
+
+Columns of n ids travel as bytes of fixed width, little-endian, as in registry.proto. ``decode`` accepts nothing but
+what ``encode`` could have made: wrong versions, types, sizes and limits raise CommandError with one clear line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, INCARNATION_BITS, U8, U32, U64, Inserts, Kind
+
+VERSION = 1
+MAX_ENTRY_IDS = 16_384
+"""Ids of one Raft entry, inserts and clears together: at most 720 KiB of columns."""
+COMMAND_BYTES_MAX = 1 << 20
+"""What the Raft driver takes as one command."""
+MAX_NAME_BYTES = 512
+MAX_ANNOUNCED = 4_096
+"""Incarnations of one announcement."""
+MAX_SHARDS = 4_096
+MAX_RANGES = 1_024
+NONCE_BYTES_MAX = 64
+ID_RULE_BYTES_MAX = 64
+
+_MIN_I64, _MAX_I64 = -(2**63), 2**63 - 1
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_BYTES)]
+Text = Annotated[str, msgspec.Meta(max_length=MAX_NAME_BYTES)]
+Incarnation = Annotated[int, msgspec.Meta(ge=1, lt=1 << INCARNATION_BITS)]
+TimeNs = Annotated[int, msgspec.Meta(ge=_MIN_I64, le=_MAX_I64)]
+ShardNumber = Annotated[int, msgspec.Meta(ge=1, le=MAX_SHARDS)]
+
+
+class CommandError(ValueError):
+    """Bytes that are not a command of ours."""
+
+
+class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="c"):
+    """Base of all commands."""
+
+
+# -- shards ---------------------------------------------------------------------------------------------------------
+class Batch(Command, frozen=True, tag="batch"):
+    """What had queued at a shard's leader: inserts of several callers, then clears."""
+
+    callers: list[tuple[Incarnation, Annotated[int, msgspec.Meta(ge=1, le=MAX_ENTRY_IDS)]]] = []
+    """(caller, number of its rows), in the order of the insert columns."""
+    digests: bytes = b""
+    times: bytes = b""
+    tokens: bytes = b""
+    kinds: bytes = b""
+    tags: bytes = b""
+    generations: bytes = b""  # empty: all 0
+    clear_digests: bytes = b""
+    clear_times: bytes = b""
+    clear_tokens: bytes = b""
+
+
+class Announce(Command, frozen=True, tag="announce"):
+    """A slot's incarnations become known to a shard; the greatest is its newest."""
+
+    slot: Name
+    datacentre: Name
+    incarnations: Annotated[list[Incarnation], msgspec.Meta(min_length=1, max_length=MAX_ANNOUNCED)]
+    address: Text = ""
+
+
+class Fence(Command, frozen=True, tag="fence"):
+    """The slot was retired: inserts of its incarnations are answered FENCED from here on (rule 14)."""
+
+    slot: Name
+
+
+class Boundary(Command, frozen=True, tag="boundary"):
+    """Unknown ids older than this are refused. Moves forward only."""
+
+    time_ns: TimeNs
+
+
+class Reopen(Command, frozen=True, tag="reopen"):
+    """Gives ids up by compare on the exported entry: owned ones, and by the operator's word others (rules 13-15)."""
+
+    digests: bytes
+    times: bytes
+    tokens: bytes  # of the exported entry
+    generations: bytes  # of the exported entry
+    operator: bool = False
+
+
+class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """Event times from start (inclusive) to end (exclusive) belong to these shards."""
+
+    start_ns: TimeNs
+    end_ns: TimeNs
+    shards: Annotated[tuple[ShardNumber, ...], msgspec.Meta(min_length=1, max_length=MAX_SHARDS)]
+
+
+Ranges = Annotated[tuple[Range, ...], msgspec.Meta(min_length=1, max_length=MAX_RANGES)]
+
+
+class Configure(Command, frozen=True, tag="configure"):
+    """A shard's first entry: its number and the active shard configs, from the config group."""
+
+    shard: ShardNumber
+    ranges: Ranges
+
+
+# -- config group ---------------------------------------------------------------------------------------------------
+class SetUp(Command, frozen=True, tag="setup"):
+    """Shard config and id rule of the deployment; the first one wins."""
+
+    ranges: Ranges
+    id_rule: Annotated[bytes, msgspec.Meta(max_length=ID_RULE_BYTES_MAX)] = b""  # empty: claims none
+
+
+class OpenSlot(Command, frozen=True, tag="open"):
+    """Compare-and-set of a slot's newest incarnation (rule 6)."""
+
+    slot: Name
+    datacentre: Name
+    last: Annotated[int, msgspec.Meta(ge=0, lt=1 << INCARNATION_BITS)]
+    nonce: Annotated[bytes, msgspec.Meta(min_length=1, max_length=NONCE_BYTES_MAX)]
+    address: Text = ""
+
+
+class RetireSlot(Command, frozen=True, tag="retire"):
+    """The intent to fence a slot in every shard (rule 14)."""
+
+    slot: Name
+
+
+ShardCommand = Batch | Announce | Fence | Boundary | Reopen | Configure
+ConfigCommand = SetUp | OpenSlot | RetireSlot
+
+_encoder = msgspec.msgpack.Encoder()
+_shard_decoder = msgspec.msgpack.Decoder(ShardCommand)
+_config_decoder = msgspec.msgpack.Decoder(ConfigCommand)
+_VERSION_BYTE = bytes([VERSION])
+
+
+def encode(command: ShardCommand | ConfigCommand) -> bytes:
+    """The command as bytes. Raises CommandError when it is too long for a Raft entry; ``decode`` checks the rest."""
+    data = _VERSION_BYTE + _encoder.encode(command)
+    if len(data) > COMMAND_BYTES_MAX:
+        raise CommandError(f"command of {len(data)} bytes, at most {COMMAND_BYTES_MAX} go into one entry")
+    return data
+
+
+def decode_shard(data: bytes) -> ShardCommand:
+    """A shard group's command. Raises CommandError."""
+    command: ShardCommand = _decode(data, _shard_decoder)
+    if isinstance(command, Batch):
+        _check_batch(command)
+    elif isinstance(command, Reopen):
+        n = _rows(command.digests, DIGEST_BYTES, "digests")
+        _check("times", command.times, 8, n)
+        _check("tokens", command.tokens, 8, n)
+        _check("generations", command.generations, 4, n)
+    elif isinstance(command, Configure):
+        check_ranges(command.ranges)
+    return command
+
+
+def decode_config(data: bytes) -> ConfigCommand:
+    """The config group's command. Raises CommandError."""
+    command: ConfigCommand = _decode(data, _config_decoder)
+    if isinstance(command, SetUp):
+        check_ranges(command.ranges)
+    return command
+
+
+def check_ranges(ranges: tuple[Range, ...]) -> None:
+    """Ranges must be in order, without overlap, and name each of their shards once. Raises CommandError."""
+    end = None
+    for each in ranges:
+        if each.start_ns >= each.end_ns or (end is not None and each.start_ns < end):
+            raise CommandError(f"shard range {each.start_ns}..{each.end_ns} is empty, overlaps or is out of order")
+        if len(set(each.shards)) != len(each.shards):
+            raise CommandError(f"shard range {each.start_ns}..{each.end_ns} names a shard twice")
+        end = each.end_ns
+
+
+def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
+    if not data or data[0] != VERSION:
+        found = data[0] if data else "nothing"
+        raise CommandError(f"command version {found} is not {VERSION}: written by another release of Photon")
+    try:
+        return decoder.decode(memoryview(data)[1:])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CommandError(f"not a registry command: {error}") from None
+
+
+def _rows(column: bytes, width: int, name: str) -> int:
+    n, rest = divmod(len(column), width)
+    if rest:
+        raise CommandError(f"{name}: {len(column)} bytes is no multiple of {width}")
+    if n > MAX_ENTRY_IDS:
+        raise CommandError(f"{name}: {n} ids, at most {MAX_ENTRY_IDS} go into one entry")
+    return n
+
+
+def _check(name: str, column: bytes, width: int, n: int) -> None:
+    if len(column) != n * width:
+        raise CommandError(f"{name}: {len(column)} bytes for {n} ids of {width}")
+
+
+def _check_batch(batch: Batch) -> None:
+    n = _rows(batch.digests, DIGEST_BYTES, "digests")
+    if sum(count for _, count in batch.callers) != n:
+        raise CommandError(f"callers: their rows do not add up to {n}")
+    check_insert_columns(n, batch.times, batch.tokens, batch.kinds, batch.tags, batch.generations)
+    cleared = _rows(batch.clear_digests, DIGEST_BYTES, "clear_digests")
+    _check("clear_times", batch.clear_times, 8, cleared)
+    _check("clear_tokens", batch.clear_tokens, 8, cleared)
+
+
+def check_insert_columns(n: int, times: bytes, tokens: bytes, kinds: bytes, tags: bytes, generations: bytes) -> None:
+    """Sizes of the columns beside n digests, and the range of kinds and tokens. Raises CommandError."""
+    _check("times", times, 8, n)
+    _check("tokens", tokens, 8, n)
+    _check("kinds", kinds, 1, n)
+    _check("tags", tags, 4, n)
+    if generations:
+        _check("generations", generations, 4, n)
+    if n:
+        values = np.frombuffer(kinds, np.uint8)
+        if int(values.min()) < min(Kind) or int(values.max()) > max(Kind):
+            raise CommandError(f"kinds: not all are within {int(min(Kind))} and {int(max(Kind))}")
+        if int(np.frombuffer(tokens, "<u8").min()) >> BATCH_BITS == 0:
+            raise CommandError("tokens: a token without an incarnation")
+
+
+# -- columns --------------------------------------------------------------------------------------------------------
+def i64(column: bytes) -> I64:
+    return np.frombuffer(column, "<i8")
+
+
+def u64(column: bytes) -> U64:
+    return np.frombuffer(column, "<u8")
+
+
+def u32(column: bytes) -> U32:
+    return np.frombuffer(column, "<u4")
+
+
+def u8(column: bytes) -> U8:
+    return np.frombuffer(column, np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """n ids to insert, as they travel: bytes of fixed width. ``generations`` empty: all 0."""
+
+    digests: bytes
+    times: bytes
+    tokens: bytes
+    kinds: bytes
+    tags: bytes
+    generations: bytes = b""
+
+    def __len__(self) -> int:
+        return len(self.digests) // DIGEST_BYTES
+
+    def check(self) -> None:
+        """Raises CommandError."""
+        n = _rows(self.digests, DIGEST_BYTES, "digests")
+        check_insert_columns(n, self.times, self.tokens, self.kinds, self.tags, self.generations)
+
+    def take(self, rows: I64) -> Columns:
+        """The given rows, in that order."""
+        return Columns(
+            take(self.digests, DIGEST_BYTES, rows),
+            i64(self.times)[rows].tobytes(),
+            u64(self.tokens)[rows].tobytes(),
+            u8(self.kinds)[rows].tobytes(),
+            u32(self.tags)[rows].tobytes(),
+            u32(self.generations)[rows].tobytes() if self.generations else b"",
+        )
+
+    @classmethod
+    def of(cls, inserts: Inserts) -> Columns:
+        """As bytes."""
+        generations = inserts.generations
+        return cls(
+            bytes(inserts.digests),
+            inserts.times.astype("<i8", copy=False).tobytes(),
+            inserts.tokens.astype("<u8", copy=False).tobytes(),
+            inserts.kinds.astype(np.uint8, copy=False).tobytes(),
+            inserts.tags.astype("<u4", copy=False).tobytes(),
+            b"" if generations is None or not generations.any() else generations.astype("<u4").tobytes(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClearColumns:
+    """n ids to clear."""
+
+    digests: bytes
+    times: bytes
+    tokens: bytes
+
+    def __len__(self) -> int:
+        return len(self.digests) // DIGEST_BYTES
+
+    def check(self) -> None:
+        """Raises CommandError."""
+        n = _rows(self.digests, DIGEST_BYTES, "digests")
+        _check("times", self.times, 8, n)
+        _check("tokens", self.tokens, 8, n)
+
+    def take(self, rows: I64) -> ClearColumns:
+        """The given rows, in that order."""
+        return ClearColumns(
+            take(self.digests, DIGEST_BYTES, rows), i64(self.times)[rows].tobytes(), u64(self.tokens)[rows].tobytes()
+        )
+
+
+def take(column: bytes, width: int, rows: I64) -> bytes:
+    """Rows of a column of fixed-width bytes."""
+    return np.frombuffer(column, f"V{width}")[rows].tobytes()

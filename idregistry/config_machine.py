@@ -1,0 +1,264 @@
+"""The config group (group 0): slots and their incarnations, datacentres, shard config, id rule.
+
+Invariants: an incarnation number is given out once in the deployment; a slot's newest incarnation is replaced only by
+an open that named it (compare-and-set); shard config and id rule are what the first set-up said.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import msgspec
+
+from photon.idregistry import commands as c
+from photon.idregistry.api import INCARNATION_BITS, Opened
+from photon.idregistry.shard_snapshot import SnapshotError
+from photon.idregistry.state_machine import MAX_DATACENTRES, MAX_SLOTS
+
+MAGIC = "PHOTCONF"
+VERSION = 1
+INCARNATION_MAX = (1 << INCARNATION_BITS) - 1
+_SLOTS_PER_CHUNK = 256
+_INCARNATIONS_PER_ITEM = 65_536
+
+
+@dataclass(slots=True)
+class ConfigSlot:
+    """A slot as the deployment knows it."""
+
+    datacentre: str
+    address: str
+    incarnations: list[int] = field(default_factory=list)  # ascending; the last is the newest
+    nonce: bytes = b""  # of the newest's open
+    retired: bool = False
+
+    @property
+    def newest(self) -> int:
+        return self.incarnations[-1] if self.incarnations else 0
+
+
+class ConfigMachine:
+    """StateMachine of group 0. ``apply`` runs on the driver's thread; reads come from others, under a lock."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._slots: dict[str, ConfigSlot] = {}
+        self._holders: dict[int, str] = {}  # incarnation -> slot
+        self._last_incarnation = 0
+        self._ranges: tuple[c.Range, ...] = ()
+        self._id_rule = b""
+
+    # -- StateMachine -------------------------------------------------------------------------------------------
+    def apply(self, index: int, command: bytes) -> Opened | str:
+        """OpenSlot -> Opened; SetUp, RetireSlot -> why it was refused, empty when it was not."""
+        decoded = c.decode_config(command)
+        with self._lock:
+            if isinstance(decoded, c.OpenSlot):
+                return self._open(decoded)
+            if isinstance(decoded, c.RetireSlot):
+                return self._retire(decoded.slot)
+            return self._set_up(decoded)
+
+    def snapshot(self) -> Iterable[bytes]:
+        """The state as of this call."""
+        with self._lock:
+            head = _Head(MAGIC, VERSION, self._last_incarnation, self._ranges, self._id_rule)
+            return [_encode(head), *self._slot_chunks(), _encode(_End(len(self._slots)))]
+
+    def restore(self, chunks: Iterable[bytes]) -> None:
+        """Raises SnapshotError."""
+        head, slots = _read(chunks)
+        with self._lock:
+            self._slots = slots
+            self._holders = {number: name for name, slot in slots.items() for number in slot.incarnations}
+            self._last_incarnation, self._ranges, self._id_rule = head.last_incarnation, head.ranges, head.id_rule
+
+    # -- reads from other threads -------------------------------------------------------------------------------
+    @property
+    def ranges(self) -> tuple[c.Range, ...]:
+        """The active shard config; empty before the first set-up."""
+        return self._ranges
+
+    @property
+    def id_rule(self) -> bytes:
+        """Hash of the rule that derives id, key and time from a record; empty while nobody claimed one."""
+        return self._id_rule
+
+    def retired(self) -> list[str]:
+        """Slots to be fenced in every shard."""
+        with self._lock:
+            return sorted(name for name, slot in self._slots.items() if slot.retired)
+
+    def newest(self, slot: str) -> int:
+        """A slot's newest incarnation, 0 when it has none."""
+        with self._lock:
+            known = self._slots.get(slot)
+            return known.newest if known else 0
+
+    def conflict(self, setup: c.SetUp) -> str:
+        """Why a replica with this set-up must not serve this deployment; empty when it may."""
+        with self._lock:
+            return self._conflict(setup)
+
+    def announcement(self, slot: str, incarnations: Iterable[int]) -> c.Announce | str | None:
+        """What to announce to a shard for these incarnations of a slot, its newest included.
+
+        A string says why they are refused; None: this replica has not heard of all of them yet.
+        """
+        with self._lock:
+            wanted = set(incarnations)
+            for incarnation in sorted(wanted):
+                holder = self._holders.get(incarnation)
+                if holder is None:
+                    return None
+                if holder != slot:
+                    return f"incarnation {incarnation} belongs to slot {holder}, not to {slot}"
+            known = self._slots[slot]
+            wanted.add(known.newest)
+            if len(wanted) > c.MAX_ANNOUNCED:
+                return f"slot {slot} carries tokens of {len(wanted)} incarnations, at most {c.MAX_ANNOUNCED} may be"
+            return c.Announce(slot, known.datacentre, sorted(wanted), known.address)
+
+    # -- commands -----------------------------------------------------------------------------------------------
+    def _open(self, command: c.OpenSlot) -> Opened:
+        slot = self._slots.get(command.slot)
+        newest = slot.newest if slot else 0
+        refused = self._refusal(command, slot, newest)
+        if refused:
+            return Opened(0, newest, refused)
+        if slot is not None and newest and slot.nonce == command.nonce:
+            return Opened(newest, newest)  # the same process asks again
+        if slot is None:
+            slot = self._slots[command.slot] = ConfigSlot(command.datacentre, command.address)
+        self._last_incarnation += 1
+        slot.incarnations.append(self._last_incarnation)
+        self._holders[self._last_incarnation] = command.slot
+        slot.nonce, slot.address = command.nonce, command.address
+        return Opened(self._last_incarnation, self._last_incarnation)
+
+    def _refusal(self, command: c.OpenSlot, slot: ConfigSlot | None, newest: int) -> str:
+        """Why an open is refused, empty when it is not."""
+        name = command.slot
+        if slot is not None and slot.retired:
+            return f"slot {name} was retired: use another name and an empty directory"
+        if slot is not None and slot.datacentre != command.datacentre:
+            return f"slot {name} belongs to datacentre {slot.datacentre}, not {command.datacentre}: use another name"
+        if slot is not None and newest and slot.nonce == command.nonce:
+            return ""
+        if command.last != newest:
+            if not newest:
+                return f"slot {name} remembers incarnation {command.last}, but this registry never opened it"
+            by = f" by {slot.address}" if slot is not None and slot.address else ""
+            return (
+                f"slot {name} was opened as incarnation {newest}{by}, its directory remembers "
+                f"{command.last or 'none'}: is it a copy, or used by another process? Restore the directory "
+                "or retire the slot"
+            )
+        if self._last_incarnation >= INCARNATION_MAX:
+            return f"all {INCARNATION_MAX} incarnations are used up"
+        if slot is None and len(self._slots) >= MAX_SLOTS:
+            return f"more than {MAX_SLOTS} slots"
+        datacentres = {each.datacentre for each in self._slots.values()} if slot is None else set()
+        if slot is None and command.datacentre not in datacentres and len(datacentres) >= MAX_DATACENTRES:
+            return f"more than {MAX_DATACENTRES} datacentres"
+        return ""
+
+    def _retire(self, name: str) -> str:
+        slot = self._slots.get(name)
+        if slot is None:
+            return f"no slot is named {name}"
+        slot.retired = True
+        return ""
+
+    def _set_up(self, command: c.SetUp) -> str:
+        conflict = self._conflict(command)
+        if conflict:
+            return conflict
+        self._ranges = self._ranges or command.ranges
+        self._id_rule = self._id_rule or command.id_rule
+        return ""
+
+    def _conflict(self, setup: c.SetUp) -> str:
+        if self._ranges and self._ranges != setup.ranges:
+            ours, theirs = shards_in(self._ranges), shards_in(setup.ranges)
+            return f"this registry was set up with {ours} shards, the configuration says {theirs}: set it to {ours}"
+        if self._id_rule and setup.id_rule and self._id_rule != setup.id_rule:
+            return (
+                f"this registry was filled under the id rule {self._id_rule.hex()[:16]}, the configuration's is "
+                f"{setup.id_rule.hex()[:16]}: with another format, key or time for the same logs, events would be "
+                "counted twice. Restore the old settings or start with a new registry and output"
+            )
+        return ""
+
+    def _slot_chunks(self) -> Iterator[bytes]:
+        items: list[_SlotItem] = []
+        weight = 0
+        for name, slot in self._slots.items():
+            for start in range(0, max(len(slot.incarnations), 1), _INCARNATIONS_PER_ITEM):
+                part = slot.incarnations[start : start + _INCARNATIONS_PER_ITEM]
+                if items and (len(items) >= _SLOTS_PER_CHUNK or weight + len(part) > _INCARNATIONS_PER_ITEM):
+                    yield _encode(_Slots(items))
+                    items, weight = [], 0
+                items.append((name, slot.datacentre, slot.address, slot.nonce, slot.retired, part))
+                weight += len(part)
+        if items:
+            yield _encode(_Slots(items))
+
+
+def shards_in(ranges: tuple[c.Range, ...]) -> int:
+    """How many shards a config names."""
+    return len({shard for each in ranges for shard in each.shards})
+
+
+# -- snapshot chunks ------------------------------------------------------------------------------------------------
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_SlotItem = tuple[c.Name, c.Name, c.Text, bytes, bool, list[c.Incarnation]]
+
+
+class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k", tag="head"):
+    magic: str
+    version: int
+    last_incarnation: _Count
+    ranges: tuple[c.Range, ...]
+    id_rule: bytes
+
+
+class _Slots(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k", tag="slots"):
+    items: list[_SlotItem]
+
+
+class _End(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k", tag="end"):
+    slots: _Count
+
+
+_decoder = msgspec.msgpack.Decoder(_Head | _Slots | _End)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def _read(chunks: Iterable[bytes]) -> tuple[_Head, dict[str, ConfigSlot]]:
+    head: _Head | None = None
+    slots: dict[str, ConfigSlot] = {}
+    ended = False
+    for data in chunks:
+        try:
+            chunk = _decoder.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise SnapshotError(f"config snapshot: {error}") from None
+        if head is None:
+            if not isinstance(chunk, _Head) or chunk.magic != MAGIC:
+                raise SnapshotError("config snapshot: does not start with its head")
+            if chunk.version != VERSION:
+                raise SnapshotError(f"config snapshot: version {chunk.version} is not {VERSION}")
+            head = chunk
+        elif isinstance(chunk, _Slots):
+            for name, datacentre, address, nonce, retired, incarnations in chunk.items:
+                slot = slots.setdefault(name, ConfigSlot(datacentre, address, [], nonce, retired))
+                slot.incarnations.extend(incarnations)
+        elif isinstance(chunk, _End):
+            ended = chunk.slots == len(slots)
+    if head is None or not ended:
+        raise SnapshotError("config snapshot: cut short")
+    return head, slots

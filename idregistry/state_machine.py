@@ -1,0 +1,310 @@
+"""One shard's state machine: who owns which id (paper, section 2.1), by the answer table of the protocol.
+
+=========================== =================== =================== ================= ============ =======
+state of the id             insert, same token  insert, other token clear(token)      reopen       look-up
+=========================== =================== =================== ================= ============ =======
+absent, above the boundary  COMMITTED           COMMITTED           REFUSED           NO_OP        ABSENT
+absent, below               BELOW_BOUNDARY      BELOW_BOUNDARY      NO_OP             operator     BELOW_…
+owned                       COMMITTED           TAKEN               CLEARED / REFUSED same token   PRESENT
+cleared                     DONE                TAKEN               CLEARED           operator     PRESENT
+reopened(g), carries g      COMMITTED           COMMITTED           REFUSED           NO_OP        ABSENT
+reopened(g), another        TAKEN               TAKEN               REFUSED           NO_OP        ABSENT
+=========================== =================== =================== ================= ============ =======
+
+Order of checks: fence, incarnation, config, entry, boundary; all when the entry is applied, from this shard's state.
+Rows of a batch are judged in order: the first of equal ids wins. TOO_NEW needs a clock, so the leader's server
+answers it before it proposes.
+
+Invariant: from COMMITTED to token T for an id, no other token is answered COMMITTED for it until a Reopen that named
+T raised the generation; below the boundary nothing absent becomes owned.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from photon.idregistry import commands as c
+from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, U8, U32, U64, Answer
+from photon.idregistry.id_table import BUCKET_BITS, CLEARED, OWNED, REOPENED, Entries, Entry, IdTable, digest_columns
+from photon.idregistry.shard_snapshot import ShardImage, ShardState, SlotState, read_shard, write_shard
+from photon.idregistry.sharding import shards_of
+
+WRONG_SHARD = 200
+"""Internal answer: not an id of this shard under its config. Leaves the server as STATUS_WRONG_SHARD."""
+UNKNOWN_CALLER = 201
+"""Internal answer: this shard has not heard of the incarnation. Leaves the server as STATUS_UNKNOWN_CALLER."""
+MAX_DATACENTRES = 255
+MAX_SLOTS = 1 << 20
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerColumns:
+    """Answer per id and, where it says so, who owns it. ``datacentres`` indexes the shard's own list."""
+
+    answers: U8
+    tokens: U64
+    kinds: U8
+    tags: U32
+    datacentres: U8
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAnswers:
+    """What a Batch command gave."""
+
+    inserts: OwnerColumns
+    clears: U8
+
+
+class ShardMachine:
+    """StateMachine of one shard. ``apply`` runs on the driver's thread; look-ups come from others, under a lock."""
+
+    def __init__(self, bucket_bits: int = BUCKET_BITS) -> None:
+        self._bucket_bits = bucket_bits
+        self._lock = threading.Lock()
+        self._table = IdTable(bucket_bits)
+        self._state = ShardState()
+        self._applied = 0
+
+    # -- StateMachine -------------------------------------------------------------------------------------------
+    def apply(self, index: int, command: bytes) -> BatchAnswers | U8 | int | str:
+        """Applies a committed command; a command of another release raises (the replica stops).
+
+        Results: Batch -> BatchAnswers; Reopen -> Answer column (REOPENED or NO_OP); Boundary -> the boundary, ns;
+        Announce, Fence, Configure -> why it was refused, empty when it was not.
+        """
+        decoded = c.decode_shard(command)
+        with self._lock:
+            self._applied = index
+            if isinstance(decoded, c.Batch):
+                return BatchAnswers(self._insert(decoded), self._clear(decoded))
+            if isinstance(decoded, c.Announce):
+                return self._announce(decoded)
+            if isinstance(decoded, c.Fence):
+                return self._fence(decoded.slot)
+            if isinstance(decoded, c.Boundary):
+                return self._raise_boundary(decoded.time_ns)
+            if isinstance(decoded, c.Reopen):
+                return self._reopen(decoded)
+            return self._configure(decoded)
+
+    def snapshot(self) -> Iterable[bytes]:
+        """The state as of this call, though read later: chunks of at most 1 MiB."""
+        with self._lock:
+            image = ShardImage(self._applied, self._bucket_bits, self._state, self._table.freeze())
+            return write_shard(image)
+
+    def restore(self, chunks: Iterable[bytes]) -> None:
+        """Raises SnapshotError."""
+        image = read_shard(chunks)
+        table = IdTable.thaw(image.buckets, image.bucket_bits)
+        with self._lock:
+            self._table, self._state, self._applied = table, image.state, image.applied
+            self._bucket_bits = image.bucket_bits
+
+    # -- reads from other threads -------------------------------------------------------------------------------
+    def look_up(self, digests: bytes, times: I64) -> OwnerColumns:
+        """A hint from local memory: PRESENT with owner, ABSENT or BELOW_BOUNDARY per id."""
+        lo, hi = digest_columns(digests)
+        with self._lock:
+            met = self._table.look_up(lo, hi, times)
+            present = (met.states == OWNED) | (met.states == CLEARED)
+            answers = np.where(present, Answer.PRESENT, Answer.ABSENT).astype(np.uint8)
+            answers[(met.states == 0) & (times < self._state.boundary)] = Answer.BELOW_BOUNDARY
+            return self._with_owners(answers, met, present)
+
+    def knows(self, incarnations: Iterable[int]) -> bool:
+        """Whether all of them were announced here."""
+        known = self._state.incarnations
+        return all(incarnation in known for incarnation in incarnations)
+
+    def is_fenced(self, slot: str) -> bool:
+        state = self._state.slots.get(slot)
+        return state is not None and state.fenced
+
+    @property
+    def configured(self) -> bool:
+        return self._state.number != 0
+
+    @property
+    def boundary(self) -> int:
+        """ns UTC; NO_BOUNDARY: nothing is too old."""
+        return self._state.boundary
+
+    @property
+    def ids(self) -> int:
+        with self._lock:
+            return len(self._table)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes that the ids take."""
+        with self._lock:
+            return self._table.resident_bytes
+
+    # -- insert -------------------------------------------------------------------------------------------------
+    def _insert(self, batch: c.Batch) -> OwnerColumns:
+        lo, hi = digest_columns(batch.digests)
+        times, tokens = c.i64(batch.times), c.u64(batch.tokens)
+        generations = c.u32(batch.generations) if batch.generations else None
+        answers = self._check_callers(batch.callers, tokens)
+        if self._state.number:
+            foreign = shards_of(batch.digests, times, self._state.ranges) != self._state.number
+        else:
+            foreign = np.ones(len(times), np.bool_)
+        answers[foreign & (answers == 0)] = WRONG_SHARD
+        passed = answers == 0
+        above = times >= self._state.boundary
+        met = self._table.add(
+            lo, hi, times, tokens, c.u8(batch.kinds), c.u32(batch.tags), generations, passed & above
+        )
+        same = met.tokens == tokens
+        by_entry = np.full(len(times), Answer.TAKEN, np.uint8)
+        by_entry[same & (met.states == CLEARED)] = Answer.DONE
+        by_entry[met.added | (same & (met.states == OWNED))] = Answer.COMMITTED
+        by_entry[(met.states == 0) & ~met.added] = Answer.BELOW_BOUNDARY
+        np.copyto(answers, by_entry, where=passed)
+        reopened = np.flatnonzero(passed & (met.states == REOPENED))
+        if reopened.size:
+            self._insert_reopened(reopened, batch, generations, answers, met)
+        owned_by = (answers == Answer.TAKEN) | (answers == Answer.DONE)
+        return self._with_owners(answers, met, owned_by & (met.states != REOPENED))
+
+    def _check_callers(self, callers: list[tuple[int, int]], tokens: U64) -> U8:
+        """Fence and incarnation: 0 where both are passed."""
+        answers = np.zeros(len(tokens), np.uint8)
+        start = 0
+        for caller, count in callers:
+            rows = slice(start, start + count)
+            start += count
+            slot = self._state.incarnations.get(caller)
+            if slot is None:
+                answers[rows] = UNKNOWN_CALLER
+                continue
+            state = self._state.slots[slot]
+            if state.fenced:
+                answers[rows] = Answer.FENCED
+            elif caller != state.newest:
+                answers[rows] = Answer.STALE_INCARNATION
+            else:
+                incarnations = tokens[rows] >> np.uint64(BATCH_BITS)
+                for each in np.unique(incarnations).tolist():
+                    if self._state.incarnations.get(each) != slot:
+                        answers[rows][incarnations == each] = UNKNOWN_CALLER
+        return answers
+
+    def _insert_reopened(self, rows: I64, batch: c.Batch, generations: U32 | None, answers: U8, met: Entries) -> None:
+        """One id after the other: rare, and a row may follow one that took the id in this very batch."""
+        times, tokens, kinds, tags = c.i64(batch.times), c.u64(batch.tokens), c.u8(batch.kinds), c.u32(batch.tags)
+        for i in rows.tolist():
+            digest = batch.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES]
+            time, token = int(times[i]), int(tokens[i])
+            entry = self._table.get(digest, time)
+            if entry is None:
+                raise AssertionError("a reopened id vanished within its entry")
+            generation = 0 if generations is None else int(generations[i])
+            if entry.state == REOPENED and entry.generation == generation:
+                self._table.put(digest, time, Entry(OWNED, token, int(kinds[i]), int(tags[i]), generation))
+                answers[i] = Answer.COMMITTED
+            elif entry.state == OWNED:  # taken by a row before this one
+                answers[i] = Answer.COMMITTED if entry.token == token else Answer.TAKEN
+                met.states[i], met.tokens[i], met.kinds[i], met.tags[i] = OWNED, entry.token, entry.kind, entry.tag
+            else:
+                answers[i] = Answer.TAKEN
+
+    # -- clear, reopen, collection ------------------------------------------------------------------------------
+    def _clear(self, batch: c.Batch) -> U8:
+        lo, hi = digest_columns(batch.clear_digests)
+        times, tokens = c.i64(batch.clear_times), c.u64(batch.clear_tokens)
+        met = self._table.clear(lo, hi, times, tokens)
+        answers = np.full(len(times), Answer.REFUSED, np.uint8)
+        answers[(met.states == CLEARED) | ((met.states == OWNED) & (met.tokens == tokens))] = Answer.CLEARED
+        answers[(met.states == 0) & (times < self._state.boundary)] = Answer.NO_OP
+        return answers
+
+    def _reopen(self, command: c.Reopen) -> U8:
+        times, tokens, generations = c.i64(command.times), c.u64(command.tokens), c.u32(command.generations)
+        answers = np.full(len(times), Answer.NO_OP, np.uint8)
+        for i, time in enumerate(times.tolist()):
+            digest = command.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES]
+            token, generation = int(tokens[i]), int(generations[i])
+            entry = self._table.get(digest, time)
+            if entry is None and command.operator and time < self._state.boundary:
+                entry = Entry(CLEARED, token, 0, 0, generation)  # collected: as it was exported
+            if entry is None or not _may_reopen(entry, token, generation, command.operator):
+                continue
+            self._table.put(digest, time, Entry(REOPENED, 0, entry.kind, entry.tag, entry.generation + 1))
+            answers[i] = Answer.REOPENED
+        return answers
+
+    def _raise_boundary(self, time_ns: int) -> int:
+        if time_ns > self._state.boundary:
+            self._state.boundary = time_ns
+            self._table.collect(time_ns)
+        return self._state.boundary
+
+    # -- facts that concern every shard, each by an entry of its own ----------------------------------------------
+    def _announce(self, command: c.Announce) -> str:
+        state = self._state
+        for incarnation in command.incarnations:
+            holder = state.incarnations.get(incarnation, command.slot)
+            if holder != command.slot:
+                return f"incarnation {incarnation} belongs to slot {holder}, not to {command.slot}"
+        slot = state.slots.get(command.slot)
+        if slot is None and len(state.slots) >= MAX_SLOTS:
+            return f"more than {MAX_SLOTS} slots"
+        if slot is None or slot.datacentre < 0:
+            if command.datacentre not in state.datacentres:
+                if len(state.datacentres) >= MAX_DATACENTRES:
+                    return f"more than {MAX_DATACENTRES} datacentres"
+                state.datacentres.append(command.datacentre)
+            datacentre = state.datacentres.index(command.datacentre)
+            slot = SlotState(datacentre, 0, slot.fenced if slot else False)
+            state.slots[command.slot] = slot
+        for incarnation in command.incarnations:
+            state.incarnations[incarnation] = command.slot
+        slot.newest = max(slot.newest, *command.incarnations)
+        return ""
+
+    def _fence(self, name: str) -> str:
+        slot = self._state.slots.setdefault(name, SlotState(-1, 0))
+        slot.fenced = True
+        return ""
+
+    def _configure(self, command: c.Configure) -> str:
+        state = self._state
+        if state.number == 0:
+            state.number, state.ranges = command.shard, command.ranges
+        elif (state.number, state.ranges) != (command.shard, command.ranges):
+            return f"shard {state.number} is configured already, otherwise"
+        return ""
+
+    # -- owners -------------------------------------------------------------------------------------------------
+    def _with_owners(self, answers: U8, met: Entries, where: Bools) -> OwnerColumns:
+        """Owner columns where asked, 0 elsewhere."""
+        tokens = np.where(where, met.tokens, 0).astype(np.uint64)
+        datacentres = np.zeros(len(answers), np.uint8)
+        rows = np.flatnonzero(where)
+        if rows.size:
+            values, back = np.unique(tokens[rows] >> np.uint64(BATCH_BITS), return_inverse=True)
+            slots, incarnations = self._state.slots, self._state.incarnations
+            index = [slots[incarnations[value]].datacentre for value in values.tolist()]
+            datacentres[rows] = np.array(index, np.uint8)[back]
+        kinds = np.where(where, met.kinds, 0).astype(np.uint8)
+        tags = np.where(where, met.tags, 0).astype(np.uint32)
+        return OwnerColumns(answers, tokens, kinds, tags, datacentres, tuple(self._state.datacentres))
+
+
+def _may_reopen(entry: Entry, token: int, generation: int, operator: bool) -> bool:
+    """By compare: an owned id on the token; a cleared one by the operator's word, on token and generation."""
+    if entry.state == REOPENED or entry.token != token:
+        return False
+    return entry.state == OWNED or (operator and entry.generation == generation)

@@ -1,0 +1,136 @@
+"""The answer table in a few lines, one id after the other, and helpers to make commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from photon.idregistry import commands as c
+from photon.idregistry.api import Answer, token_of
+from photon.idregistry.sharding import FOREVER
+
+BUCKET_BITS = 4  # 16 ns a bucket: small times exercise many buckets
+ALL_OF_TIME = (c.Range(*FOREVER, (1,)),)
+BASE_TIME = 1_000
+
+
+def digest(number: int) -> bytes:
+    """A digest; numbers that agree modulo 8 collide in a small index."""
+    return (number % 8).to_bytes(8, "little") + number.to_bytes(8, "little")
+
+
+def time_of(number: int) -> int:
+    """An id's time is a function of the id."""
+    return BASE_TIME + number * 5
+
+
+@dataclass(frozen=True)
+class Row:
+    """One id of an insert."""
+
+    id: int
+    incarnation: int = 1
+    batch: int = 0
+    generation: int = 0
+    kind: int = 1
+
+    @property
+    def token(self) -> int:
+        return token_of(self.incarnation, self.batch)
+
+
+def batch(
+    rows: Sequence[Row], callers: Sequence[tuple[int, int]] | None = None, clears: Sequence[Row] = ()
+) -> c.Batch:
+    """A Batch command; by default each row's caller is its token's incarnation."""
+    if callers is None:
+        callers = [(row.incarnation, 1) for row in rows]
+    return c.Batch(
+        callers=list(callers),
+        digests=b"".join(digest(row.id) for row in rows),
+        times=np.array([time_of(row.id) for row in rows], "<i8").tobytes(),
+        tokens=np.array([row.token for row in rows], "<u8").tobytes(),
+        kinds=np.array([row.kind for row in rows], np.uint8).tobytes(),
+        tags=np.array([row.id for row in rows], "<u4").tobytes(),
+        generations=np.array([row.generation for row in rows], "<u4").tobytes()
+        if any(row.generation for row in rows)
+        else b"",
+        clear_digests=b"".join(digest(row.id) for row in clears),
+        clear_times=np.array([time_of(row.id) for row in clears], "<i8").tobytes(),
+        clear_tokens=np.array([row.token for row in clears], "<u8").tobytes(),
+    )
+
+
+def reopen(rows: Sequence[Row], operator: bool = False) -> c.Reopen:
+    return c.Reopen(
+        b"".join(digest(row.id) for row in rows),
+        np.array([time_of(row.id) for row in rows], "<i8").tobytes(),
+        np.array([row.token for row in rows], "<u8").tobytes(),
+        np.array([row.generation for row in rows], "<u4").tobytes(),
+        operator,
+    )
+
+
+@dataclass
+class Model:
+    """The protocol's table, without batches, buckets or bytes."""
+
+    entries: dict[int, tuple[str, int, int]] = field(default_factory=dict)  # id -> (state, token, generation)
+    boundary: int = -(2**63)
+    newest: dict[str, int] = field(default_factory=dict)
+    slot_of: dict[int, str] = field(default_factory=dict)
+    fenced: set[str] = field(default_factory=set)
+
+    def insert(self, row: Row) -> Answer:
+        slot = self.slot_of[row.incarnation]
+        if slot in self.fenced:
+            return Answer.FENCED
+        if row.incarnation != self.newest[slot]:
+            return Answer.STALE_INCARNATION
+        state, token, generation = self.entries.get(row.id, ("absent", 0, 0))
+        if state == "owned":
+            return Answer.COMMITTED if token == row.token else Answer.TAKEN
+        if state == "cleared":
+            return Answer.DONE if token == row.token else Answer.TAKEN
+        if state == "reopened" and generation != row.generation:
+            return Answer.TAKEN
+        if state == "absent" and time_of(row.id) < self.boundary:
+            return Answer.BELOW_BOUNDARY
+        self.entries[row.id] = ("owned", row.token, row.generation)
+        return Answer.COMMITTED
+
+    def clear(self, row: Row) -> Answer:
+        state, token, generation = self.entries.get(row.id, ("absent", 0, 0))
+        if state == "cleared":
+            return Answer.CLEARED
+        if state == "owned" and token == row.token:
+            self.entries[row.id] = ("cleared", token, generation)
+            return Answer.CLEARED
+        return Answer.NO_OP if state == "absent" and time_of(row.id) < self.boundary else Answer.REFUSED
+
+    def reopen(self, row: Row, operator: bool) -> Answer:
+        state, token, generation = self.entries.get(row.id, ("absent", 0, 0))
+        collected = state == "absent" and time_of(row.id) < self.boundary and operator
+        owned = state == "owned" and token == row.token
+        cleared = state == "cleared" and operator and (token, generation) == (row.token, row.generation)
+        if not (collected or owned or cleared):
+            return Answer.NO_OP
+        self.entries[row.id] = ("reopened", 0, (row.generation if collected else generation) + 1)
+        return Answer.REOPENED
+
+    def collect(self, time_ns: int) -> None:
+        """Cleared ids go once their whole bucket is below."""
+        if time_ns <= self.boundary:
+            return
+        self.boundary = time_ns
+        for number in [i for i, entry in self.entries.items() if entry[0] == "cleared"]:
+            if (time_of(number) >> BUCKET_BITS) + 1 << BUCKET_BITS <= time_ns:
+                del self.entries[number]
+
+    def look_up(self, number: int) -> Answer:
+        state = self.entries.get(number, ("absent", 0, 0))[0]
+        if state == "absent" and time_of(number) < self.boundary:
+            return Answer.BELOW_BOUNDARY
+        return Answer.PRESENT if state in ("owned", "cleared") else Answer.ABSENT

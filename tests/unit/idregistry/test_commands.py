@@ -1,0 +1,110 @@
+"""The command codec: what goes in comes out, and nothing else gets in."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from photon.idregistry import commands as c
+from tests.unit.idregistry.model import ALL_OF_TIME, Row, batch, reopen
+
+SHARD_COMMANDS: list[c.ShardCommand] = [
+    batch([Row(1), Row(2, generation=3)], clears=[Row(4)]),
+    batch([]),
+    reopen([Row(1)], operator=True),
+    c.Announce("slot", "dc", [1, 2, 3], "host:1:2"),
+    c.Fence("slot"),
+    c.Boundary(-5),
+    c.Configure(3, ALL_OF_TIME),
+]
+CONFIG_COMMANDS: list[c.ConfigCommand] = [
+    c.SetUp(ALL_OF_TIME, b"rule"),
+    c.OpenSlot("slot", "dc", 0, b"nonce", "host"),
+    c.RetireSlot("slot"),
+]
+
+
+@pytest.mark.parametrize("command", SHARD_COMMANDS)
+def test_shard_commands_round_trip(command: c.ShardCommand) -> None:
+    assert c.decode_shard(c.encode(command)) == command
+    with pytest.raises(c.CommandError):
+        c.decode_config(c.encode(command))
+
+
+@pytest.mark.parametrize("command", CONFIG_COMMANDS)
+def test_config_commands_round_trip(command: c.ConfigCommand) -> None:
+    assert c.decode_config(c.encode(command)) == command
+    with pytest.raises(c.CommandError):
+        c.decode_shard(c.encode(command))
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200), st.booleans())
+def test_garbage_is_refused_cleanly(data: bytes, versioned: bool) -> None:
+    data = bytes([c.VERSION]) + data if versioned else data
+    for decode in (c.decode_shard, c.decode_config):
+        with pytest.raises(c.CommandError):
+            decode(data)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.sampled_from(SHARD_COMMANDS), st.data())
+def test_a_damaged_command_is_refused_or_valid(command: c.ShardCommand, data: st.DataObject) -> None:
+    whole = bytearray(c.encode(command))
+    at = data.draw(st.integers(0, len(whole) - 1))
+    whole[at] ^= data.draw(st.integers(1, 255))
+    damaged = bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    try:
+        decoded = c.decode_shard(damaged)
+    except c.CommandError:
+        return
+    assert c.decode_shard(c.encode(decoded)) == decoded
+
+
+GOOD = batch([Row(1), Row(2)])
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"digests": b"x" * 33}, "no multiple of 16"),
+        ({"digests": b"x" * 16}, "callers"),
+        ({"times": b"x" * 8}, "times"),
+        ({"tokens": b"x" * 15}, "tokens"),
+        ({"tokens": bytes(16)}, "without an incarnation"),
+        ({"kinds": b"\x01"}, "kinds"),
+        ({"kinds": b"\x01\x05"}, "kinds"),
+        ({"tags": b""}, "tags"),
+        ({"generations": b"xxxx"}, "generations"),
+        ({"callers": [(1, 3)]}, "callers"),
+        ({"callers": [(0, 2)]}, "not a registry command"),
+        ({"callers": [(1 << 24, 2)]}, "not a registry command"),
+        ({"clear_tokens": b"x" * 8}, "clear_tokens"),
+    ],
+)
+def test_sizes_are_checked(change: dict[str, object], complaint: str) -> None:
+    with pytest.raises(c.CommandError, match=complaint):
+        c.decode_shard(c.encode(msgspec.structs.replace(GOOD, **change)))
+
+
+def test_an_entry_has_a_greatest_size() -> None:
+    with pytest.raises(c.CommandError, match="ids"):
+        c.decode_shard(c.encode(c.Batch(clear_digests=bytes(16 * (c.MAX_ENTRY_IDS + 1)))))
+    with pytest.raises(c.CommandError, match="bytes"):
+        c.encode(c.Batch(clear_digests=bytes(c.COMMAND_BYTES_MAX)))
+    n = c.MAX_ENTRY_IDS
+    whole = batch([Row(1, generation=1)] * n, [(1, n)])
+    assert len(c.encode(whole)) < c.COMMAND_BYTES_MAX
+
+
+@pytest.mark.parametrize("ranges", [((0, 0),), ((0, 5), (4, 9)), ((5, 9), (0, 5))])
+def test_ranges_are_in_order(ranges: tuple[tuple[int, int], ...]) -> None:
+    with pytest.raises(c.CommandError, match="range"):
+        c.decode_config(c.encode(c.SetUp(tuple(c.Range(start, end, (1,)) for start, end in ranges))))
+
+
+def test_another_version_says_so() -> None:
+    with pytest.raises(c.CommandError, match="another release"):
+        c.decode_shard(b"\x02" + c.encode(c.Fence("a"))[1:])

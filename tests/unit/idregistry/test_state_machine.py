@@ -1,0 +1,410 @@
+"""The answer table row by row, the checks before it, and a random walk against a model of ten lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from photon.idregistry import commands as c
+from photon.idregistry.api import Answer, Kind
+from photon.idregistry.shard_snapshot import SnapshotError
+from photon.idregistry.state_machine import UNKNOWN_CALLER, WRONG_SHARD, BatchAnswers, ShardMachine
+from tests.unit.idregistry.model import ALL_OF_TIME, BUCKET_BITS, Model, Row, batch, digest, reopen, time_of
+
+
+class Shard:
+    """A ShardMachine fed with commands."""
+
+    def __init__(self, configured: bool = True) -> None:
+        self.machine = ShardMachine(BUCKET_BITS)
+        self.index = 0
+        if configured:
+            self.do(c.Configure(1, ALL_OF_TIME))
+            self.do(c.Announce("a", "dc1", [1]))
+            self.do(c.Announce("b", "dc2", [2]))
+
+    def do(self, command: c.ShardCommand) -> Any:
+        self.index += 1
+        return self.machine.apply(self.index, c.encode(command))
+
+    def insert(self, *rows: Row, callers: list[tuple[int, int]] | None = None) -> list[int]:
+        result = self.do(batch(rows, callers))
+        assert isinstance(result, BatchAnswers)
+        return result.inserts.answers.tolist()
+
+    def clear(self, *rows: Row) -> list[int]:
+        result = self.do(batch((), clears=rows))
+        assert isinstance(result, BatchAnswers)
+        return result.clears.tolist()
+
+    def look_up(self, *ids: int) -> list[int]:
+        found = self.machine.look_up(b"".join(map(digest, ids)), np.array([time_of(i) for i in ids], np.int64))
+        return found.answers.tolist()
+
+    def reload(self) -> None:
+        other = ShardMachine()
+        other.restore(list(self.machine.snapshot()))
+        self.machine = other
+
+
+MINE, OTHER = Row(7, incarnation=1, batch=3), Row(7, incarnation=2, batch=9)
+SAME_PROCESS = Row(7, incarnation=1, batch=4)
+BELOW = c.Boundary(10**6)
+
+
+def owned(shard: Shard) -> None:
+    assert shard.insert(MINE) == [Answer.COMMITTED]
+
+
+def cleared(shard: Shard) -> None:
+    owned(shard)
+    assert shard.clear(MINE) == [Answer.CLEARED]
+
+
+def reopened(shard: Shard) -> None:
+    owned(shard)
+    assert shard.do(reopen([MINE])).tolist() == [Answer.REOPENED]
+
+
+def absent_below(shard: Shard) -> None:
+    assert shard.do(BELOW) == BELOW.time_ns
+
+
+def absent(shard: Shard) -> None:
+    """Nothing happened."""
+
+
+CARRIES = Row(7, incarnation=2, batch=9, generation=1)
+A = Answer
+
+
+@pytest.mark.parametrize("below", [False, True], ids=["above", "below"])
+@pytest.mark.parametrize(
+    ("state", "row", "answer", "answer_below"),
+    [
+        (absent, MINE, A.COMMITTED, A.BELOW_BOUNDARY),
+        (absent, CARRIES, A.COMMITTED, A.BELOW_BOUNDARY),
+        (owned, MINE, A.COMMITTED, A.COMMITTED),
+        (owned, OTHER, A.TAKEN, A.TAKEN),
+        (owned, SAME_PROCESS, A.TAKEN, A.TAKEN),
+        (cleared, MINE, A.DONE, A.BELOW_BOUNDARY),  # below: collected
+        (cleared, OTHER, A.TAKEN, A.BELOW_BOUNDARY),
+        (reopened, MINE, A.TAKEN, A.TAKEN),  # the dead's delayed insert
+        (reopened, OTHER, A.TAKEN, A.TAKEN),
+        (reopened, CARRIES, A.COMMITTED, A.COMMITTED),
+    ],
+)
+def test_insert(state: Any, row: Row, answer: Answer, answer_below: Answer, below: bool) -> None:
+    shard = Shard()
+    state(shard)
+    if below:
+        shard.do(BELOW)
+    assert shard.insert(row) == [answer_below if below else answer]
+
+
+@pytest.mark.parametrize(
+    ("state", "row", "answer"),
+    [
+        (absent, MINE, A.REFUSED),
+        (absent_below, MINE, A.NO_OP),
+        (owned, MINE, A.CLEARED),
+        (owned, OTHER, A.REFUSED),
+        (cleared, MINE, A.CLEARED),
+        (reopened, MINE, A.REFUSED),
+    ],
+)
+def test_clear(state: Any, row: Row, answer: Answer) -> None:
+    shard = Shard()
+    state(shard)
+    assert shard.clear(row) == [answer]
+
+
+@pytest.mark.parametrize(
+    ("state", "row", "operator", "answer"),
+    [
+        (absent, MINE, True, A.NO_OP),
+        (absent_below, MINE, False, A.NO_OP),
+        (absent_below, MINE, True, A.REOPENED),
+        (owned, MINE, False, A.REOPENED),
+        (owned, OTHER, False, A.NO_OP),
+        (owned, OTHER, True, A.NO_OP),
+        (cleared, MINE, False, A.NO_OP),
+        (cleared, MINE, True, A.REOPENED),
+        (cleared, OTHER, True, A.NO_OP),
+        (cleared, Row(7, 1, 3, generation=5), True, A.NO_OP),
+        (reopened, MINE, True, A.NO_OP),
+    ],
+)
+def test_reopen(state: Any, row: Row, operator: bool, answer: Answer) -> None:
+    shard = Shard()
+    state(shard)
+    assert shard.do(reopen([row], operator)).tolist() == [answer]
+
+
+@pytest.mark.parametrize(
+    ("state", "answer"),
+    [
+        (absent, A.ABSENT),
+        (absent_below, A.BELOW_BOUNDARY),
+        (owned, A.PRESENT),
+        (cleared, A.PRESENT),
+        (reopened, A.ABSENT),
+    ],
+)
+def test_look_up(state: Any, answer: Answer) -> None:
+    shard = Shard()
+    state(shard)
+    assert shard.look_up(7) == [answer]
+
+
+def test_taken_says_who_and_what_for() -> None:
+    shard = Shard()
+    shard.insert(Row(7, incarnation=2, batch=9, kind=Kind.UNMATCHED))
+    found = shard.do(batch([MINE, Row(8)])).inserts
+    assert found.answers.tolist() == [A.TAKEN, A.COMMITTED]
+    assert found.tokens.tolist() == [OTHER.token, 0]
+    assert found.kinds.tolist() == [Kind.UNMATCHED, 0]
+    assert found.tags.tolist() == [7, 0]
+    assert found.names[found.datacentres[0]] == "dc2"
+
+
+def test_first_wins_within_a_batch() -> None:
+    assert Shard().insert(MINE, OTHER, MINE, Row(8), SAME_PROCESS) == [
+        A.COMMITTED,
+        A.TAKEN,
+        A.COMMITTED,
+        A.COMMITTED,
+        A.TAKEN,
+    ]
+
+
+def test_a_fenced_row_leaves_the_id_to_the_next() -> None:
+    shard = Shard()
+    shard.do(c.Fence("a"))
+    assert shard.insert(MINE, OTHER) == [A.FENCED, A.COMMITTED]
+
+
+def test_reopened_is_taken_once_within_a_batch() -> None:
+    shard = Shard()
+    reopened(shard)
+    late = Row(7, incarnation=1, batch=5, generation=1)
+    assert shard.insert(OTHER, CARRIES, late, CARRIES) == [A.TAKEN, A.COMMITTED, A.TAKEN, A.COMMITTED]
+
+
+def test_a_reopened_id_can_be_reopened_again() -> None:
+    shard = Shard()
+    reopened(shard)
+    assert shard.insert(CARRIES) == [A.COMMITTED]
+    assert shard.do(reopen([CARRIES])).tolist() == [A.REOPENED]
+    assert shard.insert(CARRIES) == [A.TAKEN]
+    assert shard.insert(Row(7, 1, 6, generation=2)) == [A.COMMITTED]
+
+
+@pytest.mark.parametrize("state", [absent, owned, cleared, reopened, absent_below])
+def test_fenced_in_every_row(state: Any) -> None:
+    shard = Shard()
+    state(shard)
+    shard.do(c.Fence("a"))
+    assert shard.insert(MINE) == [A.FENCED]
+
+
+def test_a_fence_may_come_before_the_slot_is_known() -> None:
+    shard = Shard()
+    shard.do(c.Fence("c"))
+    shard.do(c.Announce("c", "dc3", [5]))
+    assert shard.insert(Row(1, incarnation=5)) == [A.FENCED]
+
+
+@pytest.mark.parametrize("state", [absent, owned, cleared, reopened, absent_below])
+def test_stale_in_every_row(state: Any) -> None:
+    shard = Shard()
+    state(shard)
+    shard.do(c.Announce("a", "dc1", [3]))
+    assert shard.insert(MINE) == [A.STALE_INCARNATION]
+
+
+def test_a_successor_redoes_under_its_predecessors_tokens() -> None:
+    shard = Shard()
+    owned(shard)
+    shard.do(c.Announce("a", "dc1", [1, 3]))
+    assert shard.insert(MINE, Row(8, 1, 3), callers=[(3, 2)]) == [A.COMMITTED, A.COMMITTED]
+
+
+def test_fence_is_checked_before_incarnation() -> None:
+    shard = Shard()
+    shard.do(c.Announce("a", "dc1", [3]))
+    shard.do(c.Fence("a"))
+    assert shard.insert(MINE) == [A.FENCED]
+
+
+def test_unknown_incarnations_are_not_inserted() -> None:
+    shard = Shard()
+    assert shard.insert(Row(1, incarnation=9)) == [UNKNOWN_CALLER]
+    assert shard.insert(Row(1, incarnation=2), callers=[(1, 1)]) == [UNKNOWN_CALLER]  # another slot's token
+    assert shard.look_up(1) == [A.ABSENT]
+
+
+def test_an_incarnation_belongs_to_one_slot() -> None:
+    shard = Shard()
+    assert "belongs to slot a" in shard.do(c.Announce("b", "dc2", [1, 9]))
+    assert not shard.machine.knows([9])
+
+
+def test_ids_of_another_shard_are_refused() -> None:
+    shard = Shard(configured=False)
+    shard.do(c.Announce("a", "dc1", [1]))
+    assert shard.insert(MINE) == [WRONG_SHARD]
+    config = (c.Range(0, time_of(8), (1, 2)), c.Range(time_of(8), 2**62, (2,)))
+    assert shard.do(c.Configure(1, config)) == ""
+    assert shard.insert(Row(6), Row(7), Row(8)) == [A.COMMITTED, WRONG_SHARD, WRONG_SHARD]
+    assert "configured" in shard.do(c.Configure(2, config))
+    assert shard.do(c.Configure(1, config)) == ""
+
+
+def test_the_boundary_never_moves_back() -> None:
+    shard = Shard()
+    assert shard.do(c.Boundary(500)) == 500
+    assert shard.do(c.Boundary(400)) == 500
+
+
+def test_collection_drops_cleared_ids_only() -> None:
+    shard = Shard()
+    rows = [Row(i) for i in range(200)]
+    shard.insert(*rows)
+    shard.clear(*rows[:150])
+    shard.do(reopen(rows[150:160]))
+    shard.do(BELOW)
+    assert shard.machine.ids == 50
+    assert shard.look_up(0, 155, 199) == [A.BELOW_BOUNDARY, A.ABSENT, A.PRESENT]
+    assert shard.clear(rows[199]) == [A.CLEARED]
+    shard.do(c.Boundary(BELOW.time_ns + 1))
+    assert shard.machine.ids == 49
+
+
+def test_a_command_of_another_release_stops_the_replica() -> None:
+    with pytest.raises(c.CommandError):
+        ShardMachine().apply(1, b"\x02rubbish")
+
+
+def test_a_snapshot_is_of_its_moment() -> None:
+    shard = Shard()
+    shard.insert(*(Row(i) for i in range(50)))
+    chunks = iter(shard.machine.snapshot())
+    shard.clear(Row(3))
+    shard.do(reopen([Row(4)]))
+    shard.insert(*(Row(i) for i in range(50, 90)))
+    other = ShardMachine()
+    other.restore(chunks)
+    assert other.ids == 50
+    shard.machine = other
+    assert shard.clear(Row(3, batch=1)) == [A.REFUSED]  # still owned
+    assert shard.look_up(4, 60) == [A.PRESENT, A.ABSENT]
+
+
+def test_large_snapshots_come_in_small_chunks() -> None:
+    machine = ShardMachine()
+    machine.apply(1, c.encode(c.Configure(1, ALL_OF_TIME)))
+    machine.apply(2, c.encode(c.Announce("s", "dc", [1])))
+    rng = np.random.default_rng(5)
+    for index in range(8):
+        n = 10_000
+        columns = (rng.bytes(n * 16), np.arange(n, dtype="<i8"), np.full(n, 1 << 40, "<u8"))
+        command = c.Batch(
+            [(1, n)], columns[0], columns[1].tobytes(), columns[2].tobytes(), b"\x01" * n, bytes(4 * n), b""
+        )
+        machine.apply(3 + index, c.encode(command))
+    chunks = list(machine.snapshot())
+    assert max(map(len, chunks)) <= 1 << 20
+    other = ShardMachine()
+    other.restore(chunks)
+    assert other.ids == 80_000
+    assert list(other.snapshot()) == chunks
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "rubbish", "headless", "version", "row"])
+def test_a_damaged_snapshot_is_refused(damage: str) -> None:
+    shard = Shard()
+    owned(shard)
+    chunks = list(shard.machine.snapshot())
+    chunks = {
+        "cut": chunks[:-1],
+        "empty": [],
+        "rubbish": [b"\x00\x01"],
+        "headless": chunks[1:],
+        "version": [chunks[0].replace(b"\xa7version\x01", b"\xa7version\x02"), *chunks[1:]],
+        "row": [chunks[0], chunks[1], chunks[-1]],
+    }[damage]
+    with pytest.raises(SnapshotError, match="shard snapshot"):
+        ShardMachine().restore(chunks)
+
+
+IDS = st.integers(0, 23)
+ROWS = st.lists(
+    st.builds(Row, IDS, st.integers(1, 4), st.integers(0, 2), st.sampled_from([0, 0, 0, 1, 2]), st.integers(1, 4)),
+    min_size=1,
+    max_size=8,
+)
+
+
+class AnswerTable(RuleBasedStateMachine):
+    """Random commands, batches with equal ids included: the machine answers as the model does."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.shard = Shard(configured=False)
+        self.shard.do(c.Configure(1, ALL_OF_TIME))
+        self.model = Model()
+        for slot, incarnation in (("a", 1), ("b", 2), ("c", 3)):
+            self.announce_as(slot, incarnation)
+        self.shard.do(c.Announce("c", "dc", [4]))
+        self.model.slot_of[4] = "c"
+        self.model.newest["c"] = 4
+
+    def announce_as(self, slot: str, incarnation: int) -> None:
+        self.shard.do(c.Announce(slot, "dc", [incarnation]))
+        self.model.slot_of[incarnation] = slot
+        self.model.newest[slot] = max(incarnation, self.model.newest.get(slot, 0))
+
+    @rule(rows=ROWS)
+    def insert(self, rows: list[Row]) -> None:
+        expected = [self.model.insert(row) for row in rows]
+        assert self.shard.insert(*rows) == expected
+
+    @rule(rows=ROWS)
+    def clear(self, rows: list[Row]) -> None:
+        expected = [self.model.clear(row) for row in rows]
+        assert self.shard.clear(*rows) == expected
+
+    @rule(rows=ROWS, operator=st.booleans())
+    def reopen(self, rows: list[Row], operator: bool) -> None:
+        expected = [self.model.reopen(row, operator) for row in rows]
+        assert self.shard.do(reopen(rows, operator)).tolist() == expected
+
+    @rule(number=IDS)
+    def boundary(self, number: int) -> None:
+        self.model.collect(time_of(number))
+        assert self.shard.do(c.Boundary(time_of(number))) == self.model.boundary
+
+    @rule()
+    def fence(self) -> None:
+        self.shard.do(c.Fence("b"))
+        self.model.fenced.add("b")
+
+    @rule()
+    def reload(self) -> None:
+        self.shard.reload()
+
+    @invariant()
+    def look_ups_agree(self) -> None:
+        if hasattr(self, "model"):
+            assert self.shard.look_up(*range(24)) == [self.model.look_up(i) for i in range(24)]
+            assert self.shard.machine.ids == len(self.model.entries)
+
+
+AnswerTable.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=30)
+TestAnswerTable = AnswerTable.TestCase
