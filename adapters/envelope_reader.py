@@ -16,10 +16,11 @@ import orjson
 
 _STRING = rb'"((?:[^"\\]|\\.)*+)"'
 _LINE = re.compile(
-    rb'^\{"event_id(_raw_base64)?":' + _STRING + rb',"key(?:_raw_base64)?":"(?:[^"\\]|\\.)*+","event_time_ns":'
-    rb'(-?[0-9]{1,19}),.*(?:,"token":"([0-9a-f]{16})"|[}"])\}\n',
-    re.MULTILINE,
+    rb'\{"event_id(_raw_base64)?":' + _STRING + rb',"key(?:_raw_base64)?":"(?:[^"\\]|\\.)*+","event_time_ns":'
+    rb'(-?[0-9]{1,19}),.*[}"]\}\n'
 )
+_TAIL = re.compile(rb',"token":"([0-9a-f]{16})"\}\n')
+_TAIL_BYTES = len(b',"token":"0123456789abcdef"}\n')
 _PLAIN_LINE = re.compile(
     rb'^\{"event_id":"([^"\\\n]*+)","key(?:_raw_base64)?":"[^"\\\n]*+","event_time_ns":(-?[0-9]{1,19}),'
     rb'.*,"token":"([0-9a-f]{16})"\}\n',
@@ -65,8 +66,9 @@ def read_line(line: bytes) -> OutputRef | None:
         if line.startswith(b'{"reason":') and line.endswith(b"}\n"):
             return None
         raise EnvelopeError(line)
-    raw, event_id, time, token = match.groups()
-    return OutputRef(_decoded(event_id, raw is not None, line), int(token, 16) if token else None, int(time))
+    raw, event_id, time = match.groups()
+    token = _TAIL.fullmatch(line, len(line) - _TAIL_BYTES)
+    return OutputRef(_decoded(event_id, raw is not None, line), int(token[1], 16) if token else None, int(time))
 
 
 def read_block(block: bytes, *, parse: bool = False) -> OutputRefs:

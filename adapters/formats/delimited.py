@@ -54,8 +54,7 @@ class DelimitedSide(SideReader):
     ) -> None:
         self._key, self._id, self._time_field, self._time = key, id_field, time_field, time
         self._delimiter, self._quote = delimiter, quote
-        d, q = re.escape(delimiter), re.escape(quote)
-        self._field = re.compile(rb"(?:%b((?:[^%b]++|%b%b)*+)%b|([^%b]*+))(?:(%b)|\Z)" % (q, q, q, q, q, d, d))
+        self._field = _field_pattern(delimiter, quote) if quote else None
         self._layouts: dict[bytes, Layout] = {}
         self._fixed = None if columns is None else self._layout(tuple(name.encode() for name in columns))
 
@@ -141,7 +140,7 @@ class DelimitedSide(SideReader):
         raise BadRecord(f"has {len(fields)} fields, not {len(layout.names)}")
 
     def _split(self, record: bytes) -> list[bytes]:
-        if not self._quote or self._quote not in record:
+        if self._field is None or self._quote not in record:
             return record.split(self._delimiter)
         fields: list[bytes] = []
         at = 0
@@ -198,6 +197,12 @@ class DelimitedSide(SideReader):
         except UnicodeDecodeError:
             texts = None
         return Layout(names, texts, key=places["key"], id=places.get("id", -1), time=places.get("time", -1))
+
+
+def _field_pattern(delimiter: bytes, quote: bytes) -> re.Pattern[bytes]:
+    """One field from where it begins: group 1 quoted, or 2 plain; group 3 the delimiter, absent behind the last."""
+    d, q = re.escape(delimiter), re.escape(quote)
+    return re.compile(rb"(?:%b((?:[^%b]++|%b%b)*+)%b|([^%b]*+))(?:(%b)|\Z)" % (q, q, q, q, q, d, d))
 
 
 def _shown(name: bytes) -> str:

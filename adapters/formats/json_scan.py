@@ -163,7 +163,9 @@ class KeyScan:
             if self.escaped.search(lines.data):
                 escapes = np.fromiter((m.start() for m in self.escaped.finditer(lines.data)), np.int64)
                 good &= ~np.isin(rows, lines.line_of(escapes))
-        if np.count_nonzero(lines.bytes_ == _BRACE) != count:
+        # When every line begins with a brace and there are no more, none precedes the name.
+        flat = np.count_nonzero(lines.bytes_ == _BRACE) == count and (lines.bytes_[lines.starts] == _BRACE).all()
+        if not flat:
             good &= self._outermost(lines, at, starts)
         return good
 

@@ -1,0 +1,130 @@
+"""Finds the adapter that the configuration names: ``configured``, or the user's own ``path.py:Class``.
+
+A one-file adapter is compiled from its source (no ``__pycache__`` beside the user's file) and known as the module
+``photon_adapter_<file name>``, which is the same wherever the file lies: the module's name is part of the adapter's
+rule, on which datacentres must agree. A load that fails leaves no module behind. Two files of one name may be loaded
+one after the other; each keeps its own classes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import re
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import API_VERSION, Adapter, AdapterError
+
+CONFIGURED = "configured"
+SOURCE_BYTES_MAX = 4 * 1024 * 1024
+
+
+def load_adapter(name: str, options: Mapping[str, Any], base: Path) -> Adapter:
+    """The adapter ``name`` with its options. Relative paths start at ``base``. Raises AdapterError, one line.
+
+    >>> load_adapter("configured", {"primary": {...}, "foreign": {...}, "where": "join.clicks"}, Path("."))
+    """
+    if name == CONFIGURED:
+        return ConfiguredAdapter(options)
+    file, colon, class_name = name.rpartition(":")
+    if not colon or not file or not class_name.isidentifier():
+        raise AdapterError(f"{name!r} is no adapter", "adapter", 'write "configured" or "path.py:Class"')
+    path = base / file
+    module = _load_module(path)
+    cls = _adapter_class(module, class_name, path)
+    try:
+        adapter = cls(options)
+    except AdapterError:
+        raise
+    except Exception as error:
+        raise _raised(error, path, f"{class_name} cannot be made from its options") from error
+    if not isinstance(getattr(adapter, "options", None), dict):
+        raise AdapterError(
+            f"{class_name}.__init__ leaves out its base class", str(path), "begin it with super().__init__(options)"
+        )
+    return adapter
+
+
+def _load_module(path: Path) -> ModuleType:
+    name = "photon_adapter_" + re.sub(r"\W", "_", path.stem)
+    try:
+        with path.open("rb") as file:
+            source = file.read(SOURCE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        raise AdapterError("there is no such file", str(path), "correct the adapter's path") from None
+    except OSError as error:
+        raise AdapterError(f"cannot be read ({error.strerror})", str(path), "make it readable") from None
+    if len(source) > SOURCE_BYTES_MAX:
+        raise AdapterError(f"is larger than {SOURCE_BYTES_MAX} bytes", str(path), "an adapter is one Python file")
+    try:
+        code = compile(source, str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        where = f"{path}:{error.lineno}" if error.lineno else str(path)
+        raise AdapterError(f"syntax error: {error.msg}", where, "correct the file") from None
+    except ValueError as error:  # NUL bytes
+        raise AdapterError(f"is no Python source ({error})", str(path), "correct the file") from None
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    before = sys.modules.get(name)
+    # Registered while it runs: dataclasses and typed structs look their module up by name.
+    sys.modules[name] = module
+    try:
+        exec(code, module.__dict__)
+    except BaseException as error:
+        if before is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = before
+        if not isinstance(error, Exception | SystemExit):
+            raise
+        raise _raised(error, path, "cannot be imported") from error
+    return module
+
+
+def _adapter_class(module: ModuleType, name: str, path: Path) -> type[Adapter]:
+    cls = vars(module).get(name)
+    found = [
+        each.__name__
+        for each in vars(module).values()
+        if inspect.isclass(each) and issubclass(each, Adapter) and each.__module__ == module.__name__
+    ]
+    there = f"there is {', '.join(found)}" if found else "write one that derives from Adapter"
+    if cls is None:
+        raise AdapterError(f"has no class {name}", str(path), there)
+    where = str(path)
+    if not inspect.isclass(cls) or not issubclass(cls, Adapter):
+        raise AdapterError(f"{name} is no subclass of photon.adapters.contract.Adapter", where, there)
+    if cls.__module__ == module.__name__:
+        where = _place_of(cls, path)
+    if cls.api_version != API_VERSION:
+        raise AdapterError(
+            f"{name} is written for contract version {cls.api_version!r}, this Photon has {API_VERSION}",
+            where,
+            "see the changes of photon.adapters.contract, then set api_version",
+        )
+    if inspect.isabstract(cls):
+        missing = ", ".join(sorted(cls.__abstractmethods__))
+        raise AdapterError(f"{name} does not define {missing}", where, "add what is missing")
+    return cls
+
+
+def _place_of(cls: type[Adapter], path: Path) -> str:
+    linecache.checkcache(str(path))
+    try:
+        return f"{path}:{inspect.getsourcelines(cls)[1]}"
+    except (OSError, TypeError):  # a class that no statement of the file defines
+        return str(path)
+
+
+def _raised(error: BaseException, path: Path, what: str) -> AdapterError:
+    """One line for an exception out of the adapter's file, with the innermost line of that file."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    where = f"{path}:{lines[-1]}" if lines else str(path)
+    text = " ".join(str(error).split())[:300]
+    return AdapterError(f"{what}: {type(error).__name__}: {text}", where, "correct the adapter")

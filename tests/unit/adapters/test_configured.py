@@ -1,0 +1,173 @@
+"""Configuration becomes an adapter, and what is wrong with it is said in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import Adapter, AdapterError, BadRecord, Filtered, ForeignHeader, Joined, LogFile
+from photon.adapters.side import SideConfig, TimeConfig, side_from_table
+
+FILE = LogFile("a.log")
+PRIMARY: dict[str, Any] = {"format": "jsonl", "key": "q"}
+FOREIGN: dict[str, Any] = {"format": "jsonl", "key": "q", "id": "c", "time": {"field": "t", "unit": "ms"}}
+
+
+def adapter(primary: dict[str, Any] = PRIMARY, foreign: dict[str, Any] = FOREIGN) -> ConfiguredAdapter:
+    return ConfiguredAdapter({"primary": primary, "foreign": foreign, "where": "join.x"})
+
+
+def test_reading_and_joining() -> None:
+    it = adapter()
+    click, query = b'{"q":"k","c":"1","t":5}', b'{"q":"k","text":"shoes"}'
+    assert it.foreign_header(click, FILE) == ForeignHeader(b"k", 5_000_000, b"1")
+    assert it.foreign_headers([click], FILE) == [it.foreign_header(click, FILE)]
+    assert it.primary_key(query, FILE) == b"k"
+    assert it.primary_keys(query + b"\r\n{\n", FILE) == [b"k", None]
+    assert it.join(click, FILE, query, FILE) == Joined(click, query)
+    assert not it.primary_has_header
+    assert not it.foreign_has_header
+
+
+def test_sides_may_differ_in_format() -> None:
+    csv = {"format": "csv", "key": "q", "time": {"field": "t", "format": "iso8601"}}
+    it = adapter(foreign=csv)
+    assert it.foreign_has_header
+    assert not it.primary_has_header
+    file = LogFile("c.csv", b"t,q")
+    assert it.foreign_header(b"1970-01-01,k", file) == ForeignHeader(b"k", 0)
+    assert it.join(b"1970-01-01,k", file, b'{"q":"k"}', FILE) == Joined(b'{"t":"1970-01-01","q":"k"}', b'{"q":"k"}')
+
+
+def test_structs_and_tables_are_the_same() -> None:
+    primary = SideConfig(format="jsonl", key="q")
+    foreign = SideConfig(format="jsonl", key="q", id="c", time=TimeConfig(field="t", unit="ms"))
+    assert ConfiguredAdapter.from_sides(primary, foreign).rule() == adapter().rule()
+
+
+def test_rule_names_everything_that_derives_id_key_and_time() -> None:
+    base = adapter().rule()
+    assert adapter().rule() == base
+    time = FOREIGN["time"]
+    others = [
+        adapter({**PRIMARY, "key": "r"}),
+        adapter(foreign={**FOREIGN, "key": "r"}),
+        adapter(foreign={**FOREIGN, "id": "d"}),
+        adapter(foreign={k: v for k, v in FOREIGN.items() if k != "id"}),
+        adapter(foreign={**FOREIGN, "time": {**time, "unit": "s"}}),
+        adapter(foreign={**FOREIGN, "time": {**time, "field": "u"}}),
+        adapter(foreign={**FOREIGN, "time": {**time, "origin": "2012-06-21"}}),
+        adapter(foreign={**FOREIGN, "time": {**time, "origin": "2012-06-21", "zone": "+01:00"}}),
+        adapter({"format": "csv", "key": "q"}),
+        adapter({"format": "csv", "key": "q", "columns": ["q", "r"]}),
+        adapter({"format": "tsv", "key": "q"}),
+        adapter({"format": "regex", "key": "q", "pattern": "(?P<q>.)"}),
+    ]
+    rules = [other.rule() for other in others]
+    assert len({base, *rules}) == len(rules) + 1
+    written_out = adapter({"format": "csv", "key": "q", "header": True, "delimiter": ",", "quote": '"'})
+    assert written_out.rule() == adapter({"format": "csv", "key": "q"}).rule()
+    assert adapter({**PRIMARY, "time": {"field": "z", "unit": "s"}}).rule() == base  # the primary's time is not used
+
+
+class Upper(ConfiguredAdapter):
+    """Overrides the meaning of one record; the methods for many must follow."""
+
+    def primary_key(self, record: bytes, file: LogFile) -> bytes:
+        return super().primary_key(record, file).upper()
+
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        header = super().foreign_header(record, file)
+        return ForeignHeader(header.key.upper(), header.event_time_ns, header.event_id)
+
+    def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
+        return Filtered("spam") if b"spam" in foreign else super().join(foreign, foreign_file, primary, primary_file)
+
+
+def test_subclasses_keep_one_and_many_alike() -> None:
+    it = Upper({"primary": PRIMARY, "foreign": FOREIGN})
+    assert it.primary_keys(b'{"q":"k"}\n', FILE) == [b"K"]
+    (header,) = it.foreign_headers([b'{"q":"k","c":"1","t":5}'], FILE)
+    assert isinstance(header, ForeignHeader)
+    assert header.key == b"K"
+    assert it.join(b'{"spam":1}', FILE, b"{}", FILE) == Filtered("spam")
+    assert it.rule() != adapter().rule()
+    assert isinstance(it, Adapter)
+
+
+TIME = {"field": "t", "unit": "s"}
+CSV = {"format": "csv", "key": "k", "columns": ["k", "t"], "time": TIME}
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ({}, "join.x.foreign: object missing required field `format`; correct the value"),
+        (
+            {**FOREIGN, "format": "json"},
+            "join.x.foreign: format = 'json' is not possible; write one of jsonl, csv, tsv",
+        ),
+        ({**FOREIGN, "kye": "a"}, "join.x.foreign: kye = 'a' is not a setting; did you mean 'key'?"),
+        ({**FOREIGN, "zzzz": 1}, "join.x.foreign: zzzz = 1 is not a setting; known are format, key"),
+        ({**FOREIGN, "key": 5}, "join.x.foreign.key: expected `str`, got `int`"),
+        ({**FOREIGN, "key": ""}, "join.x.foreign: key = '' is not possible; name the field"),
+        ({**FOREIGN, "id": ""}, "join.x.foreign: id = ''"),
+        ({"format": "jsonl", "key": "q"}, "join.x.foreign: time is missing; add for instance time ="),
+        (
+            {**FOREIGN, "time": {"field": "t", "unti": "s"}},
+            "join.x.foreign.time: unti = 's' is not a setting; did you",
+        ),
+        (
+            {**FOREIGN, "time": {"field": "t", "unit": "sec"}},
+            "join.x.foreign.time: unit = 'sec' is not possible; write",
+        ),
+        ({**FOREIGN, "time": {"field": "", "unit": "s"}}, "join.x.foreign.time: field = ''"),
+        ({**FOREIGN, "time": {"field": "t"}}, "join.x.foreign.time: unit = None and format = None; write either"),
+        (
+            {**FOREIGN, "time": {**TIME, "format": "iso8601"}},
+            "join.x.foreign.time: unit = 's' and format = 'iso8601'",
+        ),
+        ({**FOREIGN, "time": {**TIME, "zone": "Mars/Base", "origin": "2012-06-21"}}, "tzdata"),
+        ({**FOREIGN, "time": {**TIME, "zone": "+01:00"}}, "numbers since the epoch are UTC"),
+        ({**FOREIGN, "time": {**TIME, "origin": "21.6.2012"}}, "origin = '21.6.2012' is not a day or time such as"),
+        ({**FOREIGN, "time": {"field": "t", "format": "%H:%M"}}, "format = '%H:%M' gives no whole date"),
+        (
+            {**FOREIGN, "time": {"field": "t", "format": "iso8601", "origin": "2012-06-21"}},
+            "an origin goes with a unit",
+        ),
+        ({**FOREIGN, "delimiter": ";"}, "delimiter = ';' is not possible; remove it: format = 'jsonl' has none"),
+        ({**FOREIGN, "pattern": "x"}, "pattern = 'x' is not possible; remove it, or write format"),
+        ({**CSV, "delimiter": "||"}, "delimiter = '||' is not possible; write one ASCII character"),
+        ({**CSV, "quote": ","}, "quote and delimiter must differ"),
+        ({**CSV, "header": True}, "header = true and columns = given; either header = true, or columns"),
+        ({"format": "csv", "key": "k", "header": False, "time": TIME}, "header = false and columns = absent"),
+        ({**CSV, "columns": ["k", "t", "k"]}, "columns = 'k' is not possible; each name may stand there once"),
+        ({**CSV, "columns": []}, "columns = '0 names'"),
+        ({**CSV, "key": "z"}, "key = 'z' is not possible; no column has this name, known are k, t"),
+        ({**CSV, "id": "z"}, "id = 'z'"),
+        ({**CSV, "time": {"field": "z", "unit": "s"}}, "time.field = 'z'"),
+        ({"format": "regex", "key": "k", "time": TIME}, "pattern is missing"),
+        ({"format": "regex", "key": "k", "time": TIME, "pattern": "(?P<k>"}, "missing ), unterminated subpattern"),
+        (
+            {"format": "regex", "key": "k", "time": TIME, "pattern": "(?P<k>.)"},
+            "no group of the pattern has this name",
+        ),
+        ({"format": "regex", "key": "k", "time": TIME, "pattern": "x" * 9000}, "keep it below"),
+    ],
+)
+def test_errors_are_one_line_with_key_value_and_remedy(table: dict[str, Any], line: str) -> None:
+    with pytest.raises(AdapterError) as caught:
+        side_from_table(table, "join.x.foreign", foreign=True)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_primary_needs_no_time_and_has_no_id() -> None:
+    assert side_from_table(PRIMARY, "join.x.primary", foreign=False).time is None
+    with pytest.raises(AdapterError, match="only foreign events have an id"):
+        side_from_table({**PRIMARY, "id": "x"}, "join.x.primary", foreign=False)
+    only_key = adapter()._primary
+    with pytest.raises(BadRecord, match="no time field is configured"):
+        only_key.header(b'{"q":"k"}', FILE)

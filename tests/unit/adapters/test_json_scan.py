@@ -1,0 +1,187 @@
+"""The scan over bytes answers as the parser does, for every line that is a JSON text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from photon.adapters.contract import BadRecord, LogFile
+from photon.adapters.formats.json_lines import JsonLinesSide, parse_object
+
+FILE = LogFile("a.log")
+NAMES = st.sampled_from(["uid", "uid", "uid", "a", "b", 'q"uid', "uid\\", "x{", "}"])
+TEXTS = st.one_of(
+    st.sampled_from(
+        ["", "k1", "k2", '"uid":"x"', ',"uid":"x"', '{"uid":"x"}', "{", "}", "\\", "é", "uid", "12", "a\\u"]
+    ),
+    st.text(max_size=6),
+)
+SCALARS = st.one_of(
+    TEXTS, st.integers(-(10**25), 10**25), st.floats(allow_nan=False), st.booleans(), st.none(), st.integers(0, 99)
+)
+
+
+def members(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[tuple[str, Any]]]:
+    return st.lists(st.tuples(NAMES, values), max_size=5)
+
+
+class Members(list[Any]):
+    """An object as pairs, so that a name may stand in it twice."""
+
+
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.one_of(st.lists(inner, max_size=3), members(inner).map(Members)), max_leaves=6
+)
+
+
+def written(value: Any, draw_escape: bool, gap: str) -> str:
+    """JSON text of a value; names may be spelled with escapes."""
+    if isinstance(value, Members):
+        inside = ("," + gap).join(
+            f"{name_text(name, draw_escape)}{gap}:{gap}{written(each, draw_escape, gap)}" for name, each in value
+        )
+        return "{" + inside + "}"
+    if isinstance(value, list):
+        return "[" + ("," + gap).join(written(each, draw_escape, gap) for each in value) + "]"
+    return json.dumps(value, ensure_ascii=draw_escape)
+
+
+def name_text(name: str, escape: bool) -> str:
+    text = json.dumps(name)
+    return text.replace("i", "\\u0069") if escape else text
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> bytes:
+    kind = draw(st.integers(0, 9))
+    if kind == 0:
+        return draw(
+            st.sampled_from([b"", b" ", b"uid", b'"uid":"x"', b"[]", b'{"uid', b'{"uid":"x', b'{"uid":', b'{"uid"'])
+        )
+    if kind == 1:
+        value = draw(VALUES)
+    elif kind < 6:  # the plain case
+        pairs = [("a", draw(SCALARS)), ("uid", draw(st.one_of(TEXTS, st.integers(0, 10**19)))), ("b", draw(VALUES))]
+        value = Members(draw(st.permutations(pairs)))
+    else:
+        value = Members(draw(members(VALUES)))
+    text = written(value, draw(st.integers(0, 5)) == 0, draw(st.sampled_from(["", "", "", " ", "\t"])))
+    data = text.encode("utf-8", "surrogatepass")
+    shape = draw(st.integers(0, 12))
+    if shape == 0:
+        data = data[: draw(st.integers(0, len(data)))]
+    elif shape == 1:
+        data = data.replace(b"k1", b"k\xff")
+    elif shape == 2:
+        data = b" " + data + b"  "
+    return data.replace(b"\n", b"")
+
+
+def exact(side: JsonLinesSide, line: bytes) -> bytes | None:
+    try:
+        return side.key(line, FILE)
+    except BadRecord:
+        return None
+
+
+def is_json_object(line: bytes) -> bool:
+    try:
+        parse_object(line)
+    except BadRecord as bad:
+        return "not a JSON object" in bad.reason
+    return True
+
+
+@given(st.lists(st.tuples(lines(), st.sampled_from([b"\n", b"\n", b"\r\n"])), max_size=12))
+@settings(deadline=None, max_examples=600)
+def test_scan_equals_parser(rows: list[tuple[bytes, bytes]]) -> None:
+    side = JsonLinesSide("uid")
+    block = b"".join(line + end for line, end in rows)
+    found = side.keys(block, FILE)
+    assert len(found) == block.count(b"\n")
+    for (line, end), key in zip(rows, found, strict=True):
+        record = (line + end[:-1]).removesuffix(b"\r")
+        expected = exact(side, record)
+        if expected is not None or is_json_object(record):
+            assert key == expected, record
+        elif key is not None:  # a candidate: at least it stands there as this field's value
+            assert b'"uid"' in record
+            assert key in record
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"a":{"uid":"x"},"b":1}',
+        b'{"a":[{"uid":"x"}]}',
+        b'[{"uid":"x"}]',
+        b'{"uid":"x","uid":"y"}',
+        b'{"uid":"x","\\u0075id":"y"}',
+        b'{"uid":"x","u\\u0069\\u0064":"y"}',
+        b'{"uid":"x","a":{"uid":"y"}}',
+        b'{"a":"}","b":{"uid":"y"}}',
+        b'{"a":"{","uid":"y"}',
+        b'{"a":{"b":"}"},"uid":"y"}',
+        b'{"a":{"b":"{"},"uid":"y"}',
+        b'{"a":"\\"}{","uid":"y"}',
+        b'{"x\\"uid":"y"}',
+        b'{"a":"uid","uid":"y"}',
+        b'{"a":"uid"}',
+        b'{"uid":"a\\"b"}',
+        b'{"uid":"a\\\\"}',
+        b'{"uid":""}',
+        b'{"uid":null}',
+        b'{"uid":012}',
+        b'{"uid":1.5,"a":1}',
+        b'{"uid":12,"a":1}',
+        b'{"uid":0,"a":1}',
+        b'{"uid":-4,"a":1}',
+        b'{"a":1,"uid":12}',
+        b'{"uid":1234567890123456789012,"a":1}',
+        b'{"uid" :  "y"}',
+        b'{"uid":\r"y"}',
+        b' {"uid":"y"}',
+        b'{"uid":"y"}  ',
+        b"",
+    ],
+)
+@pytest.mark.parametrize(
+    "first", [b'{"uid":"first"}', b'{"uid":1,"a":2}', b'{"uid": "spaced"}', b"broken", b'{"a":{}}']
+)
+def test_odd_lines_beside_plain_ones(line: bytes, first: bytes) -> None:
+    side = JsonLinesSide("uid")
+    rows = [first, line, b'{"a":1,"uid":"last","b":"\\u0041"}', first, line]
+    assert side.keys(b"\n".join(rows) + b"\n", FILE) == [exact(side, row) for row in rows]
+
+
+@pytest.mark.parametrize("name", ["uid", "a.b", "@id", "größe", 'q"', "a/b", "b\\", "x y"])
+def test_any_name_can_be_scanned_for(name: str) -> None:
+    side = JsonLinesSide(name)
+    rows = [json.dumps({"z": 1, name: f"k{i}", "t": {}}, ensure_ascii=i % 2 == 0).encode() for i in range(6)]
+    rows.append(b'{"a":{"b":"deep"}}')
+    assert side.keys(b"\r\n".join(rows) + b"\r\n", FILE) == [exact(side, row) for row in rows]
+    assert side.keys(b"", FILE) == []
+
+
+def test_plain_lines_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The point of the scan: in clean blocks the parser is never asked."""
+    side = JsonLinesSide("uid")
+
+    def refuse(record: bytes, file: LogFile) -> bytes:
+        raise AssertionError(record)
+
+    monkeypatch.setattr(side, "key", refuse)
+    clean = [
+        [b'{"a":%d,"uid":"k%d","b":[1,2]}' % (i, i) for i in range(50)],
+        [b'{"uid":"k%d","b":{"c":{}}}' % i for i in range(50)],
+        [b'{"b":{"c":"{}"},"uid":"k%d","d":{}}' % i for i in range(50)],
+        [b'{"a":"say \\"hi\\" \\u00e9","uid": "k%d"}' % i for i in range(50)],
+    ]
+    for rows in clean:
+        assert side.keys(b"\n".join(rows) + b"\n", FILE) == [b"k%d" % i for i in range(50)]
+    numbers = [b'{"a":1,"uid":%d,"b":2}' % (i + 1) for i in range(50)]
+    assert side.keys(b"\n".join(numbers) + b"\n", FILE) == [b"%d" % (i + 1) for i in range(50)]

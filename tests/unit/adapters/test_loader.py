@@ -1,0 +1,112 @@
+"""Adapters by path: loaded, or refused in one line that says where."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import AdapterError, LogFile
+from photon.adapters.loader import load_adapter
+
+GOOD = '''
+from dataclasses import dataclass
+from photon.adapters.contract import Adapter, BadRecord, ForeignHeader
+
+@dataclass
+class Row:
+    key: bytes
+
+class Mine(Adapter):
+    """First word is the key, second the time."""
+    def foreign_header(self, record, file):
+        key, time = record.split(b" ")
+        return ForeignHeader(key, int(time))
+    def primary_key(self, record, file):
+        return Row(record.split(b" ")[0]).key
+    def foreign_payload(self, record, file):
+        return None
+    primary_payload = foreign_payload
+'''
+OPTIONS = {"primary": {"format": "jsonl", "key": "k"},
+           "foreign": {"format": "jsonl", "key": "k", "time": {"field": "t", "unit": "s"}}}  # fmt: skip
+
+
+def modules() -> set[str]:
+    return {name for name in sys.modules if name.startswith("photon_adapter_")}
+
+
+def test_configured() -> None:
+    assert type(load_adapter("configured", OPTIONS, Path())) is ConfiguredAdapter
+
+
+def test_by_path(tmp_path: Path) -> None:
+    (tmp_path / "good_one.py").write_text(GOOD)
+    adapter = load_adapter("good_one.py:Mine", {"a": 1}, tmp_path)
+    file = LogFile("x")
+    assert adapter.options == {"a": 1}
+    assert adapter.foreign_header(b"k 5", file).event_time_ns == 5
+    assert adapter.primary_keys(b"k x\nl y\n", file) == [b"k", b"l"]
+    assert load_adapter(f"{tmp_path}/good_one.py:Mine", {}, Path("/")).primary_key(b"k", file) == b"k"
+    assert not (tmp_path / "__pycache__").exists()
+    # Wherever the file lies, the rule is the same.
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "good_one.py").write_text(GOOD + "\n# moved\n")
+    assert load_adapter("sub/good_one.py:Mine", {"a": 1}, tmp_path).rule() == adapter.rule()
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "line"),
+    [
+        (None, "x.py:Mine", "x.py: there is no such file; correct the adapter's path"),
+        ("class Mine:\n  def (", "x.py:Mine", "x.py:2: syntax error:"),
+        ("x = '\0'", "x.py:Mine", "x.py"),
+        ("import not_there_at_all", "x.py:Mine", "x.py:1: cannot be imported: ModuleNotFoundError: No module named"),
+        ("\n\nraise SystemExit(3)", "x.py:Mine", "x.py:3: cannot be imported: SystemExit: 3"),
+        (GOOD, "x.py:Mime", "x.py: has no class Mime; there is Mine"),
+        ("x = 1", "x.py:Mine", "x.py: has no class Mine; write one that derives from Adapter"),
+        ("class Mine: pass", "x.py:Mine", "x.py: Mine is no subclass of photon.adapters.contract.Adapter"),
+        (GOOD, "x.py:Row", "x.py: Row is no subclass of photon.adapters.contract.Adapter; there is Mine"),
+        (GOOD + "    api_version = 99\n", "x.py:Mine", "written for contract version 99, this Photon has 1"),
+        (GOOD.replace("def primary_key", "def other"), "x.py:Mine", "x.py:9: Mine does not define primary_key; add"),
+        (GOOD + "    def __init__(self, options):\n        raise KeyError('rate')\n", "x.py:Mine",
+         "x.py:20: Mine cannot be made from its options: KeyError: 'rate'; correct the adapter"),
+        (GOOD + "    def __init__(self, options):\n        pass\n", "x.py:Mine", "leaves out its base class"),
+        (None, "x.py", "adapter: 'x.py' is no adapter; write \"configured\" or \"path.py:Class\""),
+        (None, ":Mine", "is no adapter"),
+        (None, "x.py:", "is no adapter"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_loaded(tmp_path: Path, source: str | None, name: str, line: str) -> None:
+    if source is not None:
+        (tmp_path / "x.py").write_text(source)
+    with pytest.raises(AdapterError) as caught:
+        load_adapter(name, {}, tmp_path)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_failed_load_leaves_no_module_behind(tmp_path: Path) -> None:
+    path = tmp_path / "broken_one.py"
+    path.write_text("x = 1\nraise RuntimeError('no')\n")
+    before = modules()
+    with pytest.raises(AdapterError, match=r"broken_one.py:2"):
+        load_adapter("broken_one.py:Mine", {}, tmp_path)
+    assert modules() == before
+    path.write_text(GOOD)
+    adapter = load_adapter("broken_one.py:Mine", {}, tmp_path)
+    path.write_text("raise RuntimeError('no')\n")
+    with pytest.raises(AdapterError):
+        load_adapter("broken_one.py:Mine", {}, tmp_path)
+    assert sys.modules[type(adapter).__module__].Mine is type(adapter)
+
+
+def test_an_error_of_the_configuration_passes_through(tmp_path: Path) -> None:
+    (tmp_path / "sub_one.py").write_text(
+        "from photon.adapters.configured import ConfiguredAdapter\nclass Mine(ConfiguredAdapter): pass\n"
+    )
+    assert load_adapter("sub_one.py:Mine", OPTIONS, tmp_path).primary_key(b'{"k":"a"}', LogFile("x")) == b"a"
+    with pytest.raises(AdapterError, match="format = 'xml' is not possible"):
+        load_adapter("sub_one.py:Mine", {**OPTIONS, "primary": {"format": "xml", "key": "k"}}, tmp_path)
