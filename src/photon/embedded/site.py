@@ -1,0 +1,83 @@
+"""Where an embedded deployment keeps what must survive: ``OUTPUT/.photon``, locked by the one command that uses it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError, UsageError
+from photon.joiner.slot.identity import SlotRefused
+from photon.joiner.slot.lock import SlotLock
+from photon.joiner.slot.slot import SlotPaths
+
+KEY_BYTES = 32
+LOCK_WAIT_S = 10.0
+"""For a predecessor that was just killed."""
+SLOT = "local-1"
+DATACENTRE = "local"
+
+
+class SiteBusy(PhotonError):
+    """Another process uses this output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Paths of one embedded deployment."""
+
+    output: Path
+
+    @property
+    def state(self) -> Path:
+        """All below here is Photon's own."""
+        return self.output / ".photon"
+
+    @property
+    def slot(self) -> SlotPaths:
+        """The joiner's slot."""
+        return SlotPaths(self.state / "slots" / SLOT, self.output)
+
+    @property
+    def file_map(self) -> Path:
+        """The event store's file map."""
+        return self.state / "eventstore"
+
+    @property
+    def dispatcher(self) -> Path:
+        """The dispatcher's state."""
+        return self.state / "dispatcher"
+
+    def registry(self, replica: str) -> Path:
+        """A registry replica's directory."""
+        return self.state / "registry" / replica
+
+    def take(self) -> SlotLock:
+        """Locks the output for this process. Raises SiteBusy, UsageError."""
+        if self.output.exists() and not self.output.is_dir():
+            raise UsageError(f"{self.output}: is not a directory; name a directory for the output")
+        try:
+            self.state.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{self.output}: cannot be made ({error.strerror}); name a writable directory") from None
+        lock = SlotLock(self.state)
+        try:
+            lock.take(wait_s=LOCK_WAIT_S)
+        except SlotRefused as error:
+            raise SiteBusy(f"{self.output}: in use by another photon process; stop it, or name another output "
+                           f"({error})") from None  # fmt: skip
+        except PermissionError as error:
+            raise UsageError(f"{self.state}: {error.strerror}; name a directory that you may write") from None
+        return lock
+
+    def key(self, disk: Disk, draw: Callable[[int], bytes] = os.urandom) -> bytes:
+        """The deployment's key, drawn at the first start. Digests made with another key would join everything again."""
+        path = self.state / "key"
+        if not disk.exists(path):
+            disk.replace(path, draw(KEY_BYTES))
+        key = disk.read(path)
+        if len(key) != KEY_BYTES:
+            raise PhotonError(f"{path}: is damaged ({len(key)} of {KEY_BYTES} bytes); restore it from a copy")
+        return key
