@@ -1,0 +1,177 @@
+"""Guessing the configuration of easy logs, and not guessing that of others."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import ForeignHeader, LogFile
+from photon.adapters.inference import Inferred, Sample, Unclear, infer
+from photon.adapters.side import SideConfig, TimeConfig
+
+QUERIES: Sample = {
+    "queries-1.log": [
+        b'{"query_id":"10.0.0.1:7:158820604800000%d","time_us":158820604800000%d,"user":"u%d","page":1}'
+        % (i, i, i % 3)
+        for i in range(9)
+    ]
+}
+CLICKS: Sample = {
+    "clicks-1.log": [
+        b'{"click_id":"10.0.0.2:9:158820604900000%d","query_id":"10.0.0.1:7:158820604800000%d","time_us":%d}'
+        % (i, i // 2, 1_588_206_049_000_000 + i)
+        for i in range(9)
+    ]
+}
+
+
+def inferred(primary: Sample, foreign: Sample) -> Inferred:
+    found = infer(primary, foreign)
+    assert isinstance(found, Inferred), found
+    # What is guessed is a configuration: it can be used, and written down.
+    adapter = ConfiguredAdapter.from_sides(found.primary, found.foreign)
+    ((_, tables),) = tomllib.loads(found.toml)["join"].items()
+    assert ConfiguredAdapter(tables).rule() == adapter.rule()
+    return found
+
+
+def unclear(primary: Sample, foreign: Sample) -> str:
+    found = infer(primary, foreign)
+    assert isinstance(found, Unclear), found
+    assert "\n" not in found.problem
+    assert "[join." in found.todo
+    tomllib.loads(found.todo[found.todo.index("[join") : found.todo.index("(format")])
+    return found.problem
+
+
+def test_queries_and_clicks() -> None:
+    found = inferred(QUERIES, CLICKS)
+    assert found.primary == SideConfig(format="jsonl", key="query_id")
+    assert found.foreign == SideConfig(
+        format="jsonl", key="query_id", id="click_id", time=TimeConfig(field="time_us", unit="us")
+    )
+    assert any("100% of the sampled foreign values" in line for line in found.explanation)
+
+
+def test_resent_and_malformed_lines_do_not_disturb() -> None:
+    clicks = list(CLICKS["clicks-1.log"])
+    noisy = [*clicks, clicks[0], clicks[3], b"", b"{", b"\xff\xfe"]
+    assert inferred(QUERIES, {"clicks-1.log": noisy}).foreign == inferred(QUERIES, CLICKS).foreign
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["1588206048.592985", "1588206049"], TimeConfig(field="ts", unit="s")),
+        (["1588206048592", "1588206049000"], TimeConfig(field="ts", unit="ms")),
+        (["1588206048592985123"], TimeConfig(field="ts", unit="ns")),
+        (['"2018-02-26 19:58:54"'], TimeConfig(field="ts", format="iso8601")),
+        (['"2018-02-26T19:58:54.5Z"'], TimeConfig(field="ts", format="iso8601")),
+        (['"10/Oct/2000:13:55:36 -0700"'], TimeConfig(field="ts", format="%d/%b/%Y:%H:%M:%S %z")),
+    ],
+)
+def test_units_and_formats_of_times(values: list[str], expected: TimeConfig) -> None:
+    foreign = {"f.log": [f'{{"query_id":"{i}","ts":{value}}}'.encode() for i, value in enumerate(values)]}
+    primary = {"p.log": [b'{"query_id":"%d"}' % i for i in range(5)]}
+    assert inferred(primary, foreign).foreign.time == expected
+
+
+@pytest.mark.parametrize(
+    ("foreign", "problem"),
+    [
+        ([], "hold no records yet"),
+        ([b"10.0.0.1 - - GET /", b"x"], "neither JSON Lines nor CSV"),
+        ([b"34200.1,1,k", b"34200.2,1,l"], "neither JSON Lines nor CSV"),
+        ([b'{"query_id":"1"}'], "no field that is clearly the event time (no field is named so)"),
+        ([b'{"query_id":"1","ts":34200.5}'], "ts could be it but have no known unit"),
+        ([b'{"query_id":"1","a_at":"2018-02-26","b_at":"2018-02-26"}'], "the event time may be a_at, b_at"),
+        ([b'{"query":"1","ts":1588206048}'], "they share no field name"),
+        ([b'{"user":"u1","ts":1588206048}'], "no field on both sides is unique among the primary records"),
+        ([b'{"query_id":"1","twin_id":"1","ts":1588206048}'], "the key may be query_id, twin_id"),
+        ([b'{"word":"z","ts":1588206048}'], "only 'word' could be the key"),
+        ([b'{"id":"1","ts":1588206048}'], "no field on both sides is unique"),
+    ],
+)
+def test_what_is_not_guessed(foreign: list[bytes], problem: str) -> None:
+    primary = {
+        "p.log": [
+            b'{"id":%d,"query_id":"%d","twin_id":"%d","word":"w%d","user":"u%d"}' % (i, i, i, i, i % 2)
+            for i in range(5)
+        ]
+    }
+    assert problem in unclear(primary, {"f.log": foreign})
+
+
+def test_an_id_is_only_taken_when_it_is_named_as_the_events_own() -> None:
+    primary = {"p.csv": [b"order_id,customer", *[b"o%d,c%d" % (i, i % 3) for i in range(9)]]}
+    rows = [b"o%d,s%d,2018-02-2%d" % (i // 2, i, i) for i in range(9)]
+    found = inferred(primary, {"deals.csv": [b"order_id,seller_id,won_at", *rows]})
+    assert found.foreign.id is None
+    assert any("seller_id" in line and "write id" in line for line in found.explanation)
+    found = inferred(primary, {"deals.csv": [b"order_id,deal_id,won_at", *rows]})
+    assert found.foreign.id == "deal_id"
+    found = inferred(primary, {"x.csv": [b"order_id,event_id,won_at", *rows, b"o1,s0,2018-02-20"]})
+    assert found.foreign.id is None  # not unique
+
+
+def test_delimiters() -> None:
+    primary = {"p.tsv": [b"order_id\tx", b"o1\t1", b"o2\t1"]}
+    foreign = {"f.csv": [b'order_id;"at"', b"o1;2018-02-20", b'"o2";2018-02-20']}
+    found = inferred(primary, foreign)
+    assert (found.primary.format, found.foreign.format, found.foreign.delimiter) == ("tsv", "csv", ";")
+
+
+def test_keys_that_do_not_meet_in_the_sample_are_told_by_their_name() -> None:
+    primary = {"p.log": [b'{"order_id":"a%d","w":"w%d"}' % (i, i) for i in range(5)]}
+    foreign = {"f.log": [b'{"order_id":"b%d","w":"v%d","ts":1588206048}' % (i, i) for i in range(5)]}
+    found = inferred(primary, foreign)
+    assert found.primary.key == "order_id"
+    assert any("0% of the sampled foreign values" in line for line in found.explanation)
+
+
+def sample_of(folder: Path) -> Sample:
+    paths = sorted(folder.iterdir())
+    each = max(2, 200 // len(paths))
+    sample = {}
+    for path in paths:
+        with gzip.open(path) as file:
+            sample[path.name] = [line.rstrip(b"\r\n") for _, line in zip(range(each), file, strict=False)]
+    return sample
+
+
+def data_set(name: str) -> Path:
+    root = os.environ.get("PHOTON_TEST_DATA")
+    if not root:
+        pytest.skip("PHOTON_TEST_DATA is not set")
+    return Path(root) / name
+
+
+def test_zeek() -> None:
+    root = data_set("net_zeek_apt29")
+    found = inferred(sample_of(root / "primary"), sample_of(root / "foreign"))
+    assert found.primary == SideConfig(format="jsonl", key="uid")
+    assert found.foreign == SideConfig(format="jsonl", key="uid", time=TimeConfig(field="ts", unit="s"))
+
+
+def test_olist() -> None:
+    root = data_set("ads_olist_funnel")
+    foreign = sample_of(root / "foreign")
+    found = inferred(sample_of(root / "primary"), foreign)
+    assert found.primary == SideConfig(format="csv", key="mql_id")
+    assert found.foreign == SideConfig(
+        format="csv", key="mql_id", time=TimeConfig(field="won_date", format="iso8601")
+    )
+    adapter = ConfiguredAdapter.from_sides(found.primary, found.foreign)
+    ((name, (header, *records)),) = foreign.items()
+    headers = adapter.foreign_headers(records, LogFile(name, header))
+    assert all(isinstance(each, ForeignHeader) for each in headers)
+
+
+def test_lobster_has_no_header_and_is_not_guessed() -> None:
+    root = data_set("ob_lobster_aapl")
+    assert "neither JSON Lines nor CSV" in unclear(sample_of(root / "primary"), sample_of(root / "foreign"))
