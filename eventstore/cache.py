@@ -10,12 +10,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from cachetools import LRUCache
 
-from photon.adapters.contract import Adapter, BadRecord, LogFile
-from photon.eventstore.index import ENTRY_BYTES, I64, U64, Mask, RunIndex
+from photon.adapters.contract import Adapter, LogFile
+from photon.eventstore.api import PrimaryRecord
+from photon.eventstore.index import ENTRY_BYTES, I64, U64, Mask, Run, RunIndex
+from photon.eventstore.records import keys_of_records, record_at
 
 CACHE_BYTES_MAX = 256 << 20
 SEGMENT_OVERHEAD_BYTES = 1024
@@ -44,14 +47,11 @@ class Segment:
         return len(self.data) + self.entries * ENTRY_BYTES + SEGMENT_OVERHEAD_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class CachedRecord:
-    """A verified record."""
+class CachedRecord(NamedTuple):
+    """A verified record, and the identity of its log."""
 
     identity: str
-    file: LogFile
-    offset: int
-    record: bytes  # without its line end
+    primary: PrimaryRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class CacheEventStore:
         self._misses = 0
 
     def put(self, identity: str, file: LogFile, offset: int, data: bytes, hashes: U64, starts: I64) -> None:
-        """Takes in a block: ``hashes[i]`` is the key's of the record that starts at ``data[starts[i]]``.
+        """Takes in a block: ``hashes[i]`` (ascending) is the key's of the record that starts at ``data[starts[i]]``.
 
         A block larger than the cache, or than SEGMENT_BYTES_MAX, is not kept: the cache is best effort.
         """
@@ -106,7 +106,7 @@ class CacheEventStore:
             self._next += 1
             self._segments[number] = segment
             self._segments.entries += segment.entries
-        self._index.insert(hashes, starts.astype(np.uint64) | np.uint64(number << OFFSET_BITS))
+        self._index.insert(Run(hashes, starts.astype(np.uint64) | np.uint64(number << OFFSET_BITS)))
         dead = len(self._index) - self._segments.entries
         if dead > max(DEAD_ENTRIES_MIN, self._segments.entries // 2):
             self._drop_dead()
@@ -126,19 +126,27 @@ class CacheEventStore:
             self._index.clear()
 
     def look_up(self, keys: Sequence[bytes], hashes: U64) -> dict[int, list[CachedRecord]]:
-        """Row -> verified records of ``keys[row]`` that are in the cache, in the order they were put."""
+        """Row -> verified records of ``keys[row]`` that are in the cache, in no order."""
         rows, locations = self._index.look_up(hashes)
         numbers = (locations >> _SEGMENT_SHIFT).tolist()
         with self._lock:
             segments = {number: self._segments.get(number) for number in dict.fromkeys(numbers)}
-        found: dict[int, list[CachedRecord]] = {}
-        starts = (locations & _OFFSET_MASK).tolist()
-        for row, number, start in zip(rows.tolist(), numbers, starts, strict=True):
+        by_file: dict[LogFile, list[tuple[int, str, int, bytes]]] = {}
+        files: dict[int, list[tuple[int, str, int, bytes]]] = {}
+        for number, segment in segments.items():
+            if segment is not None:
+                files[number] = by_file.setdefault(segment.file, [])
+        for row, number, start in zip(rows.tolist(), numbers, (locations & _OFFSET_MASK).tolist(), strict=True):
             segment = segments[number]
             if segment is not None:
-                record = record_at(segment.data, start)
-                if has_key(self._adapter, record, segment.file, keys[row]):
-                    cached = CachedRecord(segment.identity, segment.file, segment.offset + start, record)
+                hit = (row, segment.identity, segment.offset + start, record_at(segment.data, start))
+                files[number].append(hit)
+        found: dict[int, list[CachedRecord]] = {}
+        for file, hits in by_file.items():
+            there = keys_of_records(self._adapter, [hit[3] for hit in hits], file)
+            for (row, identity, offset, record), key in zip(hits, there, strict=True):
+                if key == keys[row]:
+                    cached = CachedRecord(identity, PrimaryRecord(record, file, offset))
                     found.setdefault(row, []).append(cached)
         self._hits += len(found)
         self._misses += len(keys) - len(found)
@@ -155,21 +163,3 @@ class CacheEventStore:
                 int(self._segments.currsize),
                 len(self._index),
             )
-
-
-def record_at(data: bytes, start: int) -> bytes:
-    """The record at ``start``, without its line end."""
-    end = data.find(b"\n", start)
-    if end < 0:
-        end = len(data)
-    if end > start and data[end - 1] == 13:
-        end -= 1
-    return data[start:end]
-
-
-def has_key(adapter: Adapter, record: bytes, file: LogFile, key: bytes) -> bool:
-    """Whether this record's key is ``key``; False for a record that cannot be read."""
-    try:
-        return adapter.primary_key(record, file) == key
-    except BadRecord:
-        return False

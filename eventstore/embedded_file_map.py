@@ -119,7 +119,7 @@ class EmbeddedFileMap:
         repeats = 0
         if self._settings.kind is MapKind.DENSE or log.rewritten:
             # In a log that was rewritten sparse entries may be stale, so from then on each of its records is exact.
-            self._pending.insert(block.hashes, pack(log.number, block.offsets))
+            self._pending.insert(Run(block.hashes, pack(log.number, block.starts[block.order])))
         else:
             repeats = self._add_sparse(log, block)
         self._catalog.add_totals(len(block.keys), block.bad, block.end - block.begin, repeats)
@@ -152,7 +152,7 @@ class EmbeddedFileMap:
         states = self._states.setdefault(log.number, {})
         additions = sparse_additions(
             block.keys,
-            block.offsets.tolist(),
+            block.starts.tolist(),
             states,
             lambda prefix: self._catalog.process(log.number, prefix),
             window_micros=self._settings.window_micros,
@@ -160,8 +160,10 @@ class EmbeddedFileMap:
         )
         self._catalog.put_sparse(log.number, additions.entries, {p: states[p] for p in additions.touched})
         if additions.exact:
-            exact = np.array(additions.exact)
-            self._pending.insert(block.hashes[exact], pack(log.number, block.offsets[exact]))
+            exact = np.zeros(len(block.keys), dtype=bool)
+            exact[additions.exact] = True
+            chosen = exact[block.order]
+            self._pending.insert(Run(block.hashes[chosen], pack(log.number, block.starts[block.order[chosen]])))
         return additions.repeats
 
     def commit(self) -> None:

@@ -63,15 +63,16 @@ class MappedLog:
 
 @dataclass(frozen=True, slots=True)
 class MappedBlock:
-    """What the reader found in one block: n records with a key, in log order."""
+    """What the reader found in one block: n records with a key. Sorted once, for the map and the cache."""
 
     identity: str
     file: LogFile
     begin: int  # offset of the block
     end: int  # where to resume
-    keys: Sequence[bytes]  # n
-    hashes: U64  # n
-    offsets: I64  # n, absolute
+    keys: Sequence[bytes]  # n, in log order
+    starts: I64  # n, in log order: offsets in the log
+    hashes: U64  # n, ascending
+    order: I64  # n: hashes[i] is of keys[order[i]]
     bad: int = 0  # records without a key
 
 

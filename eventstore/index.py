@@ -21,9 +21,9 @@ I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 ENTRY_BYTES = 16
-MERGE_FANOUT = 4
-"""So many runs of one size class become one run of the next: an entry is copied log4(n) times, and a look-up
-searches at most three runs of each class."""
+MERGE_FANOUT = 8
+"""So many runs of one size class become one run of the next: an entry is copied log8(n) times, and a look-up
+searches at most seven runs of each class."""
 
 
 def hash_keys(keys: Sequence[bytes]) -> U64:
@@ -56,8 +56,8 @@ def merged(runs: Sequence[Run]) -> Run:
 
 
 def size_class(entries: int) -> int:
-    """floor(log4(entries))."""
-    return max(0, entries.bit_length() - 1) // 2
+    """floor(log8(entries))."""
+    return max(0, entries.bit_length() - 1) // 3
 
 
 def tail_to_merge(sizes: Sequence[int]) -> int:
@@ -148,11 +148,11 @@ class RunIndex:
         """Bytes of the columns."""
         return len(self) * ENTRY_BYTES
 
-    def insert(self, hashes: U64, locations: U64) -> None:
-        """Adds aligned columns, in any order."""
-        if not len(hashes):
+    def insert(self, run: Run) -> None:
+        """Adds a run (see sorted_run)."""
+        if not len(run):
             return
-        runs = [*self._runs, sorted_run(hashes, locations)]
+        runs = [*self._runs, run]
         while take := tail_to_merge([len(run) for run in runs]):
             runs[-take:] = [merged(runs[-take:])]
         self._runs = tuple(runs)

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from photon.adapters.contract import Adapter, BadRecord, LogFile
-from photon.eventstore.cache import has_key, record_at
+from photon.adapters.contract import Adapter, LogFile
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.index import hash_keys
 from photon.eventstore.log_files import PAGES_BYTES_MAX, LogBytes, new_pages, open_log
+from photon.eventstore.records import key_of, keys_of_block, record_at
 from photon.eventstore.row_keys import parse_event_id
 
 RECORD_GUESS_BYTES = 4096
@@ -134,7 +134,7 @@ class LogsEventStore:
         if want.span:
             return self._search(want, file, source, data[at : at + want.span + RECORD_GUESS_BYTES])
         record = self._whole_record(source, data, begin, at)
-        if record is not None and has_key(self._adapter, record, file, want.key):
+        if record is not None and key_of(self._adapter, record, file) == want.key:
             return ReadRecord(Read.FOUND, file, want.offset, record)
         if want.log.rewritten or (record is not None and self._same_hash(record, file, want.key)):
             return NOT_THERE
@@ -142,17 +142,11 @@ class LogsEventStore:
 
     def _same_hash(self, record: bytes, file: LogFile, key: bytes) -> bool:
         """Another key with the same hash: the map is right, and this is not the asked record."""
-        there = self._key(record, file)
+        there = key_of(self._adapter, record, file)
         if there is None:
             return False
         hashes = hash_keys([there, key])
         return bool(hashes[0] == hashes[1])
-
-    def _key(self, record: bytes, file: LogFile) -> bytes | None:
-        try:
-            return self._adapter.primary_key(record, file)
-        except BadRecord:
-            return None
 
     def _whole_record(self, source: LogBytes, data: bytes, begin: int, at: int) -> bytes | None:
         """The record at ``data[at]``, read on where it is longer; None beyond the end and for oversized ones."""
@@ -176,12 +170,12 @@ class LogsEventStore:
             return UNAVAILABLE
         for start in self._starts(want, file, window):
             record = self._whole_record(source, window, want.offset, start)
-            if record is not None and has_key(self._adapter, record, file, want.key):
+            if record is not None and key_of(self._adapter, record, file) == want.key:
                 return ReadRecord(Read.FOUND, file, want.offset + start, record)
         return NOT_THERE
 
     def _is_anchor(self, want: Wanted, record: bytes | None, file: LogFile) -> bool:
-        there = None if record is None else self._key(record, file)
+        there = None if record is None else key_of(self._adapter, record, file)
         asked = parse_event_id(want.key)
         return there is not None and asked is not None and parse_event_id(there) == (asked[0], want.anchor)
 
@@ -196,7 +190,7 @@ class LogsEventStore:
             at = window.find(want.key, line_end) if line_end >= 0 else -1
         whole = window.rfind(b"\n") + 1
         start = 0
-        for key in self._adapter.primary_keys(window[:whole], file):
+        for key in keys_of_block(self._adapter, window[:whole], file):
             if key == want.key and start < want.span:
                 yield start
             start = window.find(b"\n", start) + 1

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from photon.config.clock import NEVER_NS, Clock
 from photon.eventstore.cache import CacheEventStore
 from photon.eventstore.file_map import FileMap, MappedBlock
 from photon.eventstore.index import I64, U64, hash_keys
+from photon.eventstore.records import keys_of_block
 from photon.eventstore.tiered import NOTHING_READ_NS
 
 POLL_BYTES = 4 << 20
@@ -61,11 +62,12 @@ class AdapterBroken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BlockKeys:
-    """The n records of a block that have a key: keys, hashes, begins in the block. ``bad``: how many have none."""
+    """The n records of a block that have a key. ``bad``: how many have none."""
 
-    keys: list[bytes]
-    hashes: U64
-    starts: I64
+    keys: Sequence[bytes]  # in block order
+    starts: I64  # in block order: where they begin in the block
+    hashes: U64  # ascending
+    order: I64  # hashes[i] is of keys[order[i]]
     bad: int
 
 
@@ -76,31 +78,22 @@ def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
     if len(ends):
         starts[0] = 0
         np.add(ends[:-1], 1, out=starts[1:])
-    keys = _all_keys(adapter, data, file)
+    keys = keys_of_block(adapter, data, file)
     if len(keys) != len(ends):
         raise AdapterBroken(
             f"{type(adapter).__name__}.primary_keys gave {len(keys)} keys for {len(ends)} records of {file.path}; "
             "it must give one for each, None for a bad record"
         )
-    if None not in keys:
-        good = [key for key in keys if key is not None]
-        return BlockKeys(good, hash_keys(good), starts, 0)
-    rows = [row for row, key in enumerate(keys) if key is not None]
-    good = [key for key in keys if key is not None]
-    return BlockKeys(good, hash_keys(good), starts[rows], len(keys) - len(rows))
-
-
-def _all_keys(adapter: Adapter, data: bytes, file: LogFile) -> Sequence[bytes | None]:
+    bad = 0
     try:
-        return adapter.primary_keys(data, file)
-    except Exception:  # the user's code: the one record it raises on must not take the others with it
-        keys: list[bytes | None] = []
-        for line in data.split(b"\n")[:-1]:
-            try:
-                keys.append(adapter.primary_key(line.removesuffix(b"\r"), file))
-            except Exception:
-                keys.append(None)
-        return keys
+        hashes = hash_keys(cast(Sequence[bytes], keys))
+    except TypeError:  # a None: some record is bad
+        rows = [row for row, key in enumerate(keys) if key is not None]
+        bad = len(keys) - len(rows)
+        keys, starts = [key for key in keys if key is not None], starts[rows]
+        hashes = hash_keys(cast(Sequence[bytes], keys))
+    order = np.argsort(hashes, kind="stable")
+    return BlockKeys(cast(Sequence[bytes], keys), starts, hashes[order], order, bad)
 
 
 class PrimaryReader:
@@ -165,12 +158,14 @@ class PrimaryReader:
                     begin=block.offset,
                     end=block.end,
                     keys=found.keys,
+                    starts=found.starts + block.offset,
                     hashes=found.hashes,
-                    offsets=found.starts + block.offset,
+                    order=found.order,
                     bad=found.bad + len(block.oversized),
                 )
             )
-            self._cache.put(block.identity, block.file, block.offset, block.data, found.hashes, found.starts)
+            starts = found.starts[found.order]
+            self._cache.put(block.identity, block.file, block.offset, block.data, found.hashes, starts)
             self._dirty_bytes += block.end - block.offset
             self._dirty = True
 

@@ -2,7 +2,7 @@
 
 Which record wins: of all records with a key, the first in (log order, offset), where log order is (log name
 without its rotation suffix, log identity): MappedLog.order. To hold that whatever the cache happens to have, a hit is
-checked against the file map's places: only a record before it makes the logs be read.
+checked against the file map's places: only a place before it makes the logs be read.
 
 Invariant of a miss: the reader publishes ``read_past_ns`` after all that it read up to then is in the file map, and
 it is taken *before* the look-up here. So a key that is not found although read_past_ns >= as_of is ABSENT; every
@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
 from photon.eventstore.cache import CachedRecord, CacheEventStore
-from photon.eventstore.file_map import FileMap, MappedLog
+from photon.eventstore.file_map import FileMap, MappedLog, Places
 from photon.eventstore.index import hash_keys
 from photon.eventstore.logs_store import LogsEventStore, Read, Wanted
 
@@ -50,58 +50,63 @@ class TieredEventStore:
         read_past_ns = self._read_past_ns()
         hashes = hash_keys(keys)
         # The cache is fed after the map: what it has, the map has.
-        cached = self._cache.look_up(keys, hashes)
-        places = self._map.places(keys, hashes)
-        logs = self._map.logs()
-        best: list[tuple[Order, PrimaryRecord] | None] = [None] * len(keys)
-        at: dict[int, set[tuple[str, int]]] = {}
-        for row, hits in cached.items():
-            at[row] = {(hit.identity, hit.offset) for hit in hits}
-            best[row] = min(((self._order(hit), _primary(hit)) for hit in hits), key=lambda pair: pair[0])
-        wanted = []
-        columns = (places.rows, places.logs, places.offsets, places.spans, places.anchors)
-        for row, number, offset, span, anchor in zip(*(column.tolist() for column in columns), strict=True):
-            want = Wanted(row, keys[row], logs[number], offset, span, anchor)
-            if not self._is_answered(want, best[row], at.get(row)):
-                wanted.append(want)
+        hits = self._cache.look_up(keys, hashes)
+        best: dict[int, CachedRecord] = {
+            row: each[0] if len(each) == 1 else min(each, key=self._order) for row, each in hits.items()
+        }
+        wanted = self._places_to_read(keys, self._map.places(keys, hashes), hits, best)
         unavailable = self._read(wanted, best) if wanted else {}
         answers = []
-        for row, found in enumerate(best):
-            if row in unavailable and (found is None or unavailable[row] < found[0]):
+        records: list[PrimaryRecord | None] = []
+        for row in range(len(keys)):
+            found = best.get(row)
+            if row in unavailable and (found is None or unavailable[row] < self._order(found)):
                 answers.append(Found.UNAVAILABLE)
-                best[row] = None
+                found = None
             elif found is not None:
                 answers.append(Found.FOUND)
             else:
                 answers.append(Found.ABSENT if read_past_ns >= as_of[row] else Found.NOT_YET)
-        return EventLookUps(answers, [None if found is None else found[1] for found in best])
+            records.append(None if found is None else found.primary)
+        return EventLookUps(answers, records)
 
-    def _is_answered(
-        self, want: Wanted, best: tuple[Order, PrimaryRecord] | None, at: set[tuple[str, int]] | None
-    ) -> bool:
-        """Whether reading this place cannot change the answer."""
-        if best is None or at is None:
-            return False
-        identity = want.log.identity
-        if not want.span:
-            return (identity, want.offset) in at or self._place_order(want.log, want.offset) > best[0]
-        # Within a span an id rises strictly, so a hit in it is its only record there; repeats have exact places.
-        stop = want.offset + want.span
-        if any(identity == each and want.offset <= offset < stop for each, offset in at):
-            return True
-        return self._place_order(want.log, want.offset) > best[0]
+    def _places_to_read(
+        self,
+        keys: Sequence[bytes],
+        places: Places,
+        hits: dict[int, list[CachedRecord]],
+        best: dict[int, CachedRecord],
+    ) -> list[Wanted]:
+        """Those whose record is not at hand and could change an answer."""
+        logs = self._map.logs()
+        wanted = []
+        columns = (places.rows, places.logs, places.offsets, places.spans, places.anchors)
+        for row, number, offset, span, anchor in zip(*(column.tolist() for column in columns), strict=True):
+            log = logs[number]
+            found = best.get(row)
+            if found is not None:
+                if found.primary.offset == offset and found.identity == log.identity:
+                    continue
+                # Within a span an id rises strictly: a hit is its only record there, and repeats have exact places.
+                stop = offset + max(span, 1)
+                if any(hit.identity == log.identity and offset <= hit.primary.offset < stop for hit in hits[row]):
+                    continue
+                if self._place_order(log, offset) > self._order(found):
+                    continue
+            wanted.append(Wanted(row, keys[row], log, offset, span, anchor))
+        return wanted
 
-    def _read(self, wanted: Sequence[Wanted], best: list[tuple[Order, PrimaryRecord] | None]) -> dict[int, Order]:
+    def _read(self, wanted: Sequence[Wanted], best: dict[int, CachedRecord]) -> dict[int, Order]:
         """Reads places and improves ``best``; row -> the first place that could not be read."""
         unavailable: dict[int, Order] = {}
         with self._reading:
             reads = self._logs.read(wanted)
         for want, read in zip(wanted, reads, strict=True):
             if read.outcome is Read.FOUND:
-                order = self._place_order(want.log, read.offset)
-                now = best[want.row]
-                if now is None or order < now[0]:
-                    best[want.row] = (order, PrimaryRecord(read.record, read.file, read.offset))
+                found = CachedRecord(want.log.identity, PrimaryRecord(read.record, read.file, read.offset))
+                now = best.get(want.row)
+                if now is None or self._order(found) < self._order(now):
+                    best[want.row] = found
             elif read.outcome is Read.UNAVAILABLE:
                 order = self._place_order(want.log, want.offset)
                 unavailable[want.row] = min(order, unavailable.get(want.row, order))
@@ -111,8 +116,4 @@ class TieredEventStore:
         return log.order(self._log_name), offset
 
     def _order(self, hit: CachedRecord) -> Order:
-        return (self._log_name(hit.file.path), hit.identity), hit.offset
-
-
-def _primary(hit: CachedRecord) -> PrimaryRecord:
-    return PrimaryRecord(hit.record, hit.file, hit.offset)
+        return (self._log_name(hit.primary.file.path), hit.identity), hit.primary.offset

@@ -1,0 +1,43 @@
+"""Records in blocks and their keys; what an adapter raises is kept to the record that it raised on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from photon.adapters.contract import Adapter, LogFile
+
+
+def record_at(data: bytes, start: int) -> bytes:
+    """The record at ``start``, without its line end."""
+    end = data.find(b"\n", start)
+    if end < 0:
+        end = len(data)
+    if end > start and data[end - 1] == 13:
+        end -= 1
+    return data[start:end]
+
+
+def key_of(adapter: Adapter, record: bytes, file: LogFile) -> bytes | None:
+    """The record's key; None when it cannot be read: whatever the adapter raises makes this record a bad one."""
+    try:
+        return adapter.primary_key(record, file)
+    except Exception:
+        return None
+
+
+def keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> list[bytes | None]:
+    """The key of each record of a block (whole records, each ended by a newline)."""
+    try:
+        return adapter.primary_keys(data, file)
+    except Exception:  # one record that the adapter raises on must not take the others with it
+        return [key_of(adapter, line.removesuffix(b"\r"), file) for line in data.split(b"\n")[:-1]]
+
+
+def keys_of_records(adapter: Adapter, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
+    """The key of each of some records (without line ends) of one file."""
+    if len(records) == 1:
+        return [key_of(adapter, records[0], file)]
+    keys = keys_of_block(adapter, b"\n".join(records) + b"\n", file)
+    if len(keys) != len(records):  # a broken adapter, which the primary reader reports
+        return [key_of(adapter, record, file) for record in records]
+    return keys

@@ -1,0 +1,77 @@
+"""What the event store's tests share: a small adapter, a clock set by hand, blocks from text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
+from photon.adapters.logs.identity import log_name
+from photon.config.disk import RealDisk
+from photon.eventstore.cache import CacheEventStore
+from photon.eventstore.embedded_file_map import EmbeddedFileMap, MapSettings, open_or_rebuild
+from photon.eventstore.file_map import MapKind, MappedBlock
+from photon.eventstore.index import hash_keys
+
+LOG = LogFile("a.log")
+
+
+class LineAdapter(Adapter):
+    """Records ``key,anything``; a record without a comma is bad, and ``raise,`` makes the adapter raise."""
+
+    def primary_key(self, record: bytes, file: LogFile) -> bytes:
+        key, comma, _ = record.partition(b",")
+        if not comma:
+            raise BadRecord("no comma")
+        if key == b"raise":
+            raise RuntimeError("adapter bug")
+        return key
+
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        return ForeignHeader(self.primary_key(record, file), 0)
+
+    def foreign_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        return record
+
+    def primary_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        return record
+
+
+class ManualClock:
+    """Moves when told."""
+
+    def __init__(self, now_ns: int = 1_000) -> None:
+        self.ns = now_ns
+
+    def now_ns(self) -> int:
+        return self.ns
+
+    def monotonic(self) -> float:
+        return self.ns / 1e9
+
+
+def block(
+    keys: Sequence[bytes], starts: Sequence[int], *, identity: str = "a", path: str = "a.log", begin: int, end: int
+) -> MappedBlock:
+    hashes = hash_keys(keys)
+    order = np.argsort(hashes, kind="stable")
+    return MappedBlock(
+        identity, LogFile(path), begin, end, keys, np.array(starts, dtype=np.int64), hashes[order], order
+    )
+
+
+def open_map(directory: Path, kind: MapKind = MapKind.DENSE, rule: bytes = b"rule", **windows: int) -> EmbeddedFileMap:
+    settings = MapSettings(rule, kind, **windows)
+    file_map, rebuilt = open_or_rebuild(directory, settings, log_name, RealDisk())
+    assert not rebuilt
+    return file_map
+
+
+def put_lines(cache: CacheEventStore, adapter: Adapter, identity: str, path: str, offset: int, data: bytes) -> None:
+    """Warms the cache with a block as the reader would."""
+    from photon.eventstore.primary_reader import block_keys
+
+    found = block_keys(adapter, data, LogFile(path))
+    cache.put(identity, LogFile(path), offset, data, found.hashes, found.starts[found.order])
