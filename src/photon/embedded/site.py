@@ -1,4 +1,4 @@
-"""Where an embedded deployment keeps what must survive: ``OUTPUT/.photon``, locked by the one command that uses it."""
+"""Where an embedded deployment keeps what must survive: ``OUTPUT/.photon``, locked by the command that runs it."""
 
 from __future__ import annotations
 
@@ -45,11 +45,6 @@ class Site:
         """The event store's file map."""
         return self.state / "eventstore"
 
-    @property
-    def dispatcher(self) -> Path:
-        """The dispatcher's state."""
-        return self.state / "dispatcher"
-
     def registry(self, replica: str) -> Path:
         """A registry replica's directory."""
         return self.state / "registry" / replica
@@ -73,7 +68,7 @@ class Site:
         return lock
 
     def key(self, disk: Disk, draw: Callable[[int], bytes] = os.urandom) -> bytes:
-        """The deployment's key, drawn at the first start. Digests made with another key would join everything again."""
+        """The deployment's key, drawn at the first start. With another key everything would be joined again."""
         path = self.state / "key"
         if not disk.exists(path):
             disk.replace(path, draw(KEY_BYTES))

@@ -1,0 +1,41 @@
+"""Where a pipeline's ledger lies, and how it is read for people and scripts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from photon.dispatcher.ledger import UNKNOWN_HOUR, Ledger
+from photon.dispatcher.ledger_reader import read_ledger as _read
+
+STATE_FILE = "dispatcher.db"
+EMPTY = dict.fromkeys(
+    ("read", "joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate", "pending"), 0
+)
+
+
+def ledger_file(state: Path) -> Path:
+    """The dispatcher's database in a pipeline's state directory."""
+    return state / STATE_FILE
+
+
+def read_ledger(state: Path) -> dict[str, int]:
+    """The totals; zeros while the dispatcher has not begun. Raises StateError."""
+    path = ledger_file(state)
+    return _read(path).total.as_dict() if path.exists() else dict(EMPTY)
+
+
+def hour_name(hour: int) -> str:
+    """``2026-11-21T09``, UTC."""
+    if hour == UNKNOWN_HOUR:
+        return "unknown"
+    return datetime.fromtimestamp(hour * 3600, UTC).strftime("%Y-%m-%dT%H")
+
+
+def as_json(ledger: Ledger) -> dict[str, object]:
+    """Totals and hours."""
+    return {
+        "total": ledger.total.as_dict(),
+        "hours": {hour_name(hour): line.as_dict() for hour, line in ledger.hours.items()},
+        "balances": not ledger.unbalanced,
+    }
