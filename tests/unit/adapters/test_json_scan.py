@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from photon.adapters.contract import BadRecord, LogFile
+from photon.adapters.formats import json_scan
 from photon.adapters.formats.json_lines import JsonLinesSide, parse_object
 
 FILE = LogFile("a.log")
@@ -165,6 +166,16 @@ def test_any_name_can_be_scanned_for(name: str) -> None:
     rows.append(b'{"a":{"b":"deep"}}')
     assert side.keys(b"\r\n".join(rows) + b"\r\n", FILE) == [exact(side, row) for row in rows]
     assert side.keys(b"", FILE) == []
+
+
+def test_big_blocks_are_scanned_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    side = JsonLinesSide("uid")
+    rows = [b'{"uid":"k%d","b":"%s"}' % (i, b"x" * (i % 40)) for i in range(200)]
+    rows[50:60] = [b"{"] * 10
+    expected = [exact(side, row) for row in rows]
+    for chunk in (1, 7, 100, 1000, 10**6):
+        monkeypatch.setattr(json_scan, "CHUNK_BYTES", chunk)
+        assert side.keys(b"\n".join(rows) + b"\n", FILE) == expected
 
 
 def test_plain_lines_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
