@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 from cachetools import LRUCache
 
+from photon.adapters.logs.reader import GzipSource
+
 PAGE_BYTES = 1 << 20
 PAGES_BYTES_MAX = 64 << 20
 """Inflated bytes kept over all gzip files."""
@@ -30,7 +32,7 @@ class LogBytes(Protocol):
     """One open log file."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Fewer than ``length`` bytes only at the end of the file. Raises OSError, also for damaged gzip."""
+        """Fewer than ``length`` bytes only at the end of the file, or where gzip is damaged. Raises OSError."""
         ...
 
     def unlinked(self) -> bool:
@@ -92,8 +94,18 @@ class GzipBytes:
         self._state = _Inflation(zlib.decompressobj(31), 0, 0)
         self._checkpoints = [self._state.copy()]
         self._spacing = CHECKPOINT_BYTES
+        self._damaged: GzipSource | None = None
 
     def read(self, offset: int, length: int) -> bytes:
+        if self._damaged is None:
+            try:
+                return self._read_pages(offset, length)
+            except zlib.error:
+                # The follower's reader gives out what stands before the damage: so those records are in the map.
+                self._damaged = GzipSource(self._path)
+        return self._damaged.read(offset, length)
+
+    def _read_pages(self, offset: int, length: int) -> bytes:
         parts = []
         for number in range(offset // PAGE_BYTES, (offset + length - 1) // PAGE_BYTES + 1):
             page = self._page(number)
@@ -125,15 +137,17 @@ class GzipBytes:
         while missing and (part := self._more(missing)):
             parts.append(part)
             missing -= len(part)
+        return b"".join(parts)
+
+    def _checkpoint(self) -> None:
         if self._state.at >= self._checkpoints[-1].at + self._spacing:
             self._checkpoints.append(self._state.copy())
             if len(self._checkpoints) > CHECKPOINTS_MAX:
                 self._checkpoints = self._checkpoints[::2]
                 self._spacing *= 2
-        return b"".join(parts)
 
     def _more(self, limit: int) -> bytes:
-        """The next bytes, at most PAGE_BYTES; empty at the end of what is there."""
+        """The next bytes, at most PAGE_BYTES; empty at the end of what is there. Raises zlib.error."""
         state = self._state
         while True:
             if state.inflate.eof:  # padding of zeros may stand between members
@@ -143,17 +157,18 @@ class GzipBytes:
                     continue
                 state.inflate = zlib.decompressobj(31)
             data = os.pread(self._fd, INPUT_BYTES, state.taken)
-            try:
-                piece: bytes = state.inflate.decompress(data, min(limit, PAGE_BYTES))
-            except zlib.error as err:
-                raise OSError(f"{self._path}: not valid gzip near compressed byte {state.taken} ({err})") from None
-            state.taken += len(data) - len(state.inflate.unconsumed_tail) - len(state.inflate.unused_data)
+            piece: bytes = state.inflate.decompress(data, min(limit, PAGE_BYTES))
+            inflate = state.inflate
+            state.taken += len(data) - len(inflate.unused_data if inflate.eof else inflate.unconsumed_tail)
             if piece or not data:
                 state.at += len(piece)
+                self._checkpoint()
                 return piece
 
     def unlinked(self) -> bool:
         return os.fstat(self._fd).st_nlink == 0
 
     def close(self) -> None:
+        if self._damaged is not None:
+            self._damaged.close()
         os.close(self._fd)

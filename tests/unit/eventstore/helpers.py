@@ -62,7 +62,9 @@ def block(
     )
 
 
-def open_map(directory: Path, kind: MapKind = MapKind.DENSE, rule: bytes = b"rule", **windows: int) -> EmbeddedFileMap:
+def open_map(
+    directory: Path, kind: MapKind = MapKind.DENSE, rule: bytes = b"rule", **windows: int
+) -> EmbeddedFileMap:
     settings = MapSettings(rule, kind, **windows)
     file_map, rebuilt = open_or_rebuild(directory, settings, log_name, RealDisk())
     assert not rebuilt

@@ -15,7 +15,9 @@ ADAPTER = LineAdapter({})
 
 def get(cache: CacheEventStore, *keys: bytes) -> dict[int, list[tuple[str, int, bytes]]]:
     found = cache.look_up(keys, hash_keys(keys))
-    return {row: sorted((h.identity, h.primary.offset, h.primary.record) for h in hits) for row, hits in found.items()}
+    return {
+        row: sorted((h.identity, h.primary.offset, h.primary.record) for h in hits) for row, hits in found.items()
+    }
 
 
 def test_records_are_found_with_place_and_without_line_end() -> None:

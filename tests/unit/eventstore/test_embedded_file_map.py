@@ -221,7 +221,9 @@ def test_look_ups_during_commits_miss_nothing(tmp_path: Path) -> None:
     try:
         for number in range(60):
             keys = [b"%d-%d" % (number, i) for i in range(10)]
-            file_map.add(block(keys, [number * 100 + i for i in range(10)], begin=number * 100, end=number * 100 + 100))
+            file_map.add(
+                block(keys, [number * 100 + i for i in range(10)], begin=number * 100, end=number * 100 + 100)
+            )
             added.extend(keys)
             file_map.commit()
     finally:

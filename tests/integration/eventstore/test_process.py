@@ -1,0 +1,123 @@
+"""The event store as a real process: SIGTERM, death of the parent, kill -9 while it reads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from photon.config.clock import NEVER_NS
+from photon.eventstore.api import Found
+from photon.eventstore.client import EventStoreClient
+
+ROOT = Path(__file__).parents[3]
+CHILD = """
+import asyncio, sys
+from pathlib import Path
+from photon.config.clock import SystemClock
+from photon.config.disk import RealDisk
+from photon.eventstore.engine import EventStoreConfig
+from photon.eventstore.process import EventStoreFailed, Served, serve
+from tests.unit.eventstore.helpers import LineAdapter
+
+base = Path(sys.argv[1])
+config = EventStoreConfig("clicks", base / "logs", base / "map", cache_bytes=1)
+try:
+    asyncio.run(serve(
+        [Served(config, LineAdapter({}))], host="127.0.0.1", port=0, clock=SystemClock(), disk=RealDisk(),
+        ready=lambda port: print(port, flush=True), report=lambda line: print(line, file=sys.stderr),
+        stop_on_stdin_eof=True))
+except EventStoreFailed as err:
+    sys.exit(f"photon: {err}")
+"""
+
+
+def start(base: Path) -> tuple[subprocess.Popen[str], int]:
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(base)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+    )
+    assert child.stdout is not None
+    line = child.stdout.readline()
+    if not line:
+        raise AssertionError(child.communicate()[1])
+    return child, int(line)
+
+
+def end(child: subprocess.Popen[str]) -> tuple[int, str]:
+    stderr = child.communicate(timeout=30)[1]
+    return child.returncode, stderr
+
+
+def test_sigterm_and_the_parents_death_end_it_cleanly(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    child, _ = start(tmp_path)
+    child.send_signal(signal.SIGTERM)
+    assert end(child) == (0, "")
+    child, _ = start(tmp_path)
+    assert child.stdin is not None
+    child.stdin.close()
+    child.stdin = None
+    assert end(child) == (0, "")
+
+
+def test_start_errors_are_one_line(tmp_path: Path) -> None:
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD, str(tmp_path)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+        timeout=60,
+        check=False,
+    )
+    assert child.returncode == 1
+    assert child.stderr.count("\n") == 1
+    assert "no such directory" in child.stderr
+
+
+async def found_all(port: int, keys: list[bytes]) -> bool:
+    client = EventStoreClient(f"127.0.0.1:{port}", "clicks")
+    found = await client.look_up(keys, [NEVER_NS] * len(keys))
+    # A key that is in a log may be not yet read, or in a file not seen yet: it is never absent.
+    assert Found.ABSENT not in found.answers
+    await client.close()
+    return set(found.answers) == {Found.FOUND}
+
+
+def test_kill_9_at_random_moments_forgets_no_key(tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    (tmp_path / "logs").mkdir()
+    keys: list[bytes] = []
+    for number in range(6):
+        new = [b"%d-%d" % (number, i) for i in range(20_000)]
+        (tmp_path / "logs" / f"{number}.log").write_bytes(b"".join(key + b"," + b"x" * 80 + b"\n" for key in new))
+        keys += new
+        child, port = start(tmp_path)
+        deadline = time.monotonic() + rng.random() * 0.3
+        while time.monotonic() < deadline:
+            asyncio.run(found_all(port, rng.sample(keys, 50)))
+        child.kill()
+        end(child)
+    child, port = start(tmp_path)
+    try:
+        deadline = time.monotonic() + 30
+        while not asyncio.run(found_all(port, rng.sample(keys, 3000))):
+            assert time.monotonic() < deadline, "not all keys were found in time"
+        child.send_signal(signal.SIGTERM)
+        assert end(child) == (0, "")
+    finally:
+        child.kill()
+        child.wait()

@@ -1,0 +1,69 @@
+"""Look-ups on the wire: every answer comes back as it was, large replies come in parts, nonsense is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from photon.adapters.contract import LogFile
+from photon.eventstore import columns
+from photon.eventstore import eventstore_pb2 as pb
+from photon.eventstore.api import EventLookUps, Found, PrimaryRecord, Progress
+
+A, B = LogFile("a.log", b"head"), LogFile("b.log")
+FOUND = EventLookUps(
+    [Found.FOUND, Found.NOT_YET, Found.FOUND, Found.ABSENT, Found.UNAVAILABLE, Found.FOUND],
+    [
+        PrimaryRecord(b"one", A, 1 << 40),
+        None,
+        PrimaryRecord(b"", B, 0),
+        None,
+        None,
+        PrimaryRecord(b"three", A, 7),
+    ],
+)
+
+
+def test_round_trip() -> None:
+    message = columns.reply(FOUND)
+    assert len(message.files) == 2
+    assert columns.answered(pb.EventLookUpReply.FromString(message.SerializeToString()), 6) == FOUND
+    assert columns.asked(columns.request("j", [b"k", b""], [-(2**63), 2**63 - 1])) == (
+        [b"k", b""],
+        [-(2**63), 2**63 - 1],
+    )
+    progress = Progress(2**63 - 1, 1, 2, 3, 4, 5, 6, 7, 8)
+    assert columns.progress_of(columns.progress_reply(progress)) == progress
+
+
+@pytest.mark.parametrize(("bytes_max", "count"), [(0, 2), (3, 5), (7, 5), (8, 6)])
+def test_a_large_reply_answers_a_prefix(bytes_max: int, count: int) -> None:
+    message = columns.reply(FOUND, bytes_max)
+    assert columns.answered(message, 6) == EventLookUps(FOUND.answers[:count], FOUND.records[:count])
+
+
+def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "KEYS_MAX", 3)
+    monkeypatch.setattr(columns, "KEYS_BYTES_MAX", 10)
+    keys = [b"1", b"2", b"3", b"4", b"x" * 30, b"y" * 9, b"z" * 2]
+    slices = columns.request_slices(keys)
+    assert [keys[s] for s in slices] == [[b"1", b"2", b"3"], [b"4"], [b"x" * 30], [b"y" * 9], [b"z" * 2]]
+    assert columns.request_slices([]) == []
+    with pytest.raises(columns.WireError, match="at most 3"):
+        columns.asked(columns.request("j", [b"k"] * 4, [0] * 4))
+
+
+def test_columns_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(columns.WireError, match="as_of"):
+        columns.asked(pb.EventLookUpRequest(keys=[b"k"], as_of=b"1234"))
+    for change in (
+        {"answers": bytes([1])},
+        {"answers": bytes([9])},
+        {"answers": b""},
+        {"offsets": b""},
+        {"file_indexes": b"\xff" * 12},
+    ):
+        message = columns.reply(FOUND)
+        for name, value in change.items():
+            setattr(message, name, value)
+        with pytest.raises(columns.WireError):
+            columns.answered(message, 6)

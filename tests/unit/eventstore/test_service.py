@@ -1,0 +1,145 @@
+"""Engine, service and client together on one machine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from photon.config.clock import NEVER_NS, SystemClock
+from photon.config.disk import RealDisk
+from photon.eventstore import columns
+from photon.eventstore.api import Found
+from photon.eventstore.client import EventStoreClient
+from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
+from photon.eventstore.service import SERVICE_NAME, start_server
+
+from .helpers import LineAdapter
+
+
+def engine(base: Path, *, once: bool = True) -> EventStoreEngine:
+    config = EventStoreConfig("clicks", base / "logs", base / "map", once=once, cache_bytes=1 << 20)
+    (base / "logs").mkdir(exist_ok=True)
+    return EventStoreEngine(config, LineAdapter({}), SystemClock(), RealDisk())
+
+
+def append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+async def until(reached: object, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not await reached():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "not reached in time"
+        await asyncio.sleep(0.01)
+
+
+async def test_round_trip_and_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "KEYS_MAX", 400)
+    monkeypatch.setattr(columns.reply, "__defaults__", (3000,))
+    store = engine(tmp_path)
+    (tmp_path / "logs" / "a.log").write_bytes(b"".join(b"k%d,%s\n" % (i, b"x" * 50) for i in range(1000)) + b"bad\n")
+    server = await start_server({"clicks": store}, "127.0.0.1", 0)
+    client = EventStoreClient(f"127.0.0.1:{server.port}", "clicks")
+    before = await client.look_up([b"k1"], [0])
+    assert before.answers == [Found.NOT_YET]
+    store.start()
+    await asyncio.to_thread(store.ended.wait)
+    assert store.failure == ""
+    keys = [b"k%d" % i for i in range(1000)] + [b"no"]
+    found = await client.look_up(keys, [NEVER_NS] * 1001)
+    assert found.answers == [Found.FOUND] * 1000 + [Found.ABSENT]
+    assert found == await store.look_up(keys, [NEVER_NS] * 1001)
+    record = found.records[7]
+    assert record is not None
+    assert (record.record[:3], record.file.path) == (b"k7,", "a.log")
+    progress = await client.progress()
+    assert (progress.read_past_ns, progress.events, progress.bad_records, progress.files) == (NEVER_NS, 1000, 1, 1)
+    assert progress.bytes_read == progress.bytes_known > 50_000
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        check = health_pb2_grpc.HealthStub(channel).Check
+        reply = await check(health_pb2.HealthCheckRequest(service=SERVICE_NAME))
+        assert reply.status == health_pb2.HealthCheckResponse.SERVING
+    assert await client.look_up([], []) == type(found)([], [])
+    await server.stop(0)
+    gone = await client.look_up(keys[:3], [0] * 3)
+    assert gone.answers == [Found.UNAVAILABLE] * 3
+    assert "UNAVAILABLE" in client.error
+    assert await client.progress() == progress
+    await client.close()
+    await store.close()
+    assert (await store.look_up([b"k1"], [0])).answers == [Found.UNAVAILABLE]
+
+
+async def test_an_unknown_join_is_unavailable_and_says_so(tmp_path: Path) -> None:
+    server = await start_server({}, "127.0.0.1", 0)
+    client = EventStoreClient(f"127.0.0.1:{server.port}", "nojoin")
+    assert (await client.look_up([b"k"], [0])).answers == [Found.UNAVAILABLE]
+    assert "nojoin" in client.error
+    with pytest.raises(OSError, match="port in use"):
+        await start_server({}, "127.0.0.1", server.port)
+    await client.close()
+    await server.stop(0)
+
+
+async def test_growing_and_rotated_logs_are_followed(tmp_path: Path) -> None:
+    store = engine(tmp_path, once=False)
+    log = tmp_path / "logs" / "a.log"
+    log.write_bytes(b"k1,1\n")
+    store.start()
+
+    async def answer(key: bytes, as_of: int, wanted: Found) -> bool:
+        return (await store.look_up([key], [as_of])).answers == [wanted]
+
+    await until(lambda: answer(b"k1", 0, Found.FOUND))
+    append(log, b"k2,half")
+    now = time.time_ns()
+    await until(lambda: answer(b"k2", now, Found.ABSENT))
+    append(log, b" a line\n")
+    await until(lambda: answer(b"k2", NEVER_NS, Found.FOUND))
+    log.rename(tmp_path / "logs" / "a.log.1")
+    log.write_bytes(b"k3,1\n")
+    await until(lambda: answer(b"k3", NEVER_NS, Found.FOUND))
+    await store.close()
+
+    store = engine(tmp_path, once=False)  # the map knows them before anything is read
+    assert (await store.progress()).events == 3
+    store.start()
+    await until(lambda: answer(b"k2", NEVER_NS, Found.FOUND))
+    record = (await store.look_up([b"k2"], [0])).records[0]
+    assert record is not None
+    assert (record.file.path, record.offset, record.record) == ("a.log.1", 5, b"k2,half a line")
+    assert (await store.progress()).duplicates == 0
+    await store.close()
+
+
+async def test_a_map_of_another_rule_is_told_and_made_anew(tmp_path: Path) -> None:
+    store = engine(tmp_path)
+    await store.close()
+    other = EventStoreConfig("clicks", tmp_path / "logs", tmp_path / "map", max_record=77)
+    told: list[str] = []
+    store = EventStoreEngine(other, LineAdapter({}), SystemClock(), RealDisk(), told.append)
+    assert "made anew" in told[0]
+    await store.close()
+
+
+class BrokenAdapter(LineAdapter):
+    def primary_keys(self, block: bytes, file: object) -> list[bytes | None]:
+        return []
+
+
+async def test_a_failed_reader_makes_everything_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.log").write_bytes(b"k,1\n")
+    config = EventStoreConfig("clicks", tmp_path / "logs", tmp_path / "map", once=True)
+    store = EventStoreEngine(config, BrokenAdapter({}), SystemClock(), RealDisk())
+    store.start()
+    await asyncio.to_thread(store.ended.wait)
+    assert "one for each" in store.failure
+    assert (await store.look_up([b"no"], [NEVER_NS])).answers == [Found.UNAVAILABLE]
+    await store.close()

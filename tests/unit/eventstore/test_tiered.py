@@ -1,0 +1,220 @@
+"""First in (file, offset) order wins whatever is cached; what a miss is called; a restart forgets no key."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from photon.adapters.logs.follower import Follower
+from photon.adapters.logs.identity import log_name
+from photon.config.clock import NEVER_NS
+from photon.eventstore.api import Found
+from photon.eventstore.cache import CacheEventStore
+from photon.eventstore.file_map import MapKind
+from photon.eventstore.logs_store import LogsEventStore
+from photon.eventstore.primary_reader import AdapterBroken, PrimaryLogsIncomplete, PrimaryReader
+from photon.eventstore.tiered import NOTHING_READ_NS, TieredEventStore
+
+from .helpers import LineAdapter, ManualClock, open_map
+
+
+class Store:
+    """All parts over one directory, stepped by hand."""
+
+    def __init__(
+        self,
+        base: Path,
+        *,
+        once: bool = False,
+        cache_bytes: int = 1 << 20,
+        kind: MapKind = MapKind.DENSE,
+        max_record: int = 1 << 20,
+        adapter: LineAdapter | None = None,
+    ) -> None:
+        self.logs = base / "logs"
+        self.logs.mkdir(exist_ok=True)
+        self.clock = ManualClock()
+        self.adapter = adapter or LineAdapter({})
+        self.map = open_map(base / "map", kind)
+        self.follower = Follower(self.logs, has_header=False, max_record=max_record, positions=self.map.positions())
+        self.cache = CacheEventStore(self.adapter, cache_bytes)
+        self.reader = PrimaryReader(self.follower, self.adapter, self.cache, self.map, self.clock, once=once)
+        self.reads = LogsEventStore(self.logs, self.adapter, self.resolve)
+        self.tiers = TieredEventStore(self.cache, self.map, self.reads, log_name, lambda: self.reader.read_past_ns)
+
+    def resolve(self, identity: str) -> str | None:
+        path = self.follower.path_of(identity)
+        return None if path is None else str(path.relative_to(self.logs))
+
+    def write(self, name: str, data: bytes) -> None:
+        with open(self.logs / name, "ab") as file:
+            file.write(data)
+
+    def read_all(self) -> None:
+        while self.reader.step():
+            pass
+
+    def ask(self, key: bytes, as_of: int = 0) -> tuple[Found, str, int, bytes]:
+        found = self.tiers.look_up([key], [as_of])
+        record = found.records[0]
+        return (
+            found.answers[0],
+            *(("", -1, b"") if record is None else (record.file.path, record.offset, record.record)),
+        )
+
+    def close(self) -> None:
+        self.follower.close()
+        self.reads.close()
+        self.map.close()
+
+
+@pytest.mark.parametrize(("cache_bytes", "hits"), [(1 << 20, 2), (1, 0)])
+def test_found_in_cache_and_in_logs_alike(tmp_path: Path, cache_bytes: int, hits: int) -> None:
+    store = Store(tmp_path, cache_bytes=cache_bytes)
+    store.write("a.log", b"k1,x\r\nbad\nk2,y\n")
+    store.read_all()
+    assert store.ask(b"k2") == (Found.FOUND, "a.log", 10, b"k2,y")
+    assert store.ask(b"k1") == (Found.FOUND, "a.log", 0, b"k1,x")
+    assert store.cache.counts().hits == hits
+    store.close()
+
+
+FILES = {"b.log": b"k,b1\nx,\nk,b2\n", "a.log.1": b"y,\nk,a1\n", "a.log": b"k,a2\n"}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(FILES)))
+@pytest.mark.parametrize("cache_bytes", [1 << 20, 1, 1200])
+def test_the_first_in_file_order_wins(tmp_path: Path, order: tuple[str, ...], cache_bytes: int) -> None:
+    store = Store(tmp_path, cache_bytes=cache_bytes)
+    for name in order:
+        store.write(name, FILES[name])
+        store.read_all()
+    identities = {log.file.path: log.identity for log in store.map.logs()}
+    first = min(("a.log.1", 3, b"k,a1"), ("a.log", 0, b"k,a2"), key=lambda place: identities[place[0]])
+    assert store.ask(b"k") == (Found.FOUND, *first)
+    assert store.map.totals(exact=True).duplicates == 3
+    store.close()
+
+
+def test_a_miss_is_absent_only_once_all_up_to_then_was_read(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write("a.log", b"k,1\n")
+    assert store.ask(b"no", NOTHING_READ_NS + 1)[0] is Found.NOT_YET
+    store.clock.ns = 5000
+    store.read_all()
+    assert store.ask(b"no", 5000)[0] is Found.ABSENT
+    assert store.ask(b"no", 5001)[0] is Found.NOT_YET
+    store.write("a.log", b"no,1\n")
+    store.clock.ns = 6000
+    store.read_all()
+    assert store.ask(b"no", 5001)[0] is Found.FOUND
+    assert store.ask(b"no2", NEVER_NS)[0] is Found.NOT_YET
+    store.close()
+
+
+def test_once_everything_is_read_for_ever(tmp_path: Path) -> None:
+    store = Store(tmp_path, once=True)
+    store.write("a.log", b"k,1\nlast,2")
+    store.read_all()
+    assert store.reader.done
+    assert store.ask(b"no", NEVER_NS)[0] is Found.ABSENT
+    assert store.ask(b"last", NEVER_NS) == (Found.FOUND, "a.log", 4, b"last,2")
+    store.close()
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_restart_forgets_no_key(tmp_path: Path, committed: bool) -> None:
+    store = Store(tmp_path)
+    store.write("a.log", b"k,1\n")
+    store.read_all()
+    if committed:
+        store.reader.commit()
+    store.close()
+
+    store = Store(tmp_path)
+    # The map's log has no path before the first scan: it cannot be read *now*.
+    assert store.ask(b"k", 0)[0] is (Found.UNAVAILABLE if committed else Found.NOT_YET)
+    store.read_all()
+    assert store.ask(b"k", 0) == (Found.FOUND, "a.log", 0, b"k,1")
+    assert store.map.totals(exact=True).events == 1
+    store.close()
+
+
+def test_a_log_that_is_gone_is_unavailable(tmp_path: Path) -> None:
+    store = Store(tmp_path, cache_bytes=1)
+    store.write("a.log", b"k,1\n")
+    store.write("b.log", b"j,1\nk,2\n")
+    store.read_all()
+    (store.logs / "a.log").unlink()
+    store.read_all()
+    assert store.ask(b"k")[0] is Found.UNAVAILABLE  # b.log has a k too, but a.log's would come first
+    assert store.ask(b"j")[0] is Found.FOUND
+    store.close()
+
+
+def test_sparse_map_end_to_end(tmp_path: Path) -> None:
+    store = Store(tmp_path, kind=MapKind.SPARSE, cache_bytes=1)
+    ids = [b"10.0.0.%d:1:%d" % (i % 3, 1_000_000 + 40_000 * i) for i in range(2000)]
+    data = b"".join(key + b",r\n" for key in ids)
+    store.write("a.log", data)
+    store.write("b.log", ids[7] + b",again\nplain,1\n")
+    store.read_all()
+    for key in ids[::37]:
+        assert store.ask(key) == (Found.FOUND, "a.log", data.index(key + b","), key + b",r")
+    assert store.ask(ids[7])[1] == "a.log"
+    assert store.ask(b"plain") == (Found.FOUND, "b.log", len(ids[7]) + 7, b"plain,1")
+    assert store.ask(b"10.0.0.1:1:1040001", 0)[0] is Found.ABSENT
+    store.close()
+
+
+def test_bad_and_oversized_records_are_counted(tmp_path: Path) -> None:
+    store = Store(tmp_path, max_record=50)
+    store.write("a.log", b"k,1\nbad\nraise,1\n" + b"z" * 500 + b"\nj,2\n")
+    store.read_all()
+    totals = store.map.totals()
+    assert (totals.events, totals.bad_records) == (2, 3)
+    assert store.ask(b"j")[0] is Found.FOUND
+    store.close()
+
+
+def test_commits_come_in_time(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write("a.log", b"k,1\n")
+    store.read_all()
+    store.clock.ns += 6_000_000_000
+    store.read_all()
+    store.close()
+    store = Store(tmp_path)
+    assert [p.offset for p in store.map.positions()] == [4]
+    store.close()
+
+
+def test_an_unread_log_holds_back_absent_and_fails_once(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write("one.log", b"k,1\nx,1\n")
+    store.write("one.log.1", b"k,1\ny,1\n")  # the same name and first record: one log to the follower
+    for _ in range(5):
+        store.read_all()
+        store.clock.ns += 1000
+    assert store.ask(b"y", store.clock.ns - 1000)[0] is Found.NOT_YET
+    store.close()
+    store = Store(tmp_path, once=True)
+    with pytest.raises(PrimaryLogsIncomplete, match="duplicate_identity"):
+        store.read_all()
+    assert store.ask(b"y", NEVER_NS)[0] is Found.NOT_YET
+    store.close()
+
+
+class ShortAdapter(LineAdapter):
+    def primary_keys(self, block: bytes, file: object) -> list[bytes | None]:
+        return []
+
+
+def test_an_adapter_that_leaves_keys_out_is_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path, adapter=ShortAdapter({}))
+    store.write("a.log", b"k,1\n")
+    with pytest.raises(AdapterBroken, match=r"0 keys for 1 records of a\.log"):
+        store.read_all()
+    store.close()
