@@ -31,6 +31,7 @@ import numpy.typing as npt
 from photon.idregistry import commands as c
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, U8, U32, U64, Answer
 from photon.idregistry.id_table import BUCKET_BITS, CLEARED, OWNED, REOPENED, Entries, Entry, IdTable, digest_columns
+from photon.idregistry.outcomes import OwnerColumns
 from photon.idregistry.shard_snapshot import ShardImage, ShardState, SlotState, read_shard, write_shard
 from photon.idregistry.sharding import shards_of
 
@@ -42,18 +43,6 @@ MAX_DATACENTRES = 255
 MAX_SLOTS = 1 << 20
 
 Bools = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerColumns:
-    """Answer per id and, where it says so, who owns it. ``datacentres`` indexes the shard's own list."""
-
-    answers: U8
-    tokens: U64
-    kinds: U8
-    tags: U32
-    datacentres: U8
-    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

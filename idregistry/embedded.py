@@ -1,0 +1,138 @@
+"""The registry within one process: one replica on a real disk, the same batching and Raft, no gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from photon.config.clock import Clock, SystemClock
+from photon.config.disk import Disk, RealDisk
+from photon.idregistry import commands as c
+from photon.idregistry.api import Slot
+from photon.idregistry.outcomes import (
+    ClearOutcome,
+    Description,
+    InsertOutcome,
+    LookUpOutcome,
+    OpenOutcome,
+    Refusal,
+    SlotClaim,
+    Status,
+)
+from photon.idregistry.raft.host import RaftHost
+from photon.idregistry.routing import RoutedRegistry
+from photon.idregistry.server import Machines, RegistryReplica
+from photon.idregistry.sharding import single_range
+
+_NAME = "local"
+_POLL = 0.005
+START_TIMEOUT = 30.0
+
+
+class RegistryConflict(Exception):
+    """The registry's directory was filled under other settings. ``str()`` says which and what to do."""
+
+
+class LocalBackend:
+    """A replica of this process."""
+
+    def __init__(self, replica: RegistryReplica, on_close: Callable[[], None] = lambda: None) -> None:
+        self._replica = replica
+        self._on_close = on_close
+
+    async def describe(self, *, timeout: float) -> Description | Refusal:
+        return self._replica.describe()
+
+    async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome:
+        return await self._replica.open_slot(slot, last, nonce, timeout=timeout)
+
+    async def insert(
+        self, shard: int, caller: int, claim: SlotClaim | None, columns: c.Columns, *, timeout: float
+    ) -> InsertOutcome:
+        return await self._replica.insert(shard, caller, claim, columns, timeout=timeout)
+
+    async def clear(self, shard: int, columns: c.ClearColumns, *, timeout: float) -> ClearOutcome:
+        return await self._replica.clear(shard, columns, timeout=timeout)
+
+    async def look_up(self, shard: int, digests: bytes, times: bytes, *, timeout: float) -> LookUpOutcome:
+        if timeout <= 0:
+            return Refusal(Status.UNKNOWN)
+        return self._replica.look_up(shard, digests, times)
+
+    async def close(self) -> None:
+        await self._replica.stop()
+        # The driver's thread may be waiting for the disk.
+        await asyncio.get_running_loop().run_in_executor(None, self._on_close)
+
+
+class EmbeddedRegistry(RoutedRegistry):
+    """api.Registry on one replica in this process. Made by ``open``; ``close`` it."""
+
+    def __init__(self, replica: RegistryReplica, host: RaftHost, clock: Clock) -> None:
+        super().__init__(LocalBackend(replica, host.stop), clock)
+        self.replica = replica
+        self._host = host
+
+    @property
+    def healthy(self) -> bool:
+        """False once the driver stopped on an error (a failed fsync, a full disk)."""
+        return self._host.healthy
+
+    @classmethod
+    async def open(
+        cls,
+        directory: Path,
+        *,
+        shards: int = 1,
+        id_rule: bytes = b"",
+        uncertainty_ns: int = 5_000_000_000,
+        retention_ns: int | None = None,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+    ) -> EmbeddedRegistry:
+        """Opens or creates the registry and waits until it serves.
+
+        Raises RegistryConflict for other settings than the directory's, OSError and the driver's errors for a disk
+        that cannot be read.
+        """
+        clock = clock or SystemClock()
+        ranges = single_range(shards)
+        machines = Machines(range(1, shards + 1))
+        host = RaftHost(
+            name=_NAME,
+            peers={_NAME: _NAME},
+            directory=directory,
+            machines=machines.by_group(),
+            disk=disk or RealDisk(),
+            clock=clock,
+        )
+        await asyncio.get_running_loop().run_in_executor(None, host.start)
+        replica = RegistryReplica(
+            name=_NAME,
+            addresses={_NAME: _NAME},
+            groups={number: host.group(number) for number in machines.by_group()},
+            machines=machines,
+            set_up=c.SetUp(ranges, id_rule),
+            clock=clock,
+            uncertainty_ns=uncertainty_ns,
+            retention_ns=retention_ns,
+        )
+        replica.start()
+        registry = cls(replica, host, clock)
+        try:
+            await asyncio.wait_for(_serving(replica, host), START_TIMEOUT)
+        except BaseException:
+            await registry.close()
+            raise
+        return registry
+
+
+async def _serving(replica: RegistryReplica, host: RaftHost) -> None:
+    """Waits until the replica serves. Raises RegistryConflict, or what stopped the driver."""
+    while not replica.ready:
+        if replica.conflict is not None and replica.conflict.done():
+            raise RegistryConflict(replica.conflict.result())
+        if not host.healthy:
+            raise host.failure or RegistryConflict("the registry stopped while it was starting")
+        await asyncio.sleep(_POLL)

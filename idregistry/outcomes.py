@@ -1,0 +1,111 @@
+"""What a replica answers to one request, whether it was asked over gRPC or within the process."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from photon.idregistry.api import U8, U32, U64, Opened, Slot
+from photon.idregistry.commands import Range
+
+
+class Status(enum.IntEnum):
+    """As in registry.proto, number by number."""
+
+    UNSPECIFIED = 0
+    OK = 1
+    NOT_LEADER = 2
+    OVERLOADED = 3
+    UNKNOWN = 4
+    WRONG_SHARD = 5
+    UNKNOWN_CALLER = 6
+    REFUSED = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """No answer. ``leader`` is an address, for NOT_LEADER where it is known."""
+
+    status: Status
+    reason: str = ""
+    leader: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerColumns:
+    """Answer per id and, where it says so, who owns it. ``datacentres`` indexes ``names``."""
+
+    answers: U8
+    tokens: U64
+    kinds: U8
+    tags: U32
+    datacentres: U8
+    names: tuple[str, ...]
+
+    def rows(self, start: int, end: int) -> OwnerColumns:
+        """Some of the rows."""
+        part = slice(start, end)
+        return OwnerColumns(
+            self.answers[part],
+            self.tokens[part],
+            self.kinds[part],
+            self.tags[part],
+            self.datacentres[part],
+            self.names,
+        )
+
+    @classmethod
+    def blank(cls, n: int, answer: int = 0, names: tuple[str, ...] = ()) -> OwnerColumns:
+        """n rows of the same answer, without owners."""
+        return cls(
+            np.full(n, answer, np.uint8),
+            np.zeros(n, np.uint64),
+            np.zeros(n, np.uint8),
+            np.zeros(n, np.uint32),
+            np.zeros(n, np.uint8),
+            names,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SlotClaim:
+    """Who a caller says it is."""
+
+    slot: Slot
+    incarnations: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """One group as a replica sees it. ``leader`` is an address, empty when unknown."""
+
+    group: int
+    leader: str
+    is_leader: bool
+    term: int
+    applied: int
+    healthy: bool
+    ids: int = 0
+    batches: int = 0
+    batch_mean: float = 0.0
+    commit_ms_p50: float = 0.0
+    commit_ms_p99: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A replica and the deployment as it sees it. ``ranges`` is empty before the first set-up."""
+
+    replica: str
+    ranges: tuple[Range, ...]
+    groups: Sequence[GroupFacts]
+    id_rule: bytes
+
+
+OpenOutcome = Opened | Refusal
+InsertOutcome = OwnerColumns | Refusal
+ClearOutcome = U8 | Refusal
+LookUpOutcome = OwnerColumns | Refusal

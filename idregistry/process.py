@@ -1,0 +1,170 @@
+"""One registry replica as a process: Raft, registry and health on one port, until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import structlog
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+
+from photon.config.clock import Clock, SystemClock
+from photon.config.disk import Disk, RealDisk
+from photon.idregistry import commands as c
+from photon.idregistry.raft.host import RaftHost
+from photon.idregistry.server import Machines, RegistryReplica
+from photon.idregistry.service import SERVER_OPTIONS, RegistryServicer
+from photon.idregistry.sharding import single_range
+
+log = structlog.get_logger(__name__)
+
+HEALTH_SERVICE = "photon.v1.Registry"
+_WATCH_SECONDS = 0.1
+_GRACE_SECONDS = 2.0
+
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class ServeError(Exception):
+    """The replica cannot serve. ``str()`` is one line: what, where, what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSettings:
+    """What one replica process needs to know."""
+
+    name: str
+    peers: Mapping[str, str]
+    """Every replica, this one included: name -> host:port that peers and clients reach it by."""
+    directory: Path
+    shards: int
+    uncertainty_s: float = 5.0
+    """S: the bound on clock uncertainty between any two machines of the deployment."""
+    retention_s: float | None = None
+    """None: the boundary never moves."""
+    id_rule: bytes = b""
+    """Hash of the rule that derives id, key and time; empty claims none."""
+    bind: str | None = None
+    """Where to listen, if it is not the advertised address."""
+
+
+async def serve_registry(
+    settings: ReplicaSettings,
+    *,
+    stop: asyncio.Event | None = None,
+    ready: Callable[[], None] = lambda: None,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+) -> None:
+    """Serves until ``stop`` is set or SIGTERM or SIGINT arrives. ``ready`` is called once, when it serves.
+
+    Raises ServeError with one clear line when it cannot start, when the deployment was set up otherwise, or when the
+    driver stopped on an error (fail-stop: a restart reads the disk again).
+    """
+    clock = clock or SystemClock()
+    stop = stop or _stop_on_signals()
+    machines = Machines(range(1, settings.shards + 1))
+    set_up = c.SetUp(_ranges(settings.shards), settings.id_rule)
+    try:
+        host = RaftHost(
+            name=settings.name,
+            peers=settings.peers,
+            directory=settings.directory,
+            machines=machines.by_group(),
+            disk=disk or RealDisk(),
+            clock=clock,
+        )
+    except ValueError as error:
+        raise ServeError(str(error)) from None
+    replica = RegistryReplica(
+        name=settings.name,
+        addresses=settings.peers,
+        groups={number: host.group(number) for number in machines.by_group()},
+        machines=machines,
+        set_up=set_up,
+        clock=clock,
+        uncertainty_ns=int(settings.uncertainty_s * 1e9),
+        retention_ns=None if settings.retention_s is None else int(settings.retention_s * 1e9),
+    )
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    health = HealthServicer()
+    await health.set(HEALTH_SERVICE, _NOT_SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    RegistryServicer(replica).add_to_server(server)
+    host.add_to_server(server)
+    _bind(server, settings)
+    await _start_host(host, settings)
+    try:
+        await server.start()
+        replica.start()
+        log.info("registry.started", replica=settings.name, address=settings.peers[settings.name])
+        await _watch(replica, host, health, stop, ready)
+    finally:
+        await health.enter_graceful_shutdown()
+        await replica.stop()
+        await server.stop(_GRACE_SECONDS)
+        await asyncio.get_running_loop().run_in_executor(None, host.stop)
+        log.info("registry.stopped", replica=settings.name)
+
+
+async def _start_host(host: RaftHost, settings: ReplicaSettings) -> None:
+    try:
+        await asyncio.get_running_loop().run_in_executor(None, host.start)
+    except Exception as error:
+        raise ServeError(f"registry {settings.name}: {settings.directory}: {error}") from error
+
+
+async def _watch(
+    replica: RegistryReplica, host: RaftHost, health: HealthServicer, stop: asyncio.Event, ready: Callable[[], None]
+) -> None:
+    """Until told to stop. Health is what the driver says now. Raises ServeError."""
+    said_ready = False
+    serving = False
+    while not stop.is_set():
+        if not (host.healthy and replica.healthy):
+            raise ServeError(f"registry {replica.name} stopped itself: {host.failure or 'a group is not healthy'}")
+        if replica.conflict is not None and replica.conflict.done():
+            raise ServeError(f"registry {replica.name}: {replica.conflict.result()}")
+        if replica.ready != serving:
+            serving = not serving
+            for name in ("", HEALTH_SERVICE):
+                await health.set(name, _SERVING if serving else _NOT_SERVING)
+        if serving and not said_ready:
+            said_ready = True
+            log.info("registry.ready", replica=replica.name)
+            ready()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), _WATCH_SECONDS)
+
+
+def _ranges(shards: int) -> tuple[c.Range, ...]:
+    try:
+        return single_range(shards)
+    except ValueError as error:
+        raise ServeError(f"registry: {error}") from None
+
+
+def _bind(server: grpc.aio.Server, settings: ReplicaSettings) -> None:
+    address = settings.bind or settings.peers[settings.name]
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError:
+        port = 0
+    if not port:
+        raise ServeError(f"registry {settings.name}: cannot listen on {address}: is the port in use?")
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop

@@ -1,0 +1,270 @@
+"""The Registry that callers see: routes each id to its shard, tries until the time-out, puts the answers together.
+
+One implementation for the embedded registry and the gRPC client; they differ in the Backend, which makes one try at
+one replica. Nothing here raises for an unreachable registry: what is not known is answered UNKNOWN, per id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
+
+import numpy as np
+import structlog
+
+from photon.config.clock import Clock
+from photon.idregistry import commands as c
+from photon.idregistry.api import (
+    DIGEST_BYTES,
+    I64,
+    U8,
+    U32,
+    U64,
+    Answer,
+    InsertAnswers,
+    Inserts,
+    LookUps,
+    Opened,
+    Slot,
+)
+from photon.idregistry.outcomes import (
+    ClearOutcome,
+    Description,
+    InsertOutcome,
+    LookUpOutcome,
+    OpenOutcome,
+    OwnerColumns,
+    Refusal,
+    SlotClaim,
+    Status,
+)
+from photon.idregistry.sharding import NO_SHARD, split
+
+log = structlog.get_logger(__name__)
+
+OPEN_TIMEOUT = 10.0
+REQUESTS_OUTSTANDING_MAX = 64
+"""Requests under way at once; further ones wait within their time-out."""
+REQUEST_IDS_MAX = c.MAX_ENTRY_IDS
+_BACK_OFF_MIN = 0.01
+_BACK_OFF_MAX = 0.25
+
+T = TypeVar("T")
+
+
+class Backend(Protocol):
+    """One try at the replica that seems right; remembers hints. Raises nothing for an unreachable registry."""
+
+    async def describe(self, *, timeout: float) -> Description | Refusal: ...
+
+    async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome: ...
+
+    async def insert(
+        self, shard: int, caller: int, claim: SlotClaim | None, columns: c.Columns, *, timeout: float
+    ) -> InsertOutcome: ...
+
+    async def clear(self, shard: int, columns: c.ClearColumns, *, timeout: float) -> ClearOutcome: ...
+
+    async def look_up(self, shard: int, digests: bytes, times: bytes, *, timeout: float) -> LookUpOutcome: ...
+
+    async def close(self) -> None: ...
+
+
+class RoutedRegistry:
+    """Implements api.Registry over a Backend. Lives on one event loop."""
+
+    def __init__(self, backend: Backend, clock: Clock) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._description: Description | None = None
+        self._claim: SlotClaim | None = None
+        self._outstanding = asyncio.Semaphore(REQUESTS_OUTSTANDING_MAX)
+        self.problem = ""
+        """Why the last try that was not answered was not; for people."""
+
+    # -- api.Registry -------------------------------------------------------------------------------------------
+    async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened | None:
+        """See api.Registry; gives up after OPEN_TIMEOUT seconds."""
+        outcome = await self._persist(
+            self._clock.monotonic() + OPEN_TIMEOUT,
+            lambda timeout: self._backend.open_slot(slot, last, nonce, timeout=timeout),
+        )
+        if isinstance(outcome, Opened):
+            return outcome
+        if outcome.status is Status.REFUSED:
+            return Opened(0, 0, outcome.reason)
+        return None
+
+    def announce(self, slot: Slot, incarnations: Sequence[int]) -> None:
+        """See api.Registry."""
+        if not incarnations:
+            raise ValueError(f"slot {slot.name}: no incarnation to announce")
+        self._claim = SlotClaim(slot, tuple(incarnations))
+
+    async def insert(self, inserts: Inserts, *, timeout: float) -> InsertAnswers:
+        """See api.Registry."""
+        if self._claim is None:
+            raise RuntimeError("registry: announce() comes before the first insert")
+        columns = c.Columns.of(inserts)
+        merge = _Merge(len(columns))
+
+        async def one(shard: int, rows: I64, deadline: float) -> None:
+            part = columns if len(rows) == len(columns) else columns.take(rows)
+            found = await self._insert_part(shard, part, deadline)
+            if found is not None:
+                merge.put(rows, found)
+
+        await self._each_part(columns.digests, inserts.times, timeout, one)
+        return InsertAnswers(
+            merge.answers, merge.tokens, merge.kinds, merge.tags, merge.datacentres, tuple(merge.names)
+        )
+
+    async def clear(self, digests: bytes, times: I64, tokens: U64, *, timeout: float) -> U8:
+        """See api.Registry."""
+        columns = c.ClearColumns(
+            bytes(digests), times.astype("<i8", copy=False).tobytes(), tokens.astype("<u8", copy=False).tobytes()
+        )
+        answers = np.zeros(len(columns), np.uint8)
+
+        async def one(shard: int, rows: I64, deadline: float) -> None:
+            part = columns if len(rows) == len(columns) else columns.take(rows)
+            outcome = await self._persist(
+                deadline, lambda remaining: self._backend.clear(shard, part, timeout=remaining)
+            )
+            if not isinstance(outcome, Refusal):
+                answers[rows] = outcome
+
+        await self._each_part(columns.digests, times, timeout, one)
+        return answers
+
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps:
+        """See api.Registry."""
+        times_column = times.astype("<i8", copy=False).tobytes()
+        merge = _Merge(len(times))
+
+        async def one(shard: int, rows: I64, deadline: float) -> None:
+            some = len(rows) < len(times)
+            part_digests = c.take(digests, DIGEST_BYTES, rows) if some else digests
+            part_times = c.take(times_column, 8, rows) if some else times_column
+            outcome = await self._persist(
+                deadline,
+                lambda remaining: self._backend.look_up(shard, part_digests, part_times, timeout=remaining),
+            )
+            if isinstance(outcome, OwnerColumns):
+                merge.put(rows, outcome)
+
+        await self._each_part(digests, times, timeout, one)
+        return LookUps(merge.answers, merge.kinds, merge.tags, merge.datacentres, tuple(merge.names))
+
+    async def close(self) -> None:
+        await self._backend.close()
+
+    # -- beside the contract ------------------------------------------------------------------------------------
+    async def describe(self, *, timeout: float) -> Description | None:
+        """The deployment as one replica sees it, once it is set up; None: no replica said so in time."""
+        return await self._described(self._clock.monotonic() + timeout, fresh=True)
+
+    # -- inside -------------------------------------------------------------------------------------------------
+    async def _each_part(
+        self, digests: bytes, times: I64, timeout: float, one: Callable[[int, I64, float], Awaitable[None]]
+    ) -> None:
+        """Calls ``one`` for the rows of each shard, all at once; rows without a shard stay UNKNOWN."""
+        if not len(times):
+            return
+        deadline = self._clock.monotonic() + timeout
+        description = await self._described(deadline)
+        if description is None:
+            return
+        calls = []
+        for part in split(digests, times, description.ranges):
+            if part.shard == NO_SHARD:
+                self.problem = "an event time is outside the configured shard ranges"
+                continue
+            starts = range(0, len(part.rows), REQUEST_IDS_MAX)
+            calls += [one(part.shard, part.rows[start : start + REQUEST_IDS_MAX], deadline) for start in starts]
+        if len(calls) == 1:
+            await calls[0]
+        else:
+            await asyncio.gather(*calls)
+
+    async def _described(self, deadline: float, fresh: bool = False) -> Description | None:
+        if self._description is not None and not fresh:
+            return self._description
+
+        async def one(timeout: float) -> Description | Refusal:
+            outcome = await self._backend.describe(timeout=timeout)
+            if isinstance(outcome, Description) and not outcome.ranges:
+                return Refusal(Status.UNKNOWN, "the registry is being set up")
+            return outcome
+
+        outcome = await self._persist(deadline, one)
+        if isinstance(outcome, Refusal):
+            return None
+        self._description = outcome
+        return outcome
+
+    async def _insert_part(self, shard: int, columns: c.Columns, deadline: float) -> OwnerColumns | None:
+        claim = self._claim
+        if claim is None:
+            raise RuntimeError("registry: announce() comes before the first insert")
+        caller = claim.incarnations[-1]
+        outcome = await self._persist(
+            deadline, lambda remaining: self._backend.insert(shard, caller, None, columns, timeout=remaining)
+        )
+        if isinstance(outcome, Refusal) and outcome.status is Status.UNKNOWN_CALLER:
+            outcome = await self._persist(
+                deadline, lambda remaining: self._backend.insert(shard, caller, claim, columns, timeout=remaining)
+            )
+        return outcome if isinstance(outcome, OwnerColumns) else None
+
+    async def _persist(self, deadline: float, attempt: Callable[[float], Awaitable[T | Refusal]]) -> T | Refusal:
+        """Tries until there is an answer, a refusal that trying again does not mend, or the deadline."""
+        back_off = _BACK_OFF_MIN
+        while True:
+            outcome = await self._within(deadline, attempt)
+            if not isinstance(outcome, Refusal):
+                return outcome
+            if outcome.reason:
+                self.problem = outcome.reason
+            if outcome.status in (Status.UNKNOWN_CALLER, Status.REFUSED):
+                return outcome
+            if outcome.status is Status.WRONG_SHARD:  # counts as unknown: the caller's next attempt routes anew
+                self._description = None
+                return outcome
+            if self._clock.monotonic() + back_off >= deadline:
+                return outcome
+            # A leader that is named is asked at once, but for the first time only: two may name each other.
+            if not (outcome.status is Status.NOT_LEADER and outcome.leader and back_off == _BACK_OFF_MIN):
+                await asyncio.sleep(back_off)
+            back_off = min(2 * back_off, _BACK_OFF_MAX)
+
+    async def _within(self, deadline: float, attempt: Callable[[float], Awaitable[T | Refusal]]) -> T | Refusal:
+        try:
+            async with asyncio.timeout(max(deadline - self._clock.monotonic(), 0)):
+                async with self._outstanding:
+                    return await attempt(max(deadline - self._clock.monotonic(), 0.001))
+        except TimeoutError:
+            return Refusal(Status.UNKNOWN, "no answer in time")
+
+
+class _Merge:
+    """Columns of a whole batch, filled from the shards' parts; each part has datacentre numbers of its own."""
+
+    def __init__(self, n: int) -> None:
+        self.answers: U8 = np.full(n, Answer.UNKNOWN, np.uint8)
+        self.tokens: U64 = np.zeros(n, np.uint64)
+        self.kinds: U8 = np.zeros(n, np.uint8)
+        self.tags: U32 = np.zeros(n, np.uint32)
+        self.datacentres: U8 = np.zeros(n, np.uint8)
+        self.names: list[str] = []
+
+    def put(self, rows: I64, part: OwnerColumns) -> None:
+        """One shard's answers."""
+        self.answers[rows], self.kinds[rows], self.tags[rows] = part.answers, part.kinds, part.tags
+        self.tokens[rows] = part.tokens
+        if not part.names:
+            return
+        self.names += [name for name in part.names if name not in self.names]
+        own = np.array([self.names.index(name) for name in part.names], np.uint8)
+        self.datacentres[rows] = own[np.minimum(part.datacentres, len(own) - 1)]

@@ -1,0 +1,131 @@
+"""The gRPC face of a replica (registry.proto). Results are in the body; any non-OK status means unknown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc.aio
+
+from photon.idregistry import commands as c
+from photon.idregistry import registry_pb2 as pb
+from photon.idregistry import registry_pb2_grpc
+from photon.idregistry.api import Opened, Slot
+from photon.idregistry.outcomes import OwnerColumns, Refusal, SlotClaim
+from photon.idregistry.server import RegistryReplica
+
+MESSAGE_BYTES_MAX = 4 << 20
+"""Of one request or reply; the largest batch of ids has 720 KiB."""
+REQUEST_SECONDS_DEFAULT = 5.0
+"""For callers that set no deadline."""
+_REPLY_MARGIN = 0.05
+"""Answer UNKNOWN so much before the caller's deadline, so that the reason still reaches it."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+SERVER_OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server
+)
+
+
+class RegistryServicer(registry_pb2_grpc.RegistryServicer):
+    """Translates; all else is the replica's."""
+
+    def __init__(self, replica: RegistryReplica) -> None:
+        self._replica = replica
+
+    async def OpenSlot(self, request: pb.OpenSlotRequest, context: Context) -> pb.OpenSlotReply:  # noqa: N802
+        slot = Slot(request.slot.slot, request.slot.datacentre, request.slot.address)
+        outcome = await self._replica.open_slot(slot, request.last, request.nonce, timeout=_timeout(context))
+        if isinstance(outcome, Refusal):
+            return pb.OpenSlotReply(**_refusal(outcome))
+        return _opened(outcome)
+
+    async def Insert(self, request: pb.InsertRequest, context: Context) -> pb.InsertReply:  # noqa: N802
+        columns = c.Columns(
+            request.digests, request.times, request.tokens, request.kinds, request.tags, request.generations
+        )
+        claim = None
+        if request.HasField("slot"):
+            named = request.slot
+            claim = SlotClaim(Slot(named.slot, named.datacentre, named.address), tuple(named.incarnations))
+        outcome = await self._replica.insert(request.shard, request.caller, claim, columns, timeout=_timeout(context))
+        if isinstance(outcome, Refusal):
+            return pb.InsertReply(**_refusal(outcome))
+        return pb.InsertReply(
+            status=pb.STATUS_OK,
+            answers=outcome.answers.tobytes(),
+            owner_tokens=outcome.tokens.astype("<u8", copy=False).tobytes(),
+            **_owners(outcome),
+        )
+
+    async def Clear(self, request: pb.ClearRequest, context: Context) -> pb.ClearReply:  # noqa: N802
+        columns = c.ClearColumns(request.digests, request.times, request.tokens)
+        outcome = await self._replica.clear(request.shard, columns, timeout=_timeout(context))
+        if isinstance(outcome, Refusal):
+            return pb.ClearReply(**_refusal(outcome))
+        return pb.ClearReply(status=pb.STATUS_OK, answers=outcome.tobytes())
+
+    async def LookUp(self, request: pb.LookUpRequest, context: Context) -> pb.LookUpReply:  # noqa: N802
+        outcome = self._replica.look_up(request.shard, request.digests, request.times)
+        if isinstance(outcome, Refusal):
+            return pb.LookUpReply(status=_status(outcome), reason=outcome.reason)
+        return pb.LookUpReply(status=pb.STATUS_OK, answers=outcome.answers.tobytes(), **_owners(outcome))
+
+    async def Describe(self, request: pb.DescribeRequest, context: Context) -> pb.DescribeReply:  # noqa: N802
+        known = self._replica.describe()
+        return pb.DescribeReply(
+            replica=known.replica,
+            ranges=[pb.ShardRange(start_ns=r.start_ns, end_ns=r.end_ns, shards=r.shards) for r in known.ranges],
+            groups=[
+                pb.GroupStatus(
+                    group=group.group,
+                    leader=group.leader,
+                    term=group.term,
+                    applied=group.applied,
+                    ids=group.ids,
+                    is_leader=group.is_leader,
+                    batches=group.batches,
+                    batch_mean=group.batch_mean,
+                    commit_ms_p50=group.commit_ms_p50,
+                    commit_ms_p99=group.commit_ms_p99,
+                )
+                for group in known.groups
+            ],
+            id_rule=known.id_rule,
+        )
+
+    def add_to_server(self, server: grpc.aio.Server) -> None:
+        """Call before the server starts."""
+        registry_pb2_grpc.add_RegistryServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+
+
+def _timeout(context: Context) -> float:
+    remaining: Any = context.time_remaining()  # None without a deadline, whatever the stubs say
+    if remaining is None:
+        return REQUEST_SECONDS_DEFAULT
+    return max(float(remaining) - _REPLY_MARGIN, 0.0)
+
+
+def _status(refusal: Refusal) -> Any:
+    return refusal.status.value  # protobuf enums are plain numbers
+
+
+def _refusal(refusal: Refusal) -> dict[str, Any]:
+    return {"status": _status(refusal), "leader_hint": refusal.leader, "reason": refusal.reason}
+
+
+def _opened(opened: Opened) -> pb.OpenSlotReply:
+    if opened.incarnation:
+        return pb.OpenSlotReply(status=pb.STATUS_OK, incarnation=opened.incarnation, newest=opened.newest)
+    return pb.OpenSlotReply(status=pb.STATUS_REFUSED, reason=opened.reason, newest=opened.newest)
+
+
+def _owners(columns: OwnerColumns) -> dict[str, Any]:
+    return {
+        "owner_kinds": columns.kinds.tobytes(),
+        "owner_tags": columns.tags.astype("<u4", copy=False).tobytes(),
+        "owner_datacentres": columns.datacentres.tobytes(),
+        "datacentres": columns.names,
+    }

@@ -1,0 +1,238 @@
+"""One shard on one replica: requests are queued, one Raft entry after the other is proposed, replies are handed out.
+
+Everything here runs on one event loop; the driver's thread applies entries and its outcomes hop back to the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import numpy as np
+import structlog
+
+from photon.config.clock import Clock
+from photon.idregistry import commands as c
+from photon.idregistry.api import BATCH_BITS, U8, Answer
+from photon.idregistry.batching import Batcher, Entry, Waiting
+from photon.idregistry.config_machine import ConfigMachine
+from photon.idregistry.outcomes import (
+    ClearOutcome,
+    GroupFacts,
+    InsertOutcome,
+    LookUpOutcome,
+    OwnerColumns,
+    Refusal,
+    SlotClaim,
+    Status,
+)
+from photon.idregistry.proposing import propose, proposed
+from photon.idregistry.raft.api import Applied, Group, NotLeader, ProposalOutcome
+from photon.idregistry.state_machine import UNKNOWN_CALLER, WRONG_SHARD, BatchAnswers, ShardMachine
+
+log = structlog.get_logger(__name__)
+
+PROPOSAL_TIMEOUT = 5.0
+"""Seconds after which an entry in flight counts as unknown and the next one goes out."""
+_CONFIG_POLL = 0.01
+
+Reply = OwnerColumns | U8 | Refusal
+Future = asyncio.Future[Reply]
+
+
+class ShardServer:
+    """Serves one shard; only the group's leader proposes."""
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        group: Group,
+        machine: ShardMachine,
+        config: ConfigMachine,
+        address_of: Callable[[str | None], str],
+        clock: Clock,
+        uncertainty_ns: int,
+    ) -> None:
+        """``address_of``: a replica's name to the address that clients reach it by. ``uncertainty_ns`` is S."""
+        self.number = number
+        self.machine = machine
+        self._group = group
+        self._config = config
+        self._address_of = address_of
+        self._clock = clock
+        self._uncertainty_ns = uncertainty_ns
+        self._batcher: Batcher[Future] = Batcher()
+        self._pump_scheduled = False
+
+    # -- requests -----------------------------------------------------------------------------------------------
+    async def insert(
+        self, caller: int, claim: SlotClaim | None, columns: c.Columns, *, timeout: float
+    ) -> InsertOutcome:
+        """One attempt of at most ``timeout`` seconds. ``columns`` are checked and at most MAX_ENTRY_IDS."""
+        deadline = self._clock.monotonic() + timeout
+        refused = self._refusal() or await self._introduce(caller, claim, columns, deadline)
+        if refused is not None:
+            return refused
+        # TOO_NEW needs a clock, so it is decided here and not where the entry is applied.
+        too_new = c.i64(columns.times) > self._clock.now_ns() + self._uncertainty_ns
+        if not too_new.any():
+            reply = await self._queued(columns, caller, deadline)
+            return reply if isinstance(reply, OwnerColumns) else _refused(reply)
+        rows = np.flatnonzero(~too_new)
+        whole = OwnerColumns.blank(len(columns), Answer.TOO_NEW)
+        if not rows.size:
+            return whole
+        reply = await self._queued(columns.take(rows), caller, deadline)
+        if not isinstance(reply, OwnerColumns):
+            return _refused(reply)
+        for name in ("answers", "tokens", "kinds", "tags", "datacentres"):
+            getattr(whole, name)[rows] = getattr(reply, name)
+        return OwnerColumns(whole.answers, whole.tokens, whole.kinds, whole.tags, whole.datacentres, reply.names)
+
+    async def clear(self, columns: c.ClearColumns, *, timeout: float) -> ClearOutcome:
+        """One attempt of at most ``timeout`` seconds."""
+        refused = self._refusal()
+        if refused is not None:
+            return refused
+        reply = await self._queued(columns, 0, self._clock.monotonic() + timeout)
+        return reply if isinstance(reply, np.ndarray) else _refused(reply)
+
+    def look_up(self, digests: bytes, times: bytes) -> LookUpOutcome:
+        """From local memory: a hint."""
+        if not self.machine.configured:
+            return Refusal(Status.UNKNOWN, f"shard {self.number} has not been set up yet")
+        return self.machine.look_up(digests, c.i64(times))
+
+    def facts(self) -> GroupFacts:
+        """For Describe and metrics."""
+        state, batcher = self._group.state(), self._batcher
+        return GroupFacts(
+            group=self.number,
+            leader=self._address_of(state.leader),
+            is_leader=state.is_leader,
+            term=state.term,
+            applied=state.applied,
+            healthy=state.healthy,
+            ids=self.machine.ids,
+            batches=batcher.batches,
+            batch_mean=batcher.ids / batcher.batches if batcher.batches else 0.0,
+            commit_ms_p50=batcher.commit_ms(0.5),
+            commit_ms_p99=batcher.commit_ms(0.99),
+        )
+
+    # -- facts that concern every shard -------------------------------------------------------------------------
+    @property
+    def leads(self) -> bool:
+        return self._group.state().is_leader
+
+    async def propose(self, command: c.ShardCommand) -> ProposalOutcome:
+        """An entry of its own, beside the batches."""
+        return await proposed(self._group, c.encode(command), timeout=PROPOSAL_TIMEOUT)
+
+    # -- inside -------------------------------------------------------------------------------------------------
+    def _refusal(self) -> Refusal | None:
+        state = self._group.state()
+        if not state.is_leader:
+            return Refusal(Status.NOT_LEADER, leader=self._address_of(state.leader))
+        if not self.machine.configured:
+            return Refusal(Status.UNKNOWN, f"shard {self.number} is being set up")
+        return None
+
+    async def _introduce(
+        self, caller: int, claim: SlotClaim | None, columns: c.Columns, deadline: float
+    ) -> Refusal | None:
+        """Makes sure, by an entry of its own, that this shard knows whose tokens these are."""
+        incarnations = {caller, *np.unique(c.u64(columns.tokens) >> np.uint64(BATCH_BITS)).tolist()}
+        if self.machine.knows(incarnations):
+            return None
+        if claim is None:
+            return Refusal(Status.UNKNOWN_CALLER)
+        wanted = incarnations.union(claim.incarnations)
+        announcement = self._config.announcement(claim.slot.name, wanted)
+        while announcement is None:  # the config group's entry is on its way to this replica
+            if self._clock.monotonic() + _CONFIG_POLL > deadline:
+                return Refusal(
+                    Status.UNKNOWN, f"incarnation {caller} of slot {claim.slot.name} is not known here yet"
+                )
+            await asyncio.sleep(_CONFIG_POLL)
+            announcement = self._config.announcement(claim.slot.name, wanted)
+        if isinstance(announcement, str):
+            return Refusal(Status.REFUSED, announcement)
+        outcome = await self.propose(announcement)
+        if isinstance(outcome, Applied):
+            return Refusal(Status.REFUSED, outcome.result) if outcome.result else None
+        return self._not_applied(outcome)
+
+    async def _queued(self, columns: c.Columns | c.ClearColumns, caller: int, deadline: float) -> Reply:
+        if not len(columns):
+            return OwnerColumns.blank(0) if isinstance(columns, c.Columns) else np.zeros(0, np.uint8)
+        future: Future = asyncio.get_running_loop().create_future()
+        if not self._batcher.offer(Waiting(future, columns, caller, deadline)):
+            return Refusal(Status.OVERLOADED, f"shard {self.number} has {self._batcher.queued_ids} ids waiting")
+        self._pump_soon()
+        try:
+            return await asyncio.wait_for(future, max(deadline - self._clock.monotonic(), 0))
+        except TimeoutError:
+            return Refusal(Status.UNKNOWN, f"shard {self.number} did not commit in time")
+
+    def _pump_soon(self) -> None:
+        """After the handlers that are ready now have queued as well."""
+        if not self._pump_scheduled and self._batcher.idle:
+            self._pump_scheduled = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_scheduled = False
+        entry, expired = self._batcher.take(self._clock.monotonic())
+        for future in expired:
+            _resolve(future, Refusal(Status.UNKNOWN, f"shard {self.number} did not get to it in time"))
+        if entry is None:
+            return
+        propose(
+            self._group,
+            c.encode(entry.command()),
+            timeout=PROPOSAL_TIMEOUT,
+            done=lambda outcome: self._finished(entry, outcome),
+            loop=asyncio.get_running_loop(),
+        )
+
+    def _finished(self, entry: Entry[Future], outcome: ProposalOutcome) -> None:
+        self._batcher.finish(entry, self._clock.monotonic(), applied=isinstance(outcome, Applied))
+        if isinstance(outcome, Applied) and isinstance(outcome.result, BatchAnswers):
+            for future, answers in entry.split(outcome.result):
+                _resolve(future, _judged(answers))
+        else:
+            refusal = self._not_applied(outcome)
+            for future in entry.tickets:
+                _resolve(future, refusal)
+            if isinstance(outcome, NotLeader):
+                for future in self._batcher.drain():
+                    _resolve(future, refusal)
+        self._pump_soon()
+
+    def _not_applied(self, outcome: ProposalOutcome) -> Refusal:
+        if isinstance(outcome, NotLeader):
+            return Refusal(Status.NOT_LEADER, leader=self._address_of(outcome.leader))
+        return Refusal(Status.UNKNOWN, f"shard {self.number} lost its leader or did not commit in time")
+
+
+def _judged(answers: OwnerColumns | U8) -> Reply:
+    """Answers that are none of the protocol's concern the whole request: it is repeated with the same tokens."""
+    if isinstance(answers, OwnerColumns):
+        if (answers.answers == WRONG_SHARD).any():
+            return Refusal(Status.WRONG_SHARD, "not all ids are this shard's")
+        if (answers.answers == UNKNOWN_CALLER).any():
+            return Refusal(Status.UNKNOWN_CALLER)
+    return answers
+
+
+def _refused(reply: Reply) -> Refusal:
+    if isinstance(reply, Refusal):
+        return reply
+    raise AssertionError("a reply of another request")
+
+
+def _resolve(future: Future, reply: Reply) -> None:
+    if not future.done():
+        future.set_result(reply)

@@ -1,0 +1,219 @@
+"""The gRPC client against real grpc.aio servers, over groups of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import grpc.aio
+import numpy as np
+
+from photon.idregistry import registry_pb2 as pb
+from photon.idregistry import registry_pb2_grpc
+from photon.idregistry.api import Answer, Inserts, Opened, Registry, Slot
+from photon.idregistry.client import RegistryClient
+from photon.idregistry.server import RegistryReplica
+from photon.idregistry.service import SERVER_OPTIONS, RegistryServicer
+from tests.unit.idregistry.groups import Cluster, digests_of, inserts, lead
+
+SLOT = Slot("slot", "dc1", "host:1")
+
+
+@dataclass
+class Served:
+    """A cluster behind gRPC."""
+
+    cluster: Cluster
+    replicas: dict[str, RegistryReplica]
+    servers: dict[str, grpc.aio.Server]
+
+    @property
+    def addresses(self) -> list[str]:
+        return [self.cluster.addresses[name] for name in sorted(self.cluster.addresses)]
+
+    def client(self, *names: str) -> RegistryClient:
+        client = RegistryClient([self.cluster.addresses[name] for name in names] or self.addresses)
+        as_contract: Registry = client
+        assert as_contract is client
+        return client
+
+    async def kill(self, name: str) -> None:
+        await self.servers.pop(name).stop(None)
+
+
+@asynccontextmanager
+async def served(cluster: Cluster) -> AsyncIterator[Served]:
+    servers = {}
+    for name in cluster.addresses:
+        servers[name] = grpc.aio.server(options=SERVER_OPTIONS)
+        cluster.addresses[name] = f"127.0.0.1:{servers[name].add_insecure_port('127.0.0.1:0')}"
+    replicas = {name: cluster.replica(name) for name in servers}
+    for name, replica in replicas.items():
+        RegistryServicer(replica).add_to_server(servers[name])
+        await servers[name].start()
+        replica.start()
+    every = Served(cluster, replicas, servers)
+    try:
+        deadline = time.monotonic() + 5
+        while not all(replica.ready for replica in replicas.values()):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.005)
+        yield every
+    finally:
+        for replica in replicas.values():
+            await replica.stop()
+        for server in every.servers.values():
+            await server.stop(None)
+
+
+@asynccontextmanager
+async def closing(client: RegistryClient) -> AsyncIterator[RegistryClient]:
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def opened(client: RegistryClient, slot: Slot = SLOT, nonce: bytes = b"n") -> int:
+    answer = await client.open_slot(slot, 0, nonce)
+    assert answer is not None
+    assert answer.reason == ""
+    client.announce(slot, [answer.incarnation])
+    return answer.incarnation
+
+
+async def answers(client: RegistryClient, rows: Inserts, timeout: float = 5.0) -> list[int]:
+    found = await client.insert(rows, timeout=timeout)
+    return [int(answer) for answer in found.answers]
+
+
+async def test_the_whole_contract_over_three_replicas() -> None:
+    async with served(Cluster(replicas=3, shards=4, id_rule=b"rule")) as every, closing(every.client()) as client:
+        incarnation = await opened(client)
+        ids = list(range(500))
+        assert set(await answers(client, inserts(ids, incarnation, 1))) == {Answer.COMMITTED}
+        async with closing(every.client()) as other:
+            second = await opened(other, Slot("other", "dc2"), b"m")
+            found = await other.insert(inserts([3, 600], second, 1), timeout=5)
+            assert found.answers.tolist() == [Answer.TAKEN, Answer.COMMITTED]
+            assert found.datacentres[found.owner_datacentres[0]] == "dc1"
+            assert found.owner_tokens.tolist() == [incarnation << 40 | 1, 0]
+            assert (found.owner_kinds[0], found.owner_tags[0]) == (1, 3)
+        rows = inserts([3, 600, 700], incarnation, 1)
+        cleared = await client.clear(rows.digests, rows.times, rows.tokens, timeout=5)
+        assert cleared.tolist() == [Answer.CLEARED, Answer.REFUSED, Answer.REFUSED]
+        assert await answers(client, inserts([3], incarnation, 1)) == [Answer.DONE]
+        seen = await client.look_up(digests_of([3, 900]), np.array([3000, 900_000]), timeout=5)
+        assert seen.answers.tolist() == [Answer.PRESENT, Answer.ABSENT]
+        assert seen.datacentres[seen.owner_datacentres[0]] == "dc1"
+        known = await client.describe(timeout=5)
+        assert known is not None
+        assert known.id_rule == b"rule"
+        assert sum(group.ids for group in known.groups) == 501
+
+
+async def test_a_refused_open_says_the_newest() -> None:
+    async with served(Cluster()) as every, closing(every.client()) as client:
+        first = await opened(client)
+        assert await client.open_slot(SLOT, 0, b"n") == Opened(first, first)
+        refused = await client.open_slot(SLOT, 0, b"another")
+        assert refused is not None
+        assert (refused.incarnation, refused.newest) == (0, first)
+        assert "opened as incarnation" in refused.reason
+
+
+async def test_hints_lead_to_the_leader_even_if_it_was_not_configured() -> None:
+    cluster = Cluster(replicas=3)
+    async with served(cluster) as every, closing(every.client("r2")) as client:
+        incarnation = await opened(client)
+        assert await answers(client, inserts([1], incarnation, 1)) == [Answer.COMMITTED]
+        lead(cluster, "r3")
+        assert await answers(client, inserts([1, 2], incarnation, 1)) == [Answer.COMMITTED] * 2
+        assert await client.open_slot(SLOT, 0, b"n") == Opened(incarnation, incarnation)
+
+
+async def test_a_dead_leader_is_left_for_its_successor() -> None:
+    cluster = Cluster(replicas=3)
+    async with served(cluster) as every, closing(every.client()) as client:
+        incarnation = await opened(client)
+        assert await answers(client, inserts([1], incarnation, 1)) == [Answer.COMMITTED]
+        await every.kill("r1")
+        assert await answers(client, inserts([2], incarnation, 1), timeout=0.3) == [Answer.UNKNOWN]
+        lead(cluster, "r2")
+        assert await answers(client, inserts([1, 2], incarnation, 1)) == [Answer.COMMITTED] * 2
+
+
+async def test_look_ups_go_on_at_another_replica() -> None:
+    async with served(Cluster(replicas=3)) as every, closing(every.client()) as client:
+        incarnation = await opened(client)
+        assert await answers(client, inserts([1], incarnation, 1)) == [Answer.COMMITTED]
+        for victim in ("r1", "r2"):
+            await every.kill(victim)
+            seen = await client.look_up(digests_of([1]), np.array([1000]), timeout=5)
+            assert seen.answers.tolist() == [Answer.PRESENT]
+
+
+async def test_the_deadline_means_unknown() -> None:
+    cluster = Cluster()
+    async with served(cluster) as every, closing(every.client()) as client:
+        incarnation = await opened(client)
+        assert await answers(client, inserts([0], incarnation, 0)) == [Answer.COMMITTED]
+        cluster.logs[1].hold = True
+        started = time.monotonic()
+        assert await answers(client, inserts([1], incarnation, 1), timeout=0.4) == [Answer.UNKNOWN]
+        assert time.monotonic() - started < 3
+        cluster.logs[1].release()
+        assert await answers(client, inserts([1], incarnation, 1)) == [Answer.COMMITTED]
+        assert await answers(client, inserts([1], incarnation, 2)) == [Answer.TAKEN]
+
+
+async def test_an_unreachable_registry_raises_nothing() -> None:
+    async with served(Cluster()) as every:
+        client = every.client()
+        await every.kill("r1")
+        async with closing(client):
+            client.announce(SLOT, [1])
+            assert await answers(client, inserts([1, 2], 1, 1), timeout=0.3) == [Answer.UNKNOWN] * 2
+            seen = await client.look_up(digests_of([1]), np.array([1]), timeout=0.3)
+            assert seen.answers.tolist() == [Answer.UNKNOWN]
+            rows = inserts([1], 1, 1)
+            cleared = await client.clear(rows.digests, rows.times, rows.tokens, timeout=0.3)
+            assert cleared.tolist() == [Answer.UNKNOWN]
+            assert await client.describe(timeout=0.3) is None
+            assert "registry" in client.problem
+
+
+async def test_a_batch_larger_than_a_message_is_split() -> None:
+    async with served(Cluster()) as every, closing(every.client()) as client:
+        incarnation = await opened(client)
+        n = 40_000
+        rows = Inserts(
+            np.random.default_rng(4).bytes(16 * n),
+            np.arange(n, dtype=np.int64),
+            np.full(n, incarnation << 40, np.uint64),
+            np.ones(n, np.uint8),
+            np.zeros(n, np.uint32),
+        )
+        assert set(await answers(client, rows, timeout=20)) == {Answer.COMMITTED}
+
+
+async def test_malformed_and_oversized_messages_are_refused() -> None:
+    async with served(Cluster()) as every, grpc.aio.insecure_channel(every.addresses[0]) as channel:
+        stub = registry_pb2_grpc.RegistryStub(channel)  # type: ignore[no-untyped-call]
+        reply = await stub.Insert(pb.InsertRequest(shard=1, caller=1, digests=b"x" * 17), timeout=5)
+        assert reply.status == pb.STATUS_REFUSED
+        assert "multiple of 16" in reply.reason
+        reply = await stub.LookUp(pb.LookUpRequest(shard=7), timeout=5)
+        assert reply.status == pb.STATUS_WRONG_SHARD
+        reply = await stub.Clear(pb.ClearRequest(shard=1, digests=bytes(16)), timeout=5)
+        assert reply.status == pb.STATUS_REFUSED
+        try:
+            await stub.Insert(pb.InsertRequest(shard=1, digests=bytes(5 << 20)), timeout=5)
+        except grpc.aio.AioRpcError as error:
+            code = error.code()
+        else:
+            code = grpc.StatusCode.OK
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED

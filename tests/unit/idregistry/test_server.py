@@ -1,0 +1,306 @@
+"""A replica and the routing above it, over groups of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+
+from photon.config.clock import SystemClock
+from photon.idregistry import commands as c
+from photon.idregistry.api import Answer, Inserts, Opened, Registry, Slot
+from photon.idregistry.batching import QUEUED_IDS_MAX
+from photon.idregistry.embedded import LocalBackend
+from photon.idregistry.outcomes import OwnerColumns, Refusal, SlotClaim, Status
+from photon.idregistry.routing import RoutedRegistry
+from photon.idregistry.server import RegistryReplica
+from tests.unit.idregistry.groups import Cluster, digests_of, inserts, lead
+
+SLOT = Slot("slot", "dc1", "host:1")
+
+
+@asynccontextmanager
+async def running(cluster: Cluster, name: str = "r1") -> AsyncIterator[RegistryReplica]:
+    replica = cluster.replica(name)
+    replica.start()
+    try:
+        deadline = time.monotonic() + 5
+        while not replica.ready and not (replica.conflict and replica.conflict.done()):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.005)
+        yield replica
+    finally:
+        await replica.stop()
+
+
+def routed(replica: RegistryReplica) -> RoutedRegistry:
+    registry = RoutedRegistry(LocalBackend(replica), SystemClock())
+    as_contract: Registry = registry
+    assert as_contract is registry
+    return registry
+
+
+async def opened(registry: RoutedRegistry, slot: Slot = SLOT, last: int = 0, nonce: bytes = b"n") -> int:
+    answer = await registry.open_slot(slot, last, nonce)
+    assert answer is not None
+    assert answer.reason == ""
+    registry.announce(slot, [answer.incarnation])
+    return answer.incarnation
+
+
+async def answers(registry: RoutedRegistry, rows: Inserts, timeout: float = 3.0) -> list[int]:
+    found = await registry.insert(rows, timeout=timeout)
+    return [int(answer) for answer in found.answers]
+
+
+async def test_insert_clear_look_up_over_shards() -> None:
+    async with running(Cluster(shards=3)) as replica:
+        registry = routed(replica)
+        incarnation = await opened(registry)
+        ids = list(range(100))
+        assert set(await answers(registry, inserts(ids, incarnation, 1))) == {Answer.COMMITTED}
+        other = await opened(registry, Slot("other", "dc2"), nonce=b"m")
+        found = await registry.insert(inserts([5, 100, 7], other, 1), timeout=3)
+        assert found.answers.tolist() == [Answer.TAKEN, Answer.COMMITTED, Answer.TAKEN]
+        assert [found.datacentres[found.owner_datacentres[row]] for row in (0, 2)] == ["dc1", "dc1"]
+        assert found.owner_tags.tolist() == [5, 0, 7]
+        rows = inserts([5, 100], incarnation, 1)
+        cleared = await registry.clear(rows.digests, rows.times, rows.tokens, timeout=3)
+        assert cleared.tolist() == [Answer.CLEARED, Answer.REFUSED]
+        seen = await registry.look_up(digests_of([5, 200]), np.array([5000, 200_000]), timeout=3)
+        assert seen.answers.tolist() == [Answer.PRESENT, Answer.ABSENT]
+        assert [group.ids for group in replica.describe().groups] == [0, 34, 34, 33]
+
+
+async def test_empty_batches_are_answered() -> None:
+    async with running(Cluster()) as replica:
+        registry = routed(replica)
+        incarnation = await opened(registry)
+        assert await answers(registry, inserts([], incarnation, 1)) == []
+
+
+async def test_concurrent_requests_share_entries() -> None:
+    cluster = Cluster()
+    async with running(cluster) as replica:
+        registry = routed(replica)
+        incarnation = await opened(registry)
+        await answers(registry, inserts([0], incarnation, 0))
+        before = len(cluster.logs[1].commands)
+        cluster.logs[1].hold = True
+        first = [asyncio.create_task(answers(registry, inserts([i], incarnation, i))) for i in range(1, 11)]
+        await asyncio.sleep(0.05)  # all are queued or held
+        cluster.logs[1].release()
+        assert await asyncio.gather(*first) == [[Answer.COMMITTED]] * 10
+        assert len(cluster.logs[1].commands) - before <= 2
+
+
+async def test_too_new_is_not_inserted() -> None:
+    async with running(Cluster()) as replica:
+        registry = routed(replica)
+        incarnation = await opened(registry)
+        now = time.time_ns()
+        rows = inserts([1, 2, 3], incarnation, 1, [now + 60 * 10**9, 0, now + 10**9])
+        assert await answers(registry, rows) == [Answer.TOO_NEW, Answer.COMMITTED, Answer.COMMITTED]
+        rows = inserts([1], incarnation, 1, [now + 60 * 10**9])
+        assert await answers(registry, rows) == [Answer.TOO_NEW]
+        seen = await registry.look_up(digests_of([1]), rows.times, timeout=1)
+        assert seen.answers.tolist() == [Answer.ABSENT]
+
+
+async def test_unknown_is_answered_and_the_same_token_learns_the_truth() -> None:
+    cluster = Cluster()
+    async with running(cluster) as replica:
+        registry = routed(replica)
+        incarnation = await opened(registry)
+        await answers(registry, inserts([0], incarnation, 0))
+        cluster.logs[1].lose_replies = True
+        assert await answers(registry, inserts([1], incarnation, 1), timeout=0.2) == [Answer.UNKNOWN]
+        cluster.logs[1].lose_replies = False
+        assert await answers(registry, inserts([1], incarnation, 1)) == [Answer.COMMITTED]
+        assert await answers(registry, inserts([1], incarnation, 2)) == [Answer.TAKEN]
+
+
+async def test_without_a_leader_all_is_unknown_within_the_time_out() -> None:
+    cluster = Cluster()
+    async with running(cluster) as replica:
+        registry = routed(replica)
+        incarnation = await opened(registry)
+        lead(cluster, None)
+        started = time.monotonic()
+        assert await answers(registry, inserts([1, 2], incarnation, 1), timeout=0.3) == [Answer.UNKNOWN] * 2
+        assert time.monotonic() - started < 2
+        cleared = await registry.clear(digests_of([1]), np.zeros(1, np.int64), np.ones(1, np.uint64), timeout=0.1)
+        assert cleared.tolist() == [Answer.UNKNOWN]
+        lead(cluster, "r1")
+        assert await answers(registry, inserts([1, 2], incarnation, 1)) == [Answer.COMMITTED] * 2
+
+
+async def test_an_entry_that_hangs_is_unknown_at_the_deadline() -> None:
+    cluster = Cluster()
+    async with running(cluster) as replica:
+        registry = routed(replica)
+        incarnation = await opened(registry)
+        await answers(registry, inserts([0], incarnation, 0))
+        cluster.logs[1].hold = True
+        assert await answers(registry, inserts([1], incarnation, 1), timeout=0.2) == [Answer.UNKNOWN]
+        cluster.logs[1].release()
+        assert await answers(registry, inserts([1], incarnation, 1)) == [Answer.COMMITTED]
+
+
+async def test_a_newer_process_of_the_slot_makes_the_older_stale() -> None:
+    async with running(Cluster()) as replica:
+        old, new = routed(replica), routed(replica)
+        first = await opened(old)
+        assert await answers(old, inserts([1], first, 1)) == [Answer.COMMITTED]
+        second = await opened(new, last=first, nonce=b"m")
+        new.announce(SLOT, [first, second])
+        assert await answers(new, inserts([1], first, 1)) == [Answer.COMMITTED]  # redone under its old token
+        assert await answers(old, inserts([2], first, 2)) == [Answer.STALE_INCARNATION]
+
+
+async def test_open_slot_is_refused_with_a_reason() -> None:
+    async with running(Cluster()) as replica:
+        registry = routed(replica)
+        first = await opened(registry)
+        assert await registry.open_slot(SLOT, 0, b"n") == Opened(first, first)  # the same nonce
+        refused = await registry.open_slot(SLOT, 0, b"copy")
+        assert refused is not None
+        assert (refused.incarnation, refused.newest) == (0, first)
+        bad = await registry.open_slot(Slot("", "dc"), 0, b"n")
+        assert bad is not None
+        assert bad.incarnation == 0
+
+
+async def test_a_stranger_is_not_believed() -> None:
+    async with running(Cluster()) as replica:
+        registry = routed(replica)
+        incarnation = await opened(registry)
+        await opened(registry, Slot("other", "dc2"), nonce=b"m")
+        claim = SlotClaim(Slot("other", "dc2"), (incarnation,))
+        columns = c.Columns.of(inserts([1], incarnation, 1))
+        outcome = await replica.insert(1, incarnation, None, columns, timeout=1)
+        assert isinstance(outcome, Refusal)
+        assert outcome.status is Status.UNKNOWN_CALLER
+        outcome = await replica.insert(1, incarnation, claim, columns, timeout=1)
+        assert isinstance(outcome, Refusal)
+        assert outcome.status is Status.REFUSED
+        assert "belongs to slot slot" in outcome.reason
+
+
+async def test_a_retired_slot_is_fenced_in_every_shard() -> None:
+    cluster = Cluster(shards=2)
+    async with running(cluster) as replica:
+        registry = routed(replica)
+        incarnation = await opened(registry)
+        await answers(registry, inserts([1, 2], incarnation, 1))
+        cluster.groups["r1"][0].propose(c.encode(c.RetireSlot("slot")), timeout=1, done=lambda outcome: None)
+        deadline = time.monotonic() + 5
+        while not all(each.is_fenced("slot") for each in cluster.machines["r1"].shards.values()):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+        assert await answers(registry, inserts([1, 2, 3, 4], incarnation, 1)) == [Answer.FENCED] * 4
+
+
+async def test_the_boundary_moves_only_with_retention() -> None:
+    async with running(Cluster()) as replica:
+        registry = routed(replica)
+        assert await answers(registry, inserts([1], await opened(registry), 1)) == [Answer.COMMITTED]
+    async with running(Cluster(retention_ns=3600 * 10**9)) as replica:
+        registry = routed(replica)
+        assert await answers(registry, inserts([1], await opened(registry), 1)) == [Answer.BELOW_BOUNDARY]
+
+
+async def test_a_full_queue_is_overloaded() -> None:
+    cluster = Cluster()
+    async with running(cluster) as replica:
+        registry = routed(replica)
+        incarnation = await opened(registry)
+        await answers(registry, inserts([0], incarnation, 0))
+        cluster.logs[1].hold = True
+        n = c.MAX_ENTRY_IDS
+        columns = c.Columns.of(inserts([1] * n, incarnation, 1))
+        waiting = [
+            asyncio.create_task(replica.insert(1, incarnation, None, columns, timeout=5))
+            for _ in range(QUEUED_IDS_MAX // n)
+        ]
+        for _ in range(4):  # the handlers queue, then the pump takes one entry
+            await asyncio.sleep(0)
+        more = [asyncio.create_task(replica.insert(1, incarnation, None, columns, timeout=5)) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        cluster.logs[1].release()
+        outcomes = await asyncio.gather(*waiting, *more)
+        kinds = [outcome.status if isinstance(outcome, Refusal) else None for outcome in outcomes]
+        assert kinds[:-1] == [None] * (len(kinds) - 1)
+        assert kinds[-1] is Status.OVERLOADED
+
+
+@pytest.mark.parametrize("what", ["digests", "times", "kinds", "size", "shard"])
+async def test_malformed_requests_are_refused(what: str) -> None:
+    async with running(Cluster()) as replica:
+        good = c.Columns.of(inserts([1, 2], 1, 1))
+        fields = {name: getattr(good, name) for name in ("digests", "times", "tokens", "kinds", "tags")}
+        if what == "size":
+            bad = c.Columns.of(inserts([1] * (c.MAX_ENTRY_IDS + 1), 1, 1))
+        elif what == "shard":
+            bad = good
+        else:
+            bad = c.Columns(**{**fields, what: fields[what][:-1]})
+        outcome = await replica.insert(9 if what == "shard" else 1, 1, None, bad, timeout=1)
+        assert isinstance(outcome, Refusal)
+        assert outcome.status is (Status.WRONG_SHARD if what == "shard" else Status.REFUSED)
+        seen = replica.look_up(1, b"x" * 15, bytes(8))
+        assert isinstance(seen, Refusal)
+
+
+async def test_another_set_up_is_a_conflict() -> None:
+    cluster = Cluster(shards=2, id_rule=b"one")
+    async with running(cluster) as replica:
+        assert replica.describe().id_rule == b"one"
+    cluster._id_rule = b"two"
+    async with running(cluster) as replica:
+        assert replica.conflict is not None
+        assert "id rule" in await asyncio.wait_for(replica.conflict, 1)
+    cluster._id_rule = b""
+    async with running(cluster) as replica:
+        assert replica.ready
+        assert replica.describe().id_rule == b"one"
+
+
+async def test_a_follower_points_to_the_leader_and_answers_look_ups() -> None:
+    cluster = Cluster(replicas=2)
+    async with running(cluster, "r1") as leader, running(cluster, "r2") as follower:
+        registry = routed(leader)
+        incarnation = await opened(registry)
+        await answers(registry, inserts([1], incarnation, 1))
+        columns = c.Columns.of(inserts([2], incarnation, 1))
+        outcome = await follower.insert(1, incarnation, None, columns, timeout=1)
+        assert outcome == Refusal(Status.NOT_LEADER, leader="r1")
+        assert await follower.open_slot(SLOT, 0, b"n", timeout=1) == Refusal(Status.NOT_LEADER, leader="r1")
+        seen = follower.look_up(1, digests_of([1, 2]), np.array([1000, 2000], "<i8").tobytes())
+        assert isinstance(seen, OwnerColumns)
+        assert seen.answers.tolist() == [Answer.PRESENT, Answer.ABSENT]
+
+
+async def test_ids_outside_the_ranges_stay_unknown() -> None:
+    async with running(Cluster()) as replica:
+        registry = routed(replica)
+        incarnation = await opened(registry)
+        await answers(registry, inserts([1], incarnation, 1))
+        assert registry._description is not None
+        known = registry._description
+        registry._description = type(known)(known.replica, (c.Range(0, 5000, (1,)),), known.groups, known.id_rule)
+        assert await answers(registry, inserts([1, 9], incarnation, 1)) == [Answer.COMMITTED, Answer.UNKNOWN]
+        assert "outside" in registry.problem
+
+
+async def test_insert_needs_an_announcement() -> None:
+    async with running(Cluster()) as replica:
+        registry = routed(replica)
+        with pytest.raises(RuntimeError, match="announce"):
+            await registry.insert(inserts([1], 1, 1), timeout=1)
+        with pytest.raises(ValueError, match="no incarnation"):
+            registry.announce(SLOT, [])
