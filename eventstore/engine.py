@@ -24,7 +24,7 @@ from photon.eventstore.embedded_file_map import EmbeddedFileMap, MapSettings, op
 from photon.eventstore.file_map import SPARSE_BYTES, SPARSE_MICROS, FileMapError, MapKind
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.primary_reader import AdapterBroken, PrimaryLogsIncomplete, PrimaryReader
-from photon.eventstore.tiered import TieredEventStore
+from photon.eventstore.tiered import NOTHING_READ_NS, TieredEventStore
 
 IDLE_SECONDS = 0.02
 """Between two scans when there was nothing to read."""
@@ -96,6 +96,8 @@ class EventStoreEngine:
         """Why the reader ended before its time; one line. Set before ``ended``."""
         self.ended = threading.Event()
         """The reader has ended: done, stopped or failed."""
+        self._duplicates: int | None = None  # exact, once everything was read
+        self._last = Progress(read_past_ns=NOTHING_READ_NS)
         self._closed = False
 
     def start(self) -> None:
@@ -113,6 +115,8 @@ class EventStoreEngine:
                     took = self._clock.monotonic() - begin
                     self._stop.wait(min(max(IDLE_SECONDS, IDLE_SCANS * took), IDLE_SECONDS_MAX))
             self._reader.commit()
+            if self._reader.done:
+                self._duplicates = self._map.totals(exact=True).duplicates
         except (PrimaryLogsIncomplete, AdapterBroken, FileMapError, OSError) as err:
             self.failure = str(err)
         except BaseException as err:
@@ -140,13 +144,15 @@ class EventStoreEngine:
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._tiers.look_up, keys, as_of)
 
     async def progress(self) -> Progress:
-        """See api.EventStore."""
-        return self.progress_now()
+        """See api.EventStore. Duplicates are exact when ``ended`` and everything was read (``once``)."""
+        if self._closed:
+            return self._last
+        self._last = await asyncio.get_running_loop().run_in_executor(self._pool, self._progress)
+        return self._last
 
-    def progress_now(self) -> Progress:
-        """As ``progress``; duplicates are exact when everything was read (``once``)."""
+    def _progress(self) -> Progress:
         reader = self._reader
-        totals = self._map.totals(exact=reader.done)
+        totals = self._map.totals()
         counts = self._cache.counts()
         read, known = reader.backlog
         return Progress(
@@ -154,7 +160,7 @@ class EventStoreEngine:
             events=totals.events,
             bytes_read=read,
             bytes_known=known,
-            duplicates=totals.duplicates,
+            duplicates=totals.duplicates if self._duplicates is None else self._duplicates,
             bad_records=totals.bad_records,
             cache_hits=counts.hits,
             cache_misses=counts.misses,
