@@ -8,7 +8,7 @@ import sys
 import structlog
 
 
-def configure(*, json: bool, debug: bool = False) -> None:
+def configure(*, json: bool, level: int = logging.INFO) -> None:
     """Call once, at the entry point."""
     renderer: structlog.typing.Processor
     renderer = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=False)
@@ -20,6 +20,6 @@ def configure(*, json: bool, debug: bool = False) -> None:
             structlog.processors.format_exc_info,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if debug else logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -44,6 +44,8 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     foreign_files: list[str] = msgspec.field(default_factory=lambda: ["**/*"])
     unmatched_after: Duration | None = None
     """How long an event waits for its primary, from its first read; unset: for ever, except with --once."""
+    file_map: Literal["dense", "sparse"] = "dense"
+    """How the event store indexes primary logs: sparse for ids ServerIP:ProcessID:TimestampMicros in order."""
     primary_max_delay: Duration = Duration(0.0)
     """By how much a primary line may come later than it was due, beyond what has been read."""
 

@@ -56,15 +56,19 @@ def join(
       photon join --primary P --foreign F --output O --config config/examples/zeek.toml
     Exit codes: 0 the ledger balances, 3 more than --max-rejected records were rejected, 1 failed, 2 wrong usage.
     """
+    import logging
+
     import uvloop
 
     from photon.cli.view import ProgressView, ledger_table
+    from photon.config import log
     from photon.config.errors import UsageError
     from photon.config.loader import load
     from photon.embedded.join import JoinOptions, run
     from photon.embedded.stages import StageSampler
     from photon.embedded.status import balances
 
+    log.configure(json=False, level=logging.WARNING)
     if keep_pending and not once:
         raise UsageError("--keep-pending goes with --once; without it events wait anyway")
     settings = load(config, environment=os.environ, flags=overrides)
@@ -78,6 +82,7 @@ def join(
         once=once,
         keep_pending=keep_pending,
         replicas=int(replicas),
+        infer=config is None,
     )
     view = ProgressView(quiet=quiet or output_format == "json")
     sampler = StageSampler() if stages else None

@@ -9,6 +9,12 @@ from photon.embedded.supervisor import Service, free_ports
 
 DATACENTRE = "east"
 REPLICAS = ("r1", "r2", "r3")
+HEALTH = {
+    "registry": "photon.v1.Registry",
+    "eventstore": "photon.v1.EventStore",
+    "joiner": "photon.v1.Joiner",
+    "dispatcher": "",
+}
 
 
 class Deployment:
@@ -47,7 +53,9 @@ class Deployment:
 
     def _service(self, noun: str, name: str, arguments: tuple[str, ...], address: str | None) -> Service:
         command = (noun, "serve", "--config", str(self.file), *arguments, "--stop-with-parent")
-        return Service(f"{noun} {name}", command, self.directory / "logs" / f"{noun}-{name}.log", address)
+        return Service(
+            f"{noun} {name}", command, self.directory / "logs" / f"{noun}-{name}.log", address, HEALTH[noun]
+        )
 
     def _toml(self) -> str:
         replicas = "".join(

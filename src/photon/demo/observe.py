@@ -77,7 +77,7 @@ async def _leading(deployment: Deployment) -> tuple[str, registry_pb2.GroupStatu
     for name, address in deployment.replicas.items():
         async with grpc.aio.insecure_channel(address) as channel:
             try:
-                stub = registry_pb2_grpc.RegistryStub(channel)
+                stub = registry_pb2_grpc.RegistryStub(channel)  # type: ignore[no-untyped-call]
                 described = await stub.Describe(registry_pb2.DescribeRequest(), timeout=0.5)
             except grpc.aio.AioRpcError:
                 continue

@@ -43,6 +43,8 @@ class Service:
     log: Path
     address: str | None = None
     """host:port of its gRPC health service; None: it has none."""
+    health: str = ""
+    """The name that it reports its health under."""
 
 
 @dataclass(slots=True)
@@ -65,12 +67,12 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-async def healthy(address: str, timeout: float) -> bool:
+async def healthy(address: str, name: str, timeout: float) -> bool:
     """Asks a process's gRPC health service once."""
     async with grpc.aio.insecure_channel(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
-            reply = await stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout)
+            reply = await stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=timeout)
         except grpc.aio.AioRpcError:
             return False
         return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
@@ -101,7 +103,7 @@ class Supervisor:
         deadline = asyncio.get_running_loop().time() + timeout
         for running in list(self._running.values()):
             address = running.service.address
-            while address is not None and not await healthy(address, 1.0):
+            while address is not None and not await healthy(address, running.service.health, 1.0):
                 if asyncio.get_running_loop().time() > deadline:
                     raise ServiceFailed(f"{running.service.name} is not up after {timeout:g} s{self._why(running)}")
                 await asyncio.sleep(0.05)

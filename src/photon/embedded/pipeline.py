@@ -1,0 +1,183 @@
+"""From settings to the parts of one pipeline; the embedded deployment and the service processes both build here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import NoReturn
+
+import structlog
+
+from photon.adapters.contract import Adapter
+from photon.adapters.envelope import Envelope
+from photon.adapters.logs.follower import Follower
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.config.settings import Settings
+from photon.dispatcher.core import Limits as DispatcherLimits
+from photon.dispatcher.engine import DispatcherEngine
+from photon.dispatcher.engine import Options as DispatcherOptions
+from photon.dispatcher.exports import Exports
+from photon.dispatcher.lookups import LookUpPolicy
+from photon.dispatcher.retry import Patience
+from photon.dispatcher.state import State
+from photon.embedded.ledger import ledger_file
+from photon.eventstore.api import EventStore
+from photon.eventstore.engine import EventStoreConfig
+from photon.eventstore.file_map import MapKind
+from photon.idregistry.api import Digester, Registry, Slot
+from photon.joiner.admission import Bounds
+from photon.joiner.api import Joiner
+from photon.joiner.engine import JoinerEngine, JoinerLimits, Surroundings
+from photon.joiner.slot.output import OutputLimits
+from photon.joiner.slot.slot import SlotPaths
+from photon.joiner.verdicts import envelope_lines
+
+NONCE_BYTES = 16
+
+log = structlog.get_logger(__name__)
+
+
+def eventstore_config(
+    settings: Settings, join: str, primary: Path, state: Path, *, once: bool = False
+) -> EventStoreConfig:
+    """What the event store of a join is told."""
+    configured = settings.join[join]
+    return EventStoreConfig(
+        join=join,
+        directory=primary,
+        state=state,
+        patterns=tuple(configured.primary_files),
+        max_record=settings.limits.record,
+        kind=MapKind.DENSE if configured.file_map == "dense" else MapKind.SPARSE,
+        cache_bytes=settings.limits.cache,
+        once=once,
+    )
+
+
+def joiner_limits(settings: Settings) -> JoinerLimits:
+    """A joiner's bounds."""
+    limits, output = settings.limits, settings.output
+    return JoinerLimits(
+        bounds=Bounds(ids=limits.registrations_in_flight, redo_bytes=limits.redo_log),
+        output=OutputLimits(roll_bytes=output.roll_size, roll_after_s=output.roll_age),
+    )
+
+
+def joiner_engine(
+    settings: Settings,
+    adapter: Adapter,
+    slot: Slot,
+    paths: SlotPaths,
+    *,
+    registry: Registry,
+    store: EventStore,
+    disk: Disk,
+    clock: Clock,
+) -> JoinerEngine:
+    """A joiner that is not started yet."""
+    envelope = Envelope(with_joined_at=settings.output.joined_at, with_token=settings.output.token)
+    world = Surroundings(registry, store, disk, clock, die, lambda: os.urandom(NONCE_BYTES))
+    return JoinerEngine(slot, paths, world, adapter, envelope_lines(envelope), limits=joiner_limits(settings))
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherPlan:
+    """Where a dispatcher works and how long it waits."""
+
+    join: str
+    datacentre: str
+    foreign: Path
+    output: Path
+    state: Path
+    once: bool = False
+    keep_pending: bool = False
+    look_ups: LookUpPolicy = LookUpPolicy.NEVER
+
+
+@contextlib.contextmanager
+def open_dispatcher(
+    settings: Settings,
+    plan: DispatcherPlan,
+    adapter: Adapter,
+    digester: Digester,
+    *,
+    joiners: Sequence[Joiner],
+    progress: Callable[[], Awaitable[int]],
+    registry: Registry | None,
+    disk: Disk,
+    clock: Clock,
+) -> Iterator[DispatcherEngine]:
+    """A dispatcher with its database and follower, closed at the end. Raises StateError, LogDirectoryError."""
+    configured, limits = settings.join[plan.join], settings.limits
+    report = reporter("dispatcher")
+    envelope = Envelope(with_joined_at=settings.output.joined_at, with_token=settings.output.token)
+    plan.state.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        state = State(ledger_file(plan.state), rule=adapter.rule())
+        stack.callback(state.close)
+        follower = Follower(
+            plan.foreign,
+            patterns=configured.foreign_files,
+            has_header=adapter.foreign_has_header,
+            max_record=limits.record,
+            positions=state.positions(),
+            report=lambda problem: report(str(problem)),
+        )
+        stack.callback(follower.close)
+        exports = Exports(plan.output, disk, state, warn=report)
+        stack.callback(exports.close)
+        yield DispatcherEngine(
+            follower=follower,
+            adapter=adapter,
+            digester=digester,
+            joiners=joiners,
+            progress=progress,
+            state=state,
+            exports=exports,
+            envelope=envelope,
+            clock=clock,
+            random=Random().random,
+            datacentre=plan.datacentre,
+            patience=_patience(settings, plan),
+            registry=registry,
+            limits=DispatcherLimits(
+                batch_events=limits.batch_events,
+                batch_wait_s=limits.batch_wait,
+                window_bytes=limits.read_ahead,
+                spill_bytes=limits.read_ahead * 3 // 4,
+                retry_store_bytes=limits.retry_store,
+            ),
+            options=DispatcherOptions(once=plan.once, in_flight=limits.batches_in_flight, look_ups=plan.look_ups),
+        )
+
+
+def _patience(settings: Settings, plan: DispatcherPlan) -> Patience:
+    configured = settings.join[plan.join]
+    after = configured.unmatched_after
+    slack_s = settings.clock.uncertainty + configured.primary_max_delay
+    return Patience(
+        unmatched_after_ns=None if after is None else int(after * 1e9),
+        slack_ns=int(slack_s * 1e9),
+        once=plan.once,
+        keep_pending=plan.keep_pending,
+    )
+
+
+def die(reason: str) -> NoReturn:
+    """Ends the process at once: nothing that follows a failed fsync may reach disk or network (rule 7)."""
+    os.write(2, f"photon: {reason}\n".encode())
+    os._exit(1)
+
+
+def reporter(what: str) -> Callable[[str], None]:
+    """Reports one-line problems of a part into the log."""
+
+    def report(line: str) -> None:
+        log.warning(line, part=what)
+
+    return report

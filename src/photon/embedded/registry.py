@@ -1,0 +1,91 @@
+"""The registry of an embedded deployment: one replica in this process, or three or five as child processes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.config.errors import UsageError
+from photon.config.settings import Settings
+from photon.embedded.site import Site
+from photon.embedded.supervisor import Service, Supervisor, free_ports
+from photon.idregistry.api import Registry
+from photon.idregistry.embedded import EmbeddedRegistry
+
+READY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryPlan:
+    """How many replicas, of what."""
+
+    replicas: int
+    id_rule: bytes
+
+
+@contextlib.asynccontextmanager
+async def open_registry(
+    site: Site, settings: Settings, plan: RegistryPlan, *, disk: Disk, clock: Clock
+) -> AsyncIterator[Registry]:
+    """Opens the registry of a site; closed with everything it runs at the end."""
+    _check_replicas(site, plan.replicas, disk)
+    if plan.replicas == 1:
+        local = await EmbeddedRegistry.open(
+            site.registry("local"),
+            shards=settings.registry.shards,
+            id_rule=plan.id_rule,
+            uncertainty_ns=int(settings.clock.uncertainty * 1e9),
+            retention_ns=None if settings.registry.retention is None else int(settings.registry.retention * 1e9),
+            disk=disk,
+            clock=clock,
+        )
+        try:
+            yield local
+        finally:
+            await local.close()
+        return
+    from photon.idregistry.client import RegistryClient
+
+    names = [f"r{number}" for number in range(1, plan.replicas + 1)]
+    addresses = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
+    supervisor = Supervisor()
+    try:
+        await supervisor.start([_service(site, settings, plan, name, addresses) for name in names])
+        await supervisor.ready(READY_S)
+        client = RegistryClient(list(addresses.values()), clock=clock)
+        try:
+            yield client
+        finally:
+            await client.close()
+    finally:
+        await supervisor.stop()
+
+
+def _check_replicas(site: Site, replicas: int, disk: Disk) -> None:
+    """A site's ids live in the replicas it was begun with: others would know none of them."""
+    path = site.state / "replicas"
+    if not disk.exists(path):
+        disk.replace(path, b"%d\n" % replicas)
+    begun = disk.read(path).strip().decode(errors="replace")
+    if begun != str(replicas):
+        raise UsageError(
+            f"{site.output}: was begun with --replicas {begun}, its ids are there; "
+            f"repeat with --replicas {begun}, or name another output"
+        )
+
+
+def _service(site: Site, settings: Settings, plan: RegistryPlan, name: str, addresses: dict[str, str]) -> Service:
+    overrides = [f"registry.shards={settings.registry.shards}", f"clock.uncertainty={settings.clock.uncertainty:g}"]
+    if settings.registry.retention is not None:
+        overrides.append(f"registry.retention={settings.registry.retention:g}")
+    for other, address in addresses.items():
+        overrides.append(f'registry.replicas.{other}.address="{address}"')
+        overrides.append(f'registry.replicas.{other}.directory="{site.registry(other).absolute()}"')
+    arguments = ["registry", "serve", "--replica", name, "--id-rule", plan.id_rule.hex(), "--stop-with-parent"]
+    for override in overrides:
+        arguments += ["--set", override]
+    log = site.state / "logs" / f"registry-{name}.log"
+    return Service(f"registry {name}", tuple(arguments), log, addresses[name], "photon.v1.Registry")
