@@ -42,6 +42,7 @@ class Cleared(msgspec.Struct, frozen=True):
 
     version: int
     files: dict[str, int]
+    trouble: dict[str, int] = {}
 
 
 class Finals:
@@ -58,6 +59,9 @@ class Finals:
         self._disk.make_dir(self._manifest.parent)
         if not self._disk.exists(self._manifest):
             return
+        # What a start reads may stand in the cache only; plain files are removed on the strength of it.
+        self._disk.rewrite(self._manifest, 0)
+        self._disk.sync_dir(self._manifest.parent)
         data = self._disk.read(self._manifest)
         whole = data.rfind(b"\n") + 1
         for number, line in enumerate(data[:whole].split(b"\n")[:-1], 1):
@@ -141,13 +145,13 @@ class Finals:
 
 
 def read_cleared(disk: Disk, path: Path) -> dict[str, int]:
-    """How far the verifier has cleared each file; nothing while it has not said so yet."""
+    """How far the verifier has cleared each file; files with trouble in them are left out, and so never final."""
     if not disk.exists(path):
         return {}
     cleared = msgspec.json.decode(disk.read(path), type=Cleared)
     if cleared.version != CLEARED_VERSION:
         raise OutputDamaged(str(path), f"version {cleared.version}, this joiner reads version {CLEARED_VERSION}")
-    return cleared.files
+    return {name: length for name, length in cleared.files.items() if name not in cleared.trouble}
 
 
 def ready(files: OutputFiles, cleared: dict[str, int]) -> Iterable[str]:

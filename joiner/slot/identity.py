@@ -75,7 +75,11 @@ async def open_incarnation(
     last = state.last
     if state.nonce:
         # Left by a start that ended in between: its number must be known before the next one can follow on it.
-        last = await _ask(slot, last, bytes.fromhex(state.nonce), registry, pause, path)
+        # What was read may stand in the cache only: unless it is durable, a power cut after the answer would leave
+        # a directory that remembers less than the registry, and is refused for ever.
+        left = bytes.fromhex(state.nonce)
+        _write(disk, path, slot, last, left)
+        last = await _ask(slot, last, left, registry, pause, path)
     nonce = draw_nonce()
     _write(disk, path, slot, last, nonce)
     incarnation = await _ask(slot, last, nonce, registry, pause, path)

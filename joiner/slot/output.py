@@ -68,6 +68,9 @@ class OutputFiles:
         for kind in KINDS:
             self.disk.make_dir(self.root / DIRECTORY_OF[kind])
         self.disk.make_dir(self._durable_path.parent)
+        # They may have been made by a predecessor that was killed before their names were durable.
+        for directory in (self.root, self.root.parent, self._durable_path.parent, self._durable_path.parent.parent):
+            self.disk.sync_dir(directory)
         if not self.disk.exists(self._durable_path):
             return
         try:

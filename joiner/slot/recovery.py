@@ -27,17 +27,15 @@ def repair_output(files: OutputFiles, place: Place | None, logged: set[bytes]) -
     damaged one (a hole after a power cut) is cut off with all after it, for what is cut counts as not found.
     """
     found = Found()
-    changed = False
     for at, kind in enumerate(KINDS):
         numbers = files.numbers(kind)
         for number in numbers:
             looked_from = _looked_from(place[at], number) if place is not None else None
-            changed |= _repair_file(files, files.name(kind, number), looked_from, logged, found)
+            _repair_file(files, files.name(kind, number), looked_from, logged, found)
         if numbers:
             files.disk.sync_dir(files.root / DIRECTORY_OF[kind])
     _check_missing(files)
-    if changed:
-        files.publish()
+    files.publish()
     return found
 
 
@@ -48,15 +46,15 @@ def _looked_from(start: tuple[int, int], number: int) -> int | None:
     return start[1] if number == start[0] else 0
 
 
-def _repair_file(files: OutputFiles, name: str, looked_from: int | None, logged: set[bytes], found: Found) -> bool:
-    """One file: cut or complete its tail, make it durable, collect the logged lines. True when its length is new."""
+def _repair_file(files: OutputFiles, name: str, looked_from: int | None, logged: set[bytes], found: Found) -> None:
+    """One file: cut or complete its tail, make it durable, collect the logged lines."""
     path = files.root / name
     durable = files.lengths.get(name, 0)
     size = files.disk.size(path)
     if size < durable:
         raise OutputDamaged(str(path), f"{size} bytes long, but {durable} had been made durable")
     if looked_from is None and size == durable:
-        return False
+        return
     begin = durable if looked_from is None else min(durable, looked_from)
     data = files.disk.read(path, begin)
     end = begin + _whole(data, durable - begin, logged)
@@ -73,10 +71,7 @@ def _repair_file(files: OutputFiles, name: str, looked_from: int | None, logged:
     files.disk.rewrite(path, durable)
     present = data[: end - begin] if not missing else data + missing
     found.lines |= logged.intersection(present.split(b"\n"))
-    length = files.disk.size(path)
-    grown = length != files.lengths.get(name)
-    files.lengths[name] = length
-    return grown
+    files.lengths[name] = files.disk.size(path)
 
 
 def _whole(data: bytes, trusted: int, logged: set[bytes]) -> int:

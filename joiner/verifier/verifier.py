@@ -1,0 +1,265 @@
+"""The continuous verifier: reads the durable part of the outputs as they grow and clears tokens (protocol rule 8).
+
+It shares no code with the joiner that wrote them. What it knows of a slot is what the slot publishes: durable.json
+(file -> durable length) and the lines themselves. Per id it asks the registry to clear the line's token by compare,
+so that a late clear cannot hit an id that was reopened meanwhile. Its position is ``cleared.json``, replaced after
+the clears that it speaks of; a crash in between clears again, which changes nothing. The slot reads the same file:
+rolled output may leave its sight once it is cleared to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+import structlog
+
+from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, read_block
+from photon.config.disk import Disk
+from photon.idregistry.api import Answer, Digester, Registry
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+CLEARED_VERSION = 1
+DURABLE_VERSION = 1
+EXAMPLES_MAX = 20
+"""Lines that a report names; the counts are complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierLimits:
+    """Sizes in bytes and ids, times in seconds."""
+
+    block_bytes: int = 1 << 20
+    clear_ids: int = 8192
+    clear_timeout_s: float = 5.0
+    period_s: float = 0.5
+
+
+class ClearedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``cleared.json``."""
+
+    version: int
+    files: dict[str, int]
+    """File -> all ids of its first so many bytes are cleared (or counted in ``trouble``)."""
+    trouble: dict[str, int] = {}
+    """File -> lines that could not be read, or whose token does not own their id: it must not become final."""
+
+
+class _Durable(msgspec.Struct, frozen=True):
+    version: int
+    slot: str
+    files: dict[str, int]
+
+
+@dataclass(slots=True)
+class VerifierReport:
+    """What one pass, or all passes so far, did."""
+
+    cleared: int = 0
+    refused: int = 0
+    """Records whose token does not own their id: doubled, or written without a registration."""
+    unreadable: int = 0
+    unknown: int = 0
+    """Clears that nobody answered; the next pass asks again."""
+    behind_bytes: int = 0
+    """Durable output that is not cleared yet, when the pass ended."""
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, other: VerifierReport) -> None:
+        """Sums up; ``behind_bytes`` is the newest."""
+        self.cleared += other.cleared
+        self.refused += other.refused
+        self.unreadable += other.unreadable
+        self.unknown += other.unknown
+        self.behind_bytes = other.behind_bytes
+        self.examples = (self.examples + other.examples)[:EXAMPLES_MAX]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierDamaged(Exception):
+    """A file that the verifier relies on cannot be read."""
+
+    path: Path
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: unreadable ({self.why}); remove it to verify the slot's output again from its beginning"
+
+
+class Verifier:
+    """Of one slot."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        slot_state: Path,
+        output: Path,
+        digester: Digester,
+        registry: Registry,
+        *,
+        limits: VerifierLimits | None = None,
+    ) -> None:
+        """``slot_state`` holds the slot's durable.json; the verifier keeps its own files in ``verifier/`` there."""
+        self._disk = disk
+        self._durable_path = slot_state / "durable.json"
+        self._cleared_path = slot_state / "verifier" / "cleared.json"
+        self._output = output
+        self._digester = digester
+        self._registry = registry
+        self._limits = limits or VerifierLimits()
+        self._positions: dict[str, int] | None = None
+        self._trouble: dict[str, int] = {}
+        self.total = VerifierReport()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Passes until ``stop`` is set."""
+        while not stop.is_set():
+            report = await self.run_once()
+            if report.refused or report.unreadable:
+                log.error("output records that the registry does not know as owned", **_fields(report))
+            try:
+                await asyncio.wait_for(stop.wait(), self._limits.period_s)
+            except TimeoutError:
+                continue
+
+    async def run_once(self) -> VerifierReport:
+        """One pass over all that is durable now. Raises VerifierDamaged."""
+        report = VerifierReport()
+        durable = self._read_durable()
+        positions = self._load()
+        for gone in [name for name in positions if name not in durable]:
+            del positions[gone]
+            self._trouble.pop(gone, None)
+        for name, length in durable.items():
+            await self._file(name, length, positions, report)
+        report.behind_bytes = sum(length - positions.get(name, 0) for name, length in durable.items())
+        self.total.add(report)
+        return report
+
+    # -- one file --------------------------------------------------------------------------------------------
+    async def _file(self, name: str, length: int, positions: dict[str, int], report: VerifierReport) -> None:
+        start = at = positions.get(name, 0)
+        while at < length:
+            block = self._block(name, at, length)
+            refs = self._parse(name, at, block, report)
+            if not await self._clear(name, refs, report):
+                break
+            at += len(block)
+            positions[name] = at
+        if at != start:
+            self._save(positions)
+
+    def _block(self, name: str, at: int, length: int) -> bytes:
+        """Whole lines from ``at`` on, never beyond the durable length; all that is left where no line ends."""
+        size = self._limits.block_bytes
+        while True:
+            block = self._disk.read(self._output / name, at, min(size, length - at))
+            end = block.rfind(b"\n") + 1
+            if end:
+                return block[:end]
+            if size >= length - at:
+                return block
+            size *= 2
+
+    def _parse(self, name: str, at: int, block: bytes, report: VerifierReport) -> OutputRefs:
+        try:
+            return read_block(block)
+        except EnvelopeError:
+            return self._parse_each(name, at, block, report)
+
+    def _parse_each(self, name: str, at: int, block: bytes, report: VerifierReport) -> OutputRefs:
+        """Line by line: one bad line does not hide the others."""
+        refs = OutputRefs([], [], [])
+        for line in _split(block):
+            try:
+                found = read_block(line)
+            except EnvelopeError:
+                report.unreadable += 1
+                self._note(name, f"{name}:{at}: not an output record", report)
+            else:
+                refs.event_ids += found.event_ids
+                refs.tokens += found.tokens
+                refs.event_times_ns += found.event_times_ns
+            at += len(line)
+        return refs
+
+    async def _clear(self, name: str, refs: OutputRefs, report: VerifierReport) -> bool:
+        """Clears the ids of a block; False when some of them are unknown, and the block is to be read again."""
+        known = True
+        for start in range(0, len(refs.event_ids), self._limits.clear_ids):
+            part = slice(start, start + self._limits.clear_ids)
+            ids = refs.event_ids[part]
+            answers = await self._registry.clear(
+                self._digester.digests(ids),
+                np.array(refs.event_times_ns[part], dtype=np.int64),
+                np.array(refs.tokens[part], dtype=np.uint64),
+                timeout=self._limits.clear_timeout_s,
+            )
+            unknown = int(np.count_nonzero(answers == Answer.UNKNOWN))
+            refused = np.flatnonzero(answers == Answer.REFUSED).tolist()
+            report.unknown += unknown
+            report.cleared += len(ids) - unknown - len(refused)
+            known = known and not unknown
+            if not unknown:
+                report.refused += len(refused)
+                for row in refused:
+                    text = f"{name}: id {ids[row]!r}: the registry knows another owner, or none"
+                    self._note(name, text, report)
+        return known
+
+    def _note(self, name: str, example: str, report: VerifierReport) -> None:
+        self._trouble[name] = self._trouble.get(name, 0) + 1
+        if len(report.examples) < EXAMPLES_MAX:
+            report.examples.append(example)
+
+    # -- small files -----------------------------------------------------------------------------------------
+    def _read_durable(self) -> dict[str, int]:
+        if not self._disk.exists(self._durable_path):
+            return {}
+        durable = self._decode(self._durable_path, _Durable)
+        if durable.version != DURABLE_VERSION:
+            raise VerifierDamaged(self._durable_path, f"version {durable.version}")
+        return durable.files
+
+    def _load(self) -> dict[str, int]:
+        if self._positions is None:
+            self._positions = {}
+            self._disk.make_dir(self._cleared_path.parent)
+            if self._disk.exists(self._cleared_path):
+                cleared = self._decode(self._cleared_path, ClearedFile)
+                if cleared.version != CLEARED_VERSION:
+                    raise VerifierDamaged(self._cleared_path, f"version {cleared.version}")
+                self._positions = dict(cleared.files)
+                self._trouble = dict(cleared.trouble)
+        return self._positions
+
+    def _save(self, positions: dict[str, int]) -> None:
+        cleared = ClearedFile(CLEARED_VERSION, positions, self._trouble)
+        self._disk.replace(self._cleared_path, msgspec.json.encode(cleared))
+
+    def _decode(self, path: Path, kind: type[T]) -> T:
+        try:
+            return msgspec.json.decode(self._disk.read(path), type=kind)
+        except msgspec.MsgspecError as bad:
+            raise VerifierDamaged(path, str(bad)) from bad
+
+
+def _fields(report: VerifierReport) -> dict[str, object]:
+    return {
+        "refused": report.refused,
+        "unreadable": report.unreadable,
+        "first": report.examples[0] if report.examples else "",
+    }
+
+
+def _split(block: bytes) -> list[bytes]:
+    lines = block.split(b"\n")
+    last = lines.pop()
+    return [line + b"\n" for line in lines] + ([last] if last else [])

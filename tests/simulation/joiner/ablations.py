@@ -1,0 +1,356 @@
+"""The protocol with one rule taken out each: the simulator must notice. Nothing of this is in the production code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from photon.idregistry.api import Answer, InsertAnswers, token_of
+from photon.joiner.core import SlotCore, _Frame
+from photon.joiner.instructions import Instruction, Release
+from photon.joiner.rows import Rows
+from photon.joiner.slot import identity, recovery, slot
+from photon.joiner.slot.identity import read_state
+from photon.joiner.slot.redo_log import RedoFrame
+from photon.joiner.slot.slot import Recovered, SlotStore
+from photon.joiner.verifier.verifier import Verifier
+from tests.simulation.joiner.process import Variant
+
+
+# -- rules 1 to 4: the core ----------------------------------------------------------------------------------------
+class InsertsBeforeSync(SlotCore):
+    """Rule 1: registers while the log is not durable yet."""
+
+    def submit(self, rows: Rows, deadline: float) -> tuple[int, list[Instruction]]:
+        number, instructions = super().submit(rows, deadline)
+        return number, [*instructions, *self.redo_synced(number)]
+
+
+class TokenOfProcess(SlotCore):
+    """Rule 2: one token for all batches of a process."""
+
+    def take_token(self) -> int:
+        return token_of(self._incarnation, 1)
+
+
+class UnknownDropped(SlotCore):
+    """Rule 3: what is not known is forgotten."""
+
+    def _keep_unknown(self, frame: _Frame, unknown: Any, now: float) -> None:
+        super()._keep_unknown(frame, unknown[:0], now)
+
+
+class UnknownIs(SlotCore):
+    """Rule 3: what is not known is taken for ``meaning``."""
+
+    meaning = Answer.COMMITTED
+
+    def answered(self, number: int, answers: InsertAnswers, now: float) -> list[Instruction]:
+        codes = np.where(answers.answers == Answer.UNKNOWN, self.meaning, answers.answers).astype(np.uint8)
+        patched = InsertAnswers(
+            codes,
+            answers.owner_tokens,
+            answers.owner_kinds,
+            answers.owner_tags,
+            answers.owner_datacentres,
+            answers.datacentres or ("nobody",),
+        )
+        return super().answered(number, patched, now)
+
+
+class UnknownIsTaken(UnknownIs):
+    meaning = Answer.TAKEN
+
+
+class NewTokenForUnknown(SlotCore):
+    """Rule 3: asks again under a new token."""
+
+    def tick(self, now: float, *, hurry: bool = False) -> list[Instruction]:
+        for frame in self._open.values():
+            if self._waits(frame) and frame.asked_before and now >= frame.retry_at:
+                frame.rows.tokens.setflags(write=True)
+                frame.rows.tokens[:] = self.take_token()
+        return super().tick(now, hurry=hurry)
+
+
+class TooNewIsFinal(SlotCore):
+    """Rule 3: takes a refusal for an answer although an earlier insert may have been applied."""
+
+    def answered(self, number: int, answers: InsertAnswers, now: float) -> list[Instruction]:
+        self._open[number].asked_before = False
+        return super().answered(number, answers, now)
+
+
+class ForgottenAtAppend(SlotCore):
+    """Rule 4: releases what is written and not synced."""
+
+    def _settle(self, frame: _Frame) -> list[Instruction]:
+        frame.last_write = 0
+        return super()._settle(frame)
+
+
+class ForgottenWithUnknown(SlotCore):
+    """Rule 4: the frame leaves the log although one of its ids is not known (and is asked for from memory)."""
+
+    def answered(self, number: int, answers: InsertAnswers, now: float) -> list[Instruction]:
+        out = super().answered(number, answers, now)
+        if number in self._open:
+            out.append(Release((number,)))
+        return out
+
+
+# -- rules 4 to 7: the slot -----------------------------------------------------------------------------------------
+class FinalBeforeCleared(SlotStore):
+    """Rule 4: rolled output leaves the redo's sight before its ids are cleared."""
+
+    def cleared(self) -> list[str]:
+        return sorted(self._files.rolled)
+
+
+class NamesNotSynced(SlotStore):
+    """Rule 4: directories of the output are not synced."""
+
+    def __init__(self, disk: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(_WithoutDirectorySync(disk), *args, **kwargs)
+
+
+class _WithoutDirectorySync:
+    def __init__(self, disk: Any) -> None:
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def sync_dir(self, directory: Path) -> None:
+        if not str(directory).startswith("/out"):
+            self._disk.sync_dir(directory)
+
+
+class NoRedo(SlotStore):
+    """Rule 5: a start drops what the log holds."""
+
+    def recover(self) -> Recovered:
+        found = super().recover()
+        return Recovered([], (), found.found, 0)
+
+
+class RedoUnderNewToken(SlotCore):
+    """Rule 5: registers its past again under a new token."""
+
+    def start(self, kept: Sequence[tuple[int, Rows]]) -> list[Instruction]:
+        for _, rows in kept:
+            rows.tokens.setflags(write=True)
+            rows.tokens[:] = self.take_token()
+        return super().start(kept)
+
+
+class PublishedUnasked(SlotCore):
+    """Rule 5: writes what is missing without asking the registry."""
+
+    def start(self, kept: Sequence[tuple[int, Rows]]) -> list[Instruction]:
+        out: list[Instruction] = []
+        super().start(kept)
+        for number, rows in kept:
+            n = len(rows)
+            zeros = np.zeros(n, dtype=np.uint8)
+            won = InsertAnswers(
+                np.full(n, Answer.COMMITTED, dtype=np.uint8), rows.tokens, zeros, rows.tags, zeros, ()
+            )
+            out += self.answered(number, won, 0.0)
+        return out
+
+
+class NotLookedUp(SlotStore):
+    """Rule 5: does not look into the output for what the log holds."""
+
+    def recover(self) -> Recovered:
+        whole = slot._missing
+        slot._missing = lambda frames, present: whole(frames, set())
+        try:
+            return super().recover()
+        finally:
+            slot._missing = whole
+
+
+class CutToRememberedLength(SlotStore):
+    """Rule 5: the output is cut back to the published length after it was looked into."""
+
+    def recover(self) -> Recovered:
+        whole = recovery._repair_file
+
+        def cut(files: Any, name: str, looked_from: int | None, logged: set[bytes], found: Any) -> None:
+            durable = files.lengths.get(name, 0)
+            whole(files, name, looked_from, logged, found)
+            files.disk.truncate(files.root / name, durable)
+            files.lengths[name] = durable
+
+        recovery._repair_file = cut
+        try:
+            return super().recover()
+        finally:
+            recovery._repair_file = whole
+
+
+async def reused_nonce(disk: Any, path: Path, named: Any, registry: Any, *, draw_nonce: Any, pause: Any) -> int:
+    """Rule 6: a nonce serves every start that finds it."""
+    state = read_state(disk, path, named)
+    nonce = bytes.fromhex(state.nonce) or draw_nonce()
+    identity._write(disk, path, named, state.last, nonce)
+    return await identity._ask(named, state.last, nonce, registry, pause, path)
+
+
+async def nonce_from_the_cache(
+    disk: Any, path: Path, named: Any, registry: Any, *, draw_nonce: Any, pause: Any
+) -> int:
+    """Rule 6: a start asks with a nonce that its predecessor may not have made durable."""
+    state = read_state(disk, path, named)
+    if state.nonce:
+        last = await identity._ask(named, state.last, bytes.fromhex(state.nonce), registry, pause, path)
+    else:
+        last = state.last
+    nonce = draw_nonce()
+    identity._write(disk, path, named, last, nonce)
+    incarnation = await identity._ask(named, last, nonce, registry, pause, path)
+    identity._write(disk, path, named, incarnation, b"")
+    return incarnation
+
+
+class FailedSyncRetried(SlotStore):
+    """Rule 7: a failed sync is tried again, and believed the second time."""
+
+    def __init__(self, disk: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(_Retrying(disk), *args, **kwargs)
+
+
+class _Retrying:
+    def __init__(self, disk: Any) -> None:
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def append(self, path: Path) -> Any:
+        return _RetryingFile(self._disk.append(path))
+
+
+class _RetryingFile:
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def sync(self) -> None:
+        try:
+            self._file.sync()
+        except OSError:
+            self._file.sync()
+
+
+class Tolerant(SlotStore):
+    """Lets cores without rules release what was not logged yet, or twice."""
+
+    def release(self, frames: Sequence[int]) -> None:
+        super().release([frame for frame in dict.fromkeys(frames) if frame in self._redo._segment_of])
+
+
+class TailsNotRewritten(SlotStore):
+    """Rule 7: a start trusts what it reads: it syncs the output's tail, and does not write it again."""
+
+    def __init__(self, disk: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(_SyncsOnly(disk), *args, **kwargs)
+
+
+class _SyncsOnly:
+    def __init__(self, disk: Any) -> None:
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def rewrite(self, path: Path, offset: int) -> None:
+        file = self._disk.append(path)
+        file.sync()
+        file.close()
+
+
+class LogNotCopied(SlotStore):
+    """Rule 7: a start goes on with the segments it finds."""
+
+    def recover(self) -> Recovered:
+        redo = self._redo
+        copy = redo.begin
+
+        def keep(kept: Sequence[tuple[int, RedoFrame]]) -> None:
+            older = [(redo._path(number), redo._disk.read(redo._path(number))) for number in redo._numbers()]
+            if not older or not kept:
+                copy(kept)
+                return
+            newest = older[-1][0]
+            redo._file = redo._disk.append(newest)
+            redo._file.sync()
+            redo._segment = redo._numbers()[-1]
+            redo._synced = redo._file.size
+            redo._sizes = dict.fromkeys(redo._numbers(), 0)
+            redo._live = dict.fromkeys(redo._numbers(), 1)
+            redo._live[redo._segment] = len(kept) + 1
+            redo._segment_of = {number: redo._segment for number, _ in kept}
+
+        redo.begin = keep  # type: ignore[method-assign]
+        return super().recover()
+
+
+class VerifierBeyondDurable(Verifier):
+    """Rule 8: clears what it reads above the durable length."""
+
+    def _read_durable(self) -> dict[str, int]:
+        found = super()._read_durable()
+        for directory in ("joined", "filtered", "unmatched", "rejected"):
+            for name in self._disk.names(self._output / directory):
+                if name.endswith(".jsonl"):
+                    path = self._output / directory / name
+                    data = self._disk.read(path)
+                    found[f"{directory}/{name}"] = data.rfind(b"\n") + 1
+        return found
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A rule taken out, and what the simulator has to find then (a regular expression over the violation)."""
+
+    variant: Variant
+    finds: str
+
+
+LOST = "lost"
+TWICE = "twice"
+ABLATIONS: dict[str, Ablation] = {
+    "rule 1: insert before the log is synced": Ablation(Variant(core=InsertsBeforeSync, store=Tolerant), LOST),
+    "rule 2: token of the process": Ablation(Variant(core=TokenOfProcess), TWICE),
+    "rule 2: an id twice in a batch": Ablation(Variant(unique_ids=False), TWICE),
+    "rule 3: unknown dropped": Ablation(Variant(core=UnknownDropped), LOST),
+    "rule 3: unknown taken for committed": Ablation(Variant(core=UnknownIs), TWICE),
+    "rule 3: unknown taken for taken": Ablation(Variant(core=UnknownIsTaken), LOST),
+    "rule 3: unknown under a new token": Ablation(Variant(core=NewTokenForUnknown), LOST),
+    "rule 3: too new taken for final": Ablation(Variant(core=TooNewIsFinal), LOST),
+    "rule 4: forgotten at append": Ablation(Variant(core=ForgottenAtAppend), LOST),
+    "rule 4: forgotten with an unknown id": Ablation(Variant(core=ForgottenWithUnknown, store=Tolerant), LOST),
+    "rule 4: final before cleared": Ablation(Variant(store=FinalBeforeCleared), TWICE),
+    "rule 4: names not synced": Ablation(Variant(store=NamesNotSynced), "the file is gone|lost"),
+    "rule 5: no redo": Ablation(Variant(store=NoRedo), LOST),
+    "rule 5: redo under a new token": Ablation(Variant(core=RedoUnderNewToken), LOST),
+    "rule 5: published without asking": Ablation(Variant(core=PublishedUnasked), TWICE),
+    "rule 5: output not looked into": Ablation(Variant(store=NotLookedUp), TWICE),
+    "rule 5: cut to a remembered length": Ablation(Variant(store=CutToRememberedLength), LOST),
+    "rule 6: no lock": Ablation(Variant(locks=False), TWICE),
+    "rule 6: nonce reused": Ablation(Variant(open=reused_nonce), TWICE),
+    "rule 6: nonce asked with before it is durable": Ablation(Variant(open=nonce_from_the_cache), "refused"),
+    "rule 7: failed sync tried again": Ablation(Variant(store=FailedSyncRetried), "lost|changed|damaged"),
+    "rule 7: output's tail not rewritten": Ablation(Variant(store=TailsNotRewritten), "lost|changed|damaged"),
+    "rule 7: kept log not copied": Ablation(Variant(store=LogNotCopied), "lost|damaged"),
+    "rule 8: verifier beyond the durable length": Ablation(Variant(verifier=VerifierBeyondDurable), LOST),
+}

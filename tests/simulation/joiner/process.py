@@ -1,0 +1,238 @@
+"""One simulated machine and the joiner process in its slot: what the asyncio shell does, one step at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from photon.idregistry.api import Slot
+from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
+from photon.joiner.core import CoreLimits, SlotCore
+from photon.joiner.instructions import Append, Insert, Instruction, Release, Reply, Stop, SyncOutput, Write
+from photon.joiner.rows import Rows
+from photon.joiner.slot.identity import open_incarnation
+from photon.joiner.slot.output import OutputLimits
+from photon.joiner.slot.slot import STATE_NAME, SlotPaths, SlotStore
+from photon.joiner.verdicts import Decided, settle_repeats
+from photon.joiner.verifier.verifier import Verifier, VerifierLimits
+from tests.simulation.world.disk import PowerOff
+from tests.simulation.world.faulty_disk import FaultyDisk
+from tests.simulation.world.registry import Call, SimulatedRegistry
+
+if TYPE_CHECKING:
+    from tests.simulation.joiner.world import World
+
+STATE = Path("/slot")
+OUTPUT = Path("/out")
+LIMITS = CoreLimits(sync_output_after_s=3.0, carry_over_behind_bytes=1500)
+VERDICTS = (Outcome.JOINED, Outcome.FILTERED, Outcome.UNMATCHED, Outcome.REJECTED, Outcome.TAKEN, Outcome.LATE)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What runs: the production classes, or one of them with a rule taken out."""
+
+    core: type[SlotCore] = SlotCore
+    store: type[SlotStore] = SlotStore
+    verifier: type[Verifier] = Verifier
+    open: Callable[..., Coroutine[Any, Any, int]] = open_incarnation
+    unique_ids: bool = True
+    locks: bool = True
+
+
+@dataclass
+class Site:
+    """One machine: a disk with one slot, its dispatcher, and what its readers have seen."""
+
+    name: str
+    disk: FaultyDisk
+    slot: Slot
+    processes: list[Process] = field(default_factory=list)
+    pending: set[int] = field(default_factory=set)  # lines without a verdict
+    outcome: dict[int, Outcome] = field(default_factory=dict)
+    durable_seen: dict[str, bytes] = field(default_factory=dict)
+    whole_seen: dict[str, bytes] = field(default_factory=dict)
+    unrepaired: bool = False
+    """The power was cut and no joiner has repaired the tails since: whole lines are not promised here."""
+
+
+@dataclass
+class Asked:
+    """A batch that a dispatcher waits for, or has given up waiting for."""
+
+    lines: list[int]
+    events: list[ForeignEvent]
+    decided: Decided
+    order: list[int]
+
+
+class Process:
+    """One joiner process."""
+
+    def __init__(self, world: World, site: Site) -> None:
+        self.world = world
+        self.site = site
+        self.registry = SimulatedRegistry(world.network, site.slot)
+        self.alive = True
+        self.core: SlotCore | None = None
+        self.store = world.variant.store(
+            site.disk,
+            SlotPaths(STATE, OUTPUT),
+            site.slot.name,
+            output_limits=OutputLimits(roll_bytes=world.roll_bytes, roll_after_s=1e9),
+            segment_bytes=world.segment_bytes,
+        )
+        self.verifier = world.variant.verifier(
+            site.disk,
+            STATE,
+            OUTPUT,
+            world.digester,
+            self.registry,
+            limits=VerifierLimits(block_bytes=300, clear_ids=2),
+        )
+        self.appends: list[tuple[int, Rows]] = []
+        self.writes: list[Write] = []
+        self.releases: list[int] = []
+        self.inserts: dict[int, Call] = {}
+        self.asked: dict[int, Asked] = {}
+        self.sync_wanted = False
+        self.last_write = 0
+        self.opening: Coroutine[Any, Any, None] | None = self._open()
+        self.verifying: Coroutine[Any, Any, Any] | None = None
+        self.opening_call: Call | None = None
+        self.verifying_call: Call | None = None
+
+    async def _open(self) -> None:
+        self.site.disk.make_dir(STATE)
+        slot = self.site.slot
+        incarnation = await self.world.variant.open(
+            self.site.disk, STATE / STATE_NAME, slot, self.registry, draw_nonce=self.world.nonce, pause=_no_pause
+        )
+        recovered = self.store.recover()
+        self.registry.announce(slot, [*recovered.incarnations, incarnation])
+        self.world.say(f"{self.site.name} serves as {incarnation}, redoes {sum(len(r) for _, r in recovered.kept)}")
+        self.site.unrepaired = False
+        self.core = self.world.variant.core(incarnation, slot.datacentre, LIMITS)
+        self.do(self.core.start(recovered.kept))
+
+    # -- what the shell does -----------------------------------------------------------------------------------
+    def do(self, instructions: list[Instruction]) -> None:
+        for each in instructions:
+            match each:
+                case Append(frame, rows):
+                    self.appends.append((frame, rows))
+                case Insert(frame, inserts):
+                    self.inserts[frame] = self.registry.start_insert(inserts)
+                case Write():
+                    self.writes.append(each)
+                case SyncOutput():
+                    self.sync_wanted = True
+                case Reply(frame):
+                    self._reply(self.asked.pop(frame, None), each)
+                case Release(frames):
+                    self.releases += frames
+                case Stop(reason):
+                    self.world.say(f"{self.site.name} stops: {reason}")
+                    raise PowerOff
+
+    def _reply(self, asked: Asked | None, reply: Reply) -> None:
+        if asked is None:
+            return
+        answers = JoinAnswers(asked.decided.outcomes, reasons=asked.decided.reasons)
+        for row, outcome in zip(asked.order, reply.outcomes, strict=True):
+            answers.outcomes[row] = outcome
+        for at, owner in reply.taken.items():
+            answers.taken[asked.order[at]] = owner
+        settle_repeats(asked.events, asked.decided, answers.outcomes, answers.taken, self.site.slot.datacentre)
+        if self.world.random.random() < self.world.loss:
+            return  # the dispatcher never hears of it
+        for line, outcome in zip(asked.lines, answers.outcomes, strict=True):
+            if outcome in VERDICTS:
+                self.site.pending.discard(line)
+                self.site.outcome.setdefault(line, outcome)
+
+    def redo_work(self) -> bool:
+        appends, self.appends = self.appends, []
+        releases, self.releases = self.releases, []
+        if releases:
+            self.store.release(releases)
+        if appends:
+            self.store.log(appends)
+            self.do(self.serving.redo_synced(appends[-1][0]))
+        return bool(appends or releases)
+
+    def output_work(self, *, sync: bool) -> bool:
+        writes, self.writes = self.writes, []
+        for write in writes:
+            self.store.write(write.chunks, self.world.now)
+            self.last_write = write.number
+            self.do(self.serving.written(write.number, sum(len(data) for _, data in write.chunks)))
+        if sync:
+            self.sync_wanted = False
+            self.store.sync_output(self.world.now)
+            self.do(self.serving.output_synced(self.last_write))
+        return bool(writes) or sync
+
+    def maintain(self) -> bool:
+        names = self.store.cleared()
+        for name in names:
+            self.world.say(f"{self.site.name} makes {name} final")
+            self.store.finish(name)
+            self.store.forget([name])
+        return bool(names)
+
+    def verify(self) -> bool:
+        """One step of the verifier: begin a pass, or go on with it."""
+        if self.verifying is None:
+            self.verifying = self.verifier.run_once()
+        elif self.verifying_call is not None:
+            return False
+        try:
+            self.verifying_call = self.verifying.send(None)
+        except StopIteration:
+            self.verifying = None
+            return False
+        return True
+
+    @property
+    def serving(self) -> SlotCore:
+        assert self.core is not None
+        return self.core
+
+    def resume(self, call: Call) -> None:
+        """The world has finished one of this process's calls."""
+        if call.what == "open":
+            self.world.say(f"{self.site.name} hears {call.result} for {call.rows}")
+        if call is self.opening_call:
+            self.opening_call = None
+            self.step_opening()
+        elif call is self.verifying_call:
+            self.verifying_call = None
+            self.verify()
+        else:
+            frame = next(frame for frame, each in self.inserts.items() if each is call)
+            del self.inserts[frame]
+            self.do(self.serving.answered(frame, call.result, self.world.now))
+
+    def step_opening(self) -> None:
+        assert self.opening is not None
+        try:
+            self.opening_call = self.opening.send(None)
+        except StopIteration:
+            self.opening = None
+
+    def calls(self) -> list[Call]:
+        found = list(self.inserts.values())
+        return found + [call for call in (self.opening_call, self.verifying_call) if call is not None]
+
+    def bury(self) -> None:
+        self.alive = False
+        for coroutine in (self.opening, self.verifying):
+            if coroutine is not None:
+                coroutine.close()
+
+
+async def _no_pause(_: float) -> None:
+    return None

@@ -1,0 +1,381 @@
+"""One seeded schedule: joiners in slots, dispatchers, verifiers and readers over simulated disks, registry, network.
+
+The core, the slot and the verifier are the production ones; the world does what the asyncio shell does, in every
+order, and stops a process between any two of its steps or in the middle of a disk operation.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgspec
+
+from photon.adapters.contract import Adapter, Filtered, ForeignHeader, Joined, LogFile
+from photon.adapters.envelope import Envelope
+from photon.adapters.envelope_reader import EnvelopeError, read_line
+from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
+from photon.idregistry.api import Digester, Slot
+from photon.joiner.api import ForeignEvent, Outcome
+from photon.joiner.slot.identity import SlotRefused
+from photon.joiner.slot.output import OutputDamaged
+from photon.joiner.slot.redo_log import RedoLogDamaged
+from photon.joiner.verdicts import Decided, Judge, envelope_lines, rows_of
+from photon.joiner.verifier.verifier import VerifierDamaged
+from tests.simulation.joiner.process import OUTPUT, STATE, Asked, Process, Site, Variant
+from tests.simulation.world.disk import PowerOff
+from tests.simulation.world.faulty_disk import FaultyDisk
+from tests.simulation.world.registry import ModelRegistry, Network
+
+QUIET_STEPS_MAX = 1500
+
+
+class Violation(Exception):
+    """The protocol's promise is broken."""
+
+
+class PairAdapter(Adapter):
+    """Joins everything but what says otherwise."""
+
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        return ForeignHeader(record, 0)
+
+    def primary_key(self, record: bytes, file: LogFile) -> bytes:
+        return record
+
+    def foreign_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        return b'"%b"' % record
+
+    def primary_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        return b'"%b"' % record
+
+    def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
+        if primary.endswith(b"f"):
+            return Filtered("by rule")
+        if primary.endswith(b"r"):
+            raise ValueError("no such thing")
+        return super().join(foreign, foreign_file, primary, primary_file)
+
+
+LOG = LogFile("clicks.log")
+
+
+class World:
+    """A schedule. ``run`` raises Violation."""
+
+    def __init__(self, seed: int, variant: Variant, *, story: bool = False) -> None:
+        self.random = random = Random(seed)
+        self.variant = variant
+        self.seed = seed
+        self.quiet_steps = 0
+        self.story: list[str] | None = [] if story else None
+        self.now = 0.0
+        self.faults = True
+        self.loss = random.choice((0.0, 0.2, 0.5))
+        self.power_cuts = random.random() < 0.6
+        self.kills = random.random() < 0.8
+        self.sync_failures = random.random() < 0.4
+        self.boundaries = random.random() < 0.2
+        self.roll_bytes = random.choice((1, 400, 1500, 100_000))
+        self.segment_bytes = random.choice((1, 800, 100_000))
+        self.digester = Digester(b"key", "clicks")
+        self.model = ModelRegistry(random.choice((1, 2, 3)), checks_stale=random.random() < 0.5)
+        self.network = Network(self.model, random, too_new=random.choice((0.0, 0.05, 0.3)))
+        self.judge = Judge(PairAdapter({}), check_payloads=False)
+        self.build = envelope_lines(Envelope())
+        self.ids = [b"id-%d" % number for number in range(random.randint(2, 7))]
+        doubled = [each for each in self.ids if random.random() < 0.4]
+        self.lines = [(number, each) for number, each in enumerate(self.ids + doubled)]
+        self.sites: list[Site] = []
+        for number in range(random.choice((1, 1, 2))):
+            name = f"dc{number}"
+            site = Site(name, FaultyDisk(random), Slot(f"s{number}", name))
+            site.pending = {number for number, _ in self.lines}
+            self.sites.append(site)
+
+    def say(self, what: str) -> None:
+        if self.story is not None:
+            self.story.append(f"{self.now:9.2f} {what}")
+
+    def nonce(self) -> bytes:
+        return self.random.randbytes(16)
+
+    # -- a run -------------------------------------------------------------------------------------------------
+    def run(self, steps: int = 250) -> None:
+        for _ in range(steps):
+            self.now += self.random.choice((0.0, 0.01, 0.1, 1.0))
+            self._step()
+        self.say("faults end")
+        self.faults = self.network.faults = False
+        self.loss = 0.0
+        self.network.down.clear()
+        for site in self.sites:
+            site.disk.crash_after(None)
+            site.disk.fail_sync_after(0)
+        for step in range(QUIET_STEPS_MAX):
+            self.now += 0.1
+            if self._at_rest():
+                self.quiet_steps = step
+                break
+            self._quiet_step()
+        else:
+            self._check_twice(self._counts())
+            raise Violation(f"not at rest: {self._unrest()}")
+        self._check()
+
+    def _step(self) -> None:
+        random = self.random
+        kind = random.random()
+        if kind < 0.12:
+            self._fault()
+        elif kind < 0.40:
+            self.network.deliver_one()
+        elif kind < 0.45:
+            self._read(random.choice(self.sites))
+        else:
+            self._act(random.choice(self.sites))
+
+    def _quiet_step(self) -> None:
+        while self.network.deliver_one():
+            pass
+        for site in self.sites:
+            self._act(site)
+            self._read(site)
+
+    def _act(self, site: Site) -> None:
+        """Some step of some process of this site, or the start of one."""
+        if not any(process.alive for process in site.processes):
+            self._guard(site, self._start, site)
+            return
+        process = self.random.choice([process for process in site.processes if process.alive])
+        self._guard(site, self._act_of, site, process)
+
+    def _start(self, site: Site) -> None:
+        self.say(f"{site.name} starts")
+        process = Process(self, site)
+        site.processes.append(process)
+        process.step_opening()
+
+    def _act_of(self, site: Site, process: Process) -> None:
+        random = self.random
+        calls = [call for call in process.calls() if self.network.settled(call) or self.faults]
+        if calls and random.random() < 0.4:
+            call = random.choice(calls)
+            if self.network.settled(call) or random.random() < 0.3:
+                self.network.finish(call)
+                process.resume(call)
+                return
+        if process.core is None or process.opening is not None:
+            return
+        choice = random.random()
+        if choice < 0.2:
+            self._submit(site, process)
+        elif choice < 0.4:
+            process.redo_work()
+        elif choice < 0.6:
+            process.output_work(sync=process.sync_wanted or random.random() < 0.3)
+        elif choice < 0.75:
+            process.do(process.serving.tick(self.now))
+        elif choice < 0.93:
+            process.verify()
+        elif choice < 0.97:
+            process.maintain()
+        elif random.random() < 0.3:
+            process.store.roll_output()
+
+    def _guard(self, site: Site, work: Callable[..., None], *args: Any) -> None:
+        try:
+            work(*args)
+        except PowerOff:
+            self._end(site, power=self.power_cuts and self.random.random() < 0.5)
+        except (SlotRefused, RedoLogDamaged, OutputDamaged, VerifierDamaged) as refusal:
+            raise Violation(f"{site.name}: {refusal}") from refusal
+        except OSError as error:
+            self.say(f"{site.name}: {error}")
+            self._end(site, power=False)
+
+    def _submit(self, site: Site, process: Process) -> None:
+        random = self.random
+        done = [number for number, _ in self.lines if number not in site.pending]
+        lines = [number for number in sorted(site.pending) if random.random() < 0.5]
+        if self.faults:
+            lines += [number for number in done if random.random() < 0.1]
+            lines += [number for number in lines if random.random() < 0.1]
+        if not lines:
+            return
+        random.shuffle(lines)
+        core = process.serving
+        events = [self._event(number) for number in lines]
+        decided = self.judge.decide(events, self._found(events), core.outstanding if random.random() < 0.5 else set())
+        if not self.variant.unique_ids:
+            decided = self._without_uniqueness(events)
+        order = decided.joined + decided.undone
+        if not order:
+            return
+        token = core.take_token()
+        rows = rows_of(events, decided, self.build(events, decided, token, int(self.now * 1e9)), token)
+        frame, instructions = core.submit(rows, self.now + random.choice((0.0, 1.0, 10.0)))
+        process.asked[frame] = Asked(lines, events, decided, order)
+        self.say(f"{site.name} logs frame {frame}: lines {[lines[row] for row in order]} under {token:x}")
+        process.do(instructions)
+
+    def _without_uniqueness(self, events: list[ForeignEvent]) -> Decided:
+        decided = Decided([Outcome.RETRY] * len(events))
+        for row in range(len(events)):
+            decided.add_undone(row, 3, "absent")  # type: ignore[arg-type]
+        return decided
+
+    def _event(self, line: int) -> ForeignEvent:
+        event_id = self.lines[line][1]
+        time = int(event_id[3:])
+        record = b"line-%d" % line
+        return ForeignEvent(event_id, self.digester.digest(event_id), time, b"k", record, LOG, 100 * line, 0)
+
+    def _found(self, events: list[ForeignEvent]) -> EventLookUps:
+        random = self.random
+        answers = [random.choice((Found.FOUND, Found.FOUND, Found.ABSENT, Found.NOT_YET)) for _ in events]
+        record = PrimaryRecord(b"k", LogFile("queries.log"), 0)
+        return EventLookUps(answers, [record if answer is Found.FOUND else None for answer in answers])
+
+    # -- faults ------------------------------------------------------------------------------------------------
+    def _fault(self) -> None:
+        random = self.random
+        site = random.choice(self.sites)
+        kind = random.randrange(9)
+        if kind == 0 and self.kills:
+            self._end(site, power=False)
+        elif kind == 1 and self.power_cuts:
+            self._end(site, power=True)
+        elif kind <= 3 and (self.kills or self.power_cuts):
+            site.disk.crash_after(random.randint(1, 30))
+        elif kind in (4, 8) and self.sync_failures:
+            site.disk.fail_sync_after(random.randint(1, 4))
+        elif kind == 5:
+            self.network.down ^= {random.randrange(len(self.model.shards))}
+        elif kind == 6 and self.boundaries:
+            self.model.collect(random.randrange(len(self.model.shards)), random.randint(0, len(self.ids)))
+        elif kind == 7 and not self.variant.locks and site.processes and len(site.processes) < 4:
+            self._guard(site, self._start, site)
+
+    def _end(self, site: Site, *, power: bool) -> None:
+        if not any(process.alive for process in site.processes) and not power:
+            return
+        self.say(f"{site.name}: {'power cut' if power else 'kill'}")
+        for process in site.processes:
+            process.bury()
+        site.processes.clear()
+        if power:
+            site.disk.power_cut()
+            site.unrepaired = True
+            site.whole_seen.clear()
+        else:
+            site.disk.kill()
+
+    # -- readers -----------------------------------------------------------------------------------------------
+    def _read(self, site: Site) -> None:
+        """What a reader saw below the durable length, or as whole lines without a power cut since, stays as it is."""
+        lengths = self._durable_lengths(site)
+        for directory, name in self._files(site):
+            plain = f"{directory}/{name}".removesuffix(".gz")
+            data = self._content(site, directory, name)
+            whole = data[: data.rfind(b"\n") + 1]
+            for seen, text in ((site.durable_seen, data), (site.whole_seen, whole)):
+                if not text.startswith(seen.get(plain, b"")):
+                    raise Violation(f"{site.name}: {plain} changed under its readers")
+            durable = len(data) if name.endswith(".gz") else lengths.get(plain, 0)
+            site.durable_seen[plain] = data[:durable]
+            if not site.unrepaired:
+                site.whole_seen[plain] = whole
+
+    def _durable_lengths(self, site: Site) -> dict[str, int]:
+        path = STATE / "durable.json"
+        if not site.disk.exists(path):
+            return {}
+        found: dict[str, int] = msgspec.json.decode(site.disk.read(path))["files"]
+        return found
+
+    def _files(self, site: Site) -> list[tuple[str, str]]:
+        found = []
+        for directory in ("joined", "filtered", "unmatched", "rejected"):
+            names = list(site.disk.names(OUTPUT / directory))
+            final = [name for name in names if name.endswith(".jsonl.gz") and name[:-3] not in names]
+            found += [(directory, name) for name in names if name.endswith(".jsonl") or name in final]
+        return found
+
+    def _content(self, site: Site, directory: str, name: str) -> bytes:
+        data = site.disk.read(OUTPUT / directory / name)
+        return gzip.decompress(data) if name.endswith(".gz") else data
+
+    # -- the end -----------------------------------------------------------------------------------------------
+    def _unrest(self) -> str:
+        parts = [f"{len(self.network.messages)} messages, {len(self.network.calls)} calls"]
+        for site in self.sites:
+            process = next((process for process in site.processes if process.alive), None)
+            core = process.core if process is not None else None
+            open_rows = core.open_rows if core is not None else None
+            parts.append(f"{site.name}: pending {sorted(site.pending)}, core {open_rows}")
+        owned = self.model.owned()
+        return "; ".join([*parts, f"lost: {len(owned)} ids are owned and have no record" if owned else "no id owned"])
+
+    def _at_rest(self) -> bool:
+        if any(site.pending for site in self.sites) or self.network.messages or self.model.owned():
+            return False
+        for site in self.sites:
+            process = next((process for process in site.processes if process.alive), None)
+            if process is None or process.core is None or not process.core.empty or process.appends or process.writes:
+                return False
+        return True
+
+    def _counts(self) -> dict[bytes, int]:
+        """Records of each id over all outputs."""
+        counts: dict[bytes, int] = dict.fromkeys(self.ids, 0)
+        for site in self.sites:
+            self._read(site)
+            for directory, name in self._files(site):
+                for line in self._content(site, directory, name).splitlines(keepends=True):
+                    counts[self._id_of(line, name)] += 1
+        return counts
+
+    def _check_twice(self, counts: dict[bytes, int]) -> None:
+        twice = [event_id.decode() for event_id, count in counts.items() if count > 1]
+        if twice:
+            raise Violation(f"written twice: {twice}")
+
+    def _check(self) -> None:
+        counts = self._counts()
+        self._check_twice(counts)
+        for site in self.sites:
+            for process in site.processes:
+                if process.verifier.total.refused or process.verifier.total.unreadable:
+                    raise Violation(f"the verifier saw a record that nobody owns: {process.verifier.total.examples}")
+        for event_id, count in counts.items():
+            late = all(
+                site.outcome[line] is Outcome.LATE
+                for site in self.sites
+                for line, each in self.lines
+                if each == event_id
+            )
+            if count == 0 and not late:
+                raise Violation(f"lost: {event_id.decode()}")
+
+    def _id_of(self, line: bytes, name: str) -> bytes:
+        try:
+            ref = read_line(line) if line.endswith(b"\n") else None
+        except EnvelopeError:
+            ref = None
+        if ref is None:
+            raise Violation(f"damaged line at rest in {name}: {line!r}")
+        return ref.event_id
+
+
+def run_seed(seed: int, variant: Variant | None = None, *, story: bool = False) -> World:
+    """Runs one schedule; raises Violation, with the seed in it."""
+    world = World(seed, variant or Variant(), story=story)
+    try:
+        world.run()
+    except Violation as violation:
+        told = "\n".join(world.story or [])
+        raise Violation(f"seed {seed}: {violation}\n{told}") from None
+    return world

@@ -1,0 +1,264 @@
+"""A model of the IdRegistry for simulations: the answer table of the protocol, shards, and a bad network."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from photon.idregistry.api import (
+    I64,
+    U8,
+    U64,
+    Answer,
+    InsertAnswers,
+    Inserts,
+    LookUps,
+    Opened,
+    Slot,
+    incarnation_of,
+)
+
+OWNED, CLEARED = "owned", "cleared"
+
+
+@dataclass
+class Entry:
+    """What a shard keeps of an id."""
+
+    state: str
+    token: int
+    kind: int
+    tag: int
+    datacentre: str
+    time: int
+
+
+@dataclass
+class Shard:
+    """One shard's state, changed by applied messages only."""
+
+    entries: dict[bytes, Entry] = field(default_factory=dict)
+    newest: dict[str, int] = field(default_factory=dict)  # slot -> incarnation
+    boundary: int = -(2**62)
+
+
+class ModelRegistry:
+    """The replicated state. ``checks_stale``: the alarm for old incarnations is on; the protocol must not need it."""
+
+    def __init__(self, shards: int, *, checks_stale: bool) -> None:
+        self.shards = [Shard() for _ in range(shards)]
+        self.slots: dict[str, tuple[int, bytes]] = {}
+        self._checks_stale = checks_stale
+        self._incarnations = 0
+
+    def shard_of(self, digest: bytes) -> int:
+        return digest[0] % len(self.shards)
+
+    def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened:
+        newest, known = self.slots.get(slot.name, (0, b""))
+        if known == nonce:
+            return Opened(newest, newest)
+        if newest != last:
+            return Opened(0, newest, "not the newest")
+        self._incarnations += 1  # one sequence over all slots: a token names one batch of the whole deployment
+        self.slots[slot.name] = (self._incarnations, nonce)
+        return Opened(self._incarnations, self._incarnations)
+
+    def insert(
+        self, slot: Slot, caller: int, digest: bytes, time: int, token: int, kind: int, tag: int
+    ) -> tuple[Answer, Entry | None]:
+        shard = self.shards[self.shard_of(digest)]
+        newest = max(shard.newest.get(slot.name, 0), caller)
+        shard.newest[slot.name] = newest
+        if self._checks_stale and caller < newest:
+            return Answer.STALE_INCARNATION, None
+        entry = shard.entries.get(digest)
+        if entry is not None:
+            if entry.token != token:
+                return Answer.TAKEN, entry
+            return (Answer.COMMITTED, None) if entry.state == OWNED else (Answer.DONE, entry)
+        if time < shard.boundary:
+            return Answer.BELOW_BOUNDARY, None
+        shard.entries[digest] = Entry(OWNED, token, kind, tag, slot.datacentre, time)
+        return Answer.COMMITTED, None
+
+    def clear(self, digest: bytes, time: int, token: int) -> Answer:
+        shard = self.shards[self.shard_of(digest)]
+        entry = shard.entries.get(digest)
+        if entry is None:
+            return Answer.NO_OP if time < shard.boundary else Answer.REFUSED
+        if entry.token != token:
+            return Answer.REFUSED
+        entry.state = CLEARED
+        return Answer.CLEARED
+
+    def collect(self, number: int, boundary: int) -> None:
+        """Raises a shard's boundary; only cleared entries below it go (rule 9)."""
+        shard = self.shards[number]
+        shard.boundary = max(shard.boundary, boundary)
+        entries = shard.entries
+        gone = [d for d, entry in entries.items() if entry.state == CLEARED and entry.time < shard.boundary]
+        for digest in gone:
+            del entries[digest]
+
+    def owned(self) -> list[bytes]:
+        return [digest for shard in self.shards for digest, entry in shard.entries.items() if entry.state == OWNED]
+
+
+class Message:
+    """A request to one shard about some rows of a call."""
+
+    def __init__(self, call: Call, shard: int, rows: list[int], *, replies: bool) -> None:
+        self.call = call
+        self.shard = shard
+        self.rows = rows
+        self.replies = replies
+        self.answers: list[Any] | None = None
+
+
+class Call:
+    """A call under way; awaiting it suspends the coroutine until the world finishes it."""
+
+    def __init__(self, what: str, slot: Slot, caller: int, rows: list[tuple[Any, ...]]) -> None:
+        self.what = what
+        self.slot = slot
+        self.caller = caller
+        self.rows = rows
+        self.messages: list[Message] = []
+        self.result: Any = None
+
+    def __await__(self) -> Generator[Call, None, Any]:
+        yield self
+        return self.result
+
+
+class Network:
+    """Carries calls as messages: applied in any order, late, or never; replies get lost."""
+
+    def __init__(self, model: ModelRegistry, random: Random, *, too_new: float = 0.0) -> None:
+        self.model = model
+        self._random = random
+        self._too_new = too_new
+        self.calls: list[Call] = []
+        self.messages: list[Message] = []
+        self.down: set[int] = set()
+        self.faults = True
+
+    def send(self, call: Call) -> Call:
+        by_shard: dict[int, list[int]] = {}
+        for row, fields in enumerate(call.rows):
+            by_shard.setdefault(0 if call.what == "open" else self.model.shard_of(fields[0]), []).append(row)
+        for shard, rows in by_shard.items():
+            replies = not self.faults or self._random.random() < 0.8
+            message = Message(call, shard, rows, replies=replies)
+            call.messages.append(message)
+            if not self.faults or self._random.random() < 0.9:
+                self.messages.append(message)
+        self.calls.append(call)
+        return call
+
+    def deliver_one(self) -> bool:
+        """Applies some message that is under way; now and then it stays under way and comes a second time."""
+        able = [message for message in self.messages if message.shard not in self.down]
+        if not able:
+            return False
+        message = self._random.choice(able)
+        call = message.call
+        if (
+            self.faults
+            and call.what == "insert"
+            and message.answers is None
+            and self._random.random() < self._too_new
+        ):
+            # The connection carries a request once: TOO_NEW on a first asking is what became of it.
+            self.messages.remove(message)
+            message.answers = [(Answer.TOO_NEW, None) for _ in message.rows]
+            return True
+        if not self.faults or call.what == "open" or self._random.random() < 0.95:
+            self.messages.remove(message)
+        message.answers = [self._apply(call, call.rows[row]) for row in message.rows]
+        return True
+
+    def _apply(self, call: Call, row: tuple[Any, ...]) -> Any:
+        if call.what == "open":
+            return self.model.open_slot(call.slot, *row)
+        if call.what == "clear":
+            return self.model.clear(*row)
+        return self.model.insert(call.slot, call.caller, *row)
+
+    def finish(self, call: Call) -> None:
+        """The caller has its answers, or gives up waiting for them: UNKNOWN, per id."""
+        self.calls.remove(call)
+        answers: dict[int, Any] = {}
+        for message in call.messages:
+            if message.replies and message.answers is not None:
+                answers.update(zip(message.rows, message.answers, strict=True))
+        if call.what == "open":
+            call.result = answers.get(0)
+        elif call.what == "clear":
+            call.result = np.array(
+                [answers.get(row, Answer.UNKNOWN) for row in range(len(call.rows))], dtype=np.uint8
+            )
+        else:
+            call.result = _insert_answers(len(call.rows), answers)
+
+    def settled(self, call: Call) -> bool:
+        """All replies are there that will come."""
+        return not any(message.answers is None and message in self.messages for message in call.messages)
+
+
+def _insert_answers(n: int, answers: dict[int, tuple[Answer, Entry | None]]) -> InsertAnswers:
+    codes = np.zeros(n, dtype=np.uint8)
+    tokens = np.zeros(n, dtype=np.uint64)
+    kinds = np.zeros(n, dtype=np.uint8)
+    tags = np.zeros(n, dtype=np.uint32)
+    where = np.zeros(n, dtype=np.uint8)
+    names: list[str] = []
+    for row, (code, owner) in answers.items():
+        codes[row] = code
+        if owner is not None:
+            tokens[row], kinds[row], tags[row] = owner.token, owner.kind, owner.tag
+            if owner.datacentre not in names:
+                names.append(owner.datacentre)
+            where[row] = names.index(owner.datacentre)
+    return InsertAnswers(codes, tokens, kinds, tags, where, tuple(names))
+
+
+class SimulatedRegistry:
+    """Implements ``idregistry.api.Registry`` over the network, for one process."""
+
+    def __init__(self, network: Network, slot: Slot) -> None:
+        self._network = network
+        self._slot = slot
+        self.caller = 0
+
+    async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened | None:
+        return await self._network.send(Call("open", slot, 0, [(last, nonce)]))
+
+    def announce(self, slot: Slot, incarnations: Any) -> None:
+        self.caller = incarnations[-1]
+
+    def start_insert(self, inserts: Inserts) -> Call:
+        digests = [inserts.digests[at : at + 16] for at in range(0, len(inserts.digests), 16)]
+        columns = (inserts.times, inserts.tokens, inserts.kinds, inserts.tags)
+        rows = list(zip(digests, *(column.tolist() for column in columns), strict=True))
+        assert all(incarnation_of(row[2]) <= self.caller for row in rows)
+        return self._network.send(Call("insert", self._slot, self.caller, rows))
+
+    async def insert(self, inserts: Inserts, *, timeout: float) -> InsertAnswers:
+        return await self.start_insert(inserts)
+
+    async def clear(self, digests: bytes, times: I64, tokens: U64, *, timeout: float) -> U8:
+        split = [digests[at : at + 16] for at in range(0, len(digests), 16)]
+        rows = list(zip(split, times.tolist(), tokens.tolist(), strict=True))
+        return await self._network.send(Call("clear", self._slot, self.caller, rows))
+
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps:
+        raise NotImplementedError("the joiner does not look up")
+
+    async def close(self) -> None:
+        return None
