@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from photon.config.errors import UsageError
+
 REPORTED_MAX = 10_000
 """So many (kind, place) pairs are remembered as reported; beyond it all are reported again."""
 
 
 @dataclass(slots=True)
-class LogDirectoryError(Exception):
+class LogDirectoryError(UsageError):
     """A log directory cannot be followed at all. ``str()`` is one line: what, where, what to do."""
 
     what: str

@@ -1,0 +1,119 @@
+"""The SQLite file of the dispatcher's state: schema, opening, locking, and what is said when it cannot be used."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from pathlib import Path
+
+from photon.dispatcher.errors import StateError
+
+APPLICATION_ID = 0x50484F44  # "PHOD"
+SCHEMA_VERSION = 1
+CHECK_BYTES = 256 << 20
+"""A database up to this size is checked as a whole at start."""
+BUSY_S = 30.0
+"""A reader that copies the database is waited for so long."""
+
+_SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE logs (identity TEXT PRIMARY KEY, path TEXT NOT NULL, header BLOB NOT NULL,
+  offset INTEGER NOT NULL, high INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE files (id INTEGER PRIMARY KEY, path TEXT NOT NULL, header BLOB NOT NULL, UNIQUE (path, header));
+CREATE TABLE retries (id INTEGER PRIMARY KEY AUTOINCREMENT, event_id BLOB NOT NULL, digest BLOB NOT NULL,
+  event_time_ns INTEGER NOT NULL, key BLOB NOT NULL, record BLOB NOT NULL, file INTEGER NOT NULL,
+  offset INTEGER NOT NULL, generation INTEGER NOT NULL, first_read_ns INTEGER NOT NULL,
+  attempts INTEGER NOT NULL, next_try_ns INTEGER NOT NULL, trigger_ns INTEGER NOT NULL);
+CREATE INDEX retries_by_time ON retries (next_try_ns);
+CREATE INDEX retries_by_trigger ON retries (trigger_ns);
+CREATE TABLE ledger (hour INTEGER NOT NULL, verdict INTEGER NOT NULL, count INTEGER NOT NULL,
+  PRIMARY KEY (hour, verdict)) WITHOUT ROWID;
+CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, log TEXT NOT NULL, line BLOB NOT NULL);
+CREATE TABLE exports (log TEXT PRIMARY KEY, number INTEGER NOT NULL, length INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+class Transaction:
+    """BEGIN IMMEDIATE … COMMIT, or ROLLBACK."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._db.execute("COMMIT" if kind is None else "ROLLBACK")
+
+
+def lock_state(path: Path) -> int:
+    """One dispatcher per state: two would hand out the same lines and count them twice."""
+    name = path.with_name(path.name + ".lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StateError(
+            str(name), f"cannot be opened ({error.strerror})", "name a directory that is writable"
+        ) from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise StateError(
+            str(path),
+            "is in use by another dispatcher",
+            "stop that one, or give this one a state directory of its own",
+        ) from None
+    return fd
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    fresh = not path.exists() or path.stat().st_size == 0
+    db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
+    try:
+        if not fresh:
+            _check(db, path)
+        if fresh:
+            marks = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION};"
+            db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} {marks} COMMIT;")
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=NORMAL")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def check_marks(db: sqlite3.Connection, path: Path) -> None:
+    """Raises StateError when this is not a state of this version."""
+    marks = (db.execute("PRAGMA application_id").fetchone()[0], db.execute("PRAGMA user_version").fetchone()[0])
+    if marks[0] != APPLICATION_ID:
+        raise StateError(str(path), "is not a dispatcher's state", "name another state directory")
+    if marks[1] != SCHEMA_VERSION:
+        raise StateError(
+            str(path),
+            f"has format {marks[1]}, this Photon reads format {SCHEMA_VERSION}",
+            "use the Photon version that wrote it",
+        )
+
+
+def _check(db: sqlite3.Connection, path: Path) -> None:
+    check_marks(db, path)
+    if path.stat().st_size <= CHECK_BYTES:
+        (answer,) = db.execute("PRAGMA quick_check(1)").fetchone()
+        if answer != "ok":
+            raise sqlite3.DatabaseError(answer)
+
+
+def unusable(path: Path, error: sqlite3.Error) -> StateError:
+    text = str(error).replace("\n", " ")
+    if "full" in text or "disk I/O" in text:
+        return StateError(str(path), f"cannot be written ({text})", "make room on the disk, then start again")
+    return StateError(
+        str(path),
+        f"is damaged or unreadable ({text})",
+        "restore it from a backup, or move it away: then all foreign logs are read again from their start, ids that "
+        "have a verdict are recognised, the ledger begins anew, and rejected and late lines are exported again",
+    )

@@ -1,0 +1,383 @@
+"""The dispatcher's shell: follower, joiners, registry, database and clock around the core. One event loop.
+
+Database and core are changed together without a pause between, so a crash or a cancellation never comes between
+``changes`` and their commit. The follower is read in line: a block costs less than handing it to a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from photon.adapters.contract import Adapter
+from photon.adapters.envelope import Envelope
+from photon.adapters.logs.api import Block
+from photon.adapters.logs.follower import Follower
+from photon.config.clock import Clock
+from photon.dispatcher.core import Batch, Core, Limits
+from photon.dispatcher.errors import StateError
+from photon.dispatcher.exports import Exports
+from photon.dispatcher.flow import Flow, Target
+from photon.dispatcher.ledger import FINAL, Ledger, Verdict
+from photon.dispatcher.lookups import LookUpPolicy, question, settle, wanted
+from photon.dispatcher.retry import SETTLED_NS, Patience
+from photon.dispatcher.state import State
+from photon.idregistry.api import Digester, Registry
+from photon.joiner.api import JoinAnswers, Joiner, Outcome
+
+Progress = Callable[[], Awaitable[int]]
+"""How far the primary logs have been read: ns, NEVER_NS when for ever (``eventstore.api.Progress.read_past_ns``)."""
+
+RETRIES_IN_MEMORY = 20_000
+"""At most so many rows of the retry store are on their way at a time."""
+RETRY_LOOK_S = 0.05
+"""The retry store is asked this often for rows that are due."""
+POLL_BYTES = 1 << 20
+READ_SHARE_S = 0.05
+"""The follower is read for so long at a time before answers and commits have their turn."""
+SCAN_SHARE = 0.1
+"""Scanning takes at most this share of the time."""
+SCAN_MOST_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """``once``: end when all that has been read has a verdict, or cannot get one in this run."""
+
+    once: bool = False
+    in_flight: int = 8  # batches per joiner
+    join_timeout_s: float = 30.0
+    look_ups: LookUpPolicy = LookUpPolicy.NEVER
+    look_up_timeout_s: float = 2.0
+    commit_s: float = 0.2
+    scan_s: float = 0.02
+    progress_s: float = 0.05
+    stop_s: float = 5.0
+    """A graceful stop waits so long for answers that are on their way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """For progress views. Counts include what the next commit will make durable."""
+
+    read: int
+    verdicts: Mapping[Verdict, int]
+    reread: int
+    bytes_read: int
+    bytes_known: int
+    in_flight: int  # batches
+    stored: int  # events in the retry store
+    look_ups: int
+    attempts: int
+    oldest_first_read_ns: int | None  # of an event without a verdict
+    caught_up: bool
+    problems: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def pending(self) -> int:
+        """Read and without a verdict."""
+        return self.read - sum(self.verdicts.values())
+
+
+class DispatcherEngine:
+    """Reads, sends, retries, commits, until stopped or, with ``once``, done. Raises StateError, OSError."""
+
+    def __init__(
+        self,
+        *,
+        follower: Follower,
+        adapter: Adapter,
+        digester: Digester,
+        joiners: Sequence[Joiner],
+        progress: Progress,
+        state: State,
+        exports: Exports,
+        envelope: Envelope,
+        clock: Clock,
+        random: Callable[[], float],
+        datacentre: str,
+        patience: Patience,
+        registry: Registry | None = None,
+        limits: Limits | None = None,
+        options: Options | None = None,
+    ) -> None:
+        """The caller opens and closes follower, joiners, state and exports."""
+        self._follower = follower
+        self._joiners = joiners
+        self._registry = registry
+        self._progress = progress
+        self._state = state
+        self._exports = exports
+        self._clock = clock
+        self._options = options or Options()
+        self._datacentre = datacentre
+        self._limits = limits or Limits()
+        self._log = structlog.get_logger("photon.dispatcher")
+        self._core = Core(
+            adapter=adapter,
+            digester=digester,
+            datacentre=datacentre,
+            patience=patience,
+            envelope=envelope,
+            limits=self._limits,
+            random=random,
+            highs=state.highs(),
+            retry_bytes=state.retry_bytes,
+        )
+        self._flow = Flow(len(joiners), in_flight=self._options.in_flight, random=random)
+        self._before: Ledger = state.ledger()
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._attempts: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+        self._read_to_end = False  # once: the follower has handed out everything
+        self._swept_to = 0  # retry rows of earlier processes that were taken up
+        self._next_scan = self._next_commit = self._next_load = 0.0
+        self._asked = self._looked_up = 0
+
+    # -- control ----------------------------------------------------------------------------------------------------
+    def stop(self) -> None:
+        """Ends ``run`` soon: waits for answers that are on their way, then commits."""
+        self._stopping = True
+        self._wake.set()
+
+    def status(self) -> Status:
+        """A snapshot."""
+        live, total = self._core.live, self._before.total
+        read, known = self._follower.backlog()
+        verdicts: dict[Verdict, int] = {v: total.verdicts[v] + live[v] for v in FINAL}
+        oldest = [
+            ns for ns in (self._core.oldest_first_read_ns(), self._state.oldest_first_read_ns()) if ns is not None
+        ]
+        return Status(
+            read=total.read + live[Verdict.READ],
+            verdicts=verdicts,
+            reread=total.reread + live[Verdict.REREAD],
+            bytes_read=read,
+            bytes_known=known,
+            in_flight=self._flow.outstanding,
+            stored=self._state.retry_rows,
+            look_ups=self._looked_up,
+            attempts=self._asked,
+            oldest_first_read_ns=min(oldest, default=None),
+            caught_up=self._follower.caught_up() and self._core.window_bytes == 0,
+            problems={kind.value: n for kind, n in self._follower.problems.items()},
+        )
+
+    # -- the loop ---------------------------------------------------------------------------------------------------
+    async def run(self) -> None:
+        """Until ``stop``, or with ``once`` until done. Everything that has a verdict by then is committed."""
+        asking = asyncio.create_task(self._follow_progress())
+        try:
+            while not self._stopping and self._failure is None:
+                await self._turn()
+                if self._options.once and self._done():
+                    break
+            await self._wind_down()
+        finally:
+            asking.cancel()
+            for task in self._attempts:
+                task.cancel()
+            await asyncio.gather(asking, *self._attempts, return_exceptions=True)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _turn(self) -> None:
+        """A bit of everything, then a pause until there is something to do."""
+        self._wake.clear()
+        read = await self._read()
+        now = self._clock.monotonic()
+        self._load_retries(now)
+        sent = self._send(now)
+        if now >= self._next_commit:
+            self._commit(now)
+            self._next_commit = now + self._options.commit_s
+        if sent or read:
+            await asyncio.sleep(0)
+            return
+        pause = self._pause(self._clock.monotonic())
+        if pause > 0:
+            try:
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    def _pause(self, now: float) -> float:
+        moments = [self._next_commit]
+        if not self._read_to_end:
+            moments.append(self._next_scan)
+        if (due := self._core.next_due()) is not None:
+            moments.append(due)
+        if (free := self._flow.next_free(now)) is not None:
+            moments.append(free)
+        return min(moments) - now
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+    async def _read(self) -> bool:
+        """Scans when it is time, and takes blocks for a while; whether it took any."""
+        if self._read_to_end:
+            return False
+        begun = now = self._clock.monotonic()
+        if now >= self._next_scan:
+            self._follower.scan()
+            now = self._clock.monotonic()
+            wait = max(self._options.scan_s, (now - begun) / SCAN_SHARE)
+            self._next_scan = now + min(wait, SCAN_MOST_S)
+        took = False
+        while self._core.room() and now - begun < READ_SHARE_S and not self._stopping:
+            blocks = self._follower.poll(POLL_BYTES)
+            if not blocks:
+                if self._options.once and not took:
+                    self._read_last()
+                break
+            took = True
+            await self._take(blocks)
+            now = self._clock.monotonic()
+        return took
+
+    async def _take(self, blocks: Sequence[Block]) -> None:
+        """Parses, and sends what is ready on the way, so that joiners have work while the rest is parsed."""
+        now_ns = self._clock.now_ns()
+        for block in blocks:
+            for _ in self._core.take(block, now_ns, self._clock.monotonic()):
+                self._send(self._clock.monotonic())
+                await asyncio.sleep(0)
+
+    def _read_last(self) -> None:
+        """Once: everything seen was read. Looks a last time, then takes unfinished last lines too."""
+        self._follower.scan()
+        if not self._follower.caught_up():
+            return
+        now_ns, now = self._clock.now_ns(), self._clock.monotonic()
+        while blocks := self._follower.poll(POLL_BYTES, final=True):
+            for block in blocks:
+                for _ in self._core.take(block, now_ns, now):
+                    pass
+        self._read_to_end = True
+        self._wake.set()
+
+    def _load_retries(self, now: float) -> None:
+        """Takes up rows of the retry store whose time has come."""
+        core, state = self._core, self._state
+        room = RETRIES_IN_MEMORY - core.loaded
+        if not state.retry_rows or room <= 0 or now < self._next_load:
+            return
+        self._next_load = now + RETRY_LOOK_S
+        if self._swept_to < state.last_row_at_open:  # all rows of earlier processes are tried once, at once
+            ids = state.ids_between(self._swept_to, state.last_row_at_open, room)
+            core.load(state.rows(core.unloaded(ids)))
+            self._swept_to = ids[-1] if len(ids) == room else state.last_row_at_open
+            return
+        ids = state.due_ids(self._clock.now_ns(), RETRIES_IN_MEMORY)
+        ids += state.triggered_ids(min(core.read_past_ns, SETTLED_NS - 1), RETRIES_IN_MEMORY)
+        core.load(state.rows(core.unloaded(dict.fromkeys(ids))[:room]))
+
+    # -- sending ----------------------------------------------------------------------------------------------------
+    def _send(self, now: float) -> bool:
+        """As many batches as joiners take; whether any."""
+        sent = False
+        flush = self._read_to_end or self._follower.caught_up() or not self._core.room()
+        while (target := self._flow.choose(now)) is not None:
+            batch = self._core.next_batch(now, flush=flush)
+            if batch is None:
+                target.outstanding -= 1
+                break
+            sent = True
+            task = asyncio.create_task(self._attempt(target, batch))
+            self._attempts.add(task)
+            task.add_done_callback(self._attempted)
+        return sent
+
+    def _attempted(self, task: asyncio.Task[None]) -> None:
+        self._attempts.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = self._failure or error
+        self._wake.set()
+
+    async def _attempt(self, target: Target, batch: Batch) -> None:
+        answers: JoinAnswers | None = None
+        asked = False
+        try:
+            batch = await self._look_up(batch)
+            if batch.items:
+                asked = True
+                answers = await self._join(self._joiners[target.number], batch)
+        finally:
+            now = self._clock.monotonic()
+            if asked:
+                self._flow.answered(target, answers, now)
+            else:
+                target.outstanding -= 1
+        if batch.items:
+            reply = answers or JoinAnswers([Outcome.RETRY] * len(batch.items))
+            self._core.answered(batch, reply, self._clock.now_ns(), now)
+
+    async def _join(self, joiner: Joiner, batch: Batch) -> JoinAnswers | None:
+        self._asked += 1
+        timeout = self._options.join_timeout_s
+        try:
+            async with asyncio.timeout(timeout * 1.5):  # the joiner keeps its own time; this is for one that does not
+                return await joiner.join([item.event for item in batch.items], timeout=timeout)
+        except Exception as error:
+            self._log.warning("a joiner failed", error=f"{type(error).__name__}: {error}")
+            return None
+
+    async def _look_up(self, batch: Batch) -> Batch:
+        if self._registry is None or self._options.look_ups is LookUpPolicy.NEVER:
+            return batch
+        read, known = self._follower.backlog()
+        if not wanted(self._options.look_ups, known - read):
+            return batch
+        self._looked_up += len(batch.items)
+        digests, times = question(batch)
+        try:
+            found = await self._registry.look_up(digests, times, timeout=self._options.look_up_timeout_s)
+        except Exception as error:
+            self._log.warning("a look-up failed", error=f"{type(error).__name__}: {error}")
+            return batch
+        return settle(self._core, batch, found, self._datacentre, self._clock.now_ns())
+
+    async def _follow_progress(self) -> None:
+        """Asks the event store how far it is, while an event may wait for it."""
+        while True:
+            try:
+                read_past_ns = await self._progress()
+            except Exception as error:
+                self._log.warning("the event store's progress is unknown", error=f"{type(error).__name__}: {error}")
+                read_past_ns = self._core.read_past_ns
+            if read_past_ns != self._core.read_past_ns:
+                self._core.progressed(read_past_ns)
+                self._wake.set()
+            await asyncio.sleep(self._options.progress_s)
+
+    # -- committing -------------------------------------------------------------------------------------------------
+    def _commit(self, now: float, *, spill_all: bool = False) -> None:
+        changes = self._core.changes(self._clock.now_ns(), now, spill_all=spill_all)
+        if not changes:
+            return
+        self._state.commit(changes)
+        self._core.committed()
+        if changes.exports:
+            self._exports.flush()
+
+    def _done(self) -> bool:
+        """Nothing is left to read, and nothing that may change in this run."""
+        core, state = self._core, self._state
+        if not self._read_to_end or core.open or self._attempts:
+            return False
+        self._commit(self._clock.monotonic(), spill_all=True)
+        if state.retry_rows and self._swept_to < state.last_row_at_open:
+            return False
+        return not (state.retry_rows and state.waits_for_something(SETTLED_NS))
+
+    async def _wind_down(self) -> None:
+        """Answers on their way are worth waiting for; what has no verdict then goes to the retry store."""
+        if isinstance(self._failure, StateError):
+            return
+        if self._attempts:
+            await asyncio.wait(self._attempts, timeout=self._options.stop_s)
+        self._commit(self._clock.monotonic(), spill_all=True)

@@ -1,0 +1,12 @@
+"""What can end a dispatcher."""
+
+from __future__ import annotations
+
+from photon.config.errors import PhotonError
+
+
+class StateError(PhotonError):
+    """The dispatcher's durable state cannot be used. ``str()`` is one line: where, what, what to do."""
+
+    def __init__(self, where: str, what: str, todo: str) -> None:
+        super().__init__(f"{where}: {what}; {todo}")

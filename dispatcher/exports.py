@@ -1,0 +1,92 @@
+"""The rejected and late logs: each line once, whatever the moment of a crash.
+
+A line comes into the outbox with the transaction that counts its event, from there into the file, is synced there,
+and leaves the outbox together with the file's new length. At start the file is cut back to its recorded length and
+what is left in the outbox is written again, the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from photon.config.disk import AppendFile, Disk
+from photon.dispatcher.events import LATE, REJECTED
+from photon.dispatcher.state import State
+
+ROLL_BYTES = 128 << 20
+FLUSH_LINES = 10_000
+"""So many lines are written between two transactions."""
+LOGS = (REJECTED, LATE)
+
+
+class Exports:
+    """Files ``OUTPUT/<log>/dispatcher-<6 digits>.jsonl``."""
+
+    def __init__(
+        self, output: Path, disk: Disk, state: State, *, warn: Callable[[str], None], roll_bytes: int = ROLL_BYTES
+    ) -> None:
+        """Cuts back and writes what an earlier process left in the outbox. Raises OSError, StateError."""
+        self._output = output
+        self._disk = disk
+        self._state = state
+        self._roll_bytes = roll_bytes
+        self._files: dict[str, AppendFile] = {}
+        self._numbers: dict[str, int] = {}
+        for log in LOGS:
+            self._recover(log, warn)
+        self.flush()
+
+    def _path(self, log: str, number: int) -> Path:
+        return self._output / log / f"dispatcher-{number:06}.jsonl"
+
+    def _recover(self, log: str, warn: Callable[[str], None]) -> None:
+        number, length = self._state.export_place(log)
+        if not number:
+            self._numbers[log] = 1
+            if self._disk.exists(self._path(log, 1)):  # lines of a transaction that was never recorded
+                self._disk.truncate(self._path(log, 1), 0)
+            return
+        path = self._path(log, number)
+        size = self._disk.size(path) if self._disk.exists(path) else -1
+        if size > length:
+            self._disk.truncate(path, length)
+        following = self._path(log, number + 1)
+        if self._disk.exists(following):  # begun, but not recorded
+            self._disk.truncate(following, 0)
+        if size < length:
+            warn(f"{path}: {'is gone' if size < 0 else 'is shorter than it was'}; going on in {following.name}")
+            number += 1
+        self._numbers[log] = number
+
+    def flush(self) -> None:
+        """Writes the outbox out, durably. Raises OSError: the process must end, and writes it at the next start."""
+        while lines := self._state.outbox(FLUSH_LINES):
+            by_log: dict[str, list[bytes]] = {}
+            for _, export in lines:
+                by_log.setdefault(export.log, []).append(export.line)
+            places = {log: self._append(log, chunk) for log, chunk in by_log.items()}
+            self._state.exported(places, lines[-1][0])
+
+    def _append(self, log: str, lines: list[bytes]) -> tuple[int, int]:
+        file = self._files.get(log) or self._open(log)
+        if file.size >= self._roll_bytes:
+            file.close()
+            self._numbers[log] += 1
+            file = self._open(log)
+        file.write(b"".join(lines))
+        file.sync()
+        return self._numbers[log], file.size
+
+    def _open(self, log: str) -> AppendFile:
+        path = self._path(log, self._numbers[log])
+        self._disk.make_dir(path.parent)
+        file = self._files[log] = self._disk.append(path)
+        self._disk.sync_dir(path.parent)
+        return file
+
+    def close(self) -> None:
+        """Closes the files; nothing is left unwritten by ``flush``."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()

@@ -1,0 +1,108 @@
+"""The ledger: what became of every event read, per event-time hour.
+
+Invariant, at every commit: read = joined + filtered + unmatched + late + rejected + elsewhere + duplicate + pending.
+``pending`` is not counted but found: the rows of the retry store. ``reread`` stands apart: lines that were read a
+second time and had their verdict already.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+HOUR_NS = 3_600_000_000_000
+UNKNOWN_HOUR = -(1 << 40)
+"""In place of the hour of a record whose event time cannot be read."""
+VERDICT_BITS = 4
+
+
+class Verdict(enum.IntEnum):
+    """Columns of the ledger; the numbers are durable. The first five equal ``joiner.api.Outcome``'s."""
+
+    READ = 0
+    JOINED = 1
+    FILTERED = 2
+    UNMATCHED = 3
+    REJECTED = 4
+    LATE = 5
+    ELSEWHERE = 6
+    """Another datacentre's."""
+    DUPLICATE = 7
+    """Another line with the id of one that has a verdict."""
+    REREAD = 8
+
+
+FINAL = tuple(v for v in Verdict if v not in (Verdict.READ, Verdict.REREAD))
+
+
+def cell(event_time_ns: int, verdict: int) -> int:
+    """One number for (hour, verdict): cheap as a dictionary key on the hot path."""
+    return event_time_ns // HOUR_NS << VERDICT_BITS | verdict
+
+
+def unknown_cell(verdict: int) -> int:
+    """The cell of a record without event time."""
+    return UNKNOWN_HOUR << VERDICT_BITS | verdict
+
+
+def split_cell(number: int) -> tuple[int, Verdict]:
+    """(hour, verdict)."""
+    return number >> VERDICT_BITS, Verdict(number & (1 << VERDICT_BITS) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLine:
+    """Counts of one hour, or of all."""
+
+    read: int
+    verdicts: Mapping[Verdict, int]  # FINAL ones
+    pending: int
+    reread: int = 0
+
+    @property
+    def balance(self) -> int:
+        """read less everything else: 0, or the ledger is wrong."""
+        return self.read - sum(self.verdicts.values()) - self.pending
+
+    def as_dict(self) -> dict[str, int]:
+        """In the order of the command's JSON."""
+        order = ("joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate")
+        named = {v.name.lower(): self.verdicts.get(v, 0) for v in FINAL}
+        return {"read": self.read, **{name: named[name] for name in order}, "pending": self.pending}
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """``hours``: hours since the epoch, UTC; UNKNOWN_HOUR for records without a readable event time."""
+
+    hours: Mapping[int, LedgerLine]
+    total: LedgerLine
+
+    @property
+    def unbalanced(self) -> list[int]:
+        """Hours that do not balance; empty when all is well."""
+        return [hour for hour, line in self.hours.items() if line.balance]
+
+
+def ledger_of(counts: Iterable[tuple[int, int, int]], pending: Iterable[tuple[int, int]]) -> Ledger:
+    """From rows (hour, verdict, count) and (hour, pending)."""
+    by_hour: dict[int, dict[int, int]] = {}
+    for hour, verdict, count in counts:
+        by_hour.setdefault(hour, {})[verdict] = count
+    waiting = dict(pending)
+    hours = {hour: _line(by_hour.get(hour, {}), waiting.get(hour, 0)) for hour in sorted({*by_hour, *waiting})}
+    total: dict[int, int] = {}
+    for each in by_hour.values():
+        for verdict, count in each.items():
+            total[verdict] = total.get(verdict, 0) + count
+    return Ledger(hours, _line(total, sum(waiting.values())))
+
+
+def _line(counts: Mapping[int, int], pending: int) -> LedgerLine:
+    return LedgerLine(
+        read=counts.get(Verdict.READ, 0),
+        verdicts={v: counts.get(v, 0) for v in FINAL},
+        pending=pending,
+        reread=counts.get(Verdict.REREAD, 0),
+    )

@@ -1,0 +1,71 @@
+"""When an event is tried again, and how long a missing primary is waited for. Pure (paper, section 3.2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from photon.config.clock import NEVER_NS
+from photon.joiner.api import WAIT_NS
+
+ATTEMPTS_MAX = 1 << 30
+"""Attempts are counted up to here."""
+SETTLED_NS = NEVER_NS
+"""As ``trigger_ns`` and next try: nothing in this run will change the answer."""
+COMPLETE_NS = NEVER_NS - 1
+"""As ``trigger_ns``: tried again when the primary logs have been read for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Exponential with full jitter: anything from ``floor`` to the bound of this attempt. Seconds."""
+
+    first: float
+    most: float
+    floor: float = 0.01
+
+    def delay(self, attempts: int, random: Callable[[], float]) -> float:
+        """``attempts``: failed ones so far, at least 1. ``random``: uniform in [0, 1)."""
+        bound = min(self.most, self.first * 2.0 ** min(attempts - 1, 60))
+        return max(self.floor, random() * bound)
+
+
+NOT_YET_BACKOFF = Backoff(first=0.2, most=300.0)
+"""The primary event has not come: the next read of the primary logs is likelier news than the next attempt.
+Events may wait for hours, many of them: the bound keeps a million of them at some thousand attempts a second."""
+RETRY_BACKOFF = Backoff(first=0.1, most=10.0)
+TOO_NEW_CHECK_S = 600.0
+"""An event of the future is looked at this often, in case the clock was wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a missing primary event is waited for, counted from the foreign event's first read.
+
+    ``once``: until the primary logs, complete by then, have been read. ``slack_ns``: clock uncertainty and the
+    primary's greatest delay. ``unmatched_after_ns`` None: for ever.
+    """
+
+    unmatched_after_ns: int | None = None
+    slack_ns: int = 0
+    once: bool = False
+    keep_pending: bool = False
+
+    def as_of_ns(self, first_read_ns: int) -> int:
+        """ABSENT as of then makes it unmatched; WAIT_NS: never."""
+        if self.keep_pending:
+            return WAIT_NS
+        if self.once:
+            return NEVER_NS
+        if self.unmatched_after_ns is None:
+            return WAIT_NS
+        return min(first_read_ns + self.unmatched_after_ns + self.slack_ns, COMPLETE_NS)
+
+    def trigger_ns(self, first_read_ns: int, read_past_ns: int) -> int:
+        """Past which point of the primary logs the next attempt pays, after one begun at ``read_past_ns``."""
+        if read_past_ns >= NEVER_NS:
+            return SETTLED_NS
+        if read_past_ns < first_read_ns:
+            return first_read_ns
+        as_of = self.as_of_ns(first_read_ns)
+        return as_of if read_past_ns < as_of < NEVER_NS else COMPLETE_NS

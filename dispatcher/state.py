@@ -1,0 +1,276 @@
+"""The dispatcher's durable state: one SQLite database, changed by one transaction at a time.
+
+Offsets, retries, ledger and the lines to export change together, so that whatever the moment of a crash, each event
+read is counted once, and is either behind its log's offset with a verdict, in the retry store, or read again.
+WAL with synchronous=NORMAL: kill -9 takes nothing, a power cut may take the last transactions as a whole, after
+which those events are read again. Transactions with lines to export are synced: a line that was seen stays.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from photon.adapters.contract import LogFile
+from photon.adapters.logs.api import LogPosition
+from photon.dispatcher.database import Transaction, lock_state, open_database, unusable
+from photon.dispatcher.errors import StateError
+from photon.dispatcher.events import Export, Item
+from photon.dispatcher.ledger import Ledger, split_cell
+from photon.dispatcher.ledger_reader import read_ledger_from
+from photon.joiner.api import ForeignEvent
+
+ROW_BYTES = 200
+"""Counted for each row of the retry store beside its id, key and record."""
+FILE_CACHE = 4096
+IDS_AT_ONCE = 500
+
+_RETRY_COLUMNS = "id, event_id, digest, event_time_ns, key, record, file, offset, generation, first_read_ns, attempts"
+
+
+@dataclass(slots=True)
+class Changes:
+    """What one transaction changes. ``cells``: ledger counts to add (see ``ledger.cell``)."""
+
+    positions: dict[str, LogPosition] = field(default_factory=dict)
+    cells: dict[int, int] = field(default_factory=dict)
+    stored: list[Item] = field(default_factory=list)  # new rows of the retry store
+    updated: list[Item] = field(default_factory=list)
+    deleted: list[Item] = field(default_factory=list)
+    exports: list[Export] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.positions or self.cells or self.stored or self.updated or self.deleted or self.exports)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """A row of the retry store. ``event.unmatched_as_of_ns`` is to be set by whoever knows the patience."""
+
+    row_id: int
+    event: ForeignEvent
+    first_read_ns: int
+    attempts: int
+
+
+class State:
+    """The open database; one process at a time holds it."""
+
+    def __init__(self, path: Path, *, rule: bytes | None = None) -> None:
+        """Opens or creates. ``rule``: what derives ids from records; another one than before is refused.
+
+        Raises StateError.
+        """
+        self.path = path
+        self._lock = lock_state(path)
+        try:
+            self._db = open_database(path)
+        except sqlite3.Error as error:
+            os.close(self._lock)
+            raise unusable(path, error) from None
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self._files: dict[int, LogFile] = {}
+        self._file_ids: dict[LogFile, int] = {}
+        try:
+            self._check_rule(rule)
+            self.retry_bytes = self._number("retry_bytes")
+            self.retry_rows = self._number("retry_rows")
+            self.last_row_at_open = self._one("SELECT coalesce(max(id), 0) FROM retries")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Lets go of the database. What was not committed is as if never begun."""
+        self._db.close()
+        os.close(self._lock)
+
+    # -- reading -----------------------------------------------------------------------------------------------
+    def positions(self) -> list[LogPosition]:
+        """How far each log has been dealt with."""
+        rows = self._all("SELECT identity, path, offset, header FROM logs")
+        return [LogPosition(identity, path, offset, header) for identity, path, offset, header in rows]
+
+    def highs(self) -> dict[str, int]:
+        """For each log, the highest offset it was ever dealt with up to."""
+        return dict(self._all("SELECT identity, high FROM logs"))
+
+    def ledger(self) -> Ledger:
+        """As committed."""
+        return read_ledger_from(self._db)
+
+    def due_ids(self, now_ns: int, limit: int) -> list[int]:
+        """Rows whose next try has come, longest due first."""
+        rows = self._all("SELECT id FROM retries WHERE next_try_ns <= ? ORDER BY next_try_ns LIMIT ?", now_ns, limit)
+        return [row_id for (row_id,) in rows]
+
+    def triggered_ids(self, read_past_ns: int, limit: int) -> list[int]:
+        """Rows that wait for the primary logs to be read past a point that has been passed."""
+        rows = self._all(
+            "SELECT id FROM retries WHERE trigger_ns <= ? ORDER BY trigger_ns LIMIT ?", read_past_ns, limit
+        )
+        return [row_id for (row_id,) in rows]
+
+    def ids_between(self, after: int, to: int, limit: int) -> list[int]:
+        """Rows with ``after`` < id <= ``to``, in order."""
+        rows = self._all("SELECT id FROM retries WHERE id > ? AND id <= ? ORDER BY id LIMIT ?", after, to, limit)
+        return [row_id for (row_id,) in rows]
+
+    def rows(self, ids: Sequence[int]) -> list[StoredEvent]:
+        """These rows of the retry store, in no order."""
+        found: list[StoredEvent] = []
+        for at in range(0, len(ids), IDS_AT_ONCE):
+            some = ids[at : at + IDS_AT_ONCE]
+            marks = ",".join("?" * len(some))
+            for row in self._all(f"SELECT {_RETRY_COLUMNS} FROM retries WHERE id IN ({marks})", *some):
+                row_id, event_id, digest, time_ns, key, record, file, offset, generation, first_read_ns, attempts = (
+                    row
+                )
+                event = ForeignEvent(event_id, digest, time_ns, key, record, self._file(file), offset, 0, generation)
+                found.append(StoredEvent(row_id, event, first_read_ns, attempts))
+        return found
+
+    def waits_for_something(self, settled_ns: int) -> bool:
+        """There is a row that a later moment of this run may decide."""
+        return any(
+            self._one(f"SELECT exists(SELECT 1 FROM retries WHERE {column} < ?)", settled_ns)
+            for column in ("next_try_ns", "trigger_ns")
+        )
+
+    def oldest_first_read_ns(self) -> int | None:
+        """Of the row that came first into the retry store."""
+        rows = self._all("SELECT first_read_ns FROM retries ORDER BY id LIMIT 1")
+        return rows[0][0] if rows else None
+
+    def outbox(self, limit: int) -> list[tuple[int, Export]]:
+        """Lines that may or may not stand in the export file behind its recorded length, in order."""
+        rows = self._all("SELECT id, log, line FROM outbox ORDER BY id LIMIT ?", limit)
+        return [(row, Export(log, line)) for row, log, line in rows]
+
+    def export_place(self, log: str) -> tuple[int, int]:
+        """(file number, durable length); (0, 0) when nothing was exported yet."""
+        rows = self._all("SELECT number, length FROM exports WHERE log = ?", log)
+        return (rows[0][0], rows[0][1]) if rows else (0, 0)
+
+    # -- changing ----------------------------------------------------------------------------------------------
+    def commit(self, changes: Changes) -> None:
+        """All of it or nothing. New rows get their ``row_id``. Raises StateError, and then the process must end."""
+        try:
+            if changes.exports:
+                self._db.execute("PRAGMA synchronous=FULL")
+            with Transaction(self._db):
+                self._put_positions(changes.positions)
+                self._add_cells(changes.cells)
+                self._change_retries(changes)
+                self._db.executemany(
+                    "INSERT INTO outbox (log, line) VALUES (?, ?)", [(e.log, e.line) for e in changes.exports]
+                )
+            if changes.exports:
+                self._db.execute("PRAGMA synchronous=NORMAL")
+        except sqlite3.Error as error:
+            raise unusable(self.path, error) from None
+
+    def exported(self, places: Mapping[str, tuple[int, int]], up_to_id: int) -> None:
+        """The outbox up to this id is durable in the files, which end at these places."""
+        try:
+            with Transaction(self._db):
+                for log, (number, length) in places.items():
+                    self._db.execute("INSERT OR REPLACE INTO exports VALUES (?, ?, ?)", (log, number, length))
+                self._db.execute("DELETE FROM outbox WHERE id <= ?", (up_to_id,))
+        except sqlite3.Error as error:
+            raise unusable(self.path, error) from None
+
+    def _put_positions(self, positions: Mapping[str, LogPosition]) -> None:
+        self._db.executemany(
+            "INSERT INTO logs VALUES (?, ?, ?, ?, ?) ON CONFLICT (identity) DO UPDATE SET path = excluded.path, "
+            "header = excluded.header, offset = excluded.offset, high = max(high, excluded.high)",
+            [(p.identity, p.path, p.header, p.offset, p.offset) for p in positions.values()],
+        )
+
+    def _add_cells(self, cells: Mapping[int, int]) -> None:
+        rows = [(*split_cell(number), count) for number, count in cells.items() if count]
+        self._db.executemany(
+            "INSERT INTO ledger VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
+            [(hour, int(verdict), count) for hour, verdict, count in rows],
+        )
+
+    def _change_retries(self, changes: Changes) -> None:
+        insert = "INSERT INTO retries VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        grown = 0
+        for item in changes.stored:
+            e = item.event
+            file = self._file_id(e.file)
+            row = (
+                e.event_id, e.digest, e.event_time_ns, e.key, e.record, file, e.offset, e.generation,
+                item.first_read_ns, item.attempts, item.next_try_ns, item.trigger_ns,
+            )  # fmt: skip
+            item.row_id = self._db.execute(insert, row).lastrowid or 0
+            grown += row_bytes(e)
+        self._db.executemany(
+            "UPDATE retries SET attempts = ?, next_try_ns = ?, trigger_ns = ? WHERE id = ?",
+            [(i.attempts, i.next_try_ns, i.trigger_ns, i.row_id) for i in changes.updated],
+        )
+        self._db.executemany("DELETE FROM retries WHERE id = ?", [(i.row_id,) for i in changes.deleted])
+        if changes.stored or changes.deleted:
+            self.retry_bytes += grown - sum(row_bytes(i.event) for i in changes.deleted)
+            self.retry_rows += len(changes.stored) - len(changes.deleted)
+            numbers = [("retry_bytes", self.retry_bytes), ("retry_rows", self.retry_rows)]
+            self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", numbers)
+
+    def _file_id(self, file: LogFile) -> int:
+        known = self._file_ids.get(file)
+        if known is None:
+            self._db.execute("INSERT OR IGNORE INTO files (path, header) VALUES (?, ?)", (file.path, file.header))
+            known = self._one("SELECT id FROM files WHERE path = ? AND header = ?", file.path, file.header)
+            if len(self._file_ids) >= FILE_CACHE:
+                self._file_ids.clear()
+            self._file_ids[file] = known
+        return known
+
+    # -- helpers -----------------------------------------------------------------------------------------------
+    def _file(self, file_id: int) -> LogFile:
+        known = self._files.get(file_id)
+        if known is None:
+            rows = self._all("SELECT path, header FROM files WHERE id = ?", file_id)
+            if not rows:
+                raise unusable(self.path, sqlite3.DatabaseError(f"file {file_id} of the retry store is missing"))
+            if len(self._files) >= FILE_CACHE:
+                self._files.clear()
+            known = self._files[file_id] = LogFile(*rows[0])
+        return known
+
+    def _all(self, sql: str, *arguments: object) -> list[tuple]:  # type: ignore[type-arg]  # as SQLite gives them
+        try:
+            return self._db.execute(sql, arguments).fetchall()
+        except sqlite3.Error as error:
+            raise unusable(self.path, error) from None
+
+    def _one(self, sql: str, *arguments: object) -> int:
+        return int(self._all(sql, *arguments)[0][0])
+
+    def _number(self, name: str) -> int:
+        rows = self._all("SELECT value FROM meta WHERE name = ?", name)
+        return int(rows[0][0]) if rows else 0
+
+    def _check_rule(self, rule: bytes | None) -> None:
+        if rule is None:
+            return
+        rows = self._all("SELECT value FROM meta WHERE name = 'rule'")
+        if not rows:
+            self._db.execute("INSERT INTO meta VALUES ('rule', ?)", (rule,))
+        elif bytes(rows[0][0]) != rule:
+            raise StateError(
+                str(self.path),
+                "was written under other rules for deriving id, key and time from a record",
+                "restore the join's configuration and adapter, or start with a new output and state directory",
+            )
+
+
+def row_bytes(event: ForeignEvent) -> int:
+    """What one row of the retry store is counted for."""
+    return ROW_BYTES + len(event.record) + len(event.event_id) + len(event.key)

@@ -1,0 +1,70 @@
+"""Items that wait in memory for their next try: to a time, or until the primary logs are read past a point. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+
+from photon.dispatcher.events import Item, WaitingGroup
+
+
+class WaitingRoom:
+    """Groups of items, each in two heaps; taken out of the one, it is dead in the other."""
+
+    def __init__(self) -> None:
+        self._by_time: list[tuple[float, int, WaitingGroup]] = []
+        self._by_trigger: list[tuple[int, int, WaitingGroup]] = []
+        self._numbers = count()
+
+    def add(self, items: list[Item], due: float, trigger_ns: int) -> None:
+        """``due``: monotonic seconds."""
+        group = WaitingGroup(items, due, trigger_ns, len(items))
+        for item in items:
+            item.waiting = group
+        number = next(self._numbers)
+        heapq.heappush(self._by_time, (due, number, group))
+        heapq.heappush(self._by_trigger, (trigger_ns, number, group))
+
+    def due(self, now: float) -> list[Item]:
+        """Takes out what is due."""
+        items: list[Item] = []
+        while self._by_time and (self._by_time[0][0] <= now or not self._by_time[0][2].left):
+            items += _empty(heapq.heappop(self._by_time)[2])
+        self._sweep()
+        return items
+
+    def triggered(self, read_past_ns: int) -> list[Item]:
+        """Takes out what waited for this point or an earlier one."""
+        items: list[Item] = []
+        while self._by_trigger and (self._by_trigger[0][0] <= read_past_ns or not self._by_trigger[0][2].left):
+            items += _empty(heapq.heappop(self._by_trigger)[2])
+        return items
+
+    def next_due(self) -> float | None:
+        """Monotonic seconds."""
+        while self._by_time and not self._by_time[0][2].left:
+            heapq.heappop(self._by_time)
+        return self._by_time[0][0] if self._by_time else None
+
+    def leave(self, item: Item) -> None:
+        """One item waits no longer here."""
+        group = item.waiting
+        assert group is not None
+        item.waiting = None
+        group.left -= 1
+        if not group.left:
+            group.items = []
+
+    def _sweep(self) -> None:
+        """Dead groups are light, but there is no end of them: the heap of triggers is rebuilt when most are dead."""
+        if len(self._by_trigger) > 2 * len(self._by_time) + 100:
+            self._by_trigger = [entry for entry in self._by_trigger if entry[2].left]
+            heapq.heapify(self._by_trigger)
+
+
+def _empty(group: WaitingGroup) -> list[Item]:
+    items = [item for item in group.items if item.waiting is group]
+    for item in items:
+        item.waiting = None
+    group.items, group.left = [], 0
+    return items

@@ -1,0 +1,190 @@
+"""Core and database under random outcomes and crashes: every record is counted exactly once, at every commit.
+
+The log is a list of lines; a crash forgets everything but the database, and the log is read on from its offset.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import orjson
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from photon.config.clock import NEVER_NS
+from photon.dispatcher.core import Batch, Core, Limits
+from photon.dispatcher.exports import Exports
+from photon.dispatcher.ledger import Verdict
+from photon.dispatcher.retry import Patience
+from photon.dispatcher.state import State
+from photon.idregistry.api import Kind
+from photon.joiner.api import ForeignEvent
+from tests.unit.dispatcher import world
+
+LIMITS = Limits(batch_events=4, hold_s=3.0, window_bytes=6000, spill_bytes=4000, parse_records=3)
+OTHER = "there"
+
+
+class Run:
+    """One schedule."""
+
+    def __init__(self, seed: int, directory: Path) -> None:
+        self.random = random.Random(seed)
+        self.directory = directory
+        self.registry = world.FakeRegistry(seed, trouble=self.random.choice([0.0, 0.3, 0.9]))
+        self.logs = {f"log{n}": self._lines() for n in range(self.random.randrange(1, 3))}
+        for n in range(30):
+            if self.random.random() < 0.1:
+                self.registry.late.add(b"%d" % n)
+            elif self.random.random() < 0.2:
+                self.registry.owners[b"%d" % n] = (OTHER, Kind.JOINED, 0)
+        self.now = 100_000.0  # later than any event time
+        self.start()
+
+    def _lines(self) -> list[bytes]:
+        lines = []
+        for _ in range(self.random.randrange(40)):
+            word = self.random.choice([b"%d" % self.random.randrange(30), b"-", b"bad", b""])
+            lines.append(word if word in (b"bad", b"") else b"%b k %d" % (word, self.random.randrange(-2, 3)))
+        return [line + b"\n" for line in lines]
+
+    def start(self) -> None:
+        self.state = State(self.directory / "state.db")
+        self.exports: Exports | None = world.exports(self.directory, self.state)
+        self.core: Core = world.core(self.state, limits=LIMITS, patience=Patience(once=True))
+        self.at = dict.fromkeys(self.logs, 0) | {p.identity: p.offset for p in self.state.positions()}
+        self.batches: list[Batch] = []
+        self.swept = 0
+
+    def crash(self) -> None:
+        if self.exports is not None:
+            self.exports.close()
+        self.state.close()
+        self.start()
+
+    def wall(self) -> int:
+        return int(self.now * 1e9)
+
+    def read(self) -> None:
+        identity = self.random.choice(list(self.logs))
+        rest = b"".join(self.logs[identity])[self.at[identity] :]
+        lines = rest.split(b"\n")[:-1][: self.random.randrange(1, 12)]
+        if lines and self.core.room():
+            data = b"\n".join(lines) + b"\n"
+            world.take(self.core, world.block(data, self.at[identity], identity=identity), self.wall(), self.now)
+            self.at[identity] += len(data)
+
+    def send(self) -> None:
+        batch = self.core.next_batch(self.now, flush=self.random.random() < 0.5)
+        if batch is not None:
+            self.batches.append(batch)
+
+    def answer(self) -> None:
+        if self.batches:
+            batch = self.batches.pop(self.random.randrange(len(self.batches)))
+            events: list[ForeignEvent] = [item.event for item in batch.items]
+            self.core.answered(batch, self.registry.answers(events), self.wall(), self.now)
+
+    def load(self) -> None:
+        ids = self.state.ids_between(self.swept, self.state.last_row_at_open, 5)
+        self.swept = ids[-1] if ids else self.swept
+        ids += self.state.due_ids(self.wall(), 5) + self.state.triggered_ids(self.core.read_past_ns, 5)
+        self.core.load(self.state.rows(self.core.unloaded(dict.fromkeys(ids))))
+
+    def commit(self, *, flush: bool = True) -> None:
+        self.state.commit(self.core.changes(self.wall(), self.now))
+        self.core.committed()
+        assert not self.state.ledger().unbalanced
+        if flush and self.exports is not None:
+            self.exports.flush()
+
+    def step(self) -> None:
+        self.now += self.random.random()
+        match self.random.randrange(12):
+            case 0 | 1 | 2:
+                self.read()
+            case 3 | 4:
+                self.send()
+            case 5 | 6:
+                self.answer()
+            case 7:
+                self.load()
+            case 8:
+                self.commit(flush=self.random.random() < 0.7)
+            case 9:
+                self.core.progressed(self.random.randrange(self.wall() + 1))
+            case _:
+                if self.random.random() < 0.3:
+                    self.crash()
+
+    def finish(self) -> None:
+        """No more trouble: everything is read and decided."""
+        self.registry.trouble = 0.0
+        self.core.progressed(NEVER_NS - 1)
+        for _ in range(100_000):
+            self.now += 700.0
+            self.read()
+            self.send()
+            self.answer()
+            self.load()
+            self.commit()
+            if all(self.at[name] == sum(map(len, lines)) for name, lines in self.logs.items()) and not (
+                self.core.open or self.batches or self.core.window_bytes or self.state.retry_rows
+            ):
+                return
+        raise AssertionError("it never comes to rest")
+
+    def expected(self) -> tuple[Counter[Verdict], Counter[str]]:
+        counts: Counter[Verdict] = Counter()
+        exported: Counter[str] = Counter()
+        seen: set[bytes] = set()
+        for identity, lines in self.logs.items():
+            at = 0
+            for line in lines:
+                words = line.split()
+                if len(words) == 3:
+                    event_id = words[0] if words[0] != b"-" else b"%b:%d" % (identity.encode(), at)
+                    counts[Verdict.READ] += 1
+                    owner = self.registry.owners.get(event_id)
+                    if event_id in self.registry.late:
+                        counts[Verdict.LATE] += 1
+                        exported["late"] += 1
+                    elif owner is not None and owner[0] == OTHER:
+                        counts[Verdict.ELSEWHERE] += 1
+                    elif event_id in seen:
+                        counts[Verdict.DUPLICATE] += 1
+                    else:
+                        assert owner is not None
+                        counts[Verdict(int(owner[1]))] += 1
+                        seen.add(event_id)
+                elif words:
+                    counts[Verdict.READ] += 1
+                    counts[Verdict.REJECTED] += 1
+                    exported["rejected"] += 1
+                at += len(line)
+        return counts, exported
+
+
+@settings(deadline=None, max_examples=120)
+@given(st.integers(0, 2**32))
+def test_every_record_is_counted_once_whatever_happens(seed: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        run = Run(seed, Path(name))
+        for _ in range(run.random.randrange(200)):
+            run.step()
+        run.finish()
+        total = run.state.ledger().total
+        counts, exported = run.expected()
+        found = Counter({Verdict.READ: total.read} | dict(total.verdicts))
+        assert +found == +counts
+        assert total.pending == 0
+        assert total.reread == 0  # the offset is never behind what was counted
+        for log in ("rejected", "late"):
+            files = sorted((Path(name) / log).glob("dispatcher-*.jsonl"))
+            lines = [orjson.loads(line) for file in files for line in file.read_bytes().splitlines()]
+            places = [(line["source"]["file"], line["source"]["offset"], line["record"]) for line in lines]
+            assert len(places) == len(set(places)) == exported[log]
+        run.state.close()

@@ -1,0 +1,108 @@
+"""What the dispatcher's tests share: a tiny format, and a joiner with a registry that forgets nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
+from photon.adapters.envelope import Envelope
+from photon.adapters.logs.api import Block
+from photon.config.disk import RealDisk
+from photon.dispatcher.core import Core, Limits
+from photon.dispatcher.exports import Exports
+from photon.dispatcher.retry import Patience
+from photon.dispatcher.state import State
+from photon.idregistry.api import Digester, Kind
+from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome, TakenBy
+from photon.joiner.verdicts import tag_of
+
+HERE = "here"
+DIGESTER = Digester(b"0123456789abcdef", "clicks")
+HOUR = 3_600_000_000_000
+
+
+class Words(Adapter):
+    """``ID KEY HOUR``; an ID of ``-`` is none."""
+
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        parts = record.split(b" ")
+        if len(parts) != 3:
+            raise BadRecord(f"{len(parts)} words, not 3")
+        return ForeignHeader(parts[1], int(parts[2]) * HOUR, None if parts[0] == b"-" else parts[0])
+
+    def primary_key(self, record: bytes, file: LogFile) -> bytes:
+        return record
+
+    def foreign_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        return b'"x"'
+
+    def primary_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        return b'"x"'
+
+
+def block(data: bytes, offset: int = 0, *, identity: str = "log1", path: str = "a.log") -> Block:
+    return Block(identity, LogFile(path), offset, data, offset + len(data))
+
+
+def core(
+    state: State | None = None, *, patience: Patience | None = None, limits: Limits | None = None, seed: int = 0
+) -> Core:
+    return Core(
+        adapter=Words({}),
+        digester=DIGESTER,
+        datacentre=HERE,
+        patience=patience or Patience(once=True),
+        envelope=Envelope(),
+        limits=limits or Limits(),
+        random=random.Random(seed).random,
+        highs=state.highs() if state else {},
+        retry_bytes=state.retry_bytes if state else 0,
+    )
+
+
+def take(to: Core, what: Block, now_ns: int = 0, now: float = 0.0) -> None:
+    for _ in to.take(what, now_ns, now):
+        pass
+
+
+def exports(output: Path, state: State) -> Exports:
+    return Exports(output, RealDisk(), state, warn=lambda line: None)
+
+
+@dataclass
+class FakeRegistry:
+    """First token wins; with moods for everything that may go wrong on the way."""
+
+    seed: int
+    owners: dict[bytes, tuple[str, Kind, int]] = field(default_factory=dict)
+    late: set[bytes] = field(default_factory=set)
+    trouble: float = 0.0
+    """Probability of an answer that is no verdict."""
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+
+    def answer(self, event: ForeignEvent) -> tuple[Outcome, TakenBy | None]:
+        mood = self.random.random()
+        if mood < self.trouble * 0.6:
+            return self.random.choice([Outcome.RETRY, Outcome.NOT_YET, Outcome.TOO_NEW]), None
+        tag = tag_of(event.record, event.offset)
+        if event.event_id in self.late:
+            return Outcome.LATE, None
+        if (owner := self.owners.get(event.event_id)) is not None:
+            return Outcome.TAKEN, TakenBy(owner[0], owner[1], owner[0] == HERE and owner[2] == tag)
+        kind = self.random.choice(list(Kind))
+        self.owners[event.event_id] = (HERE, kind, tag)
+        if mood < self.trouble:
+            return Outcome.RETRY, None  # registered, but the answer is lost
+        return Outcome(int(kind)), None
+
+    def answers(self, events: Sequence[ForeignEvent]) -> JoinAnswers:
+        if self.random.random() < self.trouble * 0.2:
+            return JoinAnswers([Outcome.RETRY] * len(events), overloaded=True)
+        both = [self.answer(event) for event in events]
+        taken = {row: by for row, (_, by) in enumerate(both) if by is not None}
+        return JoinAnswers([outcome for outcome, _ in both], taken)
