@@ -345,7 +345,10 @@ class IdTable:
                 bucket.own_rows()
                 bucket.rows["what"][rows] = (bucket.rows["what"][rows] & ~np.uint8(_STATE_MASK)) | CLEARED
                 bucket.cleared += rows.size
-                cleared_at = dict(zip(rows.tolist(), np.flatnonzero(hits)[first].tolist(), strict=True))
+                by = np.flatnonzero(hits)[first]
+                met.states[hits] = CLEARED
+                met.states[by] = OWNED
+                cleared_at = dict(zip(rows.tolist(), by.tolist(), strict=True))
                 for i in np.flatnonzero(owned & ~hits).tolist():  # rare: another token, maybe after the right one
                     if cleared_at.get(int(found[i]), i) < i:
                         met.states[i] = CLEARED

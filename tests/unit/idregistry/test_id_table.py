@@ -1,0 +1,103 @@
+"""The flat table against a dict, whole batches at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from photon.idregistry.id_table import CLEARED, OWNED, REOPENED, Entry, IdTable, digest_columns
+
+Batch = tuple[bytes, np.ndarray, np.ndarray]  # digests, times, tokens
+
+
+def batches(seed: int, number: int, universe: int, span: int) -> list[Batch]:
+    """Batches that meet the same ids again and again, within and across batches, in many buckets."""
+    print(f"seed {seed}")
+    rng = np.random.default_rng(seed)
+    crowded = rng.integers(0, 64, universe, dtype=np.uint64)  # first halves that collide in the index
+    whole = rng.integers(0, 2**63, universe, dtype=np.uint64)
+    lo = np.where(rng.random(universe) < 0.1, crowded, whole)
+    digests = np.stack([lo, np.arange(universe, dtype=np.uint64)], axis=1)
+    times = rng.integers(-span, span, universe)
+    out = []
+    for _ in range(number):
+        pick = rng.integers(0, universe, int(rng.integers(1, 900)))
+        out.append((digests[pick].tobytes(), times[pick], rng.integers(1, 4, len(pick)).astype(np.uint64)))
+    return out
+
+
+@pytest.mark.parametrize(("seed", "span"), [(1, 100), (2, 5000), (3, 200_000)])
+def test_batches_equal_a_dict(seed: int, span: int) -> None:
+    table = IdTable(bucket_bits=10)
+    model: dict[bytes, list[int]] = {}  # digest -> [state, token]
+    rng = np.random.default_rng(seed + 100)
+    for digests, times, tokens in batches(seed, 60, 5_000, span):
+        n = len(times)
+        lo, hi = digest_columns(digests)
+        keys = [digests[16 * i : 16 * i + 16] for i in range(n)]
+        if rng.random() < 0.3:
+            met = table.clear(lo, hi, times, tokens)
+            for i, key in enumerate(keys):
+                state, token = model.get(key, [0, 0])
+                assert (met.states[i], met.tokens[i] if state else 0) == (state, token)
+                if state == OWNED and token == tokens[i]:
+                    model[key][0] = CLEARED
+            continue
+        may_add = rng.random(n) < 0.9
+        met = table.add(lo, hi, times, tokens, np.ones(n, np.uint8), np.arange(n, dtype=np.uint32), None, may_add)
+        for i, key in enumerate(keys):
+            state, token = model.get(key, [0, 0])
+            assert met.states[i] == state, i
+            assert bool(met.added[i]) == (state == 0 and bool(may_add[i]))
+            if state:
+                assert met.tokens[i] == token
+            elif may_add[i]:
+                model[key] = [OWNED, int(tokens[i])]
+        assert len(table) == len(model)
+        table = IdTable.thaw(table.freeze(), 10) if rng.random() < 0.2 else table
+
+
+def test_one_id_at_a_time() -> None:
+    table = IdTable(bucket_bits=10)
+    entry = Entry(REOPENED, 2**64 - 1, 3, 2**32 - 1, 2**31)
+    assert table.get(b"d" * 16, -7) is None
+    table.put(b"d" * 16, -7, entry)
+    assert table.get(b"d" * 16, -7) == entry
+    assert table.get(b"e" * 16, -7) is None
+    table.put(b"d" * 16, -7, Entry(CLEARED, 5, 1, 0, 0))
+    assert table.get(b"d" * 16, -7) == Entry(CLEARED, 5, 1, 0, 0)
+    assert table.collect(0) == 1
+    assert len(table) == table.buckets == 0
+
+
+def test_collection_touches_whole_buckets_below() -> None:
+    table = IdTable(bucket_bits=4)
+    for time in range(64):
+        state = (OWNED, CLEARED, REOPENED)[time % 3]
+        table.put(time.to_bytes(16, "little"), time, Entry(state, time + 1, 1, 0, time % 3))
+    assert table.collect(40) == 11  # buckets 0..15 and 16..31; 32..47 is not wholly below
+    assert table.collect(40) == 0
+    for time in range(64):
+        entry = table.get(time.to_bytes(16, "little"), time)
+        if time % 3 == 1 and time < 32:
+            assert entry is None
+        else:
+            assert entry == Entry((OWNED, CLEARED, REOPENED)[time % 3], time + 1, 1, 0, time % 3)
+
+
+def test_memory_per_id() -> None:
+    table = IdTable()
+    rng = np.random.default_rng(7)
+    for _ in range(40):
+        n = 10_000
+        lo, hi = digest_columns(rng.bytes(16 * n))
+        ones = np.ones(n, np.uint64)
+        table.add(
+            lo, hi, np.arange(n), ones, ones.astype(np.uint8), ones.astype(np.uint32), None, np.ones(n, np.bool_)
+        )
+        assert table.resident_bytes / len(table) <= 48
+
+
+def test_bucket_width_is_bounded() -> None:
+    with pytest.raises(ValueError, match="bucket_bits"):
+        IdTable(bucket_bits=49)
