@@ -64,6 +64,7 @@ class _Sending:
 
     appends: int = 0
     commit: int = 0
+    rewound_at: float = -_NEVER
     transfer: _Transfer | None = None
 
 
@@ -262,8 +263,13 @@ class RaftGroup:
             return
         sending = self._sending_to(peer)
         sending.appends = max(0, sending.appends - 1) if ack.accepted else 0
-        if self._journal.first < progress.next_index <= last:
+        if not self._journal.first < progress.next_index <= last:
+            return
+        now = self._clock.monotonic()
+        if ack.accepted or now - sending.rewound_at >= self._options.heartbeat:
             core.send_soon()
+            if not ack.accepted:  # doubled or late rejections must not start a storm; heartbeats repair the rest
+                sending.rewound_at = now
 
     def _receive_chunk(self, peer: str, chunk: Chunk) -> None:
         if not self._obeys(peer, chunk.term):

@@ -1,0 +1,1 @@
+"""The simulated world: disks that forget, networks that lose, clocks that jump."""

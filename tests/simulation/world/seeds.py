@@ -1,0 +1,13 @@
+"""Which seeds a simulation runs: PHOTON_SIM_SEED one, PHOTON_SIM_SEEDS how many (default 50)."""
+
+from __future__ import annotations
+
+import os
+
+
+def seeds(default: int = 50, *, base: int = 0) -> list[int]:
+    """Seeds to run, all different for each base."""
+    one = os.environ.get("PHOTON_SIM_SEED")
+    if one is not None:
+        return [int(one)]
+    return list(range(base, base + int(os.environ.get("PHOTON_SIM_SEEDS", default))))
