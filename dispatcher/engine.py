@@ -210,7 +210,7 @@ class DispatcherEngine:
         moments = [self._next_commit]
         if not self._read_to_end:
             moments.append(self._next_scan)
-        if (due := self._core.next_due()) is not None:
+        if (due := self._core.next_due()) is not None and self._flow.has_room(now):
             moments.append(due)
         if (free := self._flow.next_free(now)) is not None:
             moments.append(free)

@@ -70,6 +70,10 @@ class Flow:
         else:
             target.failures = target.refusals = 0
 
+    def has_room(self, now: float) -> bool:
+        """Whether some joiner would take a batch now."""
+        return any(t.away_until <= now and t.outstanding < self._limit(t) for t in self.targets)
+
     def next_free(self, now: float) -> float | None:
         """When a joiner that is away comes back; None: an answer is what to wait for."""
         away = [t.away_until for t in self.targets if t.away_until > now and t.outstanding < self._limit(t)]

@@ -14,6 +14,7 @@ from photon.adapters.contract import Adapter
 from photon.adapters.logs.problems import LogDirectoryError
 from photon.config.clock import Clock
 from photon.config.disk import Disk
+from photon.config.errors import PhotonError
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import FileMapError
 from photon.eventstore.service import start_server
@@ -31,29 +32,32 @@ class Served:
     adapter: Adapter
 
 
-class EventStoreFailed(Exception):
+class EventStoreFailed(PhotonError):
     """The process cannot go on: one line, what, where, what to do."""
 
 
 async def serve(
     joins: Sequence[Served],
     *,
-    host: str,
-    port: int,
+    address: str,
     clock: Clock,
     disk: Disk,
     ready: Callable[[int], None],
     report: Callable[[str], None],
+    stop: asyncio.Event | None = None,
     stop_on_stdin_eof: bool = False,
 ) -> None:
-    """Serves until SIGTERM or SIGINT, or (``stop_on_stdin_eof``) until the parent that holds our stdin is gone.
+    """Serves at ``address`` (host:port or unix:/path) until ``stop``; without one until SIGTERM or SIGINT.
+
+    With ``stop_on_stdin_eof`` also until the parent that holds our stdin is gone.
 
     ``ready(port)`` is called once the server listens. Everything read is committed before it returns. Raises
     EventStoreFailed when it cannot start, or when a reader fails.
     """
-    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    signals = (signal.SIGTERM, signal.SIGINT) if stop is None else ()
+    stop = stop or asyncio.Event()
+    for number in signals:
         loop.add_signal_handler(number, stop.set)
     if stop_on_stdin_eof:
         _watch_stdin(loop, stop)
@@ -62,7 +66,7 @@ async def serve(
         for each in joins:
             engines[each.config.join] = _engine(each, clock, disk, report)
         try:
-            server = await start_server(engines, host, port)
+            server = await start_server(engines, address)
         except OSError as err:
             raise EventStoreFailed(str(err)) from None
         for engine in engines.values():
@@ -75,7 +79,7 @@ async def serve(
     finally:
         for engine in engines.values():
             await engine.close()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in signals:
             loop.remove_signal_handler(number)
 
 

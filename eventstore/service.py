@@ -61,7 +61,7 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusC
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server that listens on ``port``."""
+    """A server that listens; ``port`` means nothing for a unix socket."""
 
     server: grpc.aio.Server
     health: Any  # grpc_health.v1.health.aio.HealthServicer, which has no types
@@ -73,16 +73,16 @@ class RunningServer:
         await self.server.stop(grace)
 
 
-async def start_server(stores: Mapping[str, EventStore], host: str, port: int) -> RunningServer:
-    """``port`` 0 takes a free one. Raises OSError with one line when the address cannot be had."""
+async def start_server(stores: Mapping[str, EventStore], address: str) -> RunningServer:
+    """``host:port`` (port 0 takes a free one) or ``unix:/path``. Raises OSError, one line, when it cannot be had."""
     server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=REQUESTS_MAX)
     eventstore_pb2_grpc.add_EventStoreServicer_to_server(EventStoreService(stores), server)  # type: ignore[no-untyped-call]
     servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     try:
-        bound = server.add_insecure_port(f"{host}:{port}")
+        bound = server.add_insecure_port(address)
     except RuntimeError:
-        raise OSError(f"{host}:{port}: the event store cannot listen there; is the port in use?") from None
+        raise OSError(f"{address}: the event store cannot listen there; is the port in use?") from None
     await server.start()
     for name in ("", SERVICE_NAME):
         await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)

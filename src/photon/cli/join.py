@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from pathlib import Path
 
@@ -63,7 +62,6 @@ def join(
     from photon.cli.view import ProgressView, ledger_table
     from photon.config import log
     from photon.config.errors import UsageError
-    from photon.config.loader import load
     from photon.embedded.join import JoinOptions, run
     from photon.embedded.stages import StageSampler
     from photon.embedded.status import balances
@@ -71,18 +69,16 @@ def join(
     log.configure(json=False, level=logging.WARNING)
     if keep_pending and not once:
         raise UsageError("--keep-pending goes with --once; without it events wait anyway")
-    settings = load(config, environment=os.environ, flags=overrides)
     options = JoinOptions(
         primary=primary,
         foreign=foreign,
         output=output,
-        settings=settings,
-        base=config.parent if config else Path(),
+        config=config,
+        overrides=overrides,
         join=join_name,
         once=once,
         keep_pending=keep_pending,
         replicas=int(replicas),
-        infer=config is None,
     )
     view = ProgressView(quiet=quiet or output_format == "json")
     sampler = StageSampler() if stages else None

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,11 +28,12 @@ from photon.dispatcher.ledger import Verdict
 from photon.embedded.adapter import adapter_of, join_named, rule_hash
 from photon.embedded.infer import inferred_toml
 from photon.embedded.ledger import read_ledger
-from photon.embedded.pipeline import DispatcherPlan, eventstore_config, joiner_engine, open_dispatcher, reporter
+from photon.embedded.pipeline import DispatcherPlan, joiner_engine, open_dispatcher
 from photon.embedded.registry import RegistryPlan, open_registry
 from photon.embedded.site import DATACENTRE, SLOT, Site
 from photon.embedded.status import VERDICTS, Status
-from photon.eventstore.engine import EventStoreEngine
+from photon.embedded.supervisor import Service, Supervisor
+from photon.eventstore.client import EventStoreClient
 from photon.idregistry.api import Digester, Registry, Slot
 from photon.joiner.engine import JoinerEngine
 from photon.joiner.verifier.verifier import Verifier
@@ -49,15 +52,13 @@ class JoinOptions:
     primary: Path
     foreign: Path
     output: Path
-    settings: Settings
-    base: Path
-    """Adapter paths are relative to it."""
+    config: Path | None = None
+    """None: look at the logs and infer it."""
+    overrides: tuple[str, ...] = ()
     join: str | None = None
     once: bool = False
     keep_pending: bool = False
     replicas: int = 1
-    infer: bool = False
-    """There is no configuration: look at the logs."""
 
 
 class JoinFailed(PhotonError):
@@ -66,8 +67,9 @@ class JoinFailed(PhotonError):
 
 @dataclass(slots=True)
 class _Parts:
+    supervisor: Supervisor
     registry: Registry
-    store: EventStoreEngine
+    store: EventStoreClient
     joiner: JoinerEngine
     verifier: Verifier
     dispatcher: DispatcherEngine
@@ -78,91 +80,105 @@ async def run(options: JoinOptions, *, stop: asyncio.Event, show: Callable[[Stat
     for side, directory in (("primary", options.primary), ("foreign", options.foreign)):
         if not directory.is_dir():
             raise UsageError(f"--{side} {directory}: no such directory; name the directory of the {side} logs")
+    if options.config is not None:
+        load(options.config, environment=os.environ, flags=options.overrides)  # before anything is made
     site = Site(options.output)
     disk, clock = RealDisk(), SystemClock()
     lock = site.take()
     try:
-        settings, base = _settings(options, site, disk)
+        config = options.config or _inferred(options, site, disk)
+        settings = load(config, environment=os.environ, flags=options.overrides)
         name = join_named(settings, options.join)
-        adapter = adapter_of(settings, name, base)
-        async with _parts(options, settings, name, adapter, site, disk, clock) as parts:
-            await _work(options, parts, stop, show)
-            return read_ledger(site.state)
+        adapter = adapter_of(settings, name, config.parent)
+        async with _parts(options, config, settings, name, adapter, site, disk, clock) as parts:
+            await _work(parts, stop, show)
+        return read_ledger(site.state)
     finally:
         lock.release()
 
 
-def _settings(options: JoinOptions, site: Site, disk: Disk) -> tuple[Settings, Path]:
-    """The command's, or what was inferred from the logs at the first run and kept since."""
-    if not options.infer:
-        return options.settings, options.base
+def _inferred(options: JoinOptions, site: Site, disk: Disk) -> Path:
+    """What the logs themselves say, found at the first run and kept since."""
     path = site.state / "inferred.toml"
     if not disk.exists(path):
         toml, why = inferred_toml(options.primary, options.foreign)
         disk.replace(path, toml.encode())
         for line in why:
-            log.info(line, inferred=str(path))
-    inferred = load(path, environment={})
-    return Settings(
-        join=inferred.join,
-        limits=options.settings.limits,
-        output=options.settings.output,
-        clock=options.settings.clock,
-        registry=options.settings.registry,
-    ), options.base
+            log.warning(line, inferred=str(path))
+    return path
 
 
 @contextlib.asynccontextmanager
 async def _parts(
-    options: JoinOptions, settings: Settings, name: str, adapter: Adapter, site: Site, disk: Disk, clock: Clock
+    options: JoinOptions,
+    config: Path,
+    settings: Settings,
+    name: str,
+    adapter: Adapter,
+    site: Site,
+    disk: Disk,
+    clock: Clock,
 ) -> AsyncIterator[_Parts]:
     """Starts the parts in order, and closes them in the reverse one."""
-    key = site.key(disk)
-    registry_plan = RegistryPlan(options.replicas, rule_hash(adapter))
-    digester = Digester(key, name)
+    digester = Digester(site.key(disk), name)
     async with contextlib.AsyncExitStack() as stack:
-        stored = eventstore_config(settings, name, options.primary, site.file_map, once=_complete(options))
-        store = EventStoreEngine(stored, adapter, clock, disk, reporter("event store"))
-        stack.push_async_callback(store.close)
-        store.start()
+        supervisor = Supervisor()
+        stack.push_async_callback(supervisor.stop)
+        sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="photon-")))
+        address = f"unix:{sockets / 'eventstore'}"
+        await supervisor.start([_store_service(options, config, name, site, address)])
+        plan = RegistryPlan(options.replicas, rule_hash(adapter))
         registry = await stack.enter_async_context(
-            open_registry(site, settings, registry_plan, disk=disk, clock=clock)
+            open_registry(site, settings, plan, supervisor, disk=disk, clock=clock)
         )
-        slot = Slot(SLOT, DATACENTRE)
+        store = EventStoreClient(address, name)
+        stack.push_async_callback(store.close)
         joiner = joiner_engine(
-            settings, adapter, slot, site.slot, registry=registry, store=store, disk=disk, clock=clock
-        )
+            settings, adapter, Slot(SLOT, DATACENTRE), site.slot,
+            registry=registry, store=store, disk=disk, clock=clock,
+        )  # fmt: skip
         await joiner.start()
         stack.push_async_callback(joiner.close)
         verifier = Verifier(disk, site.slot.state, site.output, digester, registry)
-        plan = DispatcherPlan(
-            join=name,
-            datacentre=DATACENTRE,
-            foreign=options.foreign,
-            output=site.output,
-            state=site.state,
-            once=options.once,
-            keep_pending=options.keep_pending,
-        )
-
-        async def progress() -> int:
-            return (await store.progress()).read_past_ns
-
         dispatcher = stack.enter_context(
             open_dispatcher(
-                settings, plan, adapter, digester,
-                joiners=[joiner], progress=progress, registry=None, disk=disk, clock=clock,
+                settings, _dispatcher_plan(options, name, site), adapter, digester,
+                joiners=[joiner], progress=_progress_of(store), registry=None, disk=disk, clock=clock,
             )
         )  # fmt: skip
-        yield _Parts(registry, store, joiner, verifier, dispatcher)
+        yield _Parts(supervisor, registry, store, joiner, verifier, dispatcher)
 
 
-def _complete(options: JoinOptions) -> bool:
-    """Whether the end of the primary logs is the end for ever."""
-    return options.once
+def _store_service(options: JoinOptions, config: Path, name: str, site: Site, address: str) -> Service:
+    """The event store reads primary logs in a process of its own: it has a core to itself that way."""
+    arguments = ["eventstore", "serve", "--config", str(config.absolute()), "--join", name, "--stop-with-parent"]
+    arguments += ["--primary", str(options.primary.absolute()), "--state", str(site.file_map.absolute())]
+    arguments += ["--address", address, *(["--once"] if options.once else [])]
+    for override in options.overrides:
+        arguments += ["--set", override]
+    return Service("event store", tuple(arguments), site.state / "logs" / "eventstore.log", address)
 
 
-async def _work(options: JoinOptions, parts: _Parts, stop: asyncio.Event, show: Callable[[Status], None]) -> None:
+def _dispatcher_plan(options: JoinOptions, name: str, site: Site) -> DispatcherPlan:
+    return DispatcherPlan(
+        join=name,
+        datacentre=DATACENTRE,
+        foreign=options.foreign,
+        output=site.output,
+        state=site.state,
+        once=options.once,
+        keep_pending=options.keep_pending,
+    )
+
+
+def _progress_of(store: EventStoreClient) -> Callable[[], Awaitable[int]]:
+    async def progress() -> int:
+        return (await store.progress()).read_past_ns
+
+    return progress
+
+
+async def _work(parts: _Parts, stop: asyncio.Event, show: Callable[[Status], None]) -> None:
     began = time.monotonic()
     done = asyncio.Event()
     verifying = asyncio.create_task(parts.verifier.run(done), name="verifier")
@@ -171,8 +187,8 @@ async def _work(options: JoinOptions, parts: _Parts, stop: asyncio.Event, show: 
     try:
         while not dispatching.done():
             show(await _status(parts, time.monotonic() - began))
-            if parts.store.failure:
-                raise JoinFailed(parts.store.failure)
+            if (failure := parts.supervisor.failure()) is not None:
+                raise JoinFailed(failure)
             if verifying.done():
                 verifying.result()
             await asyncio.wait({dispatching, stopping}, timeout=SHOW_S, return_when=asyncio.FIRST_COMPLETED)

@@ -28,7 +28,7 @@ class RegistryPlan:
 
 @contextlib.asynccontextmanager
 async def open_registry(
-    site: Site, settings: Settings, plan: RegistryPlan, *, disk: Disk, clock: Clock
+    site: Site, settings: Settings, plan: RegistryPlan, supervisor: Supervisor, *, disk: Disk, clock: Clock
 ) -> AsyncIterator[Registry]:
     """Opens the registry of a site; closed with everything it runs at the end."""
     _check_replicas(site, plan.replicas, disk)
@@ -51,17 +51,13 @@ async def open_registry(
 
     names = [f"r{number}" for number in range(1, plan.replicas + 1)]
     addresses = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
-    supervisor = Supervisor()
+    await supervisor.start([_service(site, settings, plan, name, addresses) for name in names])
+    await supervisor.ready(READY_S)
+    client = RegistryClient(list(addresses.values()), clock=clock)
     try:
-        await supervisor.start([_service(site, settings, plan, name, addresses) for name in names])
-        await supervisor.ready(READY_S)
-        client = RegistryClient(list(addresses.values()), clock=clock)
-        try:
-            yield client
-        finally:
-            await client.close()
+        yield client
     finally:
-        await supervisor.stop()
+        await client.close()
 
 
 def _check_replicas(site: Site, replicas: int, disk: Disk) -> None:

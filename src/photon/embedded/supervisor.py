@@ -24,8 +24,11 @@ from photon.config.errors import PhotonError
 
 RESTART_WAIT_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Wait before the n-th restart in a row; the last one from then on."""
+USAGE_EXIT = 2
 STEADY_S = 10.0
 """A process that ran so long starts its back-off anew."""
+FAILURES_MAX = 3
+"""A process that ended with an error so often in a row will not come up by itself; exit code 2 says so at once."""
 STOP_S = 10.0
 """Between SIGTERM and SIGKILL."""
 
@@ -55,7 +58,9 @@ class _Running:
     starts: int = 0
     free: asyncio.Event = field(default_factory=asyncio.Event)
     """Clear while it is held down."""
-    exits: list[int] = field(default_factory=list)
+    failures: int = 0
+    """Exits with an error of its own (not a signal) in a row."""
+    hopeless: bool = False
 
 
 def free_ports(count: int) -> list[int]:
@@ -104,6 +109,8 @@ class Supervisor:
         for running in list(self._running.values()):
             address = running.service.address
             while address is not None and not await healthy(address, running.service.health, 1.0):
+                if (failure := self.failure()) is not None:
+                    raise ServiceFailed(failure)
                 if asyncio.get_running_loop().time() > deadline:
                     raise ServiceFailed(f"{running.service.name} is not up after {timeout:g} s{self._why(running)}")
                 await asyncio.sleep(0.05)
@@ -112,6 +119,13 @@ class Supervisor:
         """Process id, None while it is down."""
         process = self._running[name].process
         return process.pid if process is not None and process.returncode is None else None
+
+    def failure(self) -> str | None:
+        """One line of a service that ends again and again by itself; None while there is hope."""
+        for running in self._running.values():
+            if running.hopeless:
+                return f"{running.service.name} cannot go on{self._why(running)}"
+        return None
 
     def starts(self, name: str) -> int:
         """How often a service was started."""
@@ -155,13 +169,16 @@ class Supervisor:
 
     async def _keep(self, running: _Running) -> None:
         loop = asyncio.get_running_loop()
-        failures = 0
+        in_a_row = 0
         while True:
             assert running.process is not None
             since = loop.time()
-            running.exits.append(await running.process.wait())
-            failures = 0 if loop.time() - since > STEADY_S else failures + 1
-            await asyncio.sleep(RESTART_WAIT_S[min(failures, len(RESTART_WAIT_S) - 1)])
+            code = await running.process.wait()
+            steady = loop.time() - since > STEADY_S
+            in_a_row = 0 if steady else in_a_row + 1
+            running.failures = 0 if steady or code <= 0 else running.failures + 1
+            running.hopeless = code == USAGE_EXIT or running.failures >= FAILURES_MAX
+            await asyncio.sleep(RESTART_WAIT_S[min(in_a_row, len(RESTART_WAIT_S) - 1)])
             await running.free.wait()
             await self._spawn(running)
 
@@ -179,4 +196,5 @@ class Supervisor:
 
     def _why(self, running: _Running) -> str:
         lines = running.service.log.read_text(errors="replace").strip().splitlines()
-        return f": {lines[-1]}" if lines else ""
+        said = [line.removeprefix("photon: ") for line in lines if line.startswith("photon: ")] or lines
+        return f": {said[-1]}" if said else ""

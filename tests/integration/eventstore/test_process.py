@@ -29,7 +29,7 @@ base = Path(sys.argv[1])
 config = EventStoreConfig("clicks", base / "logs", base / "map", cache_bytes=1)
 try:
     asyncio.run(serve(
-        [Served(config, LineAdapter({}))], host="127.0.0.1", port=0, clock=SystemClock(), disk=RealDisk(),
+        [Served(config, LineAdapter({}))], address="127.0.0.1:0", clock=SystemClock(), disk=RealDisk(),
         ready=lambda port: print(port, flush=True), report=lambda line: print(line, file=sys.stderr),
         stop_on_stdin_eof=True))
 except EventStoreFailed as err:

@@ -44,7 +44,7 @@ async def test_round_trip_and_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(columns.reply, "__defaults__", (3000,))
     store = engine(tmp_path)
     (tmp_path / "logs" / "a.log").write_bytes(b"".join(b"k%d,%s\n" % (i, b"x" * 50) for i in range(1000)) + b"bad\n")
-    server = await start_server({"clicks": store}, "127.0.0.1", 0)
+    server = await start_server({"clicks": store}, "127.0.0.1:0")
     client = EventStoreClient(f"127.0.0.1:{server.port}", "clicks")
     before = await client.look_up([b"k1"], [0])
     assert before.answers == [Found.NOT_YET]
@@ -77,12 +77,12 @@ async def test_round_trip_and_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 async def test_an_unknown_join_is_unavailable_and_says_so(tmp_path: Path) -> None:
-    server = await start_server({}, "127.0.0.1", 0)
+    server = await start_server({}, "127.0.0.1:0")
     client = EventStoreClient(f"127.0.0.1:{server.port}", "nojoin")
     assert (await client.look_up([b"k"], [0])).answers == [Found.UNAVAILABLE]
     assert "nojoin" in client.error
     with pytest.raises(OSError, match="port in use"):
-        await start_server({}, "127.0.0.1", server.port)
+        await start_server({}, f"127.0.0.1:{server.port}")
     await client.close()
     await server.stop(0)
 

@@ -1,0 +1,166 @@
+"""``photon registry | eventstore | joiner | dispatcher serve``: one service process each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from photon.config.settings import Settings
+
+
+def _common(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = [
+        click.option("--config", type=click.Path(path_type=Path), help="The deployment file."),
+        click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key."),
+        click.option("--stop-with-parent", is_flag=True, help="End when standard input ends."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _datacentre(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--datacentre", metavar="NAME", help="Whose pipeline; may be left out if there is one.")(
+        command
+    )
+
+
+def _load(config: Path | None, overrides: tuple[str, ...]) -> tuple[Settings, Path]:
+    """Settings, and the directory that their paths are relative to."""
+    from photon.config import log
+    from photon.config.loader import load
+
+    log.configure(json=True)
+    return load(config, environment=os.environ, flags=overrides), config.parent if config else Path()
+
+
+def _run(main: Callable[[asyncio.Event], Awaitable[None]], *, with_parent: bool) -> None:
+    import uvloop
+
+    from photon.embedded.stopping import stop_event
+
+    async def run() -> None:
+        await main(stop_event(with_parent=with_parent))
+
+    uvloop.run(run())
+
+
+@click.group()
+def registry() -> None:
+    """The IdRegistry: the replicated set of event ids that have a verdict."""
+
+
+@registry.command("serve")
+@_common
+@click.option("--replica", required=True, metavar="NAME", help="Which of [registry.replicas] this process is.")
+@click.option("--id-rule", default="", help="Hash of the rule that derives ids, as hex; default: the joins' own.")
+def registry_serve(
+    config: Path | None, overrides: tuple[str, ...], stop_with_parent: bool, replica: str, id_rule: str
+) -> None:
+    """Run one registry replica until SIGTERM.
+
+    \b
+    Example:
+      photon registry serve --config photon.toml --replica r1
+    """
+    from photon.embedded.services import serve_replica
+
+    settings, base = _load(config, overrides)
+    _run(lambda stop: serve_replica(settings, base, replica, id_rule, stop), with_parent=stop_with_parent)
+
+
+@click.group()
+def eventstore() -> None:
+    """The EventStore: key to primary event."""
+
+
+@eventstore.command("serve")
+@_common
+@_datacentre
+@click.option("--join", "join_name", metavar="NAME", help="Without --datacentre: which join of the configuration.")
+@click.option("--primary", type=click.Path(path_type=Path), help="Without --datacentre: the primary logs.")
+@click.option("--state", type=click.Path(path_type=Path), help="Without --datacentre: where the file map lies.")
+@click.option("--address", help="Without --datacentre: host:port or unix:/path.")
+@click.option("--once", is_flag=True, help="What is there now is all there will ever be.")
+def eventstore_serve(
+    config: Path | None,
+    overrides: tuple[str, ...],
+    stop_with_parent: bool,
+    datacentre: str | None,
+    join_name: str | None,
+    primary: Path | None,
+    state: Path | None,
+    address: str | None,
+    once: bool,
+) -> None:
+    """Run a pipeline's event store until SIGTERM: reads the primary logs and answers look-ups.
+
+    \b
+    Example:
+      photon eventstore serve --config photon.toml --datacentre east
+    """
+    from photon.config.errors import UsageError
+    from photon.embedded.services import StorePlace, serve_store, store_place
+
+    settings, base = _load(config, overrides)
+    if primary is not None and state is not None and address is not None:
+        place = StorePlace(join_name, primary, state, address, once)
+    elif primary is None and state is None and address is None:
+        place = store_place(settings, base, datacentre)
+    else:
+        raise UsageError("--primary, --state and --address go together, in place of --datacentre")
+    _run(lambda stop: serve_store(settings, base, place, stop), with_parent=stop_with_parent)
+
+
+@click.group()
+def joiner() -> None:
+    """The joiner: looks up, registers and writes."""
+
+
+@joiner.command("serve")
+@_common
+@_datacentre
+@click.option("--slot", metavar="NAME", help="Which of the pipeline's joiners; may be left out if there is one.")
+def joiner_serve(
+    config: Path | None, overrides: tuple[str, ...], stop_with_parent: bool, datacentre: str | None, slot: str | None
+) -> None:
+    """Run one joiner in its slot until SIGTERM.
+
+    \b
+    Example:
+      photon joiner serve --config photon.toml --datacentre east --slot east-1
+    """
+    from photon.embedded.services import serve_joiner
+
+    settings, base = _load(config, overrides)
+    _run(lambda stop: serve_joiner(settings, base, datacentre, slot, stop), with_parent=stop_with_parent)
+
+
+@click.group()
+def dispatcher() -> None:
+    """The dispatcher: reads foreign logs and sees to it that each event gets its verdict."""
+
+
+@dispatcher.command("serve")
+@_common
+@_datacentre
+def dispatcher_serve(
+    config: Path | None, overrides: tuple[str, ...], stop_with_parent: bool, datacentre: str | None
+) -> None:
+    """Run a pipeline's dispatcher until SIGTERM.
+
+    \b
+    Example:
+      photon dispatcher serve --config photon.toml --datacentre east
+    """
+    from photon.embedded.services import serve_dispatcher
+
+    settings, base = _load(config, overrides)
+    _run(lambda stop: serve_dispatcher(settings, base, datacentre, stop), with_parent=stop_with_parent)

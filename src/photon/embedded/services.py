@@ -1,0 +1,203 @@
+"""The service processes: what each ``photon NOUN serve`` builds from the deployment file and runs until stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import structlog
+
+from photon.config.clock import SystemClock
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
+from photon.config.settings import Pipeline, Settings
+from photon.embedded.adapter import adapter_of, join_named, rule_hash
+from photon.idregistry.api import Digester, Registry, Slot
+
+KEY_BYTES = (16, 64)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlace:
+    """Where an event store reads and listens. ``join`` None: the only one there is."""
+
+    join: str | None
+    primary: Path
+    state: Path
+    address: str
+    once: bool = False
+
+
+async def serve_replica(settings: Settings, base: Path, name: str, id_rule: str, stop: asyncio.Event) -> None:
+    """One registry replica."""
+    from photon.idregistry.process import ReplicaSettings, serve_registry
+
+    replicas = settings.registry.replicas
+    if name not in replicas:
+        known = ", ".join(sorted(replicas)) or "none"
+        raise UsageError(f"--replica {name}: not in [registry.replicas]; there are: {known}")
+    own = ReplicaSettings(
+        name=name,
+        peers={each: replica.address for each, replica in replicas.items()},
+        directory=base / replicas[name].directory,
+        shards=settings.registry.shards,
+        uncertainty_s=settings.clock.uncertainty,
+        retention_s=settings.registry.retention,
+        id_rule=bytes.fromhex(id_rule) if id_rule else _rules(settings, base),
+    )
+    await serve_registry(own, stop=stop)
+
+
+def _rules(settings: Settings, base: Path) -> bytes:
+    """One hash over the rules of all joins."""
+    whole = blake2b(digest_size=16)
+    for name in sorted(settings.join):
+        whole.update(name.encode() + b"\0" + rule_hash(adapter_of(settings, name, base)))
+    return whole.digest()
+
+
+def _pipeline(settings: Settings, name: str | None) -> tuple[str, Pipeline]:
+    known = ", ".join(sorted(settings.datacentre)) or "none"
+    if name is None:
+        if len(settings.datacentre) != 1:
+            raise UsageError(f"the configuration has the datacentres {known}; name one with --datacentre")
+        name = next(iter(settings.datacentre))
+    if name not in settings.datacentre:
+        raise UsageError(f"--datacentre {name}: not in the configuration; there are: {known}")
+    return name, settings.datacentre[name]
+
+
+def store_place(settings: Settings, base: Path, datacentre: str | None) -> StorePlace:
+    """Of a pipeline of the deployment file."""
+    _, pipeline = _pipeline(settings, datacentre)
+    state = base / pipeline.state / "eventstore"
+    return StorePlace(pipeline.join, base / pipeline.primary, state, pipeline.eventstore)
+
+
+async def serve_store(settings: Settings, base: Path, place: StorePlace, stop: asyncio.Event) -> None:
+    """One pipeline's event store."""
+    from photon.embedded.pipeline import eventstore_config, reporter
+    from photon.eventstore.process import Served, serve
+
+    name = join_named(settings, place.join)
+    place.state.mkdir(parents=True, exist_ok=True)
+    served = Served(
+        eventstore_config(settings, name, place.primary, place.state, once=place.once),
+        adapter_of(settings, name, base),
+    )
+    await serve(
+        [served],
+        address=place.address,
+        clock=SystemClock(),
+        disk=RealDisk(),
+        ready=lambda port: log.info("event store serves", address=place.address),
+        report=reporter("event store"),
+        stop=stop,
+    )
+
+
+def _key(settings: Settings, base: Path) -> bytes:
+    if settings.key_file is None:
+        raise UsageError("key_file: is not set; name a file of 16 to 64 random bytes, the same in every datacentre")
+    path = base / settings.key_file
+    try:
+        key = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"key_file = {str(path)!r}: cannot be read ({error.strerror})") from None
+    if not KEY_BYTES[0] <= len(key) <= KEY_BYTES[1]:
+        raise UsageError(f"key_file = {str(path)!r}: has {len(key)} bytes; it must have 16 to 64")
+    return key
+
+
+def _registry(settings: Settings) -> Registry:
+    from photon.idregistry.client import RegistryClient
+
+    addresses = [replica.address for replica in settings.registry.replicas.values()]
+    if not addresses:
+        raise UsageError("registry.replicas: is empty; a deployment names 1, 3 or 5 replicas")
+    return RegistryClient(addresses, clock=SystemClock())
+
+
+async def serve_joiner(
+    settings: Settings, base: Path, datacentre: str | None, slot: str | None, stop: asyncio.Event
+) -> None:
+    """One joiner in its slot, and the verifier of that slot."""
+    from photon.embedded.pipeline import joiner_engine
+    from photon.eventstore.client import EventStoreClient
+    from photon.joiner.process import Served, serve
+    from photon.joiner.slot.slot import SlotPaths
+    from photon.joiner.verifier.verifier import Verifier
+
+    name, pipeline = _pipeline(settings, datacentre)
+    if slot is None and len(pipeline.joiners) == 1:
+        slot = next(iter(pipeline.joiners))
+    if slot not in pipeline.joiners:
+        known = ", ".join(sorted(pipeline.joiners))
+        raise UsageError(f"--slot {slot}: not a joiner of datacentre {name}; there are: {known}")
+    join = pipeline.join
+    disk, clock = RealDisk(), SystemClock()
+    registry = _registry(settings)
+    store = EventStoreClient(pipeline.eventstore, join)
+    paths = SlotPaths(base / pipeline.state / "slots" / slot, base / pipeline.output)
+    address = f"{socket.gethostname()}:{os.getpid()}:{clock.now_ns()}"
+    engine = joiner_engine(
+        settings, adapter_of(settings, join, base), Slot(slot, name, address), paths,
+        registry=registry, store=store, disk=disk, clock=clock,
+    )  # fmt: skip
+    verifier = Verifier(disk, paths.state, paths.output, Digester(_key(settings, base), join), registry)
+    try:
+        host, _, port = pipeline.joiners[slot].address.rpartition(":")
+        await serve([Served(join, engine, verifier)], host=host, port=int(port), stop=stop)
+    finally:
+        await store.close()
+        await registry.close()
+
+
+async def serve_dispatcher(settings: Settings, base: Path, datacentre: str | None, stop: asyncio.Event) -> None:
+    """One pipeline's dispatcher."""
+    from photon.dispatcher.lookups import LookUpPolicy
+    from photon.embedded.pipeline import DispatcherPlan, open_dispatcher
+    from photon.eventstore.client import EventStoreClient
+    from photon.joiner.client import JoinerClient
+
+    name, pipeline = _pipeline(settings, datacentre)
+    join = pipeline.join
+    registry = _registry(settings)
+    store = EventStoreClient(pipeline.eventstore, join)
+    joiners = [JoinerClient(joiner.address, join) for joiner in pipeline.joiners.values()]
+    several = len(settings.datacentre) > 1
+    plan = DispatcherPlan(
+        join=join,
+        datacentre=name,
+        foreign=base / pipeline.foreign,
+        output=base / pipeline.output,
+        state=base / pipeline.state,
+        look_ups=LookUpPolicy.ALWAYS if several else LookUpPolicy.BACKLOG,
+    )
+
+    async def progress() -> int:
+        return (await store.progress()).read_past_ns
+
+    try:
+        with open_dispatcher(
+            settings, plan, adapter_of(settings, join, base), Digester(_key(settings, base), join),
+            joiners=joiners, progress=progress, registry=registry, disk=RealDisk(), clock=SystemClock(),
+        ) as engine:  # fmt: skip
+            log.info("dispatcher serves", datacentre=name, join=join)
+            running = asyncio.create_task(engine.run())
+            stopping = asyncio.create_task(stop.wait())
+            await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+            engine.stop()
+            stopping.cancel()
+            await running
+    finally:
+        for joiner in joiners:
+            await joiner.close()
+        await store.close()
+        await registry.close()
