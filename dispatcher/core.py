@@ -189,7 +189,7 @@ class Core:
     def oldest_first_read_ns(self) -> int | None:
         """Of the events in memory, about: of the first one of each log's oldest stretch."""
         heads = [log.stretches[0] for log in self._busy.values()]
-        return min((s.items[0].first_read_ns for s in heads if s.items), default=None)
+        return min((s.items[0].first_read_ns for s in heads if s.left), default=None)
 
     def room(self) -> bool:
         """Whether another block may be taken."""

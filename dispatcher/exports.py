@@ -71,7 +71,7 @@ class Exports:
     def _append(self, log: str, lines: list[bytes]) -> tuple[int, int]:
         file = self._files.get(log) or self._open(log)
         if file.size >= self._roll_bytes:
-            file.close()
+            self._files.pop(log).close()
             self._numbers[log] += 1
             file = self._open(log)
         file.write(b"".join(lines))

@@ -74,7 +74,8 @@ class Run:
         lines = rest.split(b"\n")[:-1][: self.random.randrange(1, 12)]
         if lines and self.core.room():
             data = b"\n".join(lines) + b"\n"
-            world.take(self.core, world.block(data, self.at[identity], identity=identity), self.wall(), self.now)
+            block = world.block(data, self.at[identity], identity=identity, path=identity)
+            world.take(self.core, block, self.wall(), self.now)
             self.at[identity] += len(data)
 
     def send(self) -> None:

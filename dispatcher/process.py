@@ -1,0 +1,125 @@
+"""Putting a dispatcher together from explicit parts, and running it as a process until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+
+import structlog
+
+from photon.adapters.contract import Adapter
+from photon.adapters.envelope import Envelope
+from photon.adapters.logs.follower import Follower
+from photon.adapters.logs.problems import Problem
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.dispatcher.core import Limits
+from photon.dispatcher.engine import DispatcherEngine, Options, Progress
+from photon.dispatcher.exports import Exports
+from photon.dispatcher.retry import Patience
+from photon.dispatcher.state import State
+from photon.idregistry.api import Digester, Registry
+from photon.joiner.api import Joiner
+
+STATE_NAME = "dispatcher.db"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a dispatcher reads and writes."""
+
+    foreign: Path
+    """The foreign log directory."""
+    output: Path
+    """``rejected/`` and ``late/`` come below it."""
+    state: Path
+    """A directory on a local disk; ``dispatcher.db`` comes into it."""
+    patterns: Sequence[str] = ("**/*",)
+    max_record: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a dispatcher behaves."""
+
+    patience: Patience
+    limits: Limits = field(default_factory=Limits)
+    options: Options = field(default_factory=Options)
+
+
+@contextmanager
+def open_dispatcher(
+    places: Places,
+    policy: Policy,
+    *,
+    join: str,
+    datacentre: str,
+    adapter: Adapter,
+    digester: Digester,
+    joiners: Sequence[Joiner],
+    progress: Progress,
+    registry: Registry | None,
+    envelope: Envelope,
+    clock: Clock,
+    disk: Disk,
+    random: Callable[[], float],
+    report: Callable[[Problem], None] | None = None,
+) -> Iterator[DispatcherEngine]:
+    """An engine with its files open. Joiners and registry stay the caller's.
+
+    ``random``: uniform in [0, 1). Raises LogDirectoryError, StateError, OSError.
+    """
+    log = structlog.get_logger("photon.dispatcher")
+    tell = report or (lambda problem: log.warning("log file", kind=problem.kind.value, problem=str(problem)))
+    rule = blake2b(join.encode() + b"\0" + adapter.rule(), digest_size=16).digest()
+    state = State(places.state / STATE_NAME, rule=rule)
+    try:
+        follower = Follower(
+            places.foreign,
+            patterns=places.patterns,
+            has_header=adapter.foreign_has_header,
+            max_record=places.max_record,
+            positions=state.positions(),
+            report=tell,
+        )
+        exports = Exports(places.output, disk, state, warn=log.warning)
+        try:
+            yield DispatcherEngine(
+                follower=follower,
+                adapter=adapter,
+                digester=digester,
+                joiners=joiners,
+                progress=progress,
+                state=state,
+                exports=exports,
+                envelope=envelope,
+                clock=clock,
+                random=random,
+                datacentre=datacentre,
+                patience=policy.patience,
+                registry=registry,
+                limits=policy.limits,
+                options=policy.options,
+            )
+        finally:
+            exports.close()
+            follower.close()
+    finally:
+        state.close()
+
+
+async def serve(engine: DispatcherEngine) -> None:
+    """Runs the engine until it is done, or SIGTERM or SIGINT; then what has a verdict is committed."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, engine.stop)
+    try:
+        await engine.run()
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,340 @@
+"""The core's rules, one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from photon.adapters.logs.api import OversizedRecord
+from photon.config.clock import NEVER_NS
+from photon.dispatcher.core import Batch, Core, Limits
+from photon.dispatcher.events import Item
+from photon.dispatcher.ledger import Verdict, split_cell
+from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Patience
+from photon.dispatcher.state import Changes
+from photon.idregistry.api import Kind
+from photon.joiner.api import WAIT_NS, JoinAnswers, Outcome, TakenBy
+from tests.unit.dispatcher.world import HERE, block, core, take
+
+S = 1_000_000_000
+
+
+def lines(*words: str) -> bytes:
+    return b"".join(f"{word} k 1\n".encode() for word in words)
+
+
+def batch_of(c: Core, now: float = 0.0) -> Batch:
+    batch = c.next_batch(now, flush=True)
+    assert batch is not None
+    return batch
+
+
+def ids(batch: Batch) -> list[bytes]:
+    return [item.event.event_id for item in batch.items]
+
+
+def reply(c: Core, batch: Batch, *outcomes: Outcome, now: float = 0.0, **more: object) -> None:
+    c.answered(batch, JoinAnswers(list(outcomes), **more), int(now * S), now)  # type: ignore[arg-type]
+
+
+def counts(changes: Changes) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for number, count in changes.cells.items():
+        name = split_cell(number)[1].name.lower()
+        found[name] = found.get(name, 0) + count
+    return {name: n for name, n in found.items() if n}
+
+
+def test_the_offset_waits_for_the_slowest_event_of_its_stretch() -> None:
+    c = core(limits=Limits(batch_events=2))
+    take(c, block(lines("a", "b", "c")))
+    first, second = batch_of(c), batch_of(c)
+    assert (ids(first), ids(second)) == ([b"a", b"b"], [b"c"])
+    reply(c, second, Outcome.JOINED)
+    assert not c.changes(0, 0.0)
+    reply(c, first, Outcome.JOINED, Outcome.UNMATCHED)
+    changes = c.changes(0, 0.0)
+    assert changes.positions["log1"].offset == 18
+    assert counts(changes) == {"read": 3, "joined": 2, "unmatched": 1}
+    assert c.window_bytes == 0
+    assert c.open == 0
+
+
+def test_a_later_stretch_does_not_overtake() -> None:
+    c = core()
+    take(c, block(lines("a")))
+    take(c, block(lines("b"), 6))
+    batch = batch_of(c)
+    assert ids(batch) == [b"a", b"b"]
+    reply(c, batch, Outcome.RETRY, Outcome.JOINED)
+    assert not c.changes(0, 0.0)
+    take(c, block(lines("z"), identity="log2"))
+    other = batch_of(c)
+    reply(c, other, Outcome.JOINED)
+    changes = c.changes(0, 0.0)
+    assert set(changes.positions) == {"log2"}
+    assert counts(changes) == {"read": 1, "joined": 1}
+
+
+def test_a_block_that_is_still_being_parsed_is_not_committed() -> None:
+    c = core(limits=Limits(parse_records=1))
+    steps = iter(c.take(block(lines("a", "b")), 0, 0.0))
+    next(steps)
+    reply(c, batch_of(c), Outcome.JOINED)
+    assert not c.changes(0, 0.0, spill_all=True)
+    assert list(steps) == [None]
+    reply(c, batch_of(c), Outcome.JOINED)
+    assert counts(c.changes(0, 0.0)) == {"read": 2, "joined": 2}
+
+
+def test_batches_fill_up_for_a_moment() -> None:
+    c = core(limits=Limits(batch_events=2, batch_wait_s=0.005))
+    take(c, block(lines("a", "b", "c")), now=1.0)
+    assert ids(c.next_batch(1.0, flush=False) or Batch([], 0)) == [b"a", b"b"]
+    assert c.next_batch(1.001, flush=False) is None
+    assert ids(c.next_batch(1.1, flush=False) or Batch([], 0)) == [b"c"]
+
+
+def test_batches_are_bounded_in_bytes() -> None:
+    c = core(limits=Limits(batch_bytes=10))
+    take(c, block(lines("a", "b", "c")))
+    assert [len(batch_of(c).items) for _ in range(2)] == [2, 1]
+    one = core(limits=Limits(batch_bytes=1))
+    take(one, block(lines("a", "b")))
+    assert len(batch_of(one).items) == 1
+
+
+def test_taken_by_another_datacentre_is_elsewhere() -> None:
+    c = core()
+    take(c, block(lines("a")))
+    reply(c, batch_of(c), Outcome.TAKEN, taken={0: TakenBy("there", Kind.JOINED, False)})
+    assert counts(c.changes(0, 0.0)) == {"read": 1, "elsewhere": 1}
+
+
+def test_taken_by_another_line_is_a_duplicate() -> None:
+    c = core()
+    take(c, block(lines("a")))
+    reply(c, batch_of(c), Outcome.TAKEN, taken={0: TakenBy(HERE, Kind.JOINED, False)})
+    assert counts(c.changes(0, 0.0)) == {"read": 1, "duplicate": 1}
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_taken_by_this_very_line_before_a_crash_counts_as_what_it_became(kind: Kind) -> None:
+    c = core()
+    take(c, block(lines("a")))
+    reply(c, batch_of(c), Outcome.TAKEN, taken={0: TakenBy(HERE, kind, True)})
+    assert counts(c.changes(0, 0.0)) == {"read": 1, kind.name.lower(): 1}
+
+
+def test_a_line_that_was_counted_before_is_a_reread() -> None:
+    c = core()
+    for _ in range(2):
+        take(c, block(lines("a", "b")))
+        batch = batch_of(c)
+        mine = TakenBy(HERE, Kind.JOINED, True)
+        reply(c, batch, Outcome.TAKEN, Outcome.JOINED, taken={0: mine})
+        last = c.changes(0, 0.0)
+    assert counts(last) == {"read": 1, "joined": 1, "reread": 1}
+
+
+def test_taken_without_an_owner_is_no_verdict() -> None:
+    c = core()
+    take(c, block(lines("a")))
+    reply(c, batch_of(c), Outcome.TAKEN)
+    assert not c.changes(0, 0.0)
+    assert c.open == 1
+
+
+def test_wrong_number_of_answers_is_no_verdict() -> None:
+    c = core()
+    take(c, block(lines("a", "b")))
+    reply(c, batch_of(c), Outcome.JOINED)
+    assert c.live[Verdict.JOINED] == 0
+    assert c.open == 2
+
+
+def test_late_and_unreadable_leave_a_line_with_their_place() -> None:
+    c = core()
+    what = replace(block(b"a k 1\nbad\n"), end=5000, oversized=(OversizedRecord(10, 4000, b"xxx"),))
+    take(c, what)
+    reply(c, batch_of(c), Outcome.LATE)
+    changes = c.changes(0, 0.0)
+    assert counts(changes) == {"read": 3, "late": 1, "rejected": 2}
+    assert changes.positions["log1"].offset == 5000
+    by_log = sorted((e.log, e.line) for e in changes.exports)
+    assert [log for log, _ in by_log] == ["late", "rejected", "rejected"]
+    assert b'"record":"a k 1"' in by_log[0][1]
+    assert b'"offset":0' in by_log[0][1]
+    assert any(b"4000 bytes long" in line and b'"offset":10' in line for _, line in by_log)
+    assert any(
+        b"1 words" in line and b'"record":"bad","source":{"file":"a.log","offset":6}' in line for _, line in by_log
+    )
+
+
+def test_held_events_go_to_the_store_after_a_while() -> None:
+    c = core(limits=Limits(hold_s=5.0))
+    take(c, block(lines("a", "b")), now_ns=9 * S)
+    reply(c, batch_of(c), Outcome.JOINED, Outcome.NOT_YET)
+    assert not c.changes(0, 4.9)
+    changes = c.changes(0, 5.0)
+    assert counts(changes) == {"read": 2, "joined": 1}
+    (item,) = changes.stored
+    assert (item.event.event_id, item.first_read_ns, item.attempts) == (b"b", 9 * S, 1)
+    assert c.open == 0
+    assert c.next_due() is None or c.next_batch(999.0, flush=True) is None
+
+
+def test_a_full_window_goes_to_the_store_at_once_and_a_full_store_stops_reading() -> None:
+    c = core(limits=Limits(window_bytes=1000, spill_bytes=500, retry_store_bytes=100))
+    take(c, block(lines("a", "b")))
+    reply(c, batch_of(c), Outcome.NOT_YET, Outcome.NOT_YET)
+    assert len(c.changes(0, 0.0).stored) == 2
+    take(c, block(lines("c", "d", "e"), 12))
+    assert not c.room()
+    reply(c, batch_of(c), *[Outcome.NOT_YET] * 3)
+    assert not c.changes(0, 9.0)  # the store is full: back-pressure
+    assert not c.room()
+
+
+def test_an_event_on_its_way_may_become_a_row_and_is_answered_as_one() -> None:
+    c = core(limits=Limits(hold_s=1.0))
+    take(c, block(lines("a", "b")))
+    batch = batch_of(c)
+    changes = c.changes(0, 2.0)
+    for number, item in enumerate(changes.stored, 1):
+        item.row_id = number
+    c.committed()
+    assert c.unloaded([1, 2, 3]) == [3]
+    assert c.open == 2
+    reply(c, batch, Outcome.JOINED, Outcome.RETRY)
+    assert c.open == 0
+    changes = c.changes(0, 2.0)
+    assert [i.row_id for i in changes.deleted] == [1]
+    assert [i.row_id for i in changes.updated] == [2]
+    assert counts(changes) == {"joined": 1}
+    assert c.unloaded([1, 2]) == [1, 2]
+
+
+def waiting_item(c: Core, outcome: Outcome, *, first_read_ns: int = 50, now: float = 0.0) -> Item:
+    take(c, block(lines("a")), now_ns=first_read_ns)
+    batch = batch_of(c)
+    reply(c, batch, outcome, now=now)
+    return batch.items[0]
+
+
+def test_not_yet_is_tried_again_as_soon_as_the_primary_logs_are_read_past_it() -> None:
+    c = core(patience=Patience(unmatched_after_ns=100, slack_ns=7))
+    c.progressed(10)
+    item = waiting_item(c, Outcome.NOT_YET)
+    assert (item.trigger_ns, item.event.unmatched_as_of_ns) == (50, 157)
+    c.progressed(49)
+    assert c.next_batch(0.0, flush=True) is None
+    c.progressed(50)
+    batch = batch_of(c)
+    assert ids(batch) == [b"a"]
+    reply(c, batch, Outcome.NOT_YET)
+    assert item.trigger_ns == 157
+    c.progressed(157)
+    reply(c, batch_of(c), Outcome.UNMATCHED)
+    assert counts(c.changes(0, 0.0)) == {"read": 1, "unmatched": 1}
+
+
+def test_progress_made_during_the_attempt_counts() -> None:
+    c = core(patience=Patience(unmatched_after_ns=100))
+    take(c, block(lines("a")), now_ns=50)
+    batch = batch_of(c)
+    c.progressed(60)
+    reply(c, batch, Outcome.NOT_YET)
+    assert ids(batch_of(c)) == [b"a"]
+
+
+def test_back_off_grows_and_is_random() -> None:
+    c = core()
+    item = waiting_item(c, Outcome.RETRY)
+    first = c.next_due()
+    assert first is not None
+    assert 0 < first <= 0.1
+    dues = []
+    now = 0.0
+    for _ in range(12):
+        now = c.next_due() or 0.0
+        reply(c, batch_of(c, now), Outcome.RETRY, now=now)
+        dues.append((c.next_due() or 0.0) - now)
+    assert item.attempts == 13
+    assert max(dues) > 1.0
+    assert max(dues) <= 10.0
+    assert len(set(dues)) == len(dues)
+
+
+def test_overload_is_no_attempt() -> None:
+    c = core()
+    take(c, block(lines("a")))
+    batch = batch_of(c)
+    reply(c, batch, Outcome.RETRY, overloaded=True)
+    assert batch.items[0].attempts == 0
+
+
+def test_an_event_of_the_future_is_parked_until_then() -> None:
+    c = core(patience=Patience(unmatched_after_ns=1))
+    take(c, block(b"a k 2\n"))  # two hours after the epoch
+    reply(c, batch_of(c), Outcome.TOO_NEW, now=7195.0)
+    assert c.next_due() == pytest.approx(7200.0)
+
+
+def test_keep_pending_settles_when_the_primary_logs_are_complete() -> None:
+    c = core(patience=Patience(once=True, keep_pending=True))
+    take(c, block(lines("a")), now_ns=50)
+    batch = batch_of(c)
+    assert batch.items[0].event.unmatched_as_of_ns == WAIT_NS
+    c.progressed(60)
+    reply(c, batch, Outcome.NOT_YET)
+    reply(c, batch_of(c), Outcome.NOT_YET)
+    assert batch.items[0].trigger_ns == COMPLETE_NS
+    assert c.open == 1
+    c.progressed(NEVER_NS)
+    reply(c, batch_of(c), Outcome.NOT_YET)
+    assert c.open == 0
+    assert c.next_batch(1e9, flush=True) is None
+    (item,) = c.changes(0, 0.0, spill_all=True).stored
+    assert (item.next_try_ns, item.trigger_ns) == (SETTLED_NS, SETTLED_NS)
+
+
+def test_without_keep_pending_not_yet_is_never_the_last_word() -> None:
+    c = core(patience=Patience(once=True))
+    c.progressed(NEVER_NS)
+    item = waiting_item(c, Outcome.NOT_YET)  # the store started again in this moment
+    assert item.event.unmatched_as_of_ns == NEVER_NS
+    assert c.open == 1
+    assert c.next_due() is not None
+
+
+def test_retries_and_news_take_turns() -> None:
+    c = core(limits=Limits(batch_events=1))
+    take(c, block(lines("a", "b")))
+    for _ in range(2):
+        reply(c, batch_of(c), Outcome.RETRY)
+    take(c, block(lines("c", "d"), 12))
+    order = b"".join(ids(batch_of(c, 100.0))[0] for _ in range(4))
+    assert sorted(order) == [97, 98, 99, 100]
+    assert {order[0:1], order[2:3]} in ({b"a", b"b"}, {b"c", b"d"})
+
+
+def test_a_log_that_was_put_back_counts_new_verdicts_and_moves_back() -> None:
+    c = core()
+    take(c, block(lines("a", "b", "c")))
+    reply(c, batch_of(c), *[Outcome.JOINED] * 3)
+    c.changes(0, 0.0)
+    take(c, block(lines("x")))  # rewritten from its start
+    reply(c, batch_of(c), Outcome.JOINED)
+    changes = c.changes(0, 0.0)
+    assert changes.positions["log1"].offset == 6
+    assert counts(changes) == {"read": 1, "joined": 1}
+
+
+def test_oldest_first_read() -> None:
+    c = core()
+    assert c.oldest_first_read_ns() is None
+    take(c, block(lines("a")), now_ns=5)
+    take(c, block(lines("b"), identity="log2"), now_ns=3)
+    assert c.oldest_first_read_ns() == 3

@@ -1,0 +1,68 @@
+"""Blocks to events: offsets, ids, digests, and what cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
+from photon.dispatcher.events import parse, records_of
+from tests.unit.dispatcher.world import DIGESTER, Words, block
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([b"", b"\r", b"a", b"bb\r", b"\0", b"c c c"])), st.integers(0, 100))
+def test_each_record_stands_at_its_offset(lines: list[bytes], start: int) -> None:
+    data = b"".join(line + b"\n" for line in lines)
+    records, offsets = records_of(block(data, start))
+    assert len(records) == len(offsets) == sum(bool(line.strip(b"\r")) for line in lines)
+    for record, offset in zip(records, offsets, strict=True):
+        assert data[offset - start :].startswith(record)
+        assert data[offset - start + len(record) :].lstrip(b"\r").startswith(b"\n")
+        assert offset == start or data[offset - start - 1] == 0x0A
+
+
+def test_ids_digests_and_times() -> None:
+    what = block(b"i1 k1 5\n- k2 -3\n", 100)
+    parsed = parse(what, *records_of(what), Words({}), DIGESTER, 77)
+    assert not parsed.unreadable
+    one, two = parsed.events
+    assert (one.event_id, one.key, one.event_time_ns, one.offset) == (b"i1", b"k1", 5 * 3_600_000_000_000, 100)
+    assert (two.event_id, two.offset, two.record) == (b"log1:108", 108, b"- k2 -3")
+    assert one.digest == DIGESTER.digest(b"i1")
+    assert two.digest == DIGESTER.digest(b"log1:108")
+    assert one.unmatched_as_of_ns == 77
+
+
+def test_unreadable_records_do_not_touch_their_neighbours() -> None:
+    what = block(b"i1 k 1\nbad\ni2 k 2\ni3 k 99999999\ni4 k x\n")
+    parsed = parse(what, *records_of(what), Words({}), DIGESTER, 0)
+    assert [e.event_id for e in parsed.events] == [b"i1", b"i2"]
+    assert [e.digest for e in parsed.events] == [DIGESTER.digest(b"i1"), DIGESTER.digest(b"i2")]
+    reasons = {bad.record: bad.reason for bad in parsed.unreadable}
+    assert reasons[b"bad"] == "1 words, not 3"
+    assert reasons[b"i3 k 99999999"] == "the event time is out of range"
+    assert "ValueError" in reasons[b"i4 k x"]
+
+
+class Nonsense(Words):
+    """foreign_headers gives what it should not."""
+
+    def foreign_headers(self, records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
+        return ["what?"] * len(records) if self.options["same"] else []  # type: ignore[list-item]
+
+
+def test_an_adapter_that_returns_nonsense_rejects_records_only() -> None:
+    what = block(b"i1 k 1\n")
+    adapter: Adapter = Nonsense({"same": True})
+    assert "gave a str" in parse(what, *records_of(what), adapter, DIGESTER, 0).unreadable[0].reason
+    short = parse(what, *records_of(what), Nonsense({"same": False}), DIGESTER, 0)
+    assert [e.event_id for e in short.events] == [b"i1"]  # one at a time instead
+
+
+def test_nothing_gives_nothing() -> None:
+    what = block(b"\n\r\n")
+    assert records_of(what) == ([], [])
+    assert parse(what, [], [], Words({}), DIGESTER, 0).events == []

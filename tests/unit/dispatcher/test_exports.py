@@ -1,0 +1,141 @@
+"""The rejected and late logs hold each line once, whenever the process dies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from photon.config.disk import AppendFile, RealDisk
+from photon.dispatcher.events import Export
+from photon.dispatcher.exports import Exports
+from photon.dispatcher.state import Changes, State
+
+
+class Killed(Exception):
+    """The process ends here."""
+
+
+class DyingDisk(RealDisk):
+    """Dies at the n-th operation; a write dies half-way."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Killed
+
+    def append(self, path: Path) -> AppendFile:
+        self.step()
+        return DyingFile(self, super().append(path))
+
+    def sync_dir(self, directory: Path) -> None:
+        self.step()
+        super().sync_dir(directory)
+
+    def truncate(self, path: Path, size: int) -> None:
+        self.step()
+        super().truncate(path, size)
+
+
+class DyingFile:
+    def __init__(self, disk: DyingDisk, file: AppendFile) -> None:
+        self.disk, self.file = disk, file
+
+    @property
+    def size(self) -> int:
+        return self.file.size
+
+    def write(self, *chunks: bytes) -> None:
+        data = b"".join(chunks)
+        self.file.write(data[: len(data) // 2])
+        self.disk.step()
+        self.file.write(data[len(data) // 2 :])
+
+    def sync(self) -> None:
+        self.disk.step()
+        self.file.sync()
+        self.disk.step()
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def content(output: Path, log: str) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((output / log).glob("dispatcher-*.jsonl")))
+
+
+def add(state: State, log: str, *lines: bytes) -> None:
+    state.commit(Changes(exports=[Export(log, line) for line in lines]))
+
+
+@pytest.mark.parametrize("roll_bytes", [1 << 20, 5])
+def test_killed_at_any_moment(tmp_path: Path, roll_bytes: int) -> None:
+    for at in range(200):
+        directory = tmp_path / str(at)
+        state = State(directory / "s")
+        disk = DyingDisk(at)
+        exports = None
+        survived = True
+        try:
+            exports = Exports(directory, disk, state, warn=print, roll_bytes=roll_bytes)
+            for n in range(4):
+                add(state, "rejected", b"r%d\n" % n, b"s%d\n" % n)
+                add(state, "late", b"l%d\n" % n)
+                exports.flush()
+        except Killed:
+            survived = False
+        if exports is not None:
+            exports.close()
+        seen = {log: content(directory, log) for log in ("rejected", "late")}
+        state.close()
+        state = State(directory / "s")
+        again = Exports(directory, RealDisk(), state, warn=print, roll_bytes=roll_bytes)
+        whole = {log: content(directory, log) for log in seen}
+        for log, before in seen.items():
+            assert whole[log].startswith(before)  # what a reader saw stays, in its place
+        lines = whole["rejected"].split(b"\n")[:-1]
+        assert len(set(lines)) == len(lines)
+        assert lines == [b"%c%d" % (c, n) for n in range(4) for c in b"rs"][: len(lines)]
+        assert not state.outbox(1)
+        again.close()
+        state.close()
+        if survived:
+            assert len(lines) == 8
+            return
+    raise AssertionError("it was killed each time")
+
+
+@pytest.mark.parametrize("what", ["gone", "shorter"])
+def test_a_file_that_somebody_touched_is_left_alone(tmp_path: Path, what: str) -> None:
+    state = State(tmp_path / "s")
+    exports = Exports(tmp_path, RealDisk(), state, warn=print)
+    add(state, "late", b"one\n")
+    exports.flush()
+    exports.close()
+    path = tmp_path / "late" / "dispatcher-000001.jsonl"
+    if what == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(b"o")
+    warnings: list[str] = []
+    exports = Exports(tmp_path, RealDisk(), state, warn=warnings.append)
+    add(state, "late", b"two\n")
+    exports.flush()
+    assert (tmp_path / "late" / "dispatcher-000002.jsonl").read_bytes() == b"two\n"
+    assert path.exists() == (what == "shorter")
+    assert len(warnings) == 1
+    assert str(path) in warnings[0]
+    exports.close()
+    state.close()
+
+
+def test_nothing_to_export_makes_no_files(tmp_path: Path) -> None:
+    state = State(tmp_path / "s")
+    Exports(tmp_path / "out", RealDisk(), state, warn=print).close()
+    names: Sequence[Path] = list((tmp_path / "out").glob("*/*"))
+    assert names == []
+    state.close()

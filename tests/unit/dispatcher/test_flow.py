@@ -1,0 +1,149 @@
+"""Which joiner gets the next batch; back-off and patience; asking the registry first."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from photon.config.clock import NEVER_NS
+from photon.dispatcher.flow import Flow, Target
+from photon.dispatcher.ledger import Verdict
+from photon.dispatcher.lookups import BACKLOG_BYTES, LookUpPolicy, question, settle, wanted
+from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Backoff, Patience
+from photon.idregistry.api import Answer, Kind, LookUps
+from photon.joiner.api import WAIT_NS, JoinAnswers, Outcome
+from photon.joiner.verdicts import tag_of
+from tests.unit.dispatcher.world import HERE, block, core, take
+
+GOOD = JoinAnswers([Outcome.JOINED])
+NOTHING = JoinAnswers([Outcome.RETRY])
+BUSY = JoinAnswers([Outcome.RETRY], overloaded=True)
+
+
+def flow(joiners: int, in_flight: int = 8) -> Flow:
+    return Flow(joiners, in_flight=in_flight, random=random.Random(1).random)
+
+
+def some(target: Target | None) -> Target:
+    assert target is not None
+    return target
+
+
+def test_no_joiner_gets_more_than_its_share() -> None:
+    f = flow(3, in_flight=2)
+    assert sorted(some(f.choose(0.0)).number for _ in range(6)) == [0, 0, 1, 1, 2, 2]
+    assert f.choose(0.0) is None
+    assert f.next_free(0.0) is None
+    f.answered(f.targets[1], GOOD, 0.0)
+    assert some(f.choose(0.0)).number == 1
+
+
+def test_the_slow_one_gets_less() -> None:
+    f = flow(2, in_flight=100)
+    slow = fast = 0
+    for _ in range(200):
+        target = some(f.choose(0.0))
+        if target.number:
+            fast += 1
+            f.answered(target, GOOD, 0.0)
+        else:
+            slow += 1
+    assert slow < 10 < fast
+
+
+@pytest.mark.parametrize("answer", [None, NOTHING, BUSY])
+def test_a_failing_joiner_is_left_alone_for_a_while_then_tried_with_one_batch(answer: JoinAnswers | None) -> None:
+    f = flow(2)
+    bad = f.targets[0]
+    bad.outstanding += 1
+    f.answered(bad, answer, 10.0)
+    assert {some(f.choose(10.0)).number for _ in range(8)} == {1}
+    assert f.choose(10.0) is None
+    back = f.next_free(10.0)
+    assert back is not None
+    assert 10.0 < back <= 10.1
+    assert some(f.choose(back)) is bad
+    assert f.choose(back) is None
+    f.answered(bad, GOOD, back)
+    assert [some(f.choose(back)) for _ in range(8)] == [bad] * 8
+
+
+def test_ejections_grow_to_a_bound() -> None:
+    f = flow(1)
+    now = 0.0
+    for _ in range(30):
+        f.answered(some(f.choose(now)), None, now)
+        back = f.next_free(now)
+        assert back is not None
+        assert back - now <= 1.0
+        now = back
+    assert f.targets[0].failures == 30
+
+
+def test_a_dispatcher_needs_a_joiner() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        flow(0)
+
+
+@given(st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))
+def test_back_off_stays_in_its_bounds(attempts: int, drawn: float) -> None:
+    b = Backoff(first=0.1, most=10.0, floor=0.01)
+    delay = b.delay(attempts, lambda: drawn)
+    assert 0.01 <= delay <= min(10.0, 0.1 * 2.0 ** min(attempts - 1, 50))
+
+
+def test_patience_counts_from_the_first_read() -> None:
+    live = Patience(unmatched_after_ns=1000, slack_ns=5)
+    assert live.as_of_ns(50) == 1055
+    assert Patience().as_of_ns(50) == WAIT_NS
+    assert Patience(once=True, unmatched_after_ns=1000).as_of_ns(50) == NEVER_NS
+    assert Patience(once=True, keep_pending=True).as_of_ns(50) == WAIT_NS
+    assert live.as_of_ns(NEVER_NS - 10) == COMPLETE_NS
+    steps = [(0, 50), (49, 50), (50, 1055), (1054, 1055), (1055, COMPLETE_NS), (NEVER_NS, SETTLED_NS)]
+    assert [live.trigger_ns(50, past) for past, _ in steps] == [trigger for _, trigger in steps]
+    assert Patience(once=True).trigger_ns(50, 60) == COMPLETE_NS
+
+
+def test_when_to_look_up() -> None:
+    assert not wanted(LookUpPolicy.NEVER, 1 << 40)
+    assert wanted(LookUpPolicy.ALWAYS, 0)
+    assert wanted(LookUpPolicy.BACKLOG, BACKLOG_BYTES + 1)
+    assert not wanted(LookUpPolicy.BACKLOG, BACKLOG_BYTES)
+
+
+def test_what_the_registry_knows_needs_no_joiner() -> None:
+    c = core()
+    take(c, block(b"mine k 1\nother k 1\nthere k 1\nnew k 1\nold k 1\nunknown k 1\n"))
+    batch = c.next_batch(0.0, flush=True)
+    assert batch is not None
+    digests, times = question(batch)
+    assert len(digests) == 6 * 16
+    assert times.tolist() == [3_600_000_000_000] * 6
+    codes = [Answer.PRESENT] * 3 + [Answer.ABSENT, Answer.BELOW_BOUNDARY, Answer.UNKNOWN]
+    tags = [tag_of(b"mine k 1", 0), 1, tag_of(b"there k 1", 19), 0, 0, 0]
+    found = LookUps(
+        answers=np.array(codes, dtype=np.uint8),
+        owner_kinds=np.array([Kind.FILTERED, Kind.JOINED, Kind.JOINED, 0, 0, 0], dtype=np.uint8),
+        owner_tags=np.array(tags, dtype=np.uint32),
+        owner_datacentres=np.array([1, 1, 0, 0, 0, 0], dtype=np.uint8),
+        datacentres=("there", HERE),
+    )
+    left = settle(c, batch, found, HERE, 0)
+    assert [item.event.event_id for item in left.items] == [b"new", b"unknown"]
+    assert c.open == 2
+    decided = {v: n for v, n in c.live.items() if v is not Verdict.READ}
+    assert decided == {Verdict.FILTERED: 1, Verdict.DUPLICATE: 1, Verdict.ELSEWHERE: 1, Verdict.LATE: 1}
+
+
+def test_a_registry_that_knows_nothing_changes_nothing() -> None:
+    c = core()
+    take(c, block(b"a k 1\n"))
+    batch = c.next_batch(0.0, flush=True)
+    assert batch is not None
+    zeros = np.zeros(1, dtype=np.uint8)
+    found = LookUps(zeros, zeros, np.zeros(1, dtype=np.uint32), zeros, ())
+    assert settle(c, batch, found, HERE, 0) is batch

@@ -1,0 +1,178 @@
+"""The database: all or nothing, read back as written, refused when it is not what it should be."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from photon.adapters.contract import LogFile
+from photon.adapters.logs.api import LogPosition
+from photon.dispatcher import database
+from photon.dispatcher.errors import StateError
+from photon.dispatcher.events import Export, Item
+from photon.dispatcher.ledger import HOUR_NS, UNKNOWN_HOUR, Verdict, cell, unknown_cell
+from photon.dispatcher.ledger_reader import read_ledger
+from photon.dispatcher.retry import SETTLED_NS
+from photon.dispatcher.state import Changes, State, row_bytes
+from photon.joiner.api import ForeignEvent
+
+
+def item(n: int, *, next_try_ns: int = 0, trigger_ns: int = SETTLED_NS, time_ns: int = 0) -> Item:
+    event = ForeignEvent(
+        b"id%d" % n, bytes([n]) * 16, time_ns, b"k\xff", b"\0rec", LogFile(f"f{n % 2}", b"h"), n, 5, n
+    )
+    made = Item(event, None, 1000 + n)
+    made.attempts, made.next_try_ns, made.trigger_ns = n, next_try_ns, trigger_ns
+    return made
+
+
+def test_what_is_committed_is_there_after_reopening(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "state.db"
+    state = State(path)
+    items = [item(1, next_try_ns=10), item(2, next_try_ns=5), item(3, next_try_ns=SETTLED_NS, trigger_ns=7)]
+    position = LogPosition("abc", "d/a.log", 12, b"head")
+    state.commit(Changes(positions={"abc": position}, cells={cell(0, Verdict.READ): 3}, stored=items))
+    assert [i.row_id for i in items] == [1, 2, 3]
+    size = sum(row_bytes(i.event) for i in items)
+    state.close()
+    state = State(path)
+    assert state.positions() == [position]
+    assert state.highs() == {"abc": 12}
+    assert (state.retry_rows, state.retry_bytes, state.last_row_at_open) == (3, size, 3)
+    assert state.due_ids(9, 10) == [2]
+    assert state.due_ids(10, 10) == [2, 1]
+    assert state.due_ids(10, 1) == [2]
+    assert state.triggered_ids(6, 10) == []
+    assert state.triggered_ids(7, 10) == [3]
+    assert state.ids_between(1, 3, 10) == [2, 3]
+    (row,) = state.rows([3])
+    assert row.event == ForeignEvent(b"id3", b"\3" * 16, 0, b"k\xff", b"\0rec", LogFile("f1", b"h"), 3, 0, 3)
+    assert (row.first_read_ns, row.attempts, row.row_id) == (1003, 3, 3)
+    assert state.oldest_first_read_ns() == 1001
+    assert state.ledger().total.pending == 3
+    assert state.ledger().total.balance == 0
+    assert state.waits_for_something(SETTLED_NS)
+    state.close()
+
+
+def test_rows_change_and_go(tmp_path: Path) -> None:
+    state = State(tmp_path / "s")
+    one, two = item(1), item(2)
+    state.commit(Changes(stored=[one, two]))
+    one.attempts, one.next_try_ns, one.trigger_ns = 9, SETTLED_NS, SETTLED_NS
+    state.commit(Changes(updated=[one], deleted=[two], positions={"a": LogPosition("a", "p", 3)}))
+    assert not state.waits_for_something(SETTLED_NS)
+    assert [row.attempts for row in state.rows([1, 2])] == [9]
+    assert state.retry_bytes == row_bytes(one.event)
+    state.commit(Changes(positions={"a": LogPosition("a", "p", 1)}))
+    assert state.positions()[0].offset == 1
+    assert state.highs() == {"a": 3}
+    state.close()
+
+
+def test_ledger_by_hour_with_pending_before_the_epoch_too(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    state = State(path)
+    waiting = [item(1, time_ns=-1), item(2, time_ns=HOUR_NS), item(3, time_ns=-HOUR_NS)]
+    cells = {cell(-1, Verdict.READ): 3, cell(-1, Verdict.JOINED): 1, cell(HOUR_NS, Verdict.READ): 1}
+    cells |= {unknown_cell(Verdict.READ): 1, unknown_cell(Verdict.REJECTED): 1, cell(0, Verdict.REREAD): 4}
+    state.commit(Changes(stored=waiting, cells=cells))
+    ledger = read_ledger(path)  # while in use
+    assert {hour: line.pending for hour, line in ledger.hours.items()} == {UNKNOWN_HOUR: 0, -1: 2, 0: 0, 1: 1}
+    assert not ledger.unbalanced
+    assert ledger.total.as_dict() == {
+        "read": 5, "joined": 1, "filtered": 0, "unmatched": 0, "late": 0, "rejected": 1, "elsewhere": 0,
+        "duplicate": 0, "pending": 3,
+    }  # fmt: skip
+    assert ledger.total.reread == 4
+    state.commit(Changes(cells={cell(0, Verdict.DUPLICATE): 1}))
+    assert read_ledger(path).unbalanced == [0]
+    state.close()
+
+
+def test_a_failed_transaction_changes_nothing(tmp_path: Path) -> None:
+    state = State(tmp_path / "s")
+    broken = item(1)
+    broken.next_try_ns = None  # type: ignore[assignment]
+    with pytest.raises(StateError):
+        state.commit(Changes(positions={"a": LogPosition("a", "p", 3)}, stored=[broken]))
+    assert state.positions() == []
+    state.commit(Changes(positions={"a": LogPosition("a", "p", 3)}))
+    state.close()
+
+
+def test_outbox_leaves_with_the_length(tmp_path: Path) -> None:
+    state = State(tmp_path / "s")
+    state.commit(Changes(exports=[Export("late", b"1\n"), Export("rejected", b"2\n")]))
+    assert [e.line for _, e in state.outbox(10)] == [b"1\n", b"2\n"]
+    assert state.export_place("late") == (0, 0)
+    state.exported({"late": (1, 2)}, 1)
+    assert [e.line for _, e in state.outbox(10)] == [b"2\n"]
+    assert state.export_place("late") == (1, 2)
+    state.close()
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    state = State(tmp_path / "s")
+    with pytest.raises(StateError, match="in use by another dispatcher"):
+        State(tmp_path / "s")
+    state.close()
+    State(tmp_path / "s").close()
+
+
+@pytest.mark.parametrize(
+    "content", [b"this is not a database at all, but some text" * 100, b"SQLite format 3\0" + b"\xff" * 5000]
+)
+def test_a_damaged_database_is_refused_and_says_what_to_do(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "s"
+    path.write_bytes(content)
+    for open_it in (State, read_ledger):
+        with pytest.raises(StateError, match="move it away") as error:
+            open_it(path)
+        assert str(path) in str(error.value)
+        assert "\n" not in str(error.value)
+    assert path.read_bytes() == content
+
+
+def test_damage_inside_is_found_at_start(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    state = State(path)
+    state.commit(Changes(stored=[item(n % 250) for n in range(2000)]))
+    state.close()
+    data = bytearray(path.read_bytes())
+    for page in range(4, len(data) // 4096, 3):
+        data[page * 4096 : page * 4096 + 64] = b"\xaa" * 64
+    path.write_bytes(data)
+    with pytest.raises(StateError, match="damaged"):
+        State(path)
+
+
+def test_other_databases_and_versions_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE x (y)")
+    db.close()
+    with pytest.raises(StateError, match="not a dispatcher's state"):
+        State(path)
+    with pytest.raises(StateError, match="not a dispatcher's state"):
+        read_ledger(path)
+    path = tmp_path / "t"
+    State(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute(f"PRAGMA user_version={database.SCHEMA_VERSION + 1}")
+    db.close()
+    with pytest.raises(StateError, match="has format 2"):
+        State(path)
+    with pytest.raises(StateError, match="no dispatcher state"):
+        read_ledger(tmp_path / "none")
+
+
+def test_another_rule_is_refused(tmp_path: Path) -> None:
+    State(tmp_path / "s", rule=b"one").close()
+    State(tmp_path / "s", rule=b"one").close()
+    State(tmp_path / "s").close()
+    with pytest.raises(StateError, match="other rules"):
+        State(tmp_path / "s", rule=b"two")
+    State(tmp_path / "s", rule=b"one").close()  # the refused one let go of the lock
