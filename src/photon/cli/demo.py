@@ -46,7 +46,7 @@ def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool,
     last = [0.0]
 
     def say(what: str) -> None:
-        console.print(f"[{time.monotonic() - began:5.1f} s] {what}", markup=False, highlight=False)
+        console.print(f"[{time.monotonic() - began:5.1f} s] {what}", markup=False, highlight=False, soft_wrap=True)
 
     def show(seen: Observation) -> None:
         if time.monotonic() - last[0] >= 2.0:
@@ -80,7 +80,7 @@ def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool,
     for name in ("joined", "unmatched", "rejected", "duplicate"):
         table.add_row(name, f"{report.ledger[name]:,}")
     p50, p90, p99 = report.latencies_ms
-    table.add_row("latency", f"p50 {p50:.0f} ms, p90 {p90:.0f} ms, p99 {p99:.0f} ms (line written to joined)")
+    table.add_row("line written to joined", f"p50 {p50:.0f} ms, p90 {p90:.0f} ms, p99 {p99:.0f} ms")
     for killed in report.kills:
         table.add_row("kill -9", killed)
     table.add_row("every click exactly once", "yes" if report.good else "NO")

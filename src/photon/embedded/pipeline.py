@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import structlog
 
+from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.follower import Follower
@@ -38,6 +39,8 @@ from photon.joiner.slot.slot import SlotPaths
 from photon.joiner.verdicts import envelope_lines
 
 NONCE_BYTES = 16
+HOLD_S = 1.0
+"""An event whose primary is missing keeps its log's offset back so long, then goes to the retry store."""
 
 log = structlog.get_logger(__name__)
 
@@ -82,7 +85,15 @@ def joiner_engine(
     """A joiner that is not started yet."""
     envelope = Envelope(with_joined_at=settings.output.joined_at, with_token=settings.output.token)
     world = Surroundings(registry, store, disk, clock, die, lambda: os.urandom(NONCE_BYTES))
-    return JoinerEngine(slot, paths, world, adapter, envelope_lines(envelope), limits=joiner_limits(settings))
+    return JoinerEngine(
+        slot,
+        paths,
+        world,
+        adapter,
+        envelope_lines(envelope),
+        limits=joiner_limits(settings),
+        check_payloads=type(adapter) is not ConfiguredAdapter,  # its payloads are JSON by construction
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +159,7 @@ def open_dispatcher(
             limits=DispatcherLimits(
                 batch_events=limits.batch_events,
                 batch_wait_s=limits.batch_wait,
+                hold_s=HOLD_S,
                 window_bytes=limits.read_ahead,
                 spill_bytes=limits.read_ahead * 3 // 4,
                 retry_store_bytes=limits.retry_store,
