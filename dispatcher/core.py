@@ -60,6 +60,9 @@ class Limits:
     """Events in memory whose stretch is not behind its log's offset. Reading stops above it."""
     hold_s: float = 5.0
     """An event without verdict stays in memory so long before it goes to the retry store."""
+    hold_once_s: float = 60.0
+    """The same where the run ends with the logs: nobody waits for what comes behind, so reading pauses instead while
+    the primary logs catch up."""
     spill_bytes: int = 48 << 20
     """Above so much of the window the oldest events go to the retry store earlier."""
     retry_store_bytes: int = 10 << 30
@@ -316,7 +319,7 @@ class Core:
             elif outcome == Outcome.TOO_NEW:
                 newest = max(item.event.event_time_ns for item in items)
                 delay = min(max((newest - now_ns) / NS_PER_S, RETRY_BACKOFF.floor), TOO_NEW_CHECK_S)
-                settled = self._patience.once and delay > self._limits.hold_s
+                settled = self._patience.once and delay > self._limits.hold_once_s
             else:
                 delay = RETRY_BACKOFF.delay(max(attempts, 1), self._random)
                 settled = False
@@ -335,6 +338,7 @@ class Core:
                 self._changes.updated.append(item)
             else:
                 held.append(item)
+                item.stretch.settled += settled
         self.open -= len(items) if settled else len(items) - len(held)
         if held and not settled:
             self._waiting.add(held, due, trigger_ns)
@@ -370,7 +374,12 @@ class Core:
         limits = self._limits
         if spill_all:
             return True
-        pressed = now - stretch.read_at >= limits.hold_s or self.window_bytes > limits.spill_bytes
+        once = self._patience.once
+        pressed = (
+            stretch.left == stretch.settled
+            or now - stretch.read_at >= (limits.hold_once_s if once else limits.hold_s)
+            or (not once and self.window_bytes > limits.spill_bytes)
+        )
         return pressed and self.retry_bytes < limits.retry_store_bytes and len(changes.stored) < limits.spill_rows
 
     def _settle(self, stretch: Stretch, changes: Changes, cells: Counter[int], now_ns: int) -> None:

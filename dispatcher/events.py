@@ -81,6 +81,7 @@ class Stretch:
     read_at: float  # monotonic seconds
     items: list[Item] = field(default_factory=list)
     left: int = 0  # items without a verdict
+    settled: int = 0  # of them, those that get none in this run
     whole: bool = False  # all of its records have been added
     cells: Counter[int] = field(default_factory=Counter)
     exports: list[Export] = field(default_factory=list)

@@ -18,6 +18,7 @@ from photon.joiner.api import WAIT_NS, JoinAnswers, Outcome, TakenBy
 from tests.unit.dispatcher.world import HERE, block, core, take
 
 S = 1_000_000_000
+LIVE = Patience(unmatched_after_ns=3600 * S)
 
 
 def lines(*words: str) -> bytes:
@@ -173,7 +174,7 @@ def test_late_and_unreadable_leave_a_line_with_their_place() -> None:
 
 
 def test_held_events_go_to_the_store_after_a_while() -> None:
-    c = core(limits=Limits(hold_s=5.0))
+    c = core(limits=Limits(hold_s=5.0), patience=LIVE)
     take(c, block(lines("a", "b")), now_ns=9 * S)
     reply(c, batch_of(c), Outcome.JOINED, Outcome.NOT_YET)
     assert not c.changes(0, 4.9)
@@ -186,7 +187,7 @@ def test_held_events_go_to_the_store_after_a_while() -> None:
 
 
 def test_a_full_window_goes_to_the_store_at_once_and_a_full_store_stops_reading() -> None:
-    c = core(limits=Limits(window_bytes=1000, spill_bytes=500, retry_store_bytes=100))
+    c = core(limits=Limits(window_bytes=1000, spill_bytes=500, retry_store_bytes=100), patience=LIVE)
     take(c, block(lines("a", "b")))
     reply(c, batch_of(c), Outcome.NOT_YET, Outcome.NOT_YET)
     assert len(c.changes(0, 0.0).stored) == 2
@@ -197,8 +198,18 @@ def test_a_full_window_goes_to_the_store_at_once_and_a_full_store_stops_reading(
     assert not c.room()
 
 
+def test_with_once_reading_pauses_before_anything_is_stored() -> None:
+    c = core(limits=Limits(window_bytes=1000, spill_bytes=500, hold_s=1.0, hold_once_s=60.0))
+    take(c, block(lines("a", "b", "c")))
+    reply(c, batch_of(c), *[Outcome.NOT_YET] * 3)
+    assert not c.room()
+    assert not c.changes(0, 59.0)
+    assert len(c.changes(0, 60.0).stored) == 3
+    assert c.room()
+
+
 def test_an_event_on_its_way_may_become_a_row_and_is_answered_as_one() -> None:
-    c = core(limits=Limits(hold_s=1.0))
+    c = core(limits=Limits(hold_s=1.0), patience=LIVE)
     take(c, block(lines("a", "b")))
     batch = batch_of(c)
     changes = c.changes(0, 2.0)
@@ -296,7 +307,7 @@ def test_keep_pending_settles_when_the_primary_logs_are_complete() -> None:
     reply(c, batch_of(c), Outcome.NOT_YET)
     assert c.open == 0
     assert c.next_batch(1e9, flush=True) is None
-    (item,) = c.changes(0, 0.0, spill_all=True).stored
+    (item,) = c.changes(0, 0.0).stored  # at once: it waits for the next run
     assert (item.next_try_ns, item.trigger_ns) == (SETTLED_NS, SETTLED_NS)
 
 

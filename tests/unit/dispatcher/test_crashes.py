@@ -24,7 +24,7 @@ from photon.idregistry.api import Kind
 from photon.joiner.api import ForeignEvent
 from tests.unit.dispatcher import world
 
-LIMITS = Limits(batch_events=4, hold_s=3.0, window_bytes=6000, spill_bytes=4000, parse_records=3)
+LIMITS = Limits(batch_events=4, hold_s=3.0, hold_once_s=6.0, window_bytes=6000, spill_bytes=4000, parse_records=3)
 OTHER = "there"
 
 
@@ -41,6 +41,7 @@ class Run:
                 self.registry.late.add(b"%d" % n)
             elif self.random.random() < 0.2:
                 self.registry.owners[b"%d" % n] = (OTHER, Kind.JOINED, 0)
+        self.patience = self.random.choice([Patience(once=True), Patience(unmatched_after_ns=10**9)])
         self.now = 100_000.0  # later than any event time
         self.start()
 
@@ -54,7 +55,7 @@ class Run:
     def start(self) -> None:
         self.state = State(self.directory / "state.db")
         self.exports: Exports | None = world.exports(self.directory, self.state)
-        self.core: Core = world.core(self.state, limits=LIMITS, patience=Patience(once=True))
+        self.core: Core = world.core(self.state, limits=LIMITS, patience=self.patience)
         self.at = dict.fromkeys(self.logs, 0) | {p.identity: p.offset for p in self.state.positions()}
         self.batches: list[Batch] = []
         self.swept = 0

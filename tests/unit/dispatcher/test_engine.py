@@ -254,7 +254,7 @@ async def test_events_that_wait_long_live_in_the_store_and_are_woken_by_progress
 async def test_killed_and_started_again_counts_once(world: World) -> None:
     """The task is cancelled in the middle, as if killed: only the database and the registry remain."""
     joiner = world.joiners[0]
-    world.policy = replace(world.policy, limits=Limits(batch_events=7, hold_s=0.02, parse_records=5))
+    world.policy = replace(world.policy, limits=Limits(batch_events=7, hold_once_s=0.02, parse_records=5))
     r = random.Random(11)
     world.registry.trouble = 0.4
     for n in range(30):
