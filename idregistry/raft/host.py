@@ -235,6 +235,9 @@ class RaftHost:
                 delay = min(due - self._clock.monotonic(), _SLEEP_MAX)
                 if delay > 0:
                     self._wake.wait(delay)
+        except RaftStopped as e:
+            self._failure = e
+            log.error("raft.stopped", replica=self._name, reason=str(e))
         except Exception as e:
             self._failure = e
             log.exception("raft.stopped", replica=self._name, reason=str(e))

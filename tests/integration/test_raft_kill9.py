@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+NODE = "tests.integration.raft_node"
 NAMES = ("a", "b", "c")
 ROUNDS = 6
 FAILOVER_MAX = 5.0
@@ -39,8 +41,7 @@ class Replica:
         self._log = (self._directory / f"{self.name}.log").open("a")
         self.answers = queue.Queue()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.raft_node", self.name, str(self._directory / self.name)]
-            + self._members,
+            [sys.executable, "-m", NODE, self.name, str(self._directory / self.name), *self._members],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -99,10 +100,8 @@ class Replica:
 
     def _close(self) -> None:
         if self.process is not None and self.process.stdin is not None:
-            try:
+            with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
-            except BrokenPipeError:
-                pass
         self._log.close()
 
 

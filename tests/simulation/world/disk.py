@@ -1,11 +1,11 @@
 """A disk that forgets what was not synced when the power goes. Implements ``photon.config.disk.Disk``.
 
 - A process that dies (``kill``) loses nothing but its open files: the operating system has its writes.
-- A power cut loses, of each file, what was written since its last sync: all of it, nothing, a suffix, or single sectors
-  that come back as zeros. Names (created, renamed, removed files) live in their directory and last only from its
-  ``sync_dir`` on; of the changes since then a prefix survives.
-- ``crash_after(n)`` raises ``PowerOff`` in the n-th operation from now, halfway through a write; the caller then calls
-  ``power_cut`` or ``kill``.
+- A power cut loses, of each file, what was written since its last sync: all of it, nothing, a suffix, or single
+  sectors that come back as zeros. Names (created, renamed, removed files) live in their directory and last only from
+  its ``sync_dir`` on; of the changes since then a prefix survives.
+- ``crash_after(n)`` raises ``PowerOff`` in the n-th operation from now, halfway through a write; the caller then
+  calls ``power_cut`` or ``kill``.
 
 Every random choice comes from the Random that is passed in.
 """

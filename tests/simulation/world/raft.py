@@ -1,7 +1,7 @@
 """Several replicas of one Raft group in one process: simulated time, network and disks, and a checker.
 
-The code under test is the whole of ``photon.idregistry.raft`` but its thread and its gRPC. All that happens is drawn from one
-Random, so that a seed replays.
+The code under test is the whole of ``photon.idregistry.raft`` but its thread and its gRPC. All that happens is drawn
+from one Random, so that a seed replays.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import heapq
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from photon.idregistry.raft.api import Applied, ProposalOutcome
 from photon.idregistry.raft.host import RaftHost
@@ -117,6 +117,8 @@ class Node:
             random=Random(world.random.getrandbits(64)),
             entropy=world.random.randbytes,
         )
+        if world.stormy and world.random.random() < 0.2:
+            self.disk.crash_after(world.random.randint(1, 15))  # in the middle of its start
         if self.guarded(self.host.open):
             world.pump_at(self, world.now)
 
@@ -176,6 +178,7 @@ class World:
         )
         self.loss = self.doubling = 0.0
         self.slow = 0.0
+        self.stormy = False
         self.cut: set[tuple[str, str]] = set()
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._sequence = 0
@@ -322,9 +325,9 @@ class ViolationInCallback(BaseException):
 
 
 def faults(world: World, until: float) -> None:
-    """Plans what goes wrong up to a time: crashes at any disk operation, power cuts, partitions, pauses, bad links."""
+    """Plans what goes wrong up to a time: crashes at any disk operation, power cuts, partitions, pauses, loss."""
     random = world.random
-    kinds: list[Any] = [
+    kinds: list[Callable[[World], None]] = [
         _crash_one,
         _crash_one,
         _crash_soon,
@@ -336,7 +339,7 @@ def faults(world: World, until: float) -> None:
     ]
     at = random.uniform(0.3, 1.2)
     while at < until:
-        world.later(at, lambda act=random.choice(kinds): act(world))
+        world.later(at, partial(random.choice(kinds), world))
         at += random.expovariate(1 / random.choice((0.25, 0.6)))
 
 
@@ -397,6 +400,7 @@ def run(seed: int, *, replicas: int = 3, lies_about: str | None = None, seconds:
     for node in world.nodes.values():
         world.later(world.random.uniform(0, 0.2), node.boot)
     faults(world, seconds)
+    world.later(0.3, lambda: setattr(world, "stormy", True))
 
     def client() -> None:
         world.propose_everywhere()
@@ -414,6 +418,7 @@ def run(seed: int, *, replicas: int = 3, lies_about: str | None = None, seconds:
 
 
 def _heal(world: World) -> None:
+    world.stormy = False
     world.cut.clear()
     world.loss = world.doubling = world.slow = 0.0
     for node in world.nodes.values():

@@ -1,0 +1,109 @@
+"""Replicas on threads of this process, for tests."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from photon.config.clock import SystemClock
+from photon.config.disk import RealDisk
+from photon.idregistry.raft.api import Group, ProposalOutcome
+from photon.idregistry.raft.host import RaftHost
+from photon.idregistry.raft.options import RaftOptions
+from photon.idregistry.raft.transport import MemoryHub
+
+GROUP = 3
+
+
+class Recorder:
+    """A state machine that keeps its commands."""
+
+    def __init__(self) -> None:
+        self.commands: list[bytes] = []
+
+    def apply(self, index: int, command: bytes) -> tuple[int, int]:
+        if command == b"poison":
+            raise ValueError("poison")
+        self.commands.append(command)
+        return index, len(self.commands)
+
+    def snapshot(self) -> Iterable[bytes]:
+        return list(self.commands)
+
+    def restore(self, chunks: Iterable[bytes]) -> None:
+        self.commands = list(chunks)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.002)
+
+
+def propose(group: Group, command: bytes, timeout: float = 10.0) -> ProposalOutcome:
+    """Waits for the outcome."""
+    answered = threading.Event()
+    outcomes: list[ProposalOutcome] = []
+
+    def done(outcome: ProposalOutcome) -> None:
+        outcomes.append(outcome)
+        answered.set()
+
+    group.propose(command, timeout=timeout, done=done)
+    assert answered.wait(timeout + 10)
+    assert len(outcomes) == 1
+    return outcomes[0]
+
+
+class Cluster:
+    """``names`` replicas over a MemoryHub, on real disks under ``directory``."""
+
+    def __init__(self, directory: Path, names: str = "abc", options: RaftOptions | None = None) -> None:
+        self.hub = MemoryHub()
+        self.names = names
+        self.machines: dict[str, Recorder] = {}
+        self.hosts: dict[str, RaftHost] = {}
+        self._directory = directory
+        self._options = options
+
+    def start(self, name: str) -> RaftHost:
+        self.machines[name] = Recorder()
+        host = RaftHost(
+            name=name,
+            peers=dict.fromkeys(self.names, "nowhere:1"),
+            directory=self._directory / name,
+            machines={GROUP: self.machines[name]},
+            disk=RealDisk(),
+            clock=SystemClock(),
+            options=self._options,
+            network=self.hub.network(),
+        )
+        self.hosts[name] = host
+        host.start()
+        return host
+
+    def __enter__(self) -> Cluster:
+        for name in self.names:
+            self.start(name)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for host in self.hosts.values():
+            host.stop()
+
+    def group(self, name: str) -> Group:
+        return self.hosts[name].group(GROUP)
+
+    def leader(self, among: str | None = None) -> str:
+        """Waits for one that leads."""
+        found: list[str] = []
+
+        def look() -> bool:
+            found[:] = [n for n in among or self.names if self.group(n).state().is_leader]
+            return bool(found)
+
+        wait_until(look)
+        return found[0]

@@ -1,0 +1,256 @@
+"""The journal: what it keeps, what it cuts, and what stops it."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from photon.config.disk import RealDisk
+from photon.idregistry.raft.codec import NO_OP, REGULAR
+from photon.idregistry.raft.journal import HEADER_BYTES, Entry, Journal, segments_in
+from photon.idregistry.raft.options import RaftStopped
+from tests.simulation.world.disk import PowerOff, SimulatedDisk
+
+HERE = Path("/raft/group")
+
+
+def filled(disk: SimulatedDisk, entries: int = 3) -> Journal:
+    journal = Journal(HERE, disk)
+    journal.add(NO_OP, 1, 0)
+    journal.sync()
+    journal.setCurrentTerm(4, "b")
+    journal.sync()
+    for index in range(2, 2 + entries):
+        journal.add(REGULAR + b"command %d" % index, index, 4)
+        journal.sync()
+    return journal
+
+
+def content(journal: Journal) -> tuple[list[Entry], int, str | None]:
+    return [journal[n] for n in range(len(journal))], journal.getCurrentTerm(), journal.getVotedForNodeId()
+
+
+def live_segment(disk: SimulatedDisk) -> Path:
+    (segment,) = segments_in(disk, HERE)
+    return HERE / f"journal-{segment:016d}.log"
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    return SimulatedDisk(Random(1))
+
+
+def test_everything_synced_survives_a_power_cut(disk: SimulatedDisk) -> None:
+    before = content(filled(disk))
+    disk.power_cut()
+    assert content(Journal(HERE, disk)) == before
+    assert before[1:] == (4, "b")
+
+
+def test_on_a_real_disk(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, RealDisk())
+    journal.add(NO_OP, 1, 0)
+    journal.sync()
+    journal.add(REGULAR + bytes(100_000), 2, 1)
+    journal.sync()
+    journal.close()
+    assert content(Journal(tmp_path, RealDisk())) == content(journal)
+
+
+def test_one_write_and_one_sync_for_all_of_a_step(disk: SimulatedDisk) -> None:
+    journal = filled(disk)
+    operations, syncs = disk.operations, disk.syncs
+    journal.setCurrentTerm(5, None)
+    for index in range(5, 50):
+        journal.add(REGULAR, index, 5)
+    journal.sync()
+    journal.sync()
+    assert (disk.operations - operations, disk.syncs - syncs) == (2, 1)
+
+
+def test_what_is_not_synced_is_not_half_there(disk: SimulatedDisk) -> None:
+    """Whatever a power cut leaves of the last write, the log is the one before it or the one after it."""
+    outcomes = set()
+    for seed in range(200):
+        world = SimulatedDisk(Random(seed))
+        journal = filled(world)
+        before = content(journal)
+        journal.setCurrentTerm(5, "c")
+        for index in range(5, 9):
+            journal.add(REGULAR + bytes(400), index, 5)
+        world.crash_after(2)  # written whole, and not synced
+        with pytest.raises(PowerOff):
+            journal.sync()
+        world.power_cut()
+        after = content(Journal(HERE, world))
+        assert after in (before, content(journal))
+        outcomes.add(after == before)
+    assert outcomes == {True, False}
+
+
+@settings(max_examples=60, deadline=None)
+@given(cut=st.integers(1, 10_000))
+def test_a_torn_last_frame_is_cut(cut: int) -> None:
+    disk = SimulatedDisk(Random(1))
+    journal = filled(disk, entries=1)
+    path = live_segment(disk)
+    start = disk.size(path)
+    before = content(journal)
+    journal.add(REGULAR + b"torn", 3, 4)
+    journal.sync()
+    disk.kill()
+    size = disk.size(path)
+    disk.truncate(path, start + cut % (size - start))
+    assert content(Journal(HERE, disk)) == before
+
+
+def test_a_bad_frame_before_the_last_stops_the_node(disk: SimulatedDisk) -> None:
+    filled(disk)
+    disk.kill()
+    path = live_segment(disk)
+    data = disk.read(path)
+    for at in range(HEADER_BYTES, data.rindex(b"PJF1")):
+        disk.corrupt(path, at)
+        with pytest.raises(RaftStopped, match="is damaged"):
+            Journal(HERE, disk)
+        disk.corrupt(path, at)
+    assert len(Journal(HERE, disk)) == 4
+
+
+def test_a_bad_header_stops_the_node(disk: SimulatedDisk) -> None:
+    filled(disk)
+    disk.kill()
+    for at in range(HEADER_BYTES):
+        disk.corrupt(live_segment(disk), at)
+        with pytest.raises(RaftStopped, match="header is bad"):
+            Journal(HERE, disk)
+        disk.corrupt(live_segment(disk), at)
+
+
+def test_damage_in_the_sealed_part_is_never_taken_for_a_torn_frame(disk: SimulatedDisk) -> None:
+    filled(disk)
+    journal = Journal(HERE, disk)
+    journal.sync()  # a new segment, all of it sealed
+    disk.kill()
+    path = live_segment(disk)
+    disk.corrupt(path, disk.size(path) - 1)
+    with pytest.raises(RaftStopped, match="is damaged"):
+        Journal(HERE, disk)
+    disk.corrupt(path, disk.size(path) - 1)
+    disk.truncate(path, disk.size(path) - 1)
+    with pytest.raises(RaftStopped, match="were sealed"):
+        Journal(HERE, disk)
+
+
+def test_a_start_makes_durable_what_a_killed_process_did_not_sync() -> None:
+    for seed in range(50):
+        disk = SimulatedDisk(Random(seed))
+        journal = filled(disk)
+        journal.add(REGULAR + b"written", 5, 4)
+        disk.crash_after(2)
+        with pytest.raises(PowerOff):
+            journal.sync()
+        disk.kill()
+        successor = Journal(HERE, disk)
+        successor.sync()
+        believed = content(successor)
+        disk.power_cut()
+        assert content(Journal(HERE, disk)) == believed
+
+
+def test_cut_from_and_cut_before(disk: SimulatedDisk) -> None:
+    journal = filled(disk, entries=10)
+    journal.deleteEntriesFrom(8)
+    journal.add(REGULAR + b"other", 9, 5)
+    journal.sync()
+    disk.power_cut()
+    journal = Journal(HERE, disk)
+    assert [journal[n][1:] for n in range(len(journal))] == [(1, 0), *((i, 4) for i in range(2, 9)), (9, 5)]
+    journal.cut_before(7, margin=0)
+    journal.sync()
+    disk.power_cut()
+    journal = Journal(HERE, disk)
+    assert (journal.first, journal.last, journal.term_at(9)) == (7, 9, 5)
+    assert journal.bytes == sum(len(journal[n][0]) for n in range(3))
+
+
+def test_the_margin_keeps_entries_for_followers_slightly_behind(disk: SimulatedDisk) -> None:
+    journal = filled(disk, entries=10)
+    size = len(journal[5][0])
+    journal.cut_before(7, margin=2 * size)
+    assert journal.first == 5
+
+
+def test_crash_at_any_operation_of_a_rewrite() -> None:
+    """Old or new segment: the log is the same, whatever the power cut leaves."""
+    for operation in range(1, 12):
+        for seed in range(10):
+            disk = SimulatedDisk(Random(seed))
+            journal = filled(disk, entries=10)
+            journal.deleteEntriesTo(4)
+            disk.crash_after(operation)
+            with contextlib.suppress(PowerOff):
+                journal.sync()
+            disk.power_cut()
+            after = Journal(HERE, disk)
+            assert after.first in (1, 5)
+            assert (after.last, after.getCurrentTerm(), after.getVotedForNodeId()) == (11, 4, "b")
+
+
+def test_align(disk: SimulatedDisk) -> None:
+    journal = filled(disk, entries=5)
+    journal.align(4, 4)
+    assert (journal.first, journal.last) == (1, 6)
+    journal.align(4, 9)  # another history than the snapshot's
+    assert (journal.first, journal.last, journal.getCurrentTerm()) == (4, 4, 4)
+    journal.align(20, 9)
+    assert (journal.first, journal.last, journal.term_at(20)) == (20, 20, 9)
+    with pytest.raises(RaftStopped, match="are missing"):
+        journal.align(3, 1)
+
+
+def test_entries_must_follow_each_other(disk: SimulatedDisk) -> None:
+    journal = filled(disk)
+    with pytest.raises(RaftStopped, match="does not follow"):
+        journal.add(REGULAR, 9, 4)
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_a_journal_read_back_is_the_one_written(data: st.DataObject) -> None:
+    """Any sequence of changes, power cuts after any sync: content equals a plain list's."""
+    disk = SimulatedDisk(Random(data.draw(st.integers(0, 1000))))
+    journal = Journal(HERE, disk)
+    journal.add(NO_OP, 1, 0)
+    journal.sync()
+    model: list[Entry] = [(NO_OP, 1, 0)]
+    for step in data.draw(st.lists(st.sampled_from(("add", "from", "to", "term", "sync", "restart")), max_size=25)):
+        if step == "add":
+            entry = (REGULAR + data.draw(st.binary(max_size=40)), model[-1][1] + 1, 3)
+            journal.add(*entry)
+            model.append(entry)
+        elif step == "from" and len(model) > 1:
+            position = data.draw(st.integers(1, len(model) - 1))
+            journal.deleteEntriesFrom(position)
+            del model[position:]
+        elif step == "to" and len(model) > 1:
+            position = data.draw(st.integers(0, len(model) - 1))
+            journal.deleteEntriesTo(position)
+            del model[:position]
+        elif step == "term":
+            journal.setCurrentTerm(journal.getCurrentTerm() + 1, data.draw(st.sampled_from((None, "a", "ünï"))))
+        elif step in ("sync", "restart"):
+            journal.sync()
+            if step == "restart":
+                term = journal.getCurrentTerm(), journal.getVotedForNodeId()
+                disk.power_cut()
+                journal = Journal(HERE, disk)
+                journal.sync()
+                assert (journal.getCurrentTerm(), journal.getVotedForNodeId()) == term
+        assert [journal[n] for n in range(len(journal))] == model
+        assert journal.bytes == sum(len(e[0]) for e in model)

@@ -1,0 +1,117 @@
+"""The rules, one by one, against the log they are given."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from photon.idregistry.raft.codec import Append, AppendAck
+from photon.idregistry.raft.options import RaftStopped
+from photon.idregistry.raft.rules import Accepted, Ballot, LogView, Progress, Rejected, receive_ack, receive_append
+
+
+def log(terms: list[int], *, first: int = 1, commit: int = 0) -> LogView:
+    """Entries first, first + 1, … with these terms."""
+    return LogView(first, first + len(terms) - 1, commit, lambda index: terms[index - first])
+
+
+def append(prev: int, prev_term: int, terms: list[int], *, commit: int = 0, term: int = 9) -> Append:
+    return Append(term, commit, prev, prev_term, [(t, b"\x00%d" % t) for t in terms])
+
+
+def test_new_entries_behind_the_end() -> None:
+    verdict = receive_append(append(3, 1, [2, 2], commit=4), log([1, 1, 1]))
+    assert verdict == Accepted(3, 1, [(2, b"\x002"), (2, b"\x002")], 5, 4)
+
+
+def test_an_old_message_takes_nothing_away() -> None:
+    """The library would cut entries 3 and 4, which it has acknowledged."""
+    verdict = receive_append(append(1, 1, [1], commit=2), log([1, 1, 1, 1], commit=2))
+    assert verdict == Accepted(4, 1, (), 2, 2)
+
+
+def test_a_heartbeat_below_the_end_commits_only_what_it_compared() -> None:
+    verdict = receive_append(append(2, 1, [], commit=4), log([1, 1, 7, 7], commit=1))
+    assert verdict == Accepted(4, 7, (), 2, 2)
+
+
+def test_only_a_real_conflict_cuts() -> None:
+    verdict = receive_append(append(1, 1, [1, 5, 5], commit=9), log([1, 1, 2, 2], commit=2))
+    assert verdict == Accepted(2, 1, [(5, b"\x005"), (5, b"\x005")], 4, 4)
+
+
+@pytest.mark.parametrize(("prev", "prev_term"), [(9, 1), (4, 8)])
+def test_a_rejection_names_the_entry_behind_the_commit_index(prev: int, prev_term: int) -> None:
+    assert receive_append(append(prev, prev_term, []), log([1, 1, 2, 2], commit=2)) == Rejected(3)
+
+
+@pytest.mark.parametrize("message", [append(1, 1, [5]), append(2, 5, [])])
+def test_a_conflict_with_a_committed_entry_stops(message: Append) -> None:
+    with pytest.raises(RaftStopped, match="two histories"):
+        receive_append(message, log([1, 1, 2, 2], commit=2))
+
+
+def test_what_a_snapshot_took_in_is_not_compared() -> None:
+    verdict = receive_append(append(2, 1, [1, 1, 1, 3], commit=6), log([1, 1], first=4, commit=4))
+    assert verdict == Accepted(5, 1, [(3, b"\x003")], 6, 6)
+    assert receive_append(append(1, 1, [1], commit=2), log([1], first=4, commit=4)) == Accepted(4, 1, (), 2, 2)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_the_log_after_a_message_equals_the_leaders(data: st.DataObject) -> None:
+    """Any leader's log, any follower's log that shares the committed part, any message cut out of the leader's."""
+    common = sorted(data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=6)))
+    leader = common + sorted(data.draw(st.lists(st.integers(4, 6), max_size=5)))
+    follower = common + sorted(data.draw(st.lists(st.integers(4, 9), max_size=5)))
+    if follower[len(common) :] and follower[-1] not in leader:  # equal terms mean equal entries (Raft's log matching)
+        follower = common + [max(follower[len(common) :])] * len(follower[len(common) :])
+        if follower[-1] in leader:
+            follower = common
+    elif follower[len(common) :]:
+        follower = common
+    first = data.draw(st.integers(1, len(common)))
+    commit = data.draw(st.integers(first, len(common)))
+    prev = data.draw(st.integers(1, len(leader)))
+    end = data.draw(st.integers(prev, len(leader)))
+    message = append(prev, leader[prev - 1], leader[prev:end], commit=data.draw(st.integers(0, len(leader))), term=20)
+    verdict = receive_append(message, log(follower[first - 1 :], first=first, commit=commit))
+    if isinstance(verdict, Rejected):
+        assert verdict.next_index == commit + 1
+        return
+    after = follower
+    if verdict.entries:
+        after = follower[: verdict.prev_index] + [t for t, _ in verdict.entries]
+    assert verdict.matched == end
+    assert after[: verdict.matched] == leader[: verdict.matched]
+    assert verdict.commit <= verdict.matched
+    assert len(after) >= min(len(follower), commit)
+
+
+def test_acknowledgements_of_another_term_or_beyond_the_log_say_nothing() -> None:
+    now = Progress(5, 8)
+    assert receive_ack(AppendAck(3, 7, True), now, term=4, last=9) is None
+    assert receive_ack(AppendAck(4, 11, True), now, term=4, last=9) is None
+
+
+def test_a_success_never_moves_back() -> None:
+    assert receive_ack(AppendAck(4, 4, True), Progress(5, 8), term=4, last=9) == Progress(5, 8)
+    assert receive_ack(AppendAck(4, 7, True), Progress(5, 8), term=4, last=9) == Progress(6, 8)
+    assert receive_ack(AppendAck(4, 10, True), Progress(5, 8), term=4, last=9) == Progress(9, 10)
+
+
+def test_a_rejection_rewinds_but_never_below_what_is_matched() -> None:
+    assert receive_ack(AppendAck(4, 7, False), Progress(5, 9), term=4, last=9) == Progress(5, 7)
+    assert receive_ack(AppendAck(4, 2, False), Progress(5, 9), term=4, last=9) == Progress(5, 6)
+
+
+def test_each_voter_counts_once_a_term() -> None:
+    ballot = Ballot()
+    assert [ballot.count(*vote) for vote in (("b", 1), ("b", 1), ("c", 1), ("b", 2), ("b", 2))] == [
+        True,
+        False,
+        True,
+        True,
+        False,
+    ]

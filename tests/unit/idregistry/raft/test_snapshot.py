@@ -1,0 +1,135 @@
+"""Snapshots: written in slices, replaced at once, sent in pieces, damaged."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from photon.idregistry.raft import snapshot
+from photon.idregistry.raft.codec import Chunk
+from photon.idregistry.raft.options import SNAPSHOT_CHUNK_BYTES_MAX, RaftStopped
+from photon.idregistry.raft.snapshot import SnapshotInfo, SnapshotStore
+from tests.simulation.world.disk import PowerOff, SimulatedDisk
+
+HERE = Path("/raft/group")
+STATE = [b"first", b"", b"second" * 100, b"third"]
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    disk = SimulatedDisk(Random(3))
+    disk.make_dir(HERE)
+    return disk
+
+
+def write(store: SnapshotStore, index: int, chunks: list[bytes]) -> int:
+    store.begin(index, 2, chunks)
+    steps = 1
+    while not store.step():
+        steps += 1
+    return steps
+
+
+def test_written_and_read_back_after_a_power_cut(disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "SNAPSHOT_SLICE_BYTES", 300)
+    store = SnapshotStore(HERE, disk)
+    assert store.info is None
+    assert write(store, 7, STATE) > 1
+    disk.power_cut()
+    store = SnapshotStore(HERE, disk)
+    assert store.info == SnapshotInfo(7, 2, disk.size(HERE / "snapshot"))
+    assert list(store.chunks()) == STATE
+
+
+def test_an_empty_state(disk: SimulatedDisk) -> None:
+    store = SnapshotStore(HERE, disk)
+    write(store, 7, [])
+    assert list(store.chunks()) == []
+
+
+@pytest.mark.parametrize("operation", range(1, 14))
+def test_a_crash_leaves_the_old_or_the_new_one(operation: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "SNAPSHOT_SLICE_BYTES", 300)
+    for seed in range(10):
+        disk = SimulatedDisk(Random(seed))
+        disk.make_dir(HERE)
+        write(SnapshotStore(HERE, disk), 7, STATE)
+        disk.crash_after(operation)
+        with contextlib.suppress(PowerOff):
+            write(SnapshotStore(HERE, disk), 9, [*STATE, b"more"])
+        disk.power_cut()
+        store = SnapshotStore(HERE, disk)
+        assert store.info is not None
+        assert list(store.chunks()) == {7: STATE, 9: [*STATE, b"more"]}[store.info.index]
+
+
+def test_every_flipped_bit_is_found(disk: SimulatedDisk) -> None:
+    write(SnapshotStore(HERE, disk), 7, STATE)
+    path = HERE / "snapshot"
+    for at in range(disk.size(path)):
+        disk.corrupt(path, at)
+        with pytest.raises(RaftStopped, match="is damaged"):
+            list(SnapshotStore(HERE, disk).chunks())
+        disk.corrupt(path, at)
+    for size in range(disk.size(path)):
+        whole = disk.read(path)
+        disk.truncate(path, size)
+        with pytest.raises(RaftStopped, match="is damaged"):
+            list(SnapshotStore(HERE, disk).chunks())
+        disk.truncate(path, 0)
+        disk.append(path).write(whole)
+
+
+def test_a_chunk_too_large_is_refused(disk: SimulatedDisk) -> None:
+    with pytest.raises(RaftStopped, match="at most"):
+        SnapshotStore(HERE, disk).begin(1, 1, [bytes(SNAPSHOT_CHUNK_BYTES_MAX + 1)])
+
+
+def send(source: SnapshotStore, target: SnapshotStore, offset: int, *, sender: str = "a", term: int = 5) -> int:
+    info = source.info
+    assert info is not None
+    return target.receive(sender, Chunk(term, info.index, info.term, offset, info.size, source.read(offset)))
+
+
+def test_pieces_in_any_order_and_number(disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "TRANSFER_BYTES", 100)
+    source = SnapshotStore(HERE, disk)
+    write(source, 7, STATE)
+    assert source.info is not None
+    size = source.info.size
+    there = SimulatedDisk(Random(4))
+    there.make_dir(HERE)
+    target = SnapshotStore(HERE, there)
+    assert send(source, target, 100) == 0  # not the first: it asks for that
+    assert send(source, target, 0) == 100
+    assert send(source, target, 0) == 100  # doubled
+    assert send(source, target, 300) == 100  # a hole
+    assert send(source, target, 100) == 200
+    assert send(source, target, 200, sender="b") == 0  # another leader's may have other bytes
+    assert send(source, target, 0, sender="b", term=6) == 100
+    offset = 100
+    while offset < size:
+        offset = send(source, target, offset, sender="b", term=6)
+    assert target.install() == SnapshotInfo(7, 2, size)
+    there.power_cut()
+    assert list(SnapshotStore(HERE, there).chunks()) == STATE
+
+
+def test_a_received_snapshot_is_checked_before_it_replaces_anything(disk: SimulatedDisk) -> None:
+    source = SnapshotStore(HERE, disk)
+    write(source, 7, STATE)
+    info = source.info
+    assert info is not None
+    bad = bytearray(source.read(0))
+    bad[-20] ^= 1
+    there = SimulatedDisk(Random(4))
+    there.make_dir(HERE)
+    target = SnapshotStore(HERE, there)
+    write(target, 3, [b"old"])
+    assert target.receive("a", Chunk(5, 7, 2, 0, info.size, bytes(bad))) == info.size
+    with pytest.raises(RaftStopped, match="is damaged"):
+        target.install()
+    assert list(SnapshotStore(HERE, there).chunks()) == [b"old"]

@@ -1,0 +1,104 @@
+"""Replicas over gRPC in one process: one port each, all groups on one stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from photon.config.clock import SystemClock
+from photon.config.disk import RealDisk
+from photon.idregistry.raft import peer_pb2, peer_pb2_grpc, wire
+from photon.idregistry.raft.api import Applied
+from photon.idregistry.raft.host import RaftHost
+from photon.idregistry.raft.options import FRAME_BYTES_MAX, QUEUE_BYTES_MAX
+from photon.idregistry.raft.transport import Hello
+from tests.unit.idregistry.raft.cluster import Recorder, propose
+
+HELLO = Hello("a", b"0" * 16, 1)
+
+
+async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - other threads make it true
+            await asyncio.sleep(0.005)
+
+
+async def test_three_replicas_two_groups(tmp_path: Path) -> None:
+    servers = [grpc.aio.server() for _ in range(3)]
+    peers = {name: f"127.0.0.1:{s.add_insecure_port('127.0.0.1:0')}" for name, s in zip("abc", servers, strict=True)}
+    machines = {name: {1: Recorder(), 2: Recorder()} for name in peers}
+    hosts = {
+        name: RaftHost(
+            name=name,
+            peers=peers,
+            directory=tmp_path / name,
+            machines=machines[name],
+            disk=RealDisk(),
+            clock=SystemClock(),
+        )
+        for name in peers
+    }
+    try:
+        for host, server in zip(hosts.values(), servers, strict=True):
+            host.add_to_server(server)
+            await server.start()
+            await asyncio.to_thread(host.start)
+        for group in (1, 2):
+            await until(lambda group=group: any(h.group(group).state().is_leader for h in hosts.values()))
+            leader = next(h for h in hosts.values() if h.group(group).state().is_leader)
+            for size in (10, 30_000, 1 << 20):
+                outcome = await asyncio.to_thread(propose, leader.group(group), bytes(size))
+                assert isinstance(outcome, Applied)
+        await until(
+            lambda: all(len(machine.commands) == 3 for each in machines.values() for machine in each.values())
+        )
+        await _strangers_are_refused(peers["a"])
+    finally:
+        for host in hosts.values():
+            await asyncio.to_thread(host.stop)
+        for server in servers:
+            await server.stop(0)
+
+
+async def _strangers_are_refused(address: str) -> None:
+    frames = {
+        "check the addresses": peer_pb2.PeerFrame(sender="b", receiver="c", epoch=1),
+        "knows no peer x": peer_pb2.PeerFrame(sender="x", receiver="a", epoch=1),
+        "membership epoch": peer_pb2.PeerFrame(sender="b", receiver="a", epoch=2),
+        "another disk": peer_pb2.PeerFrame(sender="b", receiver="a", epoch=1, disk=b"x"),
+    }
+    async with grpc.aio.insecure_channel(address) as channel:
+        for reason, frame in frames.items():
+            ack = await peer_pb2_grpc.RaftPeerStub(channel).Exchange(iter([frame]))  # type: ignore[no-untyped-call]
+            assert reason in ack.reason
+            assert (ack.refusal == peer_pb2.REFUSAL_OTHER_DISK) == (reason == "another disk")
+
+
+@pytest.fixture
+def link() -> wire._Link:
+    link = wire._Link("b", "127.0.0.1:1", None)
+    link._hello = HELLO
+    return link
+
+
+def test_the_queue_of_a_peer_is_bounded_and_drops_the_oldest(link: wire._Link) -> None:
+    for number in range(40):
+        link.send([(number, bytes(1 << 20))])
+    assert link.dropped == 40 - QUEUE_BYTES_MAX // (1 << 20)
+    assert link._next_frame().messages[0].group == link.dropped
+
+
+def test_frames_stay_below_their_limit_and_lose_nothing(link: wire._Link) -> None:
+    link.send([(number, bytes(1_000_000)) for number in range(10)])
+    groups = []
+    while link._queue:
+        frame = link._next_frame()
+        assert (frame.sender, frame.receiver, frame.disk, frame.epoch) == ("a", "b", HELLO.disk, 1)
+        assert sum(len(m.payload) for m in frame.messages) <= FRAME_BYTES_MAX
+        groups += [m.group for m in frame.messages]
+    assert groups == list(range(10))
+    assert link._bytes == 0
