@@ -21,6 +21,7 @@ import numpy as np
 
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import LogPosition
+from photon.config.errors import PhotonError
 from photon.eventstore.index import I64, U64
 
 SPARSE_MICROS = 10_000_000
@@ -135,7 +136,7 @@ class FileMap(Protocol):
         ...
 
 
-class FileMapError(Exception):
+class FileMapError(PhotonError):
     """The map cannot be used: one line, what, where, what to do."""
 
 

@@ -18,6 +18,7 @@ from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.problems import ProblemKind
 from photon.config.clock import NEVER_NS, Clock
+from photon.config.errors import PhotonError
 from photon.eventstore.cache import CacheEventStore
 from photon.eventstore.file_map import FileMap, MappedBlock
 from photon.eventstore.index import I64, U64, hash_keys
@@ -52,11 +53,11 @@ class LogSource(Protocol):
     def backlog(self) -> tuple[int, int]: ...
 
 
-class PrimaryLogsIncomplete(Exception):
+class PrimaryLogsIncomplete(PhotonError):
     """Some primary logs could not be read, so no foreign event may be called unmatched. One line."""
 
 
-class AdapterBroken(Exception):
+class AdapterBroken(PhotonError):
     """The adapter breaks its contract in a way that would lose primary events. One line."""
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
+from photon.config.errors import PhotonError
 from photon.idregistry import commands as c
 from photon.idregistry.api import Slot
 from photon.idregistry.outcomes import (
@@ -30,7 +31,7 @@ _POLL = 0.005
 START_TIMEOUT = 30.0
 
 
-class RegistryConflict(Exception):
+class RegistryConflict(PhotonError):
     """The registry's directory was filled under other settings. ``str()`` says which and what to do."""
 
 

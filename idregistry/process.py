@@ -17,6 +17,7 @@ from grpc_health.v1._async import HealthServicer
 
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
+from photon.config.errors import PhotonError
 from photon.idregistry import commands as c
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.server import Machines, RegistryReplica
@@ -33,7 +34,7 @@ _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-class ServeError(Exception):
+class ServeError(PhotonError):
     """The replica cannot serve. ``str()`` is one line: what, where, what to do."""
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from photon.config.errors import PhotonError
+
 COMMAND_BYTES_MAX = 1 << 20
 """A larger proposal is refused: an append message must fit gRPC's default limit of 4 MiB."""
 MESSAGE_BYTES_MAX = 2 * COMMAND_BYTES_MAX + (64 << 10)
@@ -69,5 +71,5 @@ class RaftOptions:
             raise ValueError("raft: in_flight, log_bytes and timer_grid must be positive, log_margin not negative")
 
 
-class RaftStopped(Exception):
+class RaftStopped(PhotonError):
     """The replica may not go on: damaged files, a broken invariant. The message says what, where and what to do."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from photon.config.disk import Disk
+from photon.config.errors import PhotonError
 from photon.idregistry.api import Opened, Registry, Slot
 
 STATE_VERSION = 1
@@ -33,8 +34,8 @@ class SlotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Hex; set while an opening is under way."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlotRefused(Exception):
+@dataclass(slots=True, eq=False)
+class SlotRefused(PhotonError):
     """This directory may not serve the slot. ``str()`` is one line for the operator."""
 
     reason: str

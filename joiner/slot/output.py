@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from photon.config.disk import AppendFile, Disk
+from photon.config.errors import PhotonError
 from photon.idregistry.api import Kind
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS, Place
 
@@ -41,8 +42,8 @@ class Durable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Those of them that will not grow any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputDamaged(Exception):
+@dataclass(slots=True, eq=False)
+class OutputDamaged(PhotonError):
     """Output that had been made durable is not there any more."""
 
     path: str

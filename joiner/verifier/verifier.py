@@ -20,6 +20,7 @@ import structlog
 
 from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, read_block
 from photon.config.disk import Disk
+from photon.config.errors import PhotonError
 from photon.idregistry.api import Answer, Digester, Registry
 
 T = TypeVar("T")
@@ -82,8 +83,8 @@ class VerifierReport:
         self.examples = (self.examples + other.examples)[:EXAMPLES_MAX]
 
 
-@dataclass(frozen=True, slots=True)
-class VerifierDamaged(Exception):
+@dataclass(slots=True, eq=False)
+class VerifierDamaged(PhotonError):
     """A file that the verifier relies on cannot be read."""
 
     path: Path
