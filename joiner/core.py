@@ -68,6 +68,7 @@ class _Frame:
     place: int  # of the log's head when it was appended
     outcomes: list[Outcome]
     taken: dict[int, TakenBy] = field(default_factory=dict)
+    owner_tags: dict[int, int] = field(default_factory=dict)
     deadline: float = 0.0
     replied: bool = False
     synced: bool = False
@@ -275,9 +276,12 @@ class SlotCore:
             frame.outcomes[row] = _OUTCOME_OF[code]
             if code is Answer.TAKEN:
                 datacentre = answers.datacentres[int(answers.owner_datacentres[at])]
-                same_line = datacentre == self._datacentre and answers.owner_tags[at] == frame.rows.tags[row]
+                ours = datacentre == self._datacentre
+                tag = int(answers.owner_tags[at])
                 kind = _KIND_OF.get(int(answers.owner_kinds[at]), Kind.JOINED)
-                frame.taken[row] = TakenBy(datacentre, kind, bool(same_line))
+                frame.taken[row] = TakenBy(datacentre, kind, ours and tag == int(frame.rows.tags[row]))
+                if ours:
+                    frame.owner_tags[row] = tag
 
     def _keep_unknown(self, frame: _Frame, unknown: RowIndexes, now: float) -> None:
         """What is not known stays open, under its token, and is asked for again later."""
@@ -298,7 +302,7 @@ class SlotCore:
         if frame.replied:
             return []
         frame.replied = True
-        return [Reply(frame.number, list(frame.outcomes), dict(frame.taken))]
+        return [Reply(frame.number, list(frame.outcomes), dict(frame.taken), dict(frame.owner_tags))]
 
     def _settle(self, frame: _Frame) -> list[Instruction]:
         """No row is open: it leaves the log once its last write is durable."""

@@ -18,8 +18,8 @@ from photon.joiner.admission import Bounds, Throttle
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from photon.joiner.core import CoreLimits, SlotCore
 from photon.joiner.shell import Die, ShellLimits, SlotShell
-from photon.joiner.slot.identity import open_incarnation
-from photon.joiner.slot.lock import WAIT_S, SlotLock
+from photon.joiner.slot.identity import SlotRefused, open_incarnation
+from photon.joiner.slot.lock import POLL_S, WAIT_S, SlotLock
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.redo_log import SEGMENT_BYTES
 from photon.joiner.slot.slot import STATE_NAME, SlotPaths, SlotStore
@@ -27,9 +27,9 @@ from photon.joiner.verdicts import (
     Decided,
     Judge,
     LineBuilder,
+    merge_reply,
     rows_of,
     settle_mismatched,
-    settle_repeats,
 )
 
 log = structlog.get_logger(__name__)
@@ -110,7 +110,7 @@ class JoinerEngine:
         registry as long as it takes.
         """
         world, limits = self._world, self._limits
-        await asyncio.to_thread(self._lock.take, wait_s=limits.lock_wait_s)
+        await self._take_lock()
         try:
             incarnation = await open_incarnation(
                 world.disk,
@@ -146,6 +146,17 @@ class JoinerEngine:
         core = SlotCore(incarnation, self._slot.datacentre, limits.core)
         self._shell = SlotShell(core, store, world.registry, world.clock, world.die, limits.shell)
         self._shell.start(recovered.kept)
+
+    async def _take_lock(self) -> None:
+        """Waits a bounded time for a predecessor that is being killed; not in a thread: that could not be stopped."""
+        deadline = self._world.clock.monotonic() + self._limits.lock_wait_s
+        while True:
+            try:
+                return self._lock.take(wait_s=0.0)
+            except SlotRefused:
+                if self._world.clock.monotonic() >= deadline:
+                    raise
+            await asyncio.sleep(POLL_S)
 
     async def drain(self, timeout: float) -> bool:
         """Refuses new work and empties the redo log; False when something was still unknown after ``timeout`` s."""
@@ -218,20 +229,10 @@ class JoinerEngine:
         return decided
 
     async def _register(self, events: Sequence[ForeignEvent], decided: Decided, deadline: float) -> JoinAnswers:
-        answers = JoinAnswers(decided.outcomes, reasons=decided.reasons)
-        order = decided.joined + decided.undone
-        if not order:
-            return answers
+        if not decided.joined and not decided.undone:
+            return JoinAnswers(decided.outcomes, reasons=decided.reasons)
         shell = self.shell
         token = shell.core.take_token()
         lines = self._build_lines(events, decided, token, self._world.clock.now_ns())
         reply = await shell.register(rows_of(events, decided, lines, token), deadline)
-        for row, outcome in zip(order, reply.outcomes, strict=True):
-            answers.outcomes[row] = outcome
-        for at, owner in reply.taken.items():
-            answers.taken[order[at]] = owner
-        settle_repeats(events, decided, answers.outcomes, answers.taken, self._slot.datacentre)
-        for row in order:
-            if answers.outcomes[row] is Outcome.RETRY:
-                answers.reasons[row] = "its registration is still unknown"
-        return answers
+        return merge_reply(events, decided, reply, self._slot.datacentre)

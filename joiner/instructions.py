@@ -48,6 +48,8 @@ class Reply:
     frame: int
     outcomes: list[Outcome]
     taken: dict[int, TakenBy] = field(default_factory=dict)
+    owner_tags: dict[int, int] = field(default_factory=dict)
+    """The owner's tag of each row that an event of this datacentre took."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class SlotShell:
         """Begins the redo of what was kept, and serves at once (rule 5)."""
         self._do(self.core.start(kept))
         for loop in (self._redo_loop, self._output_loop, self._tick_loop, self._maintain_loop):
-            self._tasks.append(asyncio.create_task(self._guarded(loop())))
+            self._tasks.append(asyncio.create_task(self._guarded(loop)))
 
     async def register(self, rows: Rows, deadline: float) -> Reply:
         """Logs, registers and writes one batch; the outcomes of its rows, at ``deadline`` (monotonic) or before."""
@@ -129,7 +129,7 @@ class SlotShell:
                     self._appends.append((frame, rows))
                     self._redo_wake.set()
                 case Insert(frame, inserts):
-                    task = asyncio.create_task(self._guarded(self._insert(frame, inserts)))
+                    task = asyncio.create_task(self._guarded(self._insert, frame, inserts))
                     self._inserts.add(task)
                     task.add_done_callback(self._inserts.discard)
                 case Write():
@@ -212,10 +212,10 @@ class SlotShell:
     async def _in(self, pool: int, work: Callable[..., None], *args: Any) -> None:
         await asyncio.get_running_loop().run_in_executor(self._pools[pool], work, *args)
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _guarded(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
         """A failed write or sync ends the process (rule 7), and so does a bug: the next start redoes."""
         try:
-            await work
+            await work(*args)
         except OSError as error:
             self._die(
                 f"the slot's disk failed ({error}); free space or replace the disk, then start the joiner again"

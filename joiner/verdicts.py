@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +13,8 @@ from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined
 from photon.adapters.envelope import Envelope, payload_fault
 from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
 from photon.idregistry.api import Kind
-from photon.joiner.api import WAIT_NS, ForeignEvent, Outcome, TakenBy
+from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome, TakenBy
+from photon.joiner.instructions import Reply
 from photon.joiner.rows import Rows
 
 REASON_CHARS_MAX = 500
@@ -191,25 +192,41 @@ def rows_of(events: Sequence[ForeignEvent], decided: Decided, lines: list[bytes]
 def settle_repeats(
     events: Sequence[ForeignEvent],
     decided: Decided,
-    outcomes: list[Outcome],
-    taken: dict[int, TakenBy],
+    answers: JoinAnswers,
+    owner_tags: Mapping[int, int],
     datacentre: str,
 ) -> None:
-    """The second record of an id in one batch is answered by what became of the first: taken, or the same."""
+    """The second record of an id in one batch is answered by what became of the first: taken, or the same.
+
+    ``owner_tags``: by event row, where an event of this datacentre took it.
+    """
+    if not decided.repeats:
+        return
     kind_of = dict.fromkeys(decided.joined, Kind.JOINED) | dict(
         zip(decided.undone, decided.undone_kinds, strict=True)
     )
     for row, first in decided.repeats.items():
-        outcome = outcomes[first]
+        outcome = answers.outcomes[first]
+        tag = tag_of(events[row].record, events[row].offset)
         if outcome is Outcome.TAKEN:
-            owner = taken[first]
-            same = owner.same_line and _same_line(events[row], events[first])
-            taken[row] = TakenBy(owner.datacentre, owner.kind, same)
+            owner = answers.taken[first]
+            answers.taken[row] = TakenBy(owner.datacentre, owner.kind, owner_tags.get(first) == tag)
         elif outcome in (Outcome.JOINED, Outcome.FILTERED, Outcome.UNMATCHED, Outcome.REJECTED):
             outcome = Outcome.TAKEN
-            taken[row] = TakenBy(datacentre, kind_of[first], _same_line(events[row], events[first]))
-        outcomes[row] = outcome
+            same_line = tag == tag_of(events[first].record, events[first].offset)
+            answers.taken[row] = TakenBy(datacentre, kind_of[first], same_line)
+        answers.outcomes[row] = outcome
 
 
-def _same_line(one: ForeignEvent, other: ForeignEvent) -> bool:
-    return tag_of(one.record, one.offset) == tag_of(other.record, other.offset)
+def merge_reply(events: Sequence[ForeignEvent], decided: Decided, reply: Reply, datacentre: str) -> JoinAnswers:
+    """The answers to a batch: what was decided before, and what became of the rows that were registered."""
+    answers = JoinAnswers(decided.outcomes, reasons=decided.reasons)
+    order = decided.joined + decided.undone
+    for row, outcome in zip(order, reply.outcomes, strict=True):
+        answers.outcomes[row] = outcome
+        if outcome is Outcome.RETRY:
+            answers.reasons[row] = "its registration is still unknown"
+    for at, owner in reply.taken.items():
+        answers.taken[order[at]] = owner
+    settle_repeats(events, decided, answers, {order[at]: tag for at, tag in reply.owner_tags.items()}, datacentre)
+    return answers

@@ -1,11 +1,13 @@
 """The redo log: frames of opaque bytes with a column of tokens, durable before anything is registered.
 
-On disk: segments ``<8 digits>.redo`` in one directory. A segment is a header (magic, version, flags, number, CRC) and
-frames (mark, CRC, lengths, how much of the segment was known to be synced, note, tokens, body), little-endian.
+On disk: segments ``<8 digits>.redo`` in one directory. A segment is a header (magic, version, flags, number, sealed
+bytes, CRC) and frames (mark, CRC, lengths, how much of the segment was known to be synced, note, tokens, body),
+little-endian.
 
 - Only the newest segment can have a torn tail: a segment is synced before its successor is created. A bad frame
-  there is a torn tail unless a later good frame says that it had been synced; a bad frame anywhere else is damage,
-  and the slot refuses to start: going on would lose records or write them twice.
+  there is a torn tail unless the header (sealed bytes were durable when the segment got its name) or a later good
+  frame says that it had been synced. A bad frame anywhere else is damage, and the slot refuses to start: going on
+  would lose records or write them twice.
 - A segment that a start has written carries REPLACES: once it has its name, all older ones are void (rule 7).
 - A segment goes when all its frames have left.
 """
@@ -21,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from photon.config.disk import AppendFile, Disk
+from photon.config.errors import PhotonError
 from photon.idregistry.api import U64
 
 MAGIC = b"PHOTREDO"
@@ -29,14 +32,14 @@ SUFFIX = ".redo"
 SEGMENT_BYTES = 64 << 20
 
 _REPLACES = 1
-_SEGMENT = struct.Struct("<8sBBxxQI")  # magic, version, flags, number, CRC of what precedes
+_SEGMENT = struct.Struct("<8sBBxxQQI")  # magic, version, flags, number, sealed bytes, CRC of what precedes
 _FRAME = struct.Struct("<4sIIIIQ")  # mark, CRC of what follows it, note bytes, tokens, body bytes, synced bytes
 _MARK = b"FRM\x01"
 _CRC_FROM = 8
 
 
-@dataclass(frozen=True, slots=True)
-class RedoLogDamaged(Exception):
+@dataclass(slots=True, eq=False)
+class RedoLogDamaged(PhotonError):
     """A frame that had been made durable cannot be read."""
 
     path: Path
@@ -100,9 +103,9 @@ class RedoLog:
         if self._disk.exists(temporary):
             self._disk.remove(temporary)
         file = self._disk.append(temporary)
-        file.write(_segment_header(segment, _REPLACES))
-        for _, frame in kept:
-            file.write(*_encode(frame, 0))
+        frames = [chunk for _, frame in kept for chunk in _encode(frame, 0)]
+        sealed = _SEGMENT.size + sum(map(len, frames))
+        file.write(_segment_header(segment, _REPLACES, sealed), *frames)
         file.sync()
         self._disk.rename(temporary, self._path(segment))
         self._disk.sync_dir(self._directory)
@@ -156,7 +159,7 @@ class RedoLog:
             self._remove(self._segment)
         self._segment += 1
         self._file = self._disk.append(self._path(self._segment))
-        self._file.write(_segment_header(self._segment, 0))
+        self._file.write(_segment_header(self._segment, 0, _SEGMENT.size))
         self._file.sync()
         self._disk.sync_dir(self._directory)
         self._synced = self._file.size
@@ -190,22 +193,22 @@ class RedoLog:
         return numbers
 
 
-def _segment_header(segment: int, flags: int) -> bytes:
-    head = _SEGMENT.pack(MAGIC, VERSION, flags, segment, 0)[:-4]
+def _segment_header(segment: int, flags: int, sealed: int) -> bytes:
+    head = _SEGMENT.pack(MAGIC, VERSION, flags, segment, sealed, 0)[:-4]
     return head + struct.pack("<I", zlib.crc32(head))
 
 
 def _is_header(head: bytes, segment: int) -> bool:
     if len(head) < _SEGMENT.size or zlib.crc32(head[:-4]) != int.from_bytes(head[-4:], "little"):
         return False
-    magic, _, _, number, _ = _SEGMENT.unpack(head)
+    magic, _, _, number, _, _ = _SEGMENT.unpack(head)
     return bool(magic == MAGIC and number == segment)
 
 
 def _flags_of(head: bytes, path: Path, segment: int) -> int:
     if not _is_header(head, segment):
         raise RedoLogDamaged(path, 0, "no segment header")
-    _, version, flags, _, _ = _SEGMENT.unpack(head)
+    _, version, flags, _, _, _ = _SEGMENT.unpack(head)
     if version != VERSION:
         raise RedoLogDamaged(path, 0, f"version {version}, this joiner reads version {VERSION}")
     return int(flags)
@@ -239,21 +242,24 @@ def _decode(data: bytes, at: int) -> tuple[RedoFrame, int, int] | None:
 def _read_segment(disk: Disk, path: Path, segment: int, *, newest: bool) -> Iterator[RedoFrame]:
     data = disk.read(path)
     if newest and not _is_header(data[: _SEGMENT.size], segment):
-        if (later := _good_frame_after(data, 0)) is not None:
-            raise RedoLogDamaged(path, 0, f"no segment header, but a good frame at byte {later}")
+        if len(data) > _SEGMENT.size:  # frames come after the header was made durable
+            raise RedoLogDamaged(path, 0, "no segment header")
         return
     _flags_of(data[: _SEGMENT.size], path, segment)
+    sealed = _SEGMENT.unpack_from(data)[4]
     at = _SEGMENT.size
     while at < len(data):
         decoded = _decode(data, at)
         if decoded is None:
-            if not newest:
+            if not newest or at < sealed:
                 raise RedoLogDamaged(path, at, "bad frame")
             if (later := _good_frame_after(data, at)) is not None:
                 raise RedoLogDamaged(path, at, f"bad frame, which the good one at byte {later} knew as synced")
             return  # torn: never synced, so nothing of it was registered
         frame, at, _ = decoded
         yield frame
+    if at < sealed:
+        raise RedoLogDamaged(path, at, f"only {at} of {sealed} bytes are there")
 
 
 def _good_frame_after(data: bytes, bad: int) -> int | None:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from photon.idregistry.api import Slot
-from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
+from photon.joiner.api import ForeignEvent, Outcome
 from photon.joiner.core import CoreLimits, SlotCore
 from photon.joiner.instructions import Append, Insert, Instruction, Release, Reply, Stop, SyncOutput, Write
 from photon.joiner.rows import Rows
 from photon.joiner.slot.identity import open_incarnation
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.slot import STATE_NAME, SlotPaths, SlotStore
-from photon.joiner.verdicts import Decided, settle_repeats
+from photon.joiner.verdicts import Decided, merge_reply
 from photon.joiner.verifier.verifier import Verifier, VerifierLimits
 from tests.simulation.world.disk import PowerOff
 from tests.simulation.world.faulty_disk import FaultyDisk
@@ -65,7 +65,6 @@ class Asked:
     lines: list[int]
     events: list[ForeignEvent]
     decided: Decided
-    order: list[int]
 
 
 class Process:
@@ -140,12 +139,7 @@ class Process:
     def _reply(self, asked: Asked | None, reply: Reply) -> None:
         if asked is None:
             return
-        answers = JoinAnswers(asked.decided.outcomes, reasons=asked.decided.reasons)
-        for row, outcome in zip(asked.order, reply.outcomes, strict=True):
-            answers.outcomes[row] = outcome
-        for at, owner in reply.taken.items():
-            answers.taken[asked.order[at]] = owner
-        settle_repeats(asked.events, asked.decided, answers.outcomes, answers.taken, self.site.slot.datacentre)
+        answers = merge_reply(asked.events, asked.decided, reply, self.site.slot.datacentre)
         if self.world.random.random() < self.world.loss:
             return  # the dispatcher never hears of it
         for line, outcome in zip(asked.lines, answers.outcomes, strict=True):

@@ -217,7 +217,7 @@ class World:
         token = core.take_token()
         rows = rows_of(events, decided, self.build(events, decided, token, int(self.now * 1e9)), token)
         frame, instructions = core.submit(rows, self.now + random.choice((0.0, 1.0, 10.0)))
-        process.asked[frame] = Asked(lines, events, decided, order)
+        process.asked[frame] = Asked(lines, events, decided)
         self.say(f"{site.name} logs frame {frame}: lines {[lines[row] for row in order]} under {token:x}")
         process.do(instructions)
 

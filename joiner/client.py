@@ -1,0 +1,68 @@
+"""JoinerClient: api.Joiner over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import grpc
+
+from photon.joiner import joiner_pb2_grpc, wire
+from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
+
+OPTIONS = (
+    ("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", wire.MESSAGE_BYTES_MAX),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+
+
+class JoinerClient:
+    """One join's joiner at an address. Whatever goes wrong on the way is RETRY for the events concerned: unknown."""
+
+    def __init__(self, address: str, join: str) -> None:
+        """Call it inside the event loop that will use it."""
+        self._join = join
+        self._channel = grpc.aio.insecure_channel(address, options=OPTIONS)
+        self._stub = joiner_pb2_grpc.JoinerStub(self._channel)  # type: ignore[no-untyped-call]
+        self.error = ""
+        """Why the last request failed; "" when it did not."""
+
+    async def join(self, events: Sequence[ForeignEvent], *, timeout: float) -> JoinAnswers:
+        """See api.Joiner. A batch too big for one message goes in several, one after the other."""
+        slices = wire.request_slices(events)
+        if len(slices) == 1:
+            return await self._ask(events, timeout)
+        whole = JoinAnswers([])
+        for part in slices:
+            answers = await self._ask(events[part], timeout)
+            base = len(whole.outcomes)
+            whole.outcomes.extend(answers.outcomes)
+            whole.taken.update((base + row, owner) for row, owner in answers.taken.items())
+            whole.reasons.update((base + row, reason) for row, reason in answers.reasons.items())
+        return whole
+
+    async def _ask(self, events: Sequence[ForeignEvent], timeout: float) -> JoinAnswers:
+        try:
+            message = await self._stub.Join(wire.request(self._join, events), timeout=timeout)
+            answers = wire.answered(message, len(events))
+        except grpc.aio.AioRpcError as error:
+            full = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            return self._unknown(len(events), f"the joiner cannot be reached: {_line(error)}", overloaded=full)
+        except wire.WireError as error:
+            return self._unknown(len(events), f"the joiner's answer cannot be read: {error}")
+        self.error = ""
+        return answers
+
+    def _unknown(self, n: int, reason: str, *, overloaded: bool = False) -> JoinAnswers:
+        self.error = reason
+        return JoinAnswers([Outcome.RETRY] * n, reasons=dict.fromkeys(range(n), reason), overloaded=overloaded)
+
+    async def close(self) -> None:
+        """Closes the channel."""
+        await self._channel.close(None)
+
+
+def _line(error: grpc.aio.AioRpcError) -> str:
+    details = (error.details() or "").splitlines()
+    return f"{error.code().name} {details[0] if details else ''}".strip()

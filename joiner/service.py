@@ -1,0 +1,89 @@
+"""The joiner as a gRPC service: one server, one engine for each join."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from photon.joiner import joiner_pb2 as pb
+from photon.joiner import joiner_pb2_grpc, wire
+from photon.joiner.api import Joiner
+
+SERVICE_NAME = "photon.v1.Joiner"
+REQUESTS_MAX = 256
+"""Requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and dispatchers try again."""
+DEFAULT_TIMEOUT_S = 30.0
+"""For callers that set no deadline."""
+REPLY_MARGIN_S = 0.1
+"""The engine answers so much before the caller's deadline, so that the answer arrives in time."""
+OPTIONS = (
+    ("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", wire.MESSAGE_BYTES_MAX),
+    ("grpc.so_reuseport", 0),
+)
+
+
+class JoinerService(joiner_pb2_grpc.JoinerServicer):
+    """Handlers: wire to engine and back."""
+
+    def __init__(self, joiners: Mapping[str, Joiner]) -> None:
+        self._joiners = joiners
+
+    async def Join(  # noqa: N802
+        self, request: pb.JoinRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.JoinReply:
+        """See joiner.proto."""
+        joiner = self._joiners.get(request.join)
+        if joiner is None:
+            await _abort(context, grpc.StatusCode.NOT_FOUND, f"no join named {request.join!r} here")
+        try:
+            events = wire.asked(request)
+        except wire.WireError as error:
+            await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        left = context.time_remaining()
+        timeout = DEFAULT_TIMEOUT_S if left is None else max(0.0, min(DEFAULT_TIMEOUT_S, left) - REPLY_MARGIN_S)
+        return wire.reply(await joiner.join(events, timeout=timeout))
+
+
+async def _abort(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, details: str) -> NoReturn:
+    await context.abort(code, details)
+    raise AssertionError("abort returned")
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A server that listens on ``port``."""
+
+    server: grpc.aio.Server
+    health: Any  # grpc_health.v1.health.aio.HealthServicer, which has no types
+    port: int
+
+    async def serving(self) -> None:
+        """Says that requests are welcome: the slots are open."""
+        for name in ("", SERVICE_NAME):
+            await self.health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    async def stop(self, grace: float) -> None:
+        """Says not serving, lets requests in flight end within ``grace`` seconds, stops."""
+        await self.health.enter_graceful_shutdown()
+        await self.server.stop(grace)
+
+
+async def start_server(joiners: Mapping[str, Joiner], host: str, port: int) -> RunningServer:
+    """Listens, not serving yet; ``port`` 0 takes a free one. Raises OSError with one line when it cannot."""
+    server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=REQUESTS_MAX)
+    joiner_pb2_grpc.add_JoinerServicer_to_server(JoinerService(joiners), server)  # type: ignore[no-untyped-call]
+    servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    for name in ("", SERVICE_NAME):
+        await servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
+    try:
+        bound = server.add_insecure_port(f"{host}:{port}")
+    except RuntimeError:
+        raise OSError(f"{host}:{port}: the joiner cannot listen there; is the port in use?") from None
+    await server.start()
+    return RunningServer(server, servicer, bound)

@@ -1,0 +1,282 @@
+"""The engine on a real disk, with a registry and a store in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+
+from photon.config.clock import NEVER_NS
+from photon.config.disk import RealDisk
+from photon.eventstore.api import Found
+from photon.idregistry.api import Kind, Slot
+from photon.joiner.admission import Bounds
+from photon.joiner.api import JoinAnswers, Outcome, TakenBy
+from photon.joiner.engine import JoinerEngine, JoinerLimits
+from photon.joiner.shell import ShellLimits
+from photon.joiner.slot.identity import SlotRefused
+from photon.joiner.verifier.verifier import Verifier
+from tests.unit.joiner.helpers import (
+    DIGESTER,
+    SLOT,
+    WAIT,
+    Died,
+    FakeRegistry,
+    FakeStore,
+    engine_at,
+    event,
+    lines_under,
+)
+
+RECORDS = {
+    b"k1": b"k1 one",
+    b"k2": b"k2 filtered",
+    b"k3": b"k3 raises",
+    b"k4": b"k4 nonsense",
+    b"k5": b"k5 notjson",
+    b"k6": b"other record",
+}
+
+
+async def running(
+    path: Path, registry: FakeRegistry, store: FakeStore | None = None, **options: object
+) -> JoinerEngine:
+    engine = engine_at(path, registry, store or FakeStore(RECORDS), **options)  # type: ignore[arg-type]
+    await engine.start()
+    return engine
+
+
+async def test_each_event_gets_its_own_outcome_and_record(tmp_path: Path) -> None:
+    engine = await running(tmp_path, FakeRegistry())
+    keys = [b"k1", b"k2", b"k3", b"k4", b"k5", b"nobody"]
+    answers = await engine.join([event(b"id-" + key, key) for key in keys], timeout=5.0)
+    rejected = [Outcome.REJECTED] * 3
+    assert answers.outcomes == [Outcome.JOINED, Outcome.FILTERED, *rejected, Outcome.UNMATCHED]
+    assert "RuntimeError: boom" in answers.reasons[2]
+    assert "helpers.py:" in answers.reasons[2]
+    await engine.close()
+    (joined,) = lines_under(tmp_path, "joined")
+    record = orjson.loads(joined)
+    assert (record["event_id"], record["primary"], record["primary_source"]["offset"]) == ("id-k1", "k1 one", 7)
+    assert record["token"] == f"{1 << 40 | 1:016x}"
+    assert len(lines_under(tmp_path, "rejected")) == 3
+    (unmatched,) = lines_under(tmp_path, "unmatched")
+    assert orjson.loads(unmatched)["reason"] == "no primary event has this key"
+
+
+@pytest.mark.parametrize(
+    ("miss", "as_of", "outcome"),
+    [
+        (Found.NOT_YET, 0, Outcome.NOT_YET),
+        (Found.ABSENT, WAIT, Outcome.NOT_YET),
+        (Found.UNAVAILABLE, 0, Outcome.RETRY),
+        (Found.ABSENT, NEVER_NS, Outcome.UNMATCHED),
+    ],
+)
+async def test_a_miss_never_holds_back_the_others(tmp_path: Path, miss: Found, as_of: int, outcome: Outcome) -> None:
+    registry = FakeRegistry()
+    engine = await running(tmp_path, registry, FakeStore(RECORDS, miss=miss))
+    answers = await engine.join([event(b"a", b"none", as_of=as_of), event(b"b", b"k1")], timeout=5.0)
+    assert answers.outcomes == [outcome, Outcome.JOINED]
+    await engine.close()
+
+
+@pytest.mark.parametrize(("read_past", "outcome"), [(5, Outcome.UNMATCHED), (0, Outcome.NOT_YET)])
+async def test_a_record_with_another_key_is_a_miss(tmp_path: Path, read_past: int, outcome: Outcome) -> None:
+    engine = await running(tmp_path, FakeRegistry(), FakeStore(RECORDS, read_past_ns=read_past))
+    answers = await engine.join([event(b"a", b"k6", as_of=3), event(b"a", b"k6", as_of=3)], timeout=5.0)
+    second = Outcome.TAKEN if outcome is Outcome.UNMATCHED else outcome
+    assert answers.outcomes == [outcome, second]
+    await engine.close()
+
+
+async def test_an_id_twice_in_a_batch_is_written_once(tmp_path: Path) -> None:
+    engine = await running(tmp_path, FakeRegistry())
+    same, other = event(b"a", b"k1", offset=3), event(b"a", b"k1", record=b"another line")
+    answers = await engine.join([same, same, other], timeout=5.0)
+    assert answers.outcomes == [Outcome.JOINED, Outcome.TAKEN, Outcome.TAKEN]
+    assert answers.taken == {1: TakenBy("dc0", Kind.JOINED, True), 2: TakenBy("dc0", Kind.JOINED, False)}
+    again = await engine.join([other, same], timeout=5.0)
+    assert again.outcomes == [Outcome.TAKEN, Outcome.TAKEN]
+    assert [again.taken[row].same_line for row in (0, 1)] == [False, True]
+    await engine.close()
+    assert len(lines_under(tmp_path, "joined")) == 1
+
+
+async def test_a_rename_of_the_log_keeps_the_tag(tmp_path: Path) -> None:
+    engine = await running(tmp_path, FakeRegistry())
+    first = event(b"a", b"k1", offset=5)
+    await engine.join([first], timeout=5.0)
+    renamed = replace(first, file=replace(first.file, path="clicks.log.1"))
+    answers = await engine.join([renamed], timeout=5.0)
+    assert answers.taken[0].same_line
+    await engine.close()
+
+
+async def test_two_joiners_write_an_id_once(tmp_path: Path) -> None:
+    model = FakeRegistry()
+    other = FakeRegistry()
+    other.model = model.model
+    here = await running(tmp_path / "here", model)
+    there = await running(tmp_path / "there", other, slot=Slot("s1", "dc1"))
+    events = [event(b"id-%d" % n, b"k1") for n in range(50)]
+    both = await asyncio.gather(here.join(events, timeout=5.0), there.join(events, timeout=5.0))
+    await here.close()
+    await there.close()
+    for one, two in zip(*(answers.outcomes for answers in both), strict=True):
+        assert {one, two} == {Outcome.JOINED, Outcome.TAKEN}
+    assert len(lines_under(tmp_path / "here", "joined")) + len(lines_under(tmp_path / "there", "joined")) == 50
+
+
+async def test_a_shard_that_is_down_holds_back_its_own_ids_only(tmp_path: Path) -> None:
+    registry = FakeRegistry(shards=2)
+    engine = await running(tmp_path, registry)
+    registry.down = {0}
+    events = [event(b"id-%d" % n, b"k1") for n in range(20)]
+    downs = [registry.model.shard_of(each.digest) == 0 for each in events]
+    answers = await engine.join(events, timeout=0.1)
+    assert answers.outcomes == [Outcome.RETRY if down else Outcome.JOINED for down in downs]
+    assert not await engine.settle(0.1)
+    again = await engine.join([each for each, down in zip(events, downs, strict=True) if down], timeout=0.1)
+    assert set(again.outcomes) == {Outcome.RETRY}
+    assert engine.stats().open_ids == sum(downs), "what is outstanding is not logged again"
+    registry.down = set()
+    assert await engine.settle(10.0)
+    last = await engine.join(events, timeout=5.0)
+    assert set(last.outcomes) == {Outcome.TAKEN}
+    assert all(owner.same_line for owner in last.taken.values())
+    await engine.close()
+    assert len(lines_under(tmp_path, "joined")) == 20
+
+
+async def test_what_an_engine_leaves_its_successor_redoes(tmp_path: Path) -> None:
+    registry = FakeRegistry(shards=2)
+    engine = await running(tmp_path, registry)
+    registry.down = {0, 1}
+    answers = await engine.join([event(b"a", b"k1"), event(b"b", b"k1")], timeout=0.05)
+    assert answers.outcomes == [Outcome.RETRY] * 2
+    await engine.shell.close()  # without a drain
+    engine._lock.release()
+    registry.down = set()
+    second = await running(tmp_path, registry)
+    assert second.stats().redone == 2
+    assert registry.announced is not None
+    assert registry.announced[1] == [1, 2]
+    assert await second.settle(10.0)
+    await second.close()
+    tokens = {orjson.loads(line)["token"] for line in lines_under(tmp_path, "joined")}
+    assert tokens == {f"{1 << 40 | 1:016x}"}, "written under the token it was logged with"
+
+
+async def test_everything_is_cleared_by_the_verifier_and_made_final(tmp_path: Path) -> None:
+    registry = FakeRegistry()
+    engine = await running(tmp_path, registry)
+    await engine.join([event(b"id-%d" % n, b"k1") for n in range(10)], timeout=5.0)
+    assert await engine.settle(10.0)
+    await engine.shell.roll()
+    verifier = Verifier(RealDisk(), tmp_path / "state", tmp_path / "out", DIGESTER, registry)
+    report = await verifier.run_once()
+    assert (report.cleared, report.refused, report.behind_bytes) == (10, 0, 0)
+    assert registry.model.owned() == []
+    await engine.shell.finish_cleared()
+    await engine.close()
+    assert not list((tmp_path / "out/joined").glob("*.jsonl"))
+    assert len(list((tmp_path / "out/joined").glob("*.jsonl.gz"))) == 1
+
+
+async def test_too_much_in_flight_is_refused_whole(tmp_path: Path) -> None:
+    registry = FakeRegistry(shards=1)
+    limits = JoinerLimits(
+        bounds=Bounds(ids=3), shell=ShellLimits(insert_timeout_s=1.0, tick_s=0.005), close_drain_s=0.1
+    )
+    engine = await running(tmp_path, registry, limits=limits)
+    registry.down = {0}
+    await engine.join([event(b"a", b"k1"), event(b"b", b"k1")], timeout=0.05)
+    refused = await engine.join([event(b"c", b"k1"), event(b"d", b"k1")], timeout=0.05)
+    assert refused.overloaded
+    assert refused.outcomes == [Outcome.RETRY] * 2
+    assert "overloaded" in refused.reasons[0]
+    registry.down = set()
+    assert await engine.settle(10.0)
+    assert not (await engine.join([event(b"c", b"k1")], timeout=5.0)).overloaded
+    await engine.close()
+
+
+async def test_a_drained_engine_takes_no_new_work(tmp_path: Path) -> None:
+    engine = await running(tmp_path, FakeRegistry())
+    assert (await engine.join([event(b"a", b"k1")], timeout=5.0)).outcomes == [Outcome.JOINED]
+    assert await engine.drain(10.0)
+    assert (await engine.join([event(b"b", b"k1")], timeout=5.0)).overloaded
+    assert engine.stats().outcomes == {Outcome.JOINED: 1}
+    await engine.close()
+
+
+async def test_a_slot_serves_one_engine_at_a_time(tmp_path: Path) -> None:
+    registry = FakeRegistry()
+    engine = await running(tmp_path, registry)
+    with pytest.raises(SlotRefused, match="locked by another live process"):
+        await running(tmp_path, registry)
+    await engine.close()
+    again = await running(tmp_path, registry)
+    await again.close()
+
+
+async def test_a_failed_sync_ends_the_process(tmp_path: Path) -> None:
+    registry = FakeRegistry()
+    engine = await running(tmp_path, registry)
+    deaths: list[str] = []
+    died = asyncio.Event()
+
+    def die(reason: str) -> None:
+        deaths.append(reason)
+        died.set()
+        raise Died(reason)
+
+    engine.shell._die = die  # type: ignore[assignment]
+
+    def fail() -> None:
+        raise OSError(5, "Input/output error")
+
+    engine.shell.store._redo.sync = fail  # type: ignore[method-assign]
+    call = asyncio.create_task(engine.join([event(b"a", b"k1")], timeout=5.0))
+    async with asyncio.timeout(10):
+        await died.wait()
+    assert "Input/output error" in deaths[0]
+    assert registry.inserts == 0
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    await engine.shell.close()
+    engine._lock.release()
+
+
+async def test_stale_incarnations_end_the_process(tmp_path: Path) -> None:
+    registry = FakeRegistry(shards=1)
+    engine = await running(tmp_path, registry)
+    registry.model.shards[0].newest[SLOT.name] = 99
+    deaths: list[str] = []
+    died = asyncio.Event()
+
+    def die(reason: str) -> None:
+        deaths.append(reason)
+        died.set()
+        raise Died(reason)
+
+    engine.shell._die = die  # type: ignore[assignment]
+    call = asyncio.create_task(engine.join([event(b"a", b"k1")], timeout=5.0))
+    async with asyncio.timeout(10):
+        await died.wait()
+    assert "STALE_INCARNATION" in deaths[0]
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    await engine.shell.close()
+    engine._lock.release()
+
+
+async def test_a_joiner_that_is_not_started_refuses(tmp_path: Path) -> None:
+    engine = engine_at(tmp_path, FakeRegistry(), FakeStore({}))
+    answers = await engine.join([event(b"a", b"k")], timeout=1.0)
+    assert answers == JoinAnswers([Outcome.RETRY], reasons={0: "the joiner is not started"}, overloaded=True)
+    await engine.close()

@@ -1,0 +1,197 @@
+"""The joiner over gRPC, and as a process that stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from photon.adapters.contract import LogFile
+from photon.config.disk import RealDisk
+from photon.idregistry.api import Kind
+from photon.joiner import joiner_pb2 as pb
+from photon.joiner import wire
+from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome, TakenBy
+from photon.joiner.client import JoinerClient
+from photon.joiner.process import JoinerFailed, Served, serve
+from photon.joiner.service import SERVICE_NAME, start_server
+from photon.joiner.verifier.verifier import Verifier, VerifierLimits
+from tests.unit.joiner.helpers import DIGESTER, FakeRegistry, FakeStore, engine_at, event, lines_under
+
+
+class Recorder:
+    """Answers what it is told to."""
+
+    def __init__(self, answers: JoinAnswers) -> None:
+        self.answers = answers
+        self.asked: list[list[ForeignEvent]] = []
+        self.timeouts: list[float] = []
+
+    async def join(self, events: Sequence[ForeignEvent], *, timeout: float) -> JoinAnswers:
+        self.asked.append(list(events))
+        self.timeouts.append(timeout)
+        return self.answers
+
+    async def close(self) -> None:
+        return None
+
+
+EVENTS = [
+    ForeignEvent(b"\xffa", bytes(16), -5, b"", b"raw \x00\xff", LogFile("a.csv", b"x,y"), 2**40, WAIT_NS, 3),
+    ForeignEvent(b"b", bytes(range(16)), 2**62, b"k", b"", LogFile("b.log"), 0, 7),
+    ForeignEvent(b"c", b"c" * 16, 0, b"k", b"r", LogFile("a.csv", b"x,y"), 1, 0),
+]
+ANSWERS = JoinAnswers(
+    [Outcome.TAKEN, Outcome.REJECTED, Outcome.TAKEN],
+    {0: TakenBy("dc1", Kind.UNMATCHED, False), 2: TakenBy("dc0", Kind.JOINED, True)},
+    {1: "why — ünicode"},
+)
+
+
+def test_batches_and_answers_survive_the_wire() -> None:
+    message = pb.JoinRequest.FromString(wire.request("clicks", EVENTS).SerializeToString())
+    assert wire.asked(message) == EVENTS
+    reply = pb.JoinReply.FromString(wire.reply(ANSWERS).SerializeToString())
+    assert wire.answered(reply, 3) == ANSWERS
+    assert wire.answered(wire.reply(JoinAnswers([])), 0) == JoinAnswers([])
+
+
+def test_a_file_name_that_is_not_text_arrives_as_the_output_shows_it() -> None:
+    odd = event(b"a", b"k").__class__(b"a", bytes(16), 0, b"k", b"r", LogFile("clicks\udcff.log"), 0, 0)
+    (back,) = wire.asked(wire.request("clicks", [odd]))
+    assert back.file.path == "clicks\\xff.log"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("digests", b"short"),
+        ("times", b"short"),
+        ("keys", []),
+        ("file_indexes", bytes([9, 0, 0, 0] * 3)),
+        ("generations", b"x"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(field: str, value: object) -> None:
+    message = wire.request("clicks", EVENTS)
+    message.ClearField(field)
+    if isinstance(value, bytes):
+        setattr(message, field, value)
+    with pytest.raises(wire.WireError):
+        wire.asked(message)
+
+
+def test_replies_that_do_not_fit_are_refused() -> None:
+    for n in (2, 4):
+        with pytest.raises(wire.WireError):
+            wire.answered(wire.reply(ANSWERS), n)
+    for field in ("owner_of", "owner_datacentres", "same_lines", "kinds", "reasons"):
+        message = wire.reply(ANSWERS)
+        message.ClearField(field)
+        with pytest.raises(wire.WireError):
+            wire.answered(message, 3)
+
+
+def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "EVENTS_MAX", 2)
+    assert wire.request_slices(EVENTS) == [slice(0, 2), slice(2, 3)]
+    with pytest.raises(wire.WireError, match="at most 2"):
+        wire.asked(wire.request("clicks", EVENTS))
+    monkeypatch.setattr(wire, "EVENTS_MAX", 9)
+    monkeypatch.setattr(wire, "REQUEST_BYTES_MAX", 1)
+    assert len(wire.request_slices(EVENTS)) == 3
+
+
+async def test_a_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder(ANSWERS)
+    server = await start_server({"clicks": recorder}, "127.0.0.1", 0)
+    client = JoinerClient(f"127.0.0.1:{server.port}", "clicks")
+    try:
+        assert await client.join(EVENTS, timeout=20.0) == ANSWERS
+        assert recorder.asked == [EVENTS]
+        assert 10.0 < recorder.timeouts[0] < 20.0
+        monkeypatch.setattr(wire, "EVENTS_MAX", 3)
+        twice = await client.join([*EVENTS, *EVENTS], timeout=20.0)
+        assert twice.outcomes == ANSWERS.outcomes * 2
+        assert twice.taken[5] == ANSWERS.taken[2]
+        assert twice.reasons[4] == ANSWERS.reasons[1]
+        assert (await client.join([], timeout=1.0)).outcomes == []
+        other = JoinerClient(f"127.0.0.1:{server.port}", "another")
+        answers = await other.join(EVENTS, timeout=5.0)
+        assert answers.outcomes == [Outcome.RETRY] * 3
+        assert "no join named 'another'" in answers.reasons[0]
+        await other.close()
+    finally:
+        await client.close()
+        await server.stop(0)
+
+
+async def test_an_unreachable_joiner_is_retry_for_all() -> None:
+    server = await start_server({}, "127.0.0.1", 0)
+    await server.stop(0)
+    client = JoinerClient(f"127.0.0.1:{server.port}", "clicks")
+    answers = await client.join(EVENTS, timeout=2.0)
+    assert answers.outcomes == [Outcome.RETRY] * 3
+    assert not answers.overloaded
+    assert client.error
+    await client.close()
+
+
+async def test_a_process_serves_verifies_and_stops_in_order(tmp_path: Path) -> None:
+    registry = FakeRegistry()
+    engine = engine_at(tmp_path, registry, FakeStore({b"k": b"k v"}))
+    limits = VerifierLimits(period_s=0.01)
+    verifier = Verifier(RealDisk(), tmp_path / "state", tmp_path / "out", DIGESTER, registry, limits=limits)
+    stop = asyncio.Event()
+    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    served = [Served("clicks", engine, verifier)]
+    task = asyncio.create_task(serve(served, host="127.0.0.1", port=0, ready=port.set_result, stop=stop))
+    async with asyncio.timeout(20):
+        address = f"127.0.0.1:{await port}"
+        async with grpc.aio.insecure_channel(address) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            health = await stub.Check(health_pb2.HealthCheckRequest(service=SERVICE_NAME))
+        assert health.status == health_pb2.HealthCheckResponse.SERVING
+        client = JoinerClient(address, "clicks")
+        answers = await client.join([event(b"id-%d" % n, b"k") for n in range(5)], timeout=10.0)
+        assert answers.outcomes == [Outcome.JOINED] * 5
+        while verifier.total.cleared < 5:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.005)
+        await client.close()
+        stop.set()
+        await task
+    assert len(lines_under(tmp_path, "joined")) == 5
+    assert registry.model.owned() == []
+
+
+async def test_what_keeps_a_process_from_serving_is_one_line(tmp_path: Path) -> None:
+    engine = engine_at(tmp_path, FakeRegistry(), FakeStore({}))
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/slot.json").write_bytes(b"{")
+    with pytest.raises(JoinerFailed, match=r"join clicks: .*slot.json: unreadable"):
+        await serve([Served("clicks", engine)], host="127.0.0.1", port=0, stop=asyncio.Event())
+
+
+async def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+    server = await start_server({}, "127.0.0.1", 0)
+    engine = engine_at(tmp_path, FakeRegistry(), FakeStore({}))
+    with pytest.raises(JoinerFailed, match="in use"):
+        await serve([Served("clicks", engine)], host="127.0.0.1", port=server.port, stop=asyncio.Event())
+    await server.stop(0)
+
+
+async def test_a_stop_ends_the_wait_for_a_registry(tmp_path: Path) -> None:
+    registry = FakeRegistry()
+    registry.unknown_openings = 10**9
+    engine = engine_at(tmp_path, registry, FakeStore({}))
+    stop = asyncio.Event()
+    task = asyncio.create_task(serve([Served("clicks", engine)], host="127.0.0.1", port=0, stop=stop))
+    async with asyncio.timeout(10):
+        while not registry.openings:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.005)
+        stop.set()
+        await task

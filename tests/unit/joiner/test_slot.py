@@ -1,0 +1,289 @@
+"""A slot on disk: opening, lock, output, recovery, final files."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from photon.config.disk import RealDisk
+from photon.idregistry.api import Kind, Slot
+from photon.joiner.slot.finals import Cleared
+from photon.joiner.slot.identity import SlotRefused, open_incarnation, read_state
+from photon.joiner.slot.lock import SlotLock, file_system_of
+from photon.joiner.slot.output import OutputDamaged, OutputLimits
+from photon.joiner.slot.slot import SlotPaths, SlotStore
+from tests.unit.joiner.helpers import SLOT, FakeRegistry, rows_for
+
+TOKEN = 1 << 40 | 1
+JOINED = "joined/s0-000001.jsonl"
+
+
+def store_at(path: Path, **limits: float) -> SlotStore:
+    options = OutputLimits(**limits) if limits else None  # type: ignore[arg-type]
+    return SlotStore(RealDisk(), SlotPaths(path / "state", path / "out"), "s0", output_limits=options)
+
+
+def logged(path: Path, ids: list[bytes]) -> tuple[SlotStore, list[bytes]]:
+    """A slot with one logged frame; nothing of it is written."""
+    store = store_at(path)
+    store.recover()
+    rows = rows_for(ids, TOKEN)
+    store.log([(0, rows)])
+    return store, rows.lines
+
+
+def durable(path: Path) -> dict[str, int]:
+    found: dict[str, int] = msgspec.json.decode((path / "state/durable.json").read_bytes())["files"]
+    return found
+
+
+def clear_all(path: Path, **trouble: int) -> None:
+    target = path / "state/verifier/cleared.json"
+    target.parent.mkdir(exist_ok=True)
+    target.write_bytes(msgspec.json.encode(Cleared(1, durable(path), trouble)))
+
+
+# -- opening -------------------------------------------------------------------------------------------------------
+async def _no_pause(_: float) -> None:
+    return None
+
+
+async def opened(path: Path, registry: FakeRegistry, nonce: bytes, slot: Slot = SLOT) -> int:
+    return await open_incarnation(
+        RealDisk(), path / "slot.json", slot, registry, draw_nonce=lambda: nonce, pause=_no_pause
+    )
+
+
+async def test_each_start_is_another_incarnation(tmp_path: Path) -> None:
+    registry = FakeRegistry()
+    assert [await opened(tmp_path, registry, b"%d" % n) for n in range(3)] == [1, 2, 3]
+    state = read_state(RealDisk(), tmp_path / "slot.json", SLOT)
+    assert (state.last, state.nonce) == (3, "")
+
+
+async def test_asks_with_the_same_nonce_until_it_knows(tmp_path: Path) -> None:
+    registry = FakeRegistry()
+    registry.unknown_openings = 3
+    assert await opened(tmp_path, registry, b"n") == 1
+    assert registry.openings == 4
+
+
+async def test_a_leftover_nonce_is_asked_with_and_then_replaced(tmp_path: Path) -> None:
+    registry = FakeRegistry()
+    registry.unknown_openings = 10**6
+
+    class Killed(Exception):
+        pass
+
+    async def killed(_: float) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        await open_incarnation(
+            RealDisk(), tmp_path / "slot.json", SLOT, registry, draw_nonce=lambda: b"first", pause=killed
+        )
+    assert registry.model.slots["s0"] == (1, b"first")
+    registry.unknown_openings = 0
+    assert await opened(tmp_path, registry, b"second") == 2
+    assert registry.model.slots["s0"] == (2, b"second")
+
+
+async def test_a_directory_that_is_behind_is_refused(tmp_path: Path) -> None:
+    registry = FakeRegistry()
+    await opened(tmp_path, registry, b"a")
+    copy = (tmp_path / "slot.json").read_bytes()
+    await opened(tmp_path, registry, b"b")
+    (tmp_path / "slot.json").write_bytes(copy)
+    with pytest.raises(SlotRefused, match=r"knows incarnation 2.*remembers 1"):
+        await opened(tmp_path, registry, b"c")
+
+
+async def test_the_directory_of_another_slot_is_refused(tmp_path: Path) -> None:
+    registry = FakeRegistry()
+    await opened(tmp_path, registry, b"a")
+    with pytest.raises(SlotRefused, match="belongs to slot s0"):
+        await opened(tmp_path, registry, b"b", Slot("other", "dc0"))
+    (tmp_path / "slot.json").write_bytes(b"{")
+    with pytest.raises(SlotRefused, match="unreadable"):
+        await opened(tmp_path, registry, b"b")
+
+
+# -- lock ----------------------------------------------------------------------------------------------------------
+def test_a_live_holder_keeps_others_out_and_a_dead_one_does_not(tmp_path: Path) -> None:
+    holding = (
+        "import sys; from pathlib import Path; from photon.joiner.slot.lock import SlotLock; "
+        "lock = SlotLock(Path(sys.argv[1])); lock.take(); print('held', flush=True); sys.stdin.read()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", holding, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        waited: list[float] = []
+        with pytest.raises(SlotRefused, match=f"locked by another live process .pid {child.pid}"):
+            SlotLock(tmp_path).take(wait_s=0.2, sleep=waited.append)
+        assert waited
+    finally:
+        child.kill()
+        child.wait()
+        for pipe in (child.stdin, child.stdout):
+            assert pipe is not None
+            pipe.close()
+    lock = SlotLock(tmp_path)
+    lock.take(wait_s=0.0)
+    lock.release()
+
+
+def test_the_file_system_is_that_of_the_longest_mount(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"a / ext4 rw 0 0\nb {tmp_path.resolve()} nfs4 rw 0 0\nc {tmp_path.resolve()}x xfs rw 0 0\n")
+    assert file_system_of(tmp_path, mounts) == "nfs4"
+    assert file_system_of(Path("/"), mounts) == "ext4"
+    assert file_system_of(tmp_path, tmp_path / "none") == ""
+
+
+# -- recovery ------------------------------------------------------------------------------------------------------
+def test_what_is_logged_and_not_written_is_kept(tmp_path: Path) -> None:
+    store, lines = logged(tmp_path, [b"a", b"b"])
+    store.close()
+    recovered = store_at(tmp_path).recover()
+    assert [rows.lines for _, rows in recovered.kept] == [lines]
+    assert recovered.incarnations == (1,)
+
+
+def test_what_was_written_without_a_sync_is_found_and_published(tmp_path: Path) -> None:
+    store, lines = logged(tmp_path, [b"a", b"b"])
+    store.write([(Kind.JOINED, lines[0])], 0.0)
+    assert durable(tmp_path) == {}
+    store.close()
+    recovered = store_at(tmp_path).recover()
+    assert [rows.lines for _, rows in recovered.kept] == [[lines[1]]]
+    assert durable(tmp_path) == {JOINED: len(lines[0])}
+
+
+@pytest.mark.parametrize("keep", [1, 20, -1])
+def test_a_torn_line_is_completed_where_only_one_logged_line_begins_so(tmp_path: Path, keep: int) -> None:
+    store, lines = logged(tmp_path, [b"a"])
+    store.write([(Kind.JOINED, lines[0][:keep])], 0.0)
+    store.close()
+    again = store_at(tmp_path)
+    recovered = again.recover()
+    assert recovered.found.completed == [JOINED]
+    assert recovered.kept == []
+    assert (tmp_path / "out" / JOINED).read_bytes() == lines[0]
+
+
+def test_a_torn_line_that_may_be_of_two_is_cut(tmp_path: Path) -> None:
+    store, lines = logged(tmp_path, [b"a", b"b"])
+    store.write([(Kind.JOINED, lines[0][:5])], 0.0)
+    store.close()
+    recovered = store_at(tmp_path).recover()
+    assert recovered.found.cut == [JOINED]
+    assert [rows.lines for _, rows in recovered.kept] == [lines]
+    assert (tmp_path / "out" / JOINED).read_bytes() == b""
+
+
+def test_a_hole_left_by_a_power_cut_is_cut_with_all_after_it(tmp_path: Path) -> None:
+    store, lines = logged(tmp_path, [b"a", b"b", b"c"])
+    store.write([(Kind.JOINED, lines[0] + bytes(30) + b"\n" + lines[2])], 0.0)
+    store.close()
+    recovered = store_at(tmp_path).recover()
+    assert (tmp_path / "out" / JOINED).read_bytes() == lines[0]
+    assert [rows.lines for _, rows in recovered.kept] == [lines[1:]]
+
+
+def test_lost_durable_output_stops_the_start(tmp_path: Path) -> None:
+    store, lines = logged(tmp_path, [b"a"])
+    store.write([(Kind.JOINED, lines[0])], 0.0)
+    store.sync_output(0.0)
+    store.close()
+    (tmp_path / "out" / JOINED).write_bytes(lines[0][:-1])
+    with pytest.raises(OutputDamaged, match="had been made durable"):
+        store_at(tmp_path).recover()
+    (tmp_path / "out" / JOINED).unlink()
+    with pytest.raises(OutputDamaged, match="the file is gone"):
+        store_at(tmp_path).recover()
+
+
+def test_a_row_in_two_frames_counts_once(tmp_path: Path) -> None:
+    store, lines = logged(tmp_path, [b"a", b"b"])
+    store.log([(1, rows_for([b"b"], TOKEN))])
+    store.close()
+    recovered = store_at(tmp_path).recover()
+    assert [line for _, rows in recovered.kept for line in rows.lines] == lines
+
+
+# -- output and final files ----------------------------------------------------------------------------------------
+def test_files_roll_by_size_and_age_and_numbers_go_on(tmp_path: Path) -> None:
+    store = store_at(tmp_path, roll_bytes=10, roll_after_s=60.0)
+    store.recover()
+    store.write([(Kind.JOINED, b"0123456789\n"), (Kind.REJECTED, b"r\n")], 0.0)
+    store.sync_output(1.0)
+    store.write([(Kind.JOINED, b"second\n")], 2.0)
+    store.sync_output(59.0)
+    store.sync_output(60.0)
+    assert durable(tmp_path) == {JOINED: 11, "joined/s0-000002.jsonl": 7, "rejected/s0-000001.jsonl": 2}
+    store.write([(Kind.REJECTED, b"q\n")], 61.0)
+    store.close()
+    again = store_at(tmp_path)
+    again.recover()
+    assert again.place()[0] == (2, 7)
+    assert again.place()[3] == (2, 2)
+
+
+def test_rolled_and_cleared_files_become_final(tmp_path: Path) -> None:
+    store = store_at(tmp_path, roll_bytes=1)
+    store.recover()
+    store.write([(Kind.JOINED, b"one\n")], 0.0)
+    store.sync_output(0.0)
+    assert store.cleared() == []
+    clear_all(tmp_path)
+    assert store.cleared() == [JOINED]
+    store.finish(JOINED)
+    store.forget([JOINED])
+    assert gzip.decompress((tmp_path / "out" / (JOINED + ".gz")).read_bytes()) == b"one\n"
+    assert not (tmp_path / "out" / JOINED).exists()
+    assert durable(tmp_path) == {}
+    (entry,) = (msgspec.json.decode(line) for line in (tmp_path / "state/manifest.jsonl").read_bytes().splitlines())
+    assert (entry["file"], entry["records"], entry["uncompressed_bytes"]) == (JOINED + ".gz", 1, 4)
+    store.close()
+    (tmp_path / "out" / (JOINED + ".gz")).unlink()  # shipped away: its number is not used again
+    again = store_at(tmp_path)
+    again.recover()
+    assert again.place()[0][0] == 2
+
+
+def test_a_file_with_trouble_never_becomes_final(tmp_path: Path) -> None:
+    store = store_at(tmp_path, roll_bytes=1)
+    store.recover()
+    store.write([(Kind.JOINED, b"one\n")], 0.0)
+    store.sync_output(0.0)
+    clear_all(tmp_path, **{JOINED: 1})
+    assert store.cleared() == []
+
+
+def test_a_start_finishes_a_listed_file_and_repeats_an_unlisted_one(tmp_path: Path) -> None:
+    store = store_at(tmp_path, roll_bytes=1)
+    store.recover()
+    store.write([(Kind.JOINED, b"one\n")], 0.0)
+    store.sync_output(0.0)
+    clear_all(tmp_path)
+    plain = (tmp_path / "out" / JOINED).read_bytes()
+    (tmp_path / "out" / (JOINED + ".gz")).write_bytes(b"of a crashed run, not listed")
+    store.close()
+    again = store_at(tmp_path, roll_bytes=1)
+    again.recover()
+    assert again.cleared() == [JOINED]
+    again.finish(JOINED)
+    again.close()
+    (tmp_path / "out" / JOINED).write_bytes(plain)  # killed before the removal was durable
+    last = store_at(tmp_path)
+    last.recover()
+    assert not (tmp_path / "out" / JOINED).exists()
+    assert durable(tmp_path) == {}
