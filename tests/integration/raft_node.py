@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import struct
 import sys
 import threading
@@ -119,7 +120,7 @@ async def main(name: str, directory: str, *members: str) -> None:
         machines={GROUP: machine},
         disk=RealDisk(),
         clock=SystemClock(),
-        options=RaftOptions(log_bytes=20_000, log_margin=5_000),
+        options=RaftOptions(log_bytes=int(os.environ.get("LOG_BYTES", "20000")), log_margin=5_000),
     )
     server = grpc.aio.server()
     host.add_to_server(server)
