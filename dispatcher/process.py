@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -113,13 +112,15 @@ def open_dispatcher(
         state.close()
 
 
-async def serve(engine: DispatcherEngine) -> None:
-    """Runs the engine until it is done, or SIGTERM or SIGINT; then what has a verdict is committed."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, engine.stop)
+async def serve(engine: DispatcherEngine, stop: asyncio.Event) -> None:
+    """Runs the engine until it is done, or ``stop`` is set; then what has a verdict is committed."""
+    running = asyncio.create_task(engine.run())
+    stopping = asyncio.create_task(stop.wait())
     try:
-        await engine.run()
+        await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+        engine.stop()
+        await running
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
+        stopping.cancel()
+        running.cancel()
+        await asyncio.gather(running, stopping, return_exceptions=True)

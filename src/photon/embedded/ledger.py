@@ -7,8 +7,8 @@ from pathlib import Path
 
 from photon.dispatcher.ledger import UNKNOWN_HOUR, Ledger
 from photon.dispatcher.ledger_reader import read_ledger as _read
+from photon.dispatcher.process import STATE_NAME
 
-STATE_FILE = "dispatcher.db"
 EMPTY = dict.fromkeys(
     ("read", "joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate", "pending"), 0
 )
@@ -16,7 +16,7 @@ EMPTY = dict.fromkeys(
 
 def ledger_file(state: Path) -> Path:
     """The dispatcher's database in a pipeline's state directory."""
-    return state / STATE_FILE
+    return state / STATE_NAME
 
 
 def read_ledger(state: Path) -> dict[str, int]:

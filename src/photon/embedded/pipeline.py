@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -15,18 +15,15 @@ import structlog
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
-from photon.adapters.logs.follower import Follower
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.settings import Settings
+from photon.dispatcher import process
 from photon.dispatcher.core import Limits as DispatcherLimits
-from photon.dispatcher.engine import DispatcherEngine
+from photon.dispatcher.engine import DispatcherEngine, Progress
 from photon.dispatcher.engine import Options as DispatcherOptions
-from photon.dispatcher.exports import Exports
 from photon.dispatcher.lookups import LookUpPolicy
 from photon.dispatcher.retry import Patience
-from photon.dispatcher.state import State
-from photon.embedded.ledger import ledger_file
 from photon.eventstore.api import EventStore
 from photon.eventstore.engine import EventStoreConfig
 from photon.eventstore.file_map import MapKind
@@ -110,7 +107,6 @@ class DispatcherPlan:
     look_ups: LookUpPolicy = LookUpPolicy.NEVER
 
 
-@contextlib.contextmanager
 def open_dispatcher(
     settings: Settings,
     plan: DispatcherPlan,
@@ -118,65 +114,46 @@ def open_dispatcher(
     digester: Digester,
     *,
     joiners: Sequence[Joiner],
-    progress: Callable[[], Awaitable[int]],
+    progress: Progress,
     registry: Registry | None,
     disk: Disk,
     clock: Clock,
-) -> Iterator[DispatcherEngine]:
+) -> AbstractContextManager[DispatcherEngine]:
     """A dispatcher with its database and follower, closed at the end. Raises StateError, LogDirectoryError."""
-    configured, limits = settings.join[plan.join], settings.limits
-    report = reporter("dispatcher")
-    envelope = Envelope(with_joined_at=settings.output.joined_at, with_token=settings.output.token)
-    plan.state.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        state = State(ledger_file(plan.state), rule=adapter.rule())
-        stack.callback(state.close)
-        follower = Follower(
-            plan.foreign,
-            patterns=configured.foreign_files,
-            has_header=adapter.foreign_has_header,
-            max_record=limits.record,
-            positions=state.positions(),
-            report=lambda problem: report(str(problem)),
-        )
-        stack.callback(follower.close)
-        exports = Exports(plan.output, disk, state, warn=report)
-        stack.callback(exports.close)
-        yield DispatcherEngine(
-            follower=follower,
-            adapter=adapter,
-            digester=digester,
-            joiners=joiners,
-            progress=progress,
-            state=state,
-            exports=exports,
-            envelope=envelope,
-            clock=clock,
-            random=Random().random,
-            datacentre=plan.datacentre,
-            patience=_patience(settings, plan),
-            registry=registry,
-            limits=DispatcherLimits(
-                batch_events=limits.batch_events,
-                batch_wait_s=limits.batch_wait,
-                hold_s=HOLD_S,
-                window_bytes=limits.read_ahead,
-                spill_bytes=limits.read_ahead * 3 // 4,
-                retry_store_bytes=limits.retry_store,
-            ),
-            options=DispatcherOptions(once=plan.once, in_flight=limits.batches_in_flight, look_ups=plan.look_ups),
-        )
-
-
-def _patience(settings: Settings, plan: DispatcherPlan) -> Patience:
-    configured = settings.join[plan.join]
+    configured, limits, output = settings.join[plan.join], settings.limits, settings.output
     after = configured.unmatched_after
-    slack_s = settings.clock.uncertainty + configured.primary_max_delay
-    return Patience(
-        unmatched_after_ns=None if after is None else int(after * 1e9),
-        slack_ns=int(slack_s * 1e9),
-        once=plan.once,
-        keep_pending=plan.keep_pending,
+    plan.state.mkdir(parents=True, exist_ok=True)
+    policy = process.Policy(
+        Patience(
+            unmatched_after_ns=None if after is None else int(after * 1e9),
+            slack_ns=int((settings.clock.uncertainty + configured.primary_max_delay) * 1e9),
+            once=plan.once,
+            keep_pending=plan.keep_pending,
+        ),
+        DispatcherLimits(
+            batch_events=limits.batch_events,
+            batch_wait_s=limits.batch_wait,
+            hold_s=HOLD_S,
+            window_bytes=limits.read_ahead,
+            spill_bytes=limits.read_ahead * 3 // 4,
+            retry_store_bytes=limits.retry_store,
+        ),
+        DispatcherOptions(once=plan.once, in_flight=limits.batches_in_flight, look_ups=plan.look_ups),
+    )
+    return process.open_dispatcher(
+        process.Places(plan.foreign, plan.output, plan.state, configured.foreign_files, limits.record),
+        policy,
+        join=plan.join,
+        datacentre=plan.datacentre,
+        adapter=adapter,
+        digester=digester,
+        joiners=joiners,
+        progress=progress,
+        registry=registry,
+        envelope=Envelope(with_joined_at=output.joined_at, with_token=output.token),
+        clock=clock,
+        disk=disk,
+        random=Random().random,
     )
 
 

@@ -162,6 +162,7 @@ async def serve_joiner(
 async def serve_dispatcher(settings: Settings, base: Path, datacentre: str | None, stop: asyncio.Event) -> None:
     """One pipeline's dispatcher."""
     from photon.dispatcher.lookups import LookUpPolicy
+    from photon.dispatcher.process import serve
     from photon.embedded.pipeline import DispatcherPlan, open_dispatcher
     from photon.eventstore.client import EventStoreClient
     from photon.joiner.client import JoinerClient
@@ -190,12 +191,7 @@ async def serve_dispatcher(settings: Settings, base: Path, datacentre: str | Non
             joiners=joiners, progress=progress, registry=registry, disk=RealDisk(), clock=SystemClock(),
         ) as engine:  # fmt: skip
             log.info("dispatcher serves", datacentre=name, join=join)
-            running = asyncio.create_task(engine.run())
-            stopping = asyncio.create_task(stop.wait())
-            await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
-            engine.stop()
-            stopping.cancel()
-            await running
+            await serve(engine, stop)
     finally:
         for joiner in joiners:
             await joiner.close()

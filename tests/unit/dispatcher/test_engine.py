@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import os
 import random
-import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -363,13 +361,14 @@ async def test_looked_up_first_when_asked_to(world: World) -> None:
     assert total.pending == 0
 
 
-async def test_sigterm_ends_in_good_order(world: World) -> None:
+async def test_a_stop_ends_in_good_order(world: World) -> None:
     world.policy = Policy(Patience(), LIMITS, QUICK)
     world.write("a.log", lines(0, 100))
     with world.engine() as engine:
-        task = asyncio.create_task(serve(engine))
+        stop = asyncio.Event()
+        task = asyncio.create_task(serve(engine, stop))
         await until(lambda: engine.status().pending == 0 and engine.status().read == 100)
-        os.kill(os.getpid(), signal.SIGTERM)
+        stop.set()
         async with asyncio.timeout(10):
             await task
     assert world.ledger().read == 100
