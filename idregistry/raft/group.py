@@ -292,10 +292,12 @@ class RaftGroup:
     def _chunk_acknowledged(self, peer: str, ack: ChunkAck) -> None:
         self._core.progressed(peer, None)
         transfer = self._sending_to(peer).transfer
-        if transfer is not None and transfer.index == ack.index:
-            transfer.offset = ack.offset
+        if transfer is None or transfer.index != ack.index:
+            return
+        if ack.offset > transfer.offset:
             transfer.sent_at = -_NEVER
             self._core.send_soon()
+        transfer.offset = ack.offset  # going back waits for transfer_retry: late answers must not start a storm
 
     # --- sending ----------------------------------------------------------------------------------------------
 
