@@ -18,7 +18,7 @@ from cachetools import LRUCache
 from photon.adapters.contract import Adapter, LogFile
 from photon.eventstore.api import PrimaryRecord
 from photon.eventstore.index import ENTRY_BYTES, I64, U64, Mask, Run, RunIndex
-from photon.eventstore.records import keys_of_records, record_at
+from photon.eventstore.records import key_of, record_at
 
 CACHE_BYTES_MAX = 256 << 20
 SEGMENT_OVERHEAD_BYTES = 1024
@@ -143,9 +143,9 @@ class CacheEventStore:
                 files[number].append(hit)
         found: dict[int, list[CachedRecord]] = {}
         for file, hits in by_file.items():
-            there = keys_of_records(self._adapter, [hit[3] for hit in hits], file)
-            for (row, identity, offset, record), key in zip(hits, there, strict=True):
-                if key == keys[row]:
+            for row, identity, offset, record in hits:
+                # Not by the scan that found it: a malformed line may look to it as though it had the key.
+                if key_of(self._adapter, record, file) == keys[row]:
                     cached = CachedRecord(identity, PrimaryRecord(record, file, offset))
                     found.setdefault(row, []).append(cached)
         self._hits += len(found)

@@ -136,15 +136,18 @@ class LogsEventStore:
         record = self._whole_record(source, data, begin, at)
         if record is not None and key_of(self._adapter, record, file) == want.key:
             return ReadRecord(Read.FOUND, file, want.offset, record)
-        if want.log.rewritten or (record is not None and self._same_hash(record, file, want.key)):
+        if want.log.rewritten or (record is not None and self._explains(record, file, want.key)):
             return NOT_THERE
         return UNAVAILABLE
 
-    def _same_hash(self, record: bytes, file: LogFile, key: bytes) -> bool:
-        """Another key with the same hash: the map is right, and this is not the asked record."""
+    def _explains(self, record: bytes, file: LogFile, key: bytes) -> bool:
+        """Whether the map was right to name this record, though it is not the asked one.
+
+        It has another key of the same hash; or it is malformed, and the scan of its block took it for one with the key.
+        """
         there = key_of(self._adapter, record, file)
         if there is None:
-            return False
+            return keys_of_block(self._adapter, record + b"\n", file) == [key]
         hashes = hash_keys([there, key])
         return bool(hashes[0] == hashes[1])
 

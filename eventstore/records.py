@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from photon.adapters.contract import Adapter, LogFile
 
 
@@ -31,13 +29,3 @@ def keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> list[bytes | 
         return adapter.primary_keys(data, file)
     except Exception:  # one record that the adapter raises on must not take the others with it
         return [key_of(adapter, line.removesuffix(b"\r"), file) for line in data.split(b"\n")[:-1]]
-
-
-def keys_of_records(adapter: Adapter, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
-    """The key of each of some records (without line ends) of one file."""
-    if len(records) == 1:
-        return [key_of(adapter, records[0], file)]
-    keys = keys_of_block(adapter, b"\n".join(records) + b"\n", file)
-    if len(keys) != len(records):  # a broken adapter, which the primary reader reports
-        return [key_of(adapter, record, file) for record in records]
-    return keys

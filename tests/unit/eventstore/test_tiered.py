@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import Adapter
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.identity import log_name
+from photon.adapters.side import SideConfig, TimeConfig
 from photon.config.clock import NEVER_NS
 from photon.eventstore.api import Found
 from photon.eventstore.cache import CacheEventStore
@@ -31,7 +34,7 @@ class Store:
         cache_bytes: int = 1 << 20,
         kind: MapKind = MapKind.DENSE,
         max_record: int = 1 << 20,
-        adapter: LineAdapter | None = None,
+        adapter: Adapter | None = None,
     ) -> None:
         self.logs = base / "logs"
         self.logs.mkdir(exist_ok=True)
@@ -96,6 +99,19 @@ def test_the_first_in_file_order_wins(tmp_path: Path, order: tuple[str, ...], ca
     assert store.ask(b"k") == (Found.FOUND, *first)
     assert store.map.totals(exact=True).duplicates == 3
     store.close()
+
+
+@pytest.mark.parametrize("cache_bytes", [1, 1 << 20])
+def test_a_malformed_line_does_not_hide_a_later_good_one(tmp_path: Path, cache_bytes: int) -> None:
+    """The scan of a whole block may take a torn line for a record with the key; only the exact reading decides."""
+    side = SideConfig(format="jsonl", key="id")
+    foreign = SideConfig(format="jsonl", key="id", time=TimeConfig(field="t", unit="s"))
+    store = Store(tmp_path, once=True, cache_bytes=cache_bytes, adapter=ConfiguredAdapter.from_sides(side, foreign))
+    torn, good = b'{"id":"a","x":\n', b'{"id":"a","x":1}\n'
+    store.write("a.log", torn + good + b'{"id":"b","x":\n')
+    store.read_all()
+    assert store.ask(b"a") == (Found.FOUND, "a.log", len(torn), good[:-1])
+    assert store.ask(b"b")[0] is Found.ABSENT
 
 
 def test_a_miss_is_absent_only_once_all_up_to_then_was_read(tmp_path: Path) -> None:
