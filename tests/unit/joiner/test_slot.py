@@ -287,3 +287,12 @@ def test_a_start_finishes_a_listed_file_and_repeats_an_unlisted_one(tmp_path: Pa
     last.recover()
     assert not (tmp_path / "out" / JOINED).exists()
     assert durable(tmp_path) == {}
+
+
+def test_a_rewrite_changes_neither_bytes_nor_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(bytes(range(256)) * 100)
+    inode = path.stat().st_ino
+    RealDisk().rewrite(path, 1000)
+    assert path.read_bytes() == bytes(range(256)) * 100
+    assert path.stat().st_ino == inode
