@@ -7,7 +7,6 @@ pickle, the sending of append messages. Private names of the library are touched
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
@@ -48,8 +47,8 @@ def library_time(monotonic: Callable[[], float]) -> Iterator[None]:
 
 
 def _monotonic() -> float:
-    now: Callable[[], float] | None = getattr(_time, "now", None)
-    return time.monotonic() if now is None else now()
+    now: Callable[[], float] = _time.now  # set by library_time, without which nothing of the library may run
+    return now()
 
 
 def _create_journal(journal: Journal) -> Journal:

@@ -68,7 +68,7 @@ class RaftHost:
         if network is None and self._others:
             from photon.idregistry.raft.wire import GrpcNetwork  # not for embedded use
 
-            self._network = GrpcNetwork({each: peers[each] for each in self._others}, credentials)
+            self._network = GrpcNetwork({each: peers[each] for each in self._others}, credentials, clock)
         self._groups = {
             number: RaftGroup(
                 number=number,

@@ -28,7 +28,7 @@ DISK_ID_BYTES = 16
 _HEADER = struct.Struct("<8sBI")
 
 
-class _Record(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class _Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     name: str
     disk: bytes
     members: list[str]
@@ -66,8 +66,7 @@ class Identity:
             self._verify(directory, name, sorted(members), epoch)
         else:
             self._refuse_leftovers(directory, groups)
-            self._record = _Record(name, entropy(DISK_ID_BYTES), sorted(members), epoch, [], {})
-            self._write()
+            self._write(_Record(name, entropy(DISK_ID_BYTES), sorted(members), epoch, [], {}))
         self.hello = Hello(name, self._record.disk, epoch)
 
     def made(self, groups: Collection[int]) -> None:
@@ -75,21 +74,22 @@ class Identity:
         with self._lock:
             known = sorted({*self._record.groups, *groups})
             if known != self._record.groups:
-                self._record.groups = known
-                self._write()
+                self._write(msgspec.structs.replace(self._record, groups=known))
 
     def check(self, hello: Hello) -> Refused | None:
         """Whether to listen to a peer; its disk is noted durably the first time."""
         record = self._record
+        if record.peers.get(hello.name) == hello.disk and hello.epoch == record.epoch:
+            return None
         if hello.name not in record.members or hello.name == record.name:
             return Refused(f"{record.name} knows no peer {hello.name}", fatal=False)
         if hello.epoch != record.epoch:
             return Refused(f"{record.name} is in membership epoch {record.epoch}, not {hello.epoch}", fatal=False)
         with self._lock:
+            record = self._record
             known = record.peers.get(hello.name)
             if known is None:
-                record.peers[hello.name] = hello.disk
-                self._write()
+                self._write(msgspec.structs.replace(record, peers={**record.peers, hello.name: hello.disk}))
             elif known != hello.disk:
                 return Refused(
                     f"{record.name} knows replica {hello.name} with another disk: this one was wiped or copied, and "
@@ -114,9 +114,8 @@ class Identity:
                     f"acknowledged; restore its disk, or replace it by a replica of a new name"
                 )
         if epoch > record.epoch:
-            record.epoch, record.members = epoch, members
-            record.peers = {peer: disk for peer, disk in record.peers.items() if peer in members}
-            self._write()
+            peers = {peer: disk for peer, disk in record.peers.items() if peer in members}
+            self._write(msgspec.structs.replace(record, epoch=epoch, members=members, peers=peers))
 
     def _refuse_leftovers(self, directory: Path, groups: Collection[int]) -> None:
         for group in groups:
@@ -134,6 +133,8 @@ class Identity:
         except (struct.error, ValueError, msgspec.MsgspecError) as e:
             raise RaftStopped(f"{self._path} is damaged ({e}): restore it, or replace this replica") from None
 
-    def _write(self) -> None:
-        body = msgspec.msgpack.encode(self._record)
+    def _write(self, record: _Record) -> None:
+        """Believed only once it is durable."""
+        body = msgspec.msgpack.encode(record)
         self._disk.replace(self._path, _HEADER.pack(MAGIC, VERSION, zlib.crc32(body)) + body)
+        self._record = record

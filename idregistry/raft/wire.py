@@ -7,7 +7,6 @@ does not hold heartbeats back.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ import grpc
 import grpc.aio
 import structlog
 
+from photon.config.clock import Clock
 from photon.idregistry.raft import peer_pb2, peer_pb2_grpc
 from photon.idregistry.raft.options import (
     FRAME_BYTES_MAX,
@@ -44,9 +44,9 @@ _CHANNEL_OPTIONS = (
 class GrpcNetwork:
     """Implements ``transport.Network``."""
 
-    def __init__(self, peers: Mapping[str, str], credentials: grpc.ChannelCredentials | None) -> None:
+    def __init__(self, peers: Mapping[str, str], credentials: grpc.ChannelCredentials | None, clock: Clock) -> None:
         """``peers``: the others, name -> host:port. ``credentials`` None: plain text, for a private network."""
-        self._links = {name: _Link(name, address, credentials) for name, address in peers.items()}
+        self._links = {name: _Link(name, address, credentials, clock) for name, address in peers.items()}
         self._receiver: Receiver | None = None
         self._hello: Hello | None = None
 
@@ -69,18 +69,22 @@ class GrpcNetwork:
         for link in self._links.values():
             link.join()
 
+    @property
+    def running(self) -> bool:
+        return self._receiver is not None
+
     def take(self, frame: peer_pb2.PeerFrame) -> Refused | None:
         """A frame from a stream. The server's receive limit bounded it before it was allocated."""
         receiver, hello = self._receiver, self._hello
-        if receiver is None or hello is None:
-            return Refused("this replica does not run", fatal=False)
+        assert receiver is not None
+        assert hello is not None
         if frame.receiver != hello.name:
             return Refused(f"this is replica {hello.name}, not {frame.receiver}: check the addresses", fatal=False)
         if _too_large(frame):
             return Refused("frame too large", fatal=False)
         link = self._links.get(frame.sender)
         if link is not None:
-            link.heard_at = time.monotonic()
+            link.heard_at = link.now()
         return receiver.receive(
             Hello(frame.sender, frame.disk, frame.epoch), [(m.group, m.payload) for m in frame.messages]
         )
@@ -98,6 +102,8 @@ class _Servicer(peer_pb2_grpc.RaftPeerServicer):
         self, request_iterator: AsyncIterator[peer_pb2.PeerFrame], context: Any
     ) -> peer_pb2.PeerAck:
         async for frame in request_iterator:
+            if not self._network.running:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "this replica does not run")
             refusal = self._network.take(frame)
             if refusal is not None:
                 kind = peer_pb2.REFUSAL_OTHER_DISK if refusal.fatal else peer_pb2.REFUSAL_STRANGER
@@ -108,7 +114,8 @@ class _Servicer(peer_pb2_grpc.RaftPeerServicer):
 class _Link:
     """Frames to one peer: a bounded queue, and a thread that keeps a stream open."""
 
-    def __init__(self, peer: str, address: str, credentials: grpc.ChannelCredentials | None) -> None:
+    def __init__(self, peer: str, address: str, credentials: grpc.ChannelCredentials | None, clock: Clock) -> None:
+        self.now = clock.monotonic
         self._peer = peer
         self._address = address
         self._credentials = credentials
@@ -118,7 +125,7 @@ class _Link:
         self._ping = False
         self._stopped = False
         self._stream = 0
-        self.heard_at = 0.0
+        self.heard_at = clock.monotonic()
         self._thread: threading.Thread | None = None
         self.dropped = 0
 
@@ -152,9 +159,9 @@ class _Link:
     def _run(self) -> None:
         back_off = BACK_OFF_MIN
         while not self._stopped:
-            began = time.monotonic()
+            began = self.now()
             pause = self._exchange()
-            if time.monotonic() - began > 2 * BACK_OFF_MAX:
+            if self.now() - began > 2 * BACK_OFF_MAX:
                 back_off = BACK_OFF_MIN
             with self._condition:
                 if not self._stopped:
@@ -169,7 +176,7 @@ class _Link:
             self._stream += 1
             stream = self._stream
             self._ping = True
-        began = time.monotonic()
+        began = self.now()
         channel = self._open_channel()
         try:
             call = peer_pb2_grpc.RaftPeerStub(channel).Exchange.future(self._frames(stream))  # type: ignore[no-untyped-call]
@@ -192,7 +199,7 @@ class _Link:
             try:
                 ack: peer_pb2.PeerAck = call.result(timeout=0.5)
             except grpc.FutureTimeoutError:
-                silence = time.monotonic() - max(began, self.heard_at)
+                silence = self.now() - max(began, self.heard_at)
                 if silence > SILENCE_MAX or self._stopped:
                     call.cancel()
                     return None

@@ -20,7 +20,7 @@ BATCH = 10
 class _Silent:
     def info(self, *_: object, **__: object) -> None: ...
 
-    warning = exception = info
+    warning = error = exception = info
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +49,12 @@ def test_no_acknowledged_command_is_lost(batch: list[int]) -> None:
     print(f"{len(batch)} seeds: {acknowledged} acknowledged, {crashes} crashes", file=sys.stderr)
     assert acknowledged > 20 * len(batch)  # or nothing was tested
     assert crashes > 0
+
+
+def test_a_seed_replays() -> None:
+    first, second = (world.run(7) for _ in range(2))
+    assert first.by_index == second.by_index
+    assert (first.now, first.proposed, first.crashes) == (second.now, second.proposed, second.crashes)
 
 
 @pytest.mark.parametrize("seed", seeds(50)[: max(1, len(seeds()) // 10)])

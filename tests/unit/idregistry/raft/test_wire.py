@@ -80,7 +80,7 @@ async def _strangers_are_refused(address: str) -> None:
 
 @pytest.fixture
 def link() -> wire._Link:
-    link = wire._Link("b", "127.0.0.1:1", None)
+    link = wire._Link("b", "127.0.0.1:1", None, SystemClock())
     link._hello = HELLO
     return link
 
