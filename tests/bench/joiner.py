@@ -1,4 +1,4 @@
-"""One joiner on the real disk, registry and store in memory: python -m tests.bench.joiner [events] [batch] [calls]."""
+"""One joiner on the real disk, its neighbours in memory: python -m tests.bench.joiner [events] [batch] [calls]."""
 
 from __future__ import annotations
 
