@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from photon.config.errors import UsageError
 
@@ -30,8 +30,7 @@ class LogFile:
     """The file's header record without its line end; empty for formats that have none."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignHeader:
+class ForeignHeader(NamedTuple):
     """What the dispatcher needs to know of a foreign record."""
 
     key: bytes
@@ -49,8 +48,7 @@ class BadRecord(Exception):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(NamedTuple):
     """The two payloads of a joined record, each a JSON value as bytes (one line, no newline inside).
 
     ``None`` in place of a payload means: the raw record is not valid UTF-8 text of this format, write it as base64.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
@@ -174,7 +174,7 @@ class Core:
         """Takes ``unloaded`` rows of the retry store that are to be tried now."""
         for row in rows:
             as_of = self._patience.as_of_ns(row.first_read_ns)
-            item = Item(replace(row.event, unmatched_as_of_ns=as_of), None, row.first_read_ns)
+            item = Item(row.event._replace(unmatched_as_of_ns=as_of), None, row.first_read_ns)
             item.row_id, item.attempts = row.row_id, row.attempts
             self._loaded.add(row.row_id)
             self._again.append(item)

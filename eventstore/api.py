@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from photon.adapters.contract import LogFile
 
@@ -22,8 +22,7 @@ class Found(enum.IntEnum):
     """Not there, and everything written up to the time that was asked about has been read."""
 
 
-@dataclass(frozen=True, slots=True)
-class PrimaryRecord:
+class PrimaryRecord(NamedTuple):
     """A primary event as it stands in its log."""
 
     record: bytes  # without its line end

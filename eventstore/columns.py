@@ -52,6 +52,10 @@ def asked(message: pb.EventLookUpRequest) -> tuple[list[bytes], list[int]]:
     return keys, np.frombuffer(message.as_of, dtype="<i8").tolist()
 
 
+_FOUND = tuple(sorted(Found))
+"""By number: many times as fast as the enum's constructor."""
+
+
 def reply(found: EventLookUps, bytes_max: int = REPLY_BYTES_MAX) -> pb.EventLookUpReply:
     """The answers, or those of a prefix of the keys (one at least) when records exceed ``bytes_max``."""
     records: list[bytes] = []
@@ -82,9 +86,9 @@ def answered(message: pb.EventLookUpReply, keys: int) -> EventLookUps:
     count = len(message.answers)
     n = len(message.records)
     try:
-        answers = [Found(answer) for answer in message.answers]
-    except ValueError as err:
-        raise WireError(str(err)) from None
+        answers = [_FOUND[answer] for answer in message.answers]
+    except IndexError:
+        raise WireError(f"an answer is none of {[each.value for each in Found]}") from None
     fits = len(message.file_indexes) == 4 * n and len(message.offsets) == 8 * n and answers.count(Found.FOUND) == n
     if not fits or count > keys or (keys and not count):
         raise WireError(f"{count} answers with {n} records for {keys} keys: the columns do not fit together")

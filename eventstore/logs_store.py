@@ -143,7 +143,7 @@ class LogsEventStore:
     def _explains(self, record: bytes, file: LogFile, key: bytes) -> bool:
         """Whether the map was right to name this record, though it is not the asked one.
 
-        It has another key of the same hash; or it is malformed, and the scan of its block took it for one with the key.
+        It has another key of the same hash; or it is malformed, and the scan took it for one with the key.
         """
         there = key_of(self._adapter, record, file)
         if there is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from photon.adapters.contract import LogFile
 from photon.idregistry.api import I64, Kind
@@ -39,8 +39,7 @@ VERDICT_OF_KIND = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignEvent:
+class ForeignEvent(NamedTuple):
     """One row of a batch."""
 
     event_id: bytes

@@ -110,7 +110,7 @@ async def test_a_rename_of_the_log_keeps_the_tag(tmp_path: Path) -> None:
     engine = await running(tmp_path, FakeRegistry())
     first = event(b"a", b"k1", offset=5)
     await engine.join([first], timeout=5.0)
-    renamed = replace(first, file=replace(first.file, path="clicks.log.1"))
+    renamed = first._replace(file=replace(first.file, path="clicks.log.1"))
     answers = await engine.join([renamed], timeout=5.0)
     assert answers.taken[0].same_line
     await engine.close()
