@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -69,6 +70,12 @@ class Backend(Protocol):
     async def look_up(self, shard: int, digests: bytes, times: bytes, *, timeout: float) -> LookUpOutcome: ...
 
     async def close(self) -> None: ...
+
+
+def _too_new_is_unknown(found: OwnerColumns) -> OwnerColumns:
+    """An earlier attempt may have committed these ids: that another leader's clock runs late says nothing of them."""
+    answers = np.where(found.answers == Answer.TOO_NEW, np.uint8(Answer.UNKNOWN), found.answers)
+    return replace(found, answers=answers)
 
 
 class RoutedRegistry:
@@ -209,13 +216,19 @@ class RoutedRegistry:
         if claim is None:
             raise RuntimeError("registry: announce() comes before the first insert")
         caller = claim.incarnations[-1]
-        outcome = await self._persist(
-            deadline, lambda remaining: self._backend.insert(shard, caller, None, columns, timeout=remaining)
-        )
+        perhaps_committed = False
+
+        async def attempt(claimed: SlotClaim | None, remaining: float) -> OwnerColumns | Refusal:
+            nonlocal perhaps_committed
+            before, perhaps_committed = perhaps_committed, True  # also when this attempt is cut off
+            outcome = await self._backend.insert(shard, caller, claimed, columns, timeout=remaining)
+            certain = isinstance(outcome, OwnerColumns) or outcome.status is not Status.UNKNOWN
+            perhaps_committed = before or not certain
+            return _too_new_is_unknown(outcome) if before and isinstance(outcome, OwnerColumns) else outcome
+
+        outcome = await self._persist(deadline, lambda remaining: attempt(None, remaining))
         if isinstance(outcome, Refusal) and outcome.status is Status.UNKNOWN_CALLER:
-            outcome = await self._persist(
-                deadline, lambda remaining: self._backend.insert(shard, caller, claim, columns, timeout=remaining)
-            )
+            outcome = await self._persist(deadline, lambda remaining: attempt(claim, remaining))
         return outcome if isinstance(outcome, OwnerColumns) else None
 
     async def _persist(self, deadline: float, attempt: Callable[[float], Awaitable[T | Refusal]]) -> T | Refusal:

@@ -1,0 +1,81 @@
+"""An attempt that may have committed is never followed by a certain TOO_NEW: another leader's clock may run late."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from photon.config.clock import SystemClock
+from photon.idregistry import commands as c
+from photon.idregistry.api import Answer, Inserts, Slot
+from photon.idregistry.outcomes import (
+    ClearOutcome,
+    Description,
+    InsertOutcome,
+    LookUpOutcome,
+    OpenOutcome,
+    OwnerColumns,
+    Refusal,
+    SlotClaim,
+    Status,
+)
+from photon.idregistry.routing import RoutedRegistry
+from photon.idregistry.sharding import single_range
+
+
+class Scripted:
+    """A backend that answers inserts from a list."""
+
+    def __init__(self, outcomes: list[InsertOutcome]) -> None:
+        self.outcomes = outcomes
+
+    async def describe(self, *, timeout: float) -> Description | Refusal:
+        return Description("r1", tuple(single_range(1)), (), b"")
+
+    async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome:
+        raise NotImplementedError
+
+    async def insert(
+        self, shard: int, caller: int, claim: SlotClaim | None, columns: c.Columns, *, timeout: float
+    ) -> InsertOutcome:
+        return self.outcomes.pop(0)
+
+    async def clear(self, shard: int, columns: c.ClearColumns, *, timeout: float) -> ClearOutcome:
+        raise NotImplementedError
+
+    async def look_up(self, shard: int, digests: bytes, times: bytes, *, timeout: float) -> LookUpOutcome:
+        raise NotImplementedError
+
+    async def close(self) -> None: ...
+
+
+def _all(answer: Answer) -> OwnerColumns:
+    return OwnerColumns(
+        np.full(2, answer, np.uint8),
+        np.zeros(2, np.uint64),
+        np.zeros(2, np.uint8),
+        np.zeros(2, np.uint32),
+        np.zeros(2, np.uint8),
+        (),
+    )
+
+
+UNKNOWN = Refusal(Status.UNKNOWN)
+NOT_LEADER = Refusal(Status.NOT_LEADER)
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"), [(UNKNOWN, Answer.UNKNOWN), (NOT_LEADER, Answer.TOO_NEW)], ids=["unknown", "not leader"]
+)
+async def test_too_new_after_an_unknown_attempt_is_unknown(first: Refusal, expected: Answer) -> None:
+    registry = RoutedRegistry(Scripted([first, _all(Answer.TOO_NEW)]), SystemClock())
+    registry.announce(Slot("east-1", "east"), [1])
+    inserts = Inserts(
+        bytes(range(32)),
+        np.zeros(2, np.int64),
+        np.full(2, 1 << 40, np.uint64),
+        np.ones(2, np.uint8),
+        np.zeros(2, np.uint32),
+    )
+    answers = await registry.insert(inserts, timeout=5)
+    assert answers.answers.tolist() == [expected, expected]
