@@ -71,7 +71,6 @@ class Output(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     roll_size: Size = Size(128 << 20)
     roll_age: Duration = Duration(300.0)
-    token: bool = True
     joined_at: bool = True
 
 

@@ -53,7 +53,8 @@ def join(
     Examples:
       photon join --primary queries/ --foreign clicks/ --output out/ --once
       photon join --primary P --foreign F --output O --config config/examples/zeek.toml
-    Exit codes: 0 the ledger balances, 3 more than --max-rejected records were rejected, 1 failed, 2 wrong usage.
+    Exit codes: 0 the ledger balances, 3 more than --max-rejected records were rejected or a log was not
+    read to its end, 1 failed, 2 wrong usage.
     """
     import logging
 
@@ -62,7 +63,7 @@ def join(
     from photon.cli.view import ProgressView, ledger_table
     from photon.config import log
     from photon.config.errors import UsageError
-    from photon.embedded.join import JoinOptions, run
+    from photon.embedded.join import JoinOptions, JoinResult, run
     from photon.embedded.stages import StageSampler
     from photon.embedded.status import balances
 
@@ -85,18 +86,19 @@ def join(
     if sampler:
         sampler.start()
 
-    async def main() -> dict[str, int]:
+    async def main() -> JoinResult:
         stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        return await run(options, stop=stop, show=view.show)
+        return await run(options, stop=stop, show=view.show, say=lambda line: click.echo(f"photon: {line}", err=True))
 
     try:
-        ledger = uvloop.run(main())
+        result = uvloop.run(main())
     finally:
         view.close()
     if sampler and stages:
         stages.write_bytes(orjson.dumps(sampler.stop()))
+    ledger = result.ledger
     if output_format == "json":
         click.echo(orjson.dumps(ledger).decode())
     else:
@@ -104,6 +106,10 @@ def join(
     if not balances(ledger):
         click.echo("photon: the ledger does not balance; this is a defect, keep the output directory", err=True)
         return FAILED
+    if result.unread:
+        what = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in result.unread.items())
+        click.echo(f"photon: some foreign logs were not read to their end ({what}), as named above", err=True)
+        return ATTENTION
     if ledger["rejected"] > max_rejected:
         where = output / "rejected"
         click.echo(

@@ -35,10 +35,13 @@ class Findings:
 
 def records(directory: Path) -> Iterator[dict[str, Any]]:
     """Records of all files of one output log, by complete lines, rolled and compressed ones too."""
-    for path in sorted(directory.glob("*.jsonl*")):
-        if path.suffix == ".tmp":
-            continue
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    names = {path.name for path in directory.glob("*.jsonl*")}
+    for name in sorted(names):
+        if name.endswith(".tmp") or (name.endswith(".gz") and name.removesuffix(".gz") in names):
+            continue  # while a file is being compressed the plain one counts
+        data = (directory / name).read_bytes()
+        if name.endswith(".gz"):
+            data = gzip.decompress(data)
         for line in data[: data.rfind(b"\n") + 1].splitlines():
             yield orjson.loads(line)
 

@@ -15,8 +15,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from photon.adapters.contract import Adapter
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
@@ -42,8 +40,6 @@ SHOW_S = 0.2
 SETTLE_S = 60.0
 """For what was registered to be durable in the output, at the end."""
 
-log = structlog.get_logger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class JoinOptions:
@@ -65,6 +61,19 @@ class JoinFailed(PhotonError):
     """A part of the pipeline failed; what was done until then is durable."""
 
 
+@dataclass(frozen=True, slots=True)
+class JoinResult:
+    """How a run ended."""
+
+    ledger: dict[str, int]
+    unread: dict[str, int]
+    """Foreign logs that were not read to their end, by kind of problem; each was named in the log when it was met."""
+
+
+UNREAD = ("duplicate_identity", "vanished", "unreadable", "damaged", "unsupported")
+"""Problems of the log follower that mean bytes without a verdict."""
+
+
 @dataclass(slots=True)
 class _Parts:
     supervisor: Supervisor
@@ -75,8 +84,13 @@ class _Parts:
     dispatcher: DispatcherEngine
 
 
-async def run(options: JoinOptions, *, stop: asyncio.Event, show: Callable[[Status], None]) -> dict[str, int]:
-    """Runs until everything has a verdict (``once``) or ``stop`` is set; the final ledger. Raises PhotonError."""
+async def run(
+    options: JoinOptions, *, stop: asyncio.Event, show: Callable[[Status], None], say: Callable[[str], None]
+) -> JoinResult:
+    """Runs until everything has a verdict (``once``) or ``stop`` is set. ``say`` is told what a person should know.
+
+    Raises PhotonError.
+    """
     for side, directory in (("primary", options.primary), ("foreign", options.foreign)):
         if not directory.is_dir():
             raise UsageError(f"--{side} {directory}: no such directory; name the directory of the {side} logs")
@@ -86,25 +100,26 @@ async def run(options: JoinOptions, *, stop: asyncio.Event, show: Callable[[Stat
     disk, clock = RealDisk(), SystemClock()
     lock = site.take()
     try:
-        config = options.config or _inferred(options, site, disk)
+        config = options.config or _inferred(options, site, disk, say)
         settings = load(config, environment=os.environ, flags=options.overrides)
         name = join_named(settings, options.join)
         adapter = adapter_of(settings, name, config.parent)
         async with _parts(options, config, settings, name, adapter, site, disk, clock) as parts:
             await _work(parts, stop, show)
-        return read_ledger(site.state)
+            problems = parts.dispatcher.status().problems
+        return JoinResult(read_ledger(site.state), {kind: problems[kind] for kind in UNREAD if problems.get(kind)})
     finally:
         lock.release()
 
 
-def _inferred(options: JoinOptions, site: Site, disk: Disk) -> Path:
+def _inferred(options: JoinOptions, site: Site, disk: Disk, say: Callable[[str], None]) -> Path:
     """What the logs themselves say, found at the first run and kept since."""
     path = site.state / "inferred.toml"
     if not disk.exists(path):
         toml, why = inferred_toml(options.primary, options.foreign)
         disk.replace(path, toml.encode())
-        for line in why:
-            log.warning(line, inferred=str(path))
+        for line in (*why, f"kept in {path}; correct it there, or name your own with --config"):
+            say(line)
     return path
 
 

@@ -80,7 +80,7 @@ def joiner_engine(
     clock: Clock,
 ) -> JoinerEngine:
     """A joiner that is not started yet."""
-    envelope = Envelope(with_joined_at=settings.output.joined_at, with_token=settings.output.token)
+    envelope = Envelope(with_joined_at=settings.output.joined_at)
     world = Surroundings(registry, store, disk, clock, die, lambda: os.urandom(NONCE_BYTES))
     return JoinerEngine(
         slot,
@@ -150,7 +150,7 @@ def open_dispatcher(
         joiners=joiners,
         progress=progress,
         registry=registry,
-        envelope=Envelope(with_joined_at=output.joined_at, with_token=output.token),
+        envelope=Envelope(with_joined_at=output.joined_at),
         clock=clock,
         disk=disk,
         random=Random().random,
