@@ -6,7 +6,6 @@ reader is a function of what the follower hands out and of the clock; the thread
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,10 @@ from typing import Protocol, cast
 
 import numpy as np
 
+from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.api import Block, LogPosition
-from photon.adapters.logs.problems import ProblemKind
+from photon.adapters.logs.problems import UNREAD, Problem, ProblemKind
 from photon.config.clock import NEVER_NS, Clock
 from photon.config.errors import PhotonError
 from photon.eventstore.cache import CacheEventStore
@@ -31,14 +31,15 @@ COMMIT_SECONDS = 5.0
 """What was read is committed to the file map at least so often: a crash re-reads no more."""
 COMMIT_BYTES = 512 << 20
 HOLDING = (ProblemKind.UNREADABLE, ProblemKind.DUPLICATE_IDENTITY)
-"""Problems under which a log stays unread: while one was met, no miss may become ABSENT."""
+"""Problems under which a log stays unread for now: while there is one, no miss may become ABSENT."""
+NAMED = 3
+"""So many of the logs that are not read are named."""
 
 
 class LogSource(Protocol):
     """What the reader asks of a follower (photon.adapters.logs.follower.Follower)."""
 
-    @property
-    def problems(self) -> Counter[ProblemKind]: ...
+    def unread(self, kinds: Sequence[ProblemKind]) -> list[Problem]: ...
 
     def scan(self) -> None: ...
 
@@ -80,11 +81,7 @@ def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
         starts[0] = 0
         np.add(ends[:-1], 1, out=starts[1:])
     keys = keys_of_block(adapter, data, file)
-    if len(keys) != len(ends):
-        raise AdapterBroken(
-            f"{type(adapter).__name__}.primary_keys gave {len(keys)} keys for {len(ends)} records of {file.path}; "
-            "it must give one for each, None for a bad record"
-        )
+    _check_keys(adapter, keys, len(ends), file)
     bad = 0
     try:
         hashes = hash_keys(cast(Sequence[bytes], keys))
@@ -95,6 +92,22 @@ def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
         hashes = hash_keys(cast(Sequence[bytes], keys))
     order = np.argsort(hashes, kind="stable")
     return BlockKeys(cast(Sequence[bytes], keys), starts, hashes[order], order, bad)
+
+
+def _check_keys(adapter: Adapter, keys: object, records: int, file: LogFile) -> None:
+    name = type(adapter).__name__
+    if not isinstance(keys, list | tuple) or len(keys) != records:
+        given = len(keys) if isinstance(keys, list | tuple) else f"a {type(keys).__name__} in place of"
+        raise AdapterBroken(
+            f"{name}.primary_keys gave {given} keys for {records} records of {file.path}; "
+            "it must give a list with one for each, None for a bad record"
+        )
+    if type(adapter) is ConfiguredAdapter:  # gives bytes by construction
+        return
+    wrong = set(map(type, keys)) - {bytes, type(None)}
+    if wrong:
+        kinds = ", ".join(sorted(kind.__name__ for kind in wrong))
+        raise AdapterBroken(f"{name} gave {kinds} for a key of {file.path}; a key is bytes, None for a bad record")
 
 
 class PrimaryReader:
@@ -144,7 +157,7 @@ class PrimaryReader:
         if self._source.caught_up():
             if self._once:
                 self._finish()
-            elif not self._held():
+            elif not self._source.unread(HOLDING):
                 self.read_past_ns = self._scanned_ns
         self._commit_when_due()
         return bool(blocks)
@@ -174,18 +187,15 @@ class PrimaryReader:
         while blocks := self._source.poll(POLL_BYTES, final=True):
             self._take(blocks)
         self.commit()
-        if held := self._held():
+        if unread := self._source.unread(UNREAD):
+            named = ", ".join(map(str, unread[:NAMED])) + (", …" if len(unread) > NAMED else "")
             raise PrimaryLogsIncomplete(
-                f"some primary logs could not be read ({', '.join(held)}), so nothing can be called unmatched; "
-                "make them readable and run again"
+                f"{len(unread)} of the primary logs could not be read, so nothing can be called unmatched: {named}; "
+                "make them readable, or leave them out with primary_files, and run again"
             )
         self.backlog = self._source.backlog()
         self.done = True
         self.read_past_ns = NEVER_NS
-
-    def _held(self) -> list[str]:
-        problems = self._source.problems
-        return [kind.value for kind in HOLDING if problems[kind]]
 
     def _commit_when_due(self) -> None:
         due = self._dirty_bytes >= COMMIT_BYTES or self._clock.monotonic() - self._committed >= COMMIT_SECONDS

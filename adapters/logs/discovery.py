@@ -110,6 +110,7 @@ def _walk(
         if not isinstance(err, FileNotFoundError):
             problems.tell(ProblemKind.UNREADABLE, prefix, f"directory cannot be listed ({err.strerror})")
         return
+    problems.solved(ProblemKind.UNREADABLE, prefix)
     for entry in entries:
         name = entry.name
         if name.startswith(".") or name.endswith(".tmp"):

@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.discovery import Found, check_directory, compile_patterns, discover
 from photon.adapters.logs.framing import LongRecord, Piece, frame
 from photon.adapters.logs.identity import HEAD_BYTES, read_head
-from photon.adapters.logs.problems import LogDirectoryError, Problem, ProblemKind, ProblemReporter
+from photon.adapters.logs.problems import UNREAD, LogDirectoryError, Problem, ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source, open_source
 from photon.adapters.logs.tracked import FINISHED, TrackedFile, TrackedLog
 
@@ -78,6 +77,10 @@ class Follower:
         """How often what was wrong."""
         return self._problems.counts
 
+    def unread(self, kinds: Sequence[ProblemKind] = UNREAD) -> list[Problem]:
+        """Files that are there and not read, or not to their ends."""
+        return self._problems.unsolved(kinds)
+
     def positions(self) -> list[LogPosition]:
         """How far each log was handed out."""
         return [LogPosition(log.identity, log.path, log.resume_at(), log.header) for log in self._logs.values()]
@@ -125,6 +128,7 @@ class Follower:
         seen = {each.key for each in found}
         gone = [key for key in self._files if key not in seen]
         for key in gone:
+            self._problems.gone(self._files[key].path)
             self._files.pop(key).gone = True
             self._unfinished.discard(key)
         changed = [each for each in found if self._note(each)]
@@ -140,6 +144,8 @@ class Follower:
             file = self._files[found.key] = TrackedFile(found.path, found.key)
         elif (file.path, file.size, file.mtime_ns) == (found.path, found.size, found.mtime_ns):
             return False
+        elif file.path != found.path:
+            self._problems.gone(file.path)
         # Growth is checked when the new bytes are read; every other change may be another file on the same inode.
         grown = file.head is not None and found.path == file.path and found.size > file.size
         if file.compressed and found.size <= file.size and file.head is not None and found.path == file.path:
@@ -310,7 +316,7 @@ class Follower:
             log = self._ready[0]
             pieces, more = self._read(log, final)
             for piece in pieces:
-                blocks.append(_block(log, piece))
+                blocks.append(log.block(piece))
                 got += piece.end - piece.offset
                 self._turn += piece.end - piece.offset
             if not more:
@@ -474,6 +480,7 @@ class Follower:
         if source.key != file.key:
             source.close()
             return None
+        self._problems.solved(ProblemKind.UNREADABLE, file.path)
         self._sources[log.identity] = source
         while len(self._sources) > OPEN_FILES_MAX:
             self._sources.popitem(last=False)[1].close()
@@ -486,10 +493,6 @@ class Follower:
 
 
 CUT_SHORT = "the compressed stream ends in its middle"
-
-
-def _block(log: TrackedLog, piece: Piece) -> Block:
-    return Block(log.identity, LogFile(log.path, log.header), piece.offset, piece.data, piece.end, piece.oversized)
 
 
 __all__ = ["Block", "Follower", "LogDirectoryError", "LogPosition", "Problem", "ProblemKind"]

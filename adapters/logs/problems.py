@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from photon.config.errors import UsageError
 
 REPORTED_MAX = 10_000
-"""So many (kind, place) pairs are remembered as reported; beyond it all are reported again."""
+"""So many (kind, place) pairs are remembered as reported; beyond it they are reported again, but for UNREAD ones."""
 
 
 @dataclass(slots=True)
@@ -43,6 +43,10 @@ class ProblemKind(enum.StrEnum):
     """A name or a compression that cannot be read."""
 
 
+UNREAD = (ProblemKind.UNREADABLE, ProblemKind.DUPLICATE_IDENTITY, ProblemKind.DAMAGED, ProblemKind.UNSUPPORTED)
+"""Kinds of which each says that a file, or a part of it, is there and not read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One line for the operator."""
@@ -61,19 +65,28 @@ class ProblemReporter:
     def __init__(self, report: Callable[[Problem], None] | None) -> None:
         self.counts: Counter[ProblemKind] = Counter()
         self._report = report
-        self._told: set[tuple[ProblemKind, str]] = set()
+        self._told: dict[tuple[ProblemKind, str], Problem] = {}
 
     def tell(self, kind: ProblemKind, path: str, message: str, *, again: bool = False) -> None:
         """``again``: an occurrence of its own even if this path had one of this kind before."""
         if (kind, path) in self._told and not again:
             return
-        if len(self._told) >= REPORTED_MAX:
-            self._told.clear()
-        self._told.add((kind, path))
+        if len(self._told) >= REPORTED_MAX and kind not in UNREAD:  # of those there are no more than files
+            self._told = {place: problem for place, problem in self._told.items() if problem.kind in UNREAD}
+        problem = self._told[kind, path] = Problem(kind, path, message)
         self.counts[kind] += 1
         if self._report is not None:
-            self._report(Problem(kind, path, message))
+            self._report(problem)
 
     def solved(self, kind: ProblemKind, path: str) -> None:
         """The next one of this kind at this path is news again."""
-        self._told.discard((kind, path))
+        self._told.pop((kind, path), None)
+
+    def gone(self, path: str) -> None:
+        """There is no file of this name any more."""
+        self.solved(ProblemKind.UNREADABLE, path)
+        self.solved(ProblemKind.DAMAGED, path)
+
+    def unsolved(self, kinds: Sequence[ProblemKind]) -> list[Problem]:
+        """What still holds, of these kinds."""
+        return [problem for problem in self._told.values() if problem.kind in kinds]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from photon.adapters.logs.framing import LongRecord
+from photon.adapters.contract import LogFile
+from photon.adapters.logs.api import Block
+from photon.adapters.logs.framing import LongRecord, Piece
 from photon.adapters.logs.identity import Head
 
 FINISHED = -1
@@ -48,6 +50,11 @@ class TrackedLog:
 
     def resume_at(self) -> int:
         return self.long.offset if self.long else self.next
+
+    def block(self, piece: Piece) -> Block:
+        """What is handed out of it."""
+        file = LogFile(self.path, self.header)
+        return Block(self.identity, file, piece.offset, piece.data, piece.end, piece.oversized)
 
     def is_done(self, *, final: bool = False) -> bool:
         """All of its file, as last seen, was read; with ``final`` also a last line without line end."""

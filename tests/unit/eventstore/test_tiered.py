@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 from pathlib import Path
 
 import pytest
 
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import Adapter
+from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.identity import log_name
 from photon.adapters.side import SideConfig, TimeConfig
@@ -17,7 +18,7 @@ from photon.eventstore.api import Found
 from photon.eventstore.cache import CacheEventStore
 from photon.eventstore.file_map import MapKind
 from photon.eventstore.logs_store import LogsEventStore
-from photon.eventstore.primary_reader import AdapterBroken, PrimaryLogsIncomplete, PrimaryReader
+from photon.eventstore.primary_reader import AdapterBroken, PrimaryLogsIncomplete, PrimaryReader, block_keys
 from photon.eventstore.tiered import NOTHING_READ_NS, TieredEventStore
 
 from .helpers import LineAdapter, ManualClock, open_map
@@ -217,10 +218,70 @@ def test_an_unread_log_holds_back_absent_and_fails_once(tmp_path: Path) -> None:
     assert store.ask(b"y", store.clock.ns - 1000)[0] is Found.NOT_YET
     store.close()
     store = Store(tmp_path, once=True)
-    with pytest.raises(PrimaryLogsIncomplete, match="duplicate_identity"):
+    with pytest.raises(PrimaryLogsIncomplete, match=r"one\.log\.1: has the same log name"):
         store.read_all()
     assert store.ask(b"y", NEVER_NS)[0] is Found.NOT_YET
     store.close()
+
+
+def test_progress_goes_on_once_the_unread_log_is_gone(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write("one.log", b"k,1\nx,1\n")
+    store.write("one.log.1", b"k,1\ny,1\n")
+    for _ in range(5):
+        store.read_all()
+        store.clock.ns += 1000
+    assert store.ask(b"y", store.clock.ns - 1000)[0] is Found.NOT_YET
+    (store.logs / "one.log.1").unlink()
+    for _ in range(2):
+        store.read_all()
+        store.clock.ns += 1000
+    assert store.ask(b"y", store.clock.ns - 1000)[0] is Found.ABSENT
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("b.log.gz", b"no gzip", "b.log.gz: not valid gzip"),
+        ("b.log.gz", gzip.compress(b"y,1\n" * 50)[:-9], "b.log.gz: the compressed stream ends in its middle"),
+        ("b.log.zst", b"y,1\n", "b.log.zst: this compression cannot be read"),
+    ],
+    ids=["no gzip", "cut short", "unsupported"],
+)
+def test_once_a_log_that_cannot_be_read_to_its_end_is_named(
+    tmp_path: Path, name: str, data: bytes, said: str
+) -> None:
+    store = Store(tmp_path, once=True)
+    store.write("a.log", b"k,1\n")
+    store.write(name, data)
+    with pytest.raises(PrimaryLogsIncomplete, match=said):
+        store.read_all()
+    assert store.ask(b"z", NEVER_NS)[0] is Found.NOT_YET
+    store.close()
+
+
+class _Nonsense(LineAdapter):
+    def __init__(self, keys: object) -> None:
+        super().__init__({})
+        self._keys = keys
+
+    def primary_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
+        return self._keys  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (None, "gave a NoneType in place of keys for 2 records"),
+        ([b"k"], "gave 1 keys for 2 records"),
+        (["k", b"x"], "gave str for a key of a.log"),
+        ([None, 7], "gave int for a key of a.log"),
+    ],
+)
+def test_an_adapter_whose_keys_are_nonsense_is_named(keys: object, said: str) -> None:
+    with pytest.raises(AdapterBroken, match=said):
+        block_keys(_Nonsense(keys), b"k,1\nx,1\n", LogFile("a.log"))
 
 
 class ShortAdapter(LineAdapter):

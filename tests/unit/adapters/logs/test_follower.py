@@ -381,8 +381,20 @@ def test_unreadable_file_is_reported_and_tried_again(tmp_path: Path, monkeypatch
     assert tail.read() == [b"2"]
     assert tail.read() == []
     assert [str(p) for p in tail.problems] == ["a: cannot be opened (Permission denied)"]
+    assert tail.follower.unread() == tail.problems
     monkeypatch.undo()
     assert tail.read() == [b"1"]
+    assert tail.follower.unread() == []
+
+
+def test_a_damaged_file_that_is_removed_is_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "a.gz").write_bytes(b"no gzip at all")
+    tail = Tail(tmp_path)
+    assert tail.read(final=True) == []
+    assert [p.path for p in tail.follower.unread()] == ["a.gz"]
+    (tmp_path / "a.gz").unlink()
+    tail.read()
+    assert tail.follower.unread() == []
 
 
 def test_directory_that_cannot_be_followed(tmp_path: Path) -> None:
