@@ -49,7 +49,7 @@ class Head:
     identity: str  # 32 hex digits
     header: bytes  # without line end
     data_start: int  # offset of the first byte after byte order mark and header record
-    fingerprint: bytes  # the begin of the first data record, to be found again at each read
+    fingerprint: bytes  # the first data record with its line end, or its begin; to be found again at each read
     fingerprint_at: int  # its offset
     record: str  # digest of what decides of the first data record; equal in files that hold the same log
 
@@ -88,7 +88,7 @@ def read_head(path: str, head: bytes, *, has_header: bool, final: bool) -> Head 
         identity_of(log_name(path), record),
         header,
         start,
-        head[begin : begin + min(len(record), FINGERPRINT_BYTES)],
+        head[begin : min(len(head) if stop < 0 else stop + 1, begin + FINGERPRINT_BYTES)],
         begin,
         identity_of("", record),
     )

@@ -11,7 +11,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from photon.adapters.logs.follower import Follower, ProblemKind
@@ -128,6 +128,12 @@ class World:
 
 @settings(deadline=None, max_examples=150)
 @given(actions)
+@example(  # copied and truncated twice between two reads, and the new first record begins like the old one
+    [
+        *(("lines", 0, 1), ("lines", 0, 1), ("partial", 0, 0), ("partial", 1, 0), ("scan", 0, 0), ("rotate", 1, 0)),
+        *(("copytruncate", 0, 0), ("copytruncate", 0, 0), ("lines", 0, 2)),
+    ]
+)
 def test_every_line_is_read_and_nothing_else(script: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as name:
         world = World(Path(name))

@@ -60,7 +60,7 @@ def test_files_that_share_a_long_header_differ_by_their_first_record() -> None:
 def test_byte_order_mark_is_not_data() -> None:
     head = read_head("x.csv", BOM + b"h1\n\r\n\nv\n", has_header=True, final=False)
     assert head is not None
-    assert (head.header, head.data_start, head.fingerprint) == (b"h1", 6, b"v")
+    assert (head.header, head.data_start, head.fingerprint) == (b"h1", 6, b"v\n")
     bare = read_head("x.csv", b"v\n", has_header=False, final=False)
     assert bare is not None
     assert bare.identity == head.identity  # blank lines do not count
