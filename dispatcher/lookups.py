@@ -54,7 +54,7 @@ def settle(core: Core, batch: Batch, found: LookUps, datacentre: str, now_ns: in
         kind = int(found.owner_kinds[row])
         if answer == Answer.PRESENT and kind in _KINDS:
             owner = found.datacentres[int(found.owner_datacentres[row])]
-            same = owner == datacentre and int(found.owner_tags[row]) == tag_of(item.event.record, item.event.offset)
+            same = owner == datacentre and int(found.owner_tags[row]) == tag_of(item.event)
             core.taken(item, TakenBy(owner, _KINDS[kind], same))
         elif answer == Answer.BELOW_BOUNDARY:
             core.late(item, now_ns)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import xxhash
 
 from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined
 from photon.adapters.envelope import Envelope, payload_fault
+from photon.adapters.logs.identity import log_name
 from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
 from photon.idregistry.api import Kind
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome, TakenBy
@@ -18,6 +20,8 @@ from photon.joiner.instructions import Reply
 from photon.joiner.rows import Rows
 
 REASON_CHARS_MAX = 500
+LOG_NAMES_MAX = 65_536
+"""Logs whose name is remembered without its rotation suffix."""
 ABSENT_REASON = "no primary event has this key"
 
 
@@ -138,12 +142,18 @@ def describe(error: Exception) -> str:
     return f"the adapter raised {type(error).__name__}: {error}{where}".replace("\n", " ")
 
 
-def tag_of(record: bytes, offset: int) -> int:
+def tag_of(event: ForeignEvent) -> int:
     """Tells a line that is read again from another line with the same id.
 
-    Of the record's bytes and its place, not of the file's name: a log that is renamed keeps its tags.
+    Of the record, its offset and its log's name without rotation suffix: a log that is rolled keeps its tags, and the
+    same line in a copy of the log has another one.
     """
-    return xxhash.xxh32_intdigest(record, offset & 0xFFFFFFFF)
+    return xxhash.xxh32_intdigest(event.record, (event.offset ^ _log_seed(event.file.path)) & 0xFFFFFFFF)
+
+
+@lru_cache(maxsize=LOG_NAMES_MAX)
+def _log_seed(path: str) -> int:
+    return xxhash.xxh32_intdigest(log_name(path).encode("utf-8", "surrogateescape"))
 
 
 LineBuilder = Callable[[Sequence[ForeignEvent], Decided, int, int], list[bytes]]
@@ -183,7 +193,7 @@ def rows_of(events: Sequence[ForeignEvent], decided: Decided, lines: list[bytes]
         times=np.array([event.event_time_ns for event in chosen], dtype=np.int64),
         tokens=np.full(n, token, dtype=np.uint64),
         kinds=kinds,
-        tags=np.array([tag_of(event.record, event.offset) for event in chosen], dtype=np.uint32),
+        tags=np.array([tag_of(event) for event in chosen], dtype=np.uint32),
         generations=np.array([event.generation for event in chosen], dtype=np.uint32),
         lines=lines,
     )
@@ -207,13 +217,13 @@ def settle_repeats(
     )
     for row, first in decided.repeats.items():
         outcome = answers.outcomes[first]
-        tag = tag_of(events[row].record, events[row].offset)
+        tag = tag_of(events[row])
         if outcome is Outcome.TAKEN:
             owner = answers.taken[first]
             answers.taken[row] = TakenBy(owner.datacentre, owner.kind, owner_tags.get(first) == tag)
         elif outcome in (Outcome.JOINED, Outcome.FILTERED, Outcome.UNMATCHED, Outcome.REJECTED):
             outcome = Outcome.TAKEN
-            same_line = tag == tag_of(events[first].record, events[first].offset)
+            same_line = tag == tag_of(events[first])
             answers.taken[row] = TakenBy(datacentre, kind_of[first], same_line)
         answers.outcomes[row] = outcome
 

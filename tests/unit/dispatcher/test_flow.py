@@ -124,7 +124,7 @@ def test_what_the_registry_knows_needs_no_joiner() -> None:
     assert len(digests) == 6 * 16
     assert times.tolist() == [3_600_000_000_000] * 6
     codes = [Answer.PRESENT] * 3 + [Answer.ABSENT, Answer.BELOW_BOUNDARY, Answer.UNKNOWN]
-    tags = [tag_of(b"mine k 1", 0), 1, tag_of(b"there k 1", 19), 0, 0, 0]
+    tags = [tag_of(batch.items[0].event), 1, tag_of(batch.items[2].event), 0, 0, 0]
     found = LookUps(
         answers=np.array(codes, dtype=np.uint8),
         owner_kinds=np.array([Kind.FILTERED, Kind.JOINED, Kind.JOINED, 0, 0, 0], dtype=np.uint8),

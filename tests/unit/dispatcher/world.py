@@ -89,7 +89,7 @@ class FakeRegistry:
         mood = self.random.random()
         if mood < self.trouble * 0.6:
             return self.random.choice([Outcome.RETRY, Outcome.NOT_YET, Outcome.TOO_NEW]), None
-        tag = tag_of(event.record, event.offset)
+        tag = tag_of(event)
         if event.event_id in self.late:
             return Outcome.LATE, None
         if (owner := self.owners.get(event.event_id)) is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from photon.adapters.contract import LogFile
 from photon.config.clock import NEVER_NS
 from photon.config.disk import RealDisk
 from photon.eventstore.api import Found
@@ -113,6 +114,15 @@ async def test_a_rename_of_the_log_keeps_the_tag(tmp_path: Path) -> None:
     renamed = first._replace(file=replace(first.file, path="clicks.log.1"))
     answers = await engine.join([renamed], timeout=5.0)
     assert answers.taken[0].same_line
+    await engine.close()
+
+
+async def test_the_same_line_in_a_copy_of_the_log_is_a_duplicate(tmp_path: Path) -> None:
+    engine = await running(tmp_path, FakeRegistry())
+    first = event(b"a", b"k1", offset=5)
+    await engine.join([first], timeout=5.0)
+    answers = await engine.join([first._replace(file=LogFile("copy-of-clicks.log"))], timeout=5.0)
+    assert not answers.taken[0].same_line
     await engine.close()
 
 
