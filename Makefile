@@ -24,13 +24,13 @@ test-unit: install       ## seconds
 	$(BIN)/pytest tests/unit tests/docs -n $(WORKERS)
 
 test-sim: install        ## N fresh seeds of each simulation, a minute or two
-	PHOTON_SIM_SEEDS=$(N) $(BIN)/pytest tests/simulation -n $(WORKERS)
+	PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=$(N) $(BIN)/pytest tests/simulation -n $(WORKERS)
 
 test-integration: install  ## real processes, real kills
 	$(BIN)/pytest tests/integration -n $(WORKERS) --dist loadfile
 
 test-full: install       ## all of it, with the long rounds
-	PHOTON_SIM_SEEDS=5000 PHOTON_FULL=1 $(BIN)/pytest tests -n $(WORKERS) --timeout 3600
+	PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=5000 PHOTON_FULL=1 $(BIN)/pytest tests -n $(WORKERS) --timeout 3600
 
 sim: install             ## replay one simulated schedule: make sim SEED=123
 	PHOTON_SIM_SEED=$(SEED) $(BIN)/pytest tests/simulation -s -p no:cacheprovider

@@ -1,4 +1,7 @@
-"""Which seeds a simulation runs: PHOTON_SIM_SEED one, PHOTON_SIM_SEEDS how many (default 50)."""
+"""Which seeds a simulation runs: PHOTON_SIM_SEED one, PHOTON_SIM_SEEDS how many (default 50), from PHOTON_SIM_BASE on.
+
+`make test-sim` sets the base from the clock, so each run has fresh seeds; test ids and output name them.
+"""
 
 from __future__ import annotations
 
@@ -10,4 +13,5 @@ def seeds(default: int = 50, *, base: int = 0) -> list[int]:
     one = os.environ.get("PHOTON_SIM_SEED")
     if one is not None:
         return [int(one)]
+    base += int(os.environ.get("PHOTON_SIM_BASE", 0))
     return list(range(base, base + int(os.environ.get("PHOTON_SIM_SEEDS", default))))
