@@ -23,6 +23,7 @@ from photon.adapters.contract import API_VERSION, Adapter, AdapterError
 
 CONFIGURED = "configured"
 SOURCE_BYTES_MAX = 4 * 1024 * 1024
+MODULE_PREFIX = "photon_adapter_"
 
 
 def load_adapter(name: str, options: Mapping[str, Any], base: Path) -> Adapter:
@@ -48,11 +49,22 @@ def load_adapter(name: str, options: Mapping[str, Any], base: Path) -> Adapter:
         raise AdapterError(
             f"{class_name}.__init__ leaves out its base class", str(path), "begin it with super().__init__(options)"
         )
+    _check_rule(adapter, class_name, path)
     return adapter
 
 
+def _check_rule(adapter: Adapter, class_name: str, path: Path) -> None:
+    try:
+        rule: object = adapter.rule()
+    except Exception as error:
+        raise _raised(error, path, f"{class_name}.rule cannot be had") from error
+    if not isinstance(rule, bytes):
+        kind = type(rule).__name__
+        raise AdapterError(f"{class_name}.rule gives {kind}, not bytes", str(path), "give canonical bytes")
+
+
 def _load_module(path: Path) -> ModuleType:
-    name = "photon_adapter_" + re.sub(r"\W", "_", path.stem)
+    name = MODULE_PREFIX + re.sub(r"\W", "_", path.stem)
     try:
         with path.open("rb") as file:
             source = file.read(SOURCE_BYTES_MAX + 1)

@@ -16,6 +16,7 @@ from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.follower import Follower
+from photon.adapters.logs.problems import UNREAD, ProblemKind
 from photon.config.clock import Clock
 from photon.dispatcher.core import Batch, Core, Limits
 from photon.dispatcher.errors import StateError
@@ -75,6 +76,7 @@ class Status:
     oldest_first_read_ns: int | None  # of an event without a verdict
     caught_up: bool
     problems: Mapping[str, int] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()  # a line for each log that is not read to its end
 
     @property
     def pending(self) -> int:
@@ -165,6 +167,7 @@ class DispatcherEngine:
             oldest_first_read_ns=min(oldest, default=None),
             caught_up=self._follower.caught_up() and self._core.window_bytes == 0,
             problems={kind.value: n for kind, n in self._follower.problems.items()},
+            unread=tuple(map(str, self._follower.unread((*UNREAD, ProblemKind.VANISHED)))),
         )
 
     # -- the loop ---------------------------------------------------------------------------------------------------

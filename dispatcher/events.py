@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
 from photon.adapters.logs.api import Block
 from photon.dispatcher.ledger import Verdict, unknown_cell
@@ -127,6 +128,8 @@ def parse(
     """Events of some records of a block. Never raises for a record: what cannot be read is listed with its reason."""
     file, identity = block.file, block.identity
     headers = _headers(adapter, records, file)
+    if type(adapter) is not ConfiguredAdapter:  # its headers are right by construction
+        headers = list(map(_checked, headers))
     unreadable: list[Unreadable] = []
     if set(map(type, headers)) != {ForeignHeader}:
         good = []
@@ -134,7 +137,7 @@ def parse(
             if isinstance(header, ForeignHeader):
                 good.append(at)
             else:
-                unreadable.append(Unreadable(offsets[at], records[at], _reason(header)))
+                unreadable.append(Unreadable(offsets[at], records[at], header.reason))
         records, offsets = [records[i] for i in good], [offsets[i] for i in good]
         headers = [headers[i] for i in good]
     known: list[ForeignHeader] = headers  # type: ignore[assignment]  # all others were taken out
@@ -165,7 +168,7 @@ def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> list[Fore
         headers = adapter.foreign_headers(records, file)
         if len(headers) == len(records):
             return headers
-    except Exception:  # user code: one record at a time tells which one it was
+    except (Exception, SystemExit):  # user code: one record at a time tells which one it was
         pass
     return [_header(adapter, record, file) for record in records]
 
@@ -173,14 +176,25 @@ def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> list[Fore
 def _header(adapter: Adapter, record: bytes, file: LogFile) -> ForeignHeader | BadRecord:
     try:
         return adapter.foreign_header(record, file)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return BadRecord(describe(error))
 
 
-def _reason(answer: object) -> str:
+def _checked(answer: object) -> ForeignHeader | BadRecord:
+    """What an adapter gave for a record, if it is what the contract says; else why this record is rejected."""
     if isinstance(answer, BadRecord):
-        return answer.reason
-    return f"the adapter's foreign_headers gave a {type(answer).__name__}, not a ForeignHeader"
+        return BadRecord(str(answer.reason))
+    if not isinstance(answer, ForeignHeader):
+        return BadRecord(f"the adapter's foreign_headers gave a {type(answer).__name__}, not a ForeignHeader")
+    event_id = b"-" if answer.event_id is None else answer.event_id
+    fields: tuple[tuple[str, object, type], ...]
+    fields = (("key", answer.key, bytes), ("event_time_ns", answer.event_time_ns, int), ("event_id", event_id, bytes))
+    for name, value, kind in fields:
+        if type(value) is not kind:
+            return BadRecord(f"the adapter's {name} is {type(value).__name__}, not {kind.__name__}")
+    if answer.event_id == b"":
+        return BadRecord("the adapter's event_id is empty; an event without an id of its own has None")
+    return answer
 
 
 def stretch_of(block: Block, read_at: float) -> Stretch:

@@ -19,7 +19,7 @@ def key_of(adapter: Adapter, record: bytes, file: LogFile) -> bytes | None:
     """The record's key; None when it cannot be read: whatever the adapter raises makes this record a bad one."""
     try:
         return adapter.primary_key(record, file)
-    except Exception:
+    except (Exception, SystemExit):
         return None
 
 
@@ -27,5 +27,5 @@ def keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> list[bytes | 
     """The key of each record of a block (whole records, each ended by a newline)."""
     try:
         return adapter.primary_keys(data, file)
-    except Exception:  # one record that the adapter raises on must not take the others with it
+    except (Exception, SystemExit):  # one record that the adapter raises on must not take the others with it
         return [key_of(adapter, line.removesuffix(b"\r"), file) for line in data.split(b"\n")[:-1]]

@@ -12,6 +12,7 @@ import xxhash
 
 from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined
 from photon.adapters.envelope import Envelope, payload_fault
+from photon.adapters.loader import MODULE_PREFIX
 from photon.adapters.logs.identity import log_name
 from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
 from photon.idregistry.api import Kind
@@ -104,7 +105,7 @@ class Judge:
             else:
                 reason = f"the adapter returned {type(result).__name__}, not Joined or Filtered"
                 decided.add_undone(row, Kind.REJECTED, reason, primary)
-        except Exception as error:  # whatever a user's code raises ends this event only
+        except (Exception, SystemExit) as error:  # whatever a user's code raises ends this event only
             decided.add_undone(row, Kind.REJECTED, describe(error), primary)
 
     def _names(self, primary: PrimaryRecord, key: bytes) -> bool:
@@ -133,12 +134,14 @@ def settle_mismatched(events: Sequence[ForeignEvent], decided: Decided, read_pas
             decided.add_undone(row, Kind.UNMATCHED, ABSENT_REASON)
 
 
-def describe(error: Exception) -> str:
-    """What an adapter raised and where, on one line."""
+def describe(error: BaseException) -> str:
+    """What an adapter raised and the innermost line of its own file, on one line."""
     if isinstance(error, BadRecord):
-        return error.reason
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+        return str(error.reason)
+    frames = list(traceback.walk_tb(error.__traceback__))
+    own = [at for at in frames if str(at[0].f_globals.get("__name__")).startswith(MODULE_PREFIX)]
+    place = (own or frames)[-1:]
+    where = "".join(f" ({frame.f_code.co_filename}:{line})" for frame, line in place)
     return f"the adapter raised {type(error).__name__}: {error}{where}".replace("\n", " ")
 
 

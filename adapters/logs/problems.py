@@ -44,7 +44,7 @@ class ProblemKind(enum.StrEnum):
 
 
 UNREAD = (ProblemKind.UNREADABLE, ProblemKind.DUPLICATE_IDENTITY, ProblemKind.DAMAGED, ProblemKind.UNSUPPORTED)
-"""Kinds of which each says that a file, or a part of it, is there and not read."""
+"""Each says that a file, or a part of it, is there and not read. (VANISHED: was there.)"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,6 +61,43 @@ def test_an_adapter_that_returns_nonsense_rejects_records_only() -> None:
     assert "gave a str" in parse(what, *records_of(what), adapter, DIGESTER, 0).unreadable[0].reason
     short = parse(what, *records_of(what), Nonsense({"same": False}), DIGESTER, 0)
     assert [e.event_id for e in short.events] == [b"i1"]  # one at a time instead
+
+
+class Odd(Words):
+    """foreign_header gives what the options say."""
+
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        answer = self.options["answer"]
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (None, "the adapter's foreign_headers gave a NoneType, not a ForeignHeader"),
+        (ForeignHeader("k", 1, b"i"), "the adapter's key is str, not bytes"),  # type: ignore[arg-type]
+        (ForeignHeader(bytearray(b"k"), 1, b"i"), "the adapter's key is bytearray, not bytes"),  # type: ignore[arg-type]
+        (ForeignHeader(b"k", 1.5, b"i"), "the adapter's event_time_ns is float, not int"),  # type: ignore[arg-type]
+        (ForeignHeader(b"k", None, b"i"), "the adapter's event_time_ns is NoneType, not int"),  # type: ignore[arg-type]
+        (ForeignHeader(b"k", 1, "i"), "the adapter's event_id is str, not bytes"),  # type: ignore[arg-type]
+        (ForeignHeader(b"k", 1, b""), "the adapter's event_id is empty; an event without an id of its own has None"),
+        (ForeignHeader(b"k", 2**63, b"i"), "the event time is out of range"),
+        (BadRecord(17), "17"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_header_that_breaks_the_contract_is_rejected_with_the_reason(answer: object, reason: str) -> None:
+    what = block(b"i1 k 1\n")
+    parsed = parse(what, *records_of(what), Odd({"answer": answer}), DIGESTER, 0)
+    assert not parsed.events
+    assert [bad.reason for bad in parsed.unreadable] == [reason]
+
+
+def test_an_adapter_that_exits_rejects_its_record_only() -> None:
+    what = block(b"i1 k 1\n")
+    parsed = parse(what, *records_of(what), Odd({"answer": SystemExit(3)}), DIGESTER, 0)
+    assert parsed.unreadable[0].reason.startswith("the adapter raised SystemExit: 3")
 
 
 def test_nothing_gives_nothing() -> None:
