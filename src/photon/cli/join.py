@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
+import sys
 from pathlib import Path
 
 import click
@@ -11,6 +13,9 @@ import orjson
 from rich.console import Console
 
 from photon.cli.errors import ATTENTION, DONE, FAILED
+
+NAMED = 3
+"""So many of the logs that were not read are named."""
 
 
 @click.command()
@@ -29,7 +34,11 @@ from photon.cli.errors import ATTENTION, DONE, FAILED
 @click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True,
               help="json: the final ledger alone on standard output.")  # fmt: skip
 @click.option("--quiet", is_flag=True, help="No progress.")
-@click.option("--stages", type=click.Path(path_type=Path), help="Write the share of each stage to this file.")
+@click.option(
+    "--stages",
+    type=click.Path(path_type=Path),
+    help="Write where the time goes to this file.",
+)
 def join(
     primary: Path,
     foreign: Path,
@@ -58,13 +67,12 @@ def join(
     """
     import logging
 
-    import uvloop
-
     from photon.cli.view import ProgressView, ledger_table
     from photon.config import log
     from photon.config.errors import UsageError
+    from photon.embedded import runtime
     from photon.embedded.join import JoinOptions, JoinResult, run
-    from photon.embedded.stages import StageSampler
+    from photon.embedded.stages import sampled
     from photon.embedded.status import balances
 
     log.configure(json=False, level=logging.WARNING)
@@ -80,11 +88,9 @@ def join(
         once=once,
         keep_pending=keep_pending,
         replicas=int(replicas),
+        stages=stages,
     )
     view = ProgressView(quiet=quiet or output_format == "json")
-    sampler = StageSampler() if stages else None
-    if sampler:
-        sampler.start()
 
     async def main() -> JoinResult:
         stop = asyncio.Event()
@@ -93,11 +99,13 @@ def join(
         return await run(options, stop=stop, show=view.show, say=lambda line: click.echo(f"photon: {line}", err=True))
 
     try:
-        result = uvloop.run(main())
+        with (
+            sampled(stages),
+            contextlib.redirect_stdout(sys.stderr),
+        ):  # an adapter may print; standard output is for the ledger alone
+            result = runtime.run(main())
     finally:
         view.close()
-    if sampler and stages:
-        stages.write_bytes(orjson.dumps(sampler.stop()))
     ledger = result.ledger
     if output_format == "json":
         click.echo(orjson.dumps(ledger).decode())
@@ -107,8 +115,12 @@ def join(
         click.echo("photon: the ledger does not balance; this is a defect, keep the output directory", err=True)
         return FAILED
     if result.unread:
-        what = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in result.unread.items())
-        click.echo(f"photon: some foreign logs were not read to their end ({what}), as named above", err=True)
+        named = ", ".join(result.unread[:NAMED]) + (", …" if len(result.unread) > NAMED else "")
+        click.echo(
+            f"photon: {len(result.unread)} foreign logs were not read to their end: {named}; "
+            "make them readable and run this again",
+            err=True,
+        )
         return ATTENTION
     if ledger["rejected"] > max_rejected:
         where = output / "rejected"

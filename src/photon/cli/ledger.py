@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -10,6 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from photon.cli.errors import ATTENTION, DONE
+
+PIPE_WIDTH = 240
+"""Columns for a table that goes into a file or a pipe: there is no terminal to wrap it for."""
 
 
 @click.command()
@@ -45,7 +49,7 @@ def ledger(output: Path, output_format: str) -> int:
             table.add_row(hour_name(hour), *(f"{count:,}" for count in each.as_dict().values()))
         table.add_section()
         table.add_row("all", *(f"{count:,}" for count in read.total.as_dict().values()), style="bold")
-        Console().print(table)
+        Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
     if read.unbalanced:
         hours = ", ".join(map(hour_name, read.unbalanced))
         click.echo(f"photon: the ledger does not balance in {hours}; this is a defect, keep the directory", err=True)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import os
 
 import click
 
 from photon import __version__
 from photon.cli.errors import OneLineErrors
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what matters to a person comes as an error of ours, in one line
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # children execute another program at once
 
 _NOUNS = {
     "join": "photon.cli.join",

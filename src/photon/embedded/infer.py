@@ -15,7 +15,7 @@ def inferred_toml(primary: Path, foreign: Path) -> tuple[str, tuple[str, ...]]:
     """A configuration as TOML, and why it says what it says. Raises UsageError where no single reading stands out."""
     guess = infer(_sample(primary), _sample(foreign))
     if isinstance(guess, Unclear):
-        raise UsageError(f"{guess.problem}; write a configuration and name it with --config: {guess.todo}")
+        raise UsageError(f"{guess.problem}; {guess.todo}")
     return guess.toml, guess.explanation
 
 

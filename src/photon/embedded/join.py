@@ -18,7 +18,7 @@ from pathlib import Path
 from photon.adapters.contract import Adapter
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
-from photon.config.errors import PhotonError, UsageError
+from photon.config.errors import PhotonError
 from photon.config.loader import load
 from photon.config.settings import Settings
 from photon.dispatcher.engine import DispatcherEngine
@@ -55,6 +55,8 @@ class JoinOptions:
     once: bool = False
     keep_pending: bool = False
     replicas: int = 1
+    stages: Path | None = None
+    """The event store's process writes its stages beside this file."""
 
 
 class JoinFailed(PhotonError):
@@ -66,12 +68,8 @@ class JoinResult:
     """How a run ended."""
 
     ledger: dict[str, int]
-    unread: dict[str, int]
-    """Foreign logs that were not read to their end, by kind of problem; each was named in the log when it was met."""
-
-
-UNREAD = ("duplicate_identity", "vanished", "unreadable", "damaged", "unsupported")
-"""Problems of the log follower that mean bytes without a verdict."""
+    unread: tuple[str, ...]
+    """A line for each foreign log that was not read to its end."""
 
 
 @dataclass(slots=True)
@@ -91,25 +89,31 @@ async def run(
 
     Raises PhotonError.
     """
-    for side, directory in (("primary", options.primary), ("foreign", options.foreign)):
-        if not directory.is_dir():
-            raise UsageError(f"--{side} {directory}: no such directory; name the directory of the {side} logs")
-    if options.config is not None:
-        load(options.config, environment=os.environ, flags=options.overrides)  # before anything is made
     site = Site(options.output)
+    site.check_logs("primary", options.primary)
+    site.check_logs("foreign", options.foreign)
+    if options.config is not None:
+        _configured(options, options.config)  # before anything is made
     disk, clock = RealDisk(), SystemClock()
     lock = site.take()
     try:
         config = options.config or _inferred(options, site, disk, say)
-        settings = load(config, environment=os.environ, flags=options.overrides)
-        name = join_named(settings, options.join)
-        adapter = adapter_of(settings, name, config.parent)
+        settings, name, adapter = _configured(options, config)
         async with _parts(options, config, settings, name, adapter, site, disk, clock) as parts:
             await _work(parts, stop, show)
-            problems = parts.dispatcher.status().problems
-        return JoinResult(read_ledger(site.state), {kind: problems[kind] for kind in UNREAD if problems.get(kind)})
+            unread = parts.dispatcher.status().unread
+            if bad := (await parts.store.progress()).bad_records:
+                say(f"{bad} primary records cannot be read or name no key; no foreign event is joined with them")
+        return JoinResult(read_ledger(site.state), unread)
     finally:
         lock.release()
+
+
+def _configured(options: JoinOptions, config: Path) -> tuple[Settings, str, Adapter]:
+    """Settings, the join's name, its adapter. Raises ConfigError, UsageError, AdapterError."""
+    settings = load(config, environment=os.environ, flags=options.overrides)
+    name = join_named(settings, options.join)
+    return settings, name, adapter_of(settings, name, config.parent)
 
 
 def _inferred(options: JoinOptions, site: Site, disk: Disk, say: Callable[[str], None]) -> Path:
@@ -169,6 +173,8 @@ def _store_service(options: JoinOptions, config: Path, name: str, site: Site, ad
     arguments = ["eventstore", "serve", "--config", str(config.absolute()), "--join", name, "--stop-with-parent"]
     arguments += ["--primary", str(options.primary.absolute()), "--state", str(site.file_map.absolute())]
     arguments += ["--address", address, *(["--once"] if options.once else [])]
+    if options.stages is not None:
+        arguments += ["--stages", str(options.stages.absolute().with_suffix(".eventstore.json"))]
     for override in options.overrides:
         arguments += ["--set", override]
     return Service("event store", tuple(arguments), site.state / "logs" / "eventstore.log", address)

@@ -13,7 +13,7 @@ from photon.config.settings import Settings
 from photon.embedded.site import Site
 from photon.embedded.supervisor import Service, Supervisor, free_ports
 from photon.idregistry.api import Registry
-from photon.idregistry.embedded import EmbeddedRegistry
+from photon.idregistry.embedded import EmbeddedRegistry, RegistryConflict
 
 READY_S = 30.0
 
@@ -33,15 +33,18 @@ async def open_registry(
     """Opens the registry of a site; closed with everything it runs at the end."""
     _check_replicas(site, plan.replicas, disk)
     if plan.replicas == 1:
-        local = await EmbeddedRegistry.open(
-            site.registry("local"),
-            shards=settings.registry.shards,
-            id_rule=plan.id_rule,
-            uncertainty_ns=int(settings.clock.uncertainty * 1e9),
-            retention_ns=None if settings.registry.retention is None else int(settings.registry.retention * 1e9),
-            disk=disk,
-            clock=clock,
-        )
+        try:
+            local = await EmbeddedRegistry.open(
+                site.registry("local"),
+                shards=settings.registry.shards,
+                id_rule=plan.id_rule,
+                uncertainty_ns=int(settings.clock.uncertainty * 1e9),
+                retention_ns=None if settings.registry.retention is None else int(settings.registry.retention * 1e9),
+                disk=disk,
+                clock=clock,
+            )
+        except RegistryConflict as conflict:
+            raise UsageError(f"{site.output}: {conflict}") from None
         try:
             yield local
         finally:

@@ -49,9 +49,16 @@ async def serve_replica(settings: Settings, base: Path, name: str, id_rule: str,
         shards=settings.registry.shards,
         uncertainty_s=settings.clock.uncertainty,
         retention_s=settings.registry.retention,
-        id_rule=bytes.fromhex(id_rule) if id_rule else _rules(settings, base),
+        id_rule=_hex(id_rule) if id_rule else _rules(settings, base),
     )
     await serve_registry(own, stop=stop)
+
+
+def _hex(id_rule: str) -> bytes:
+    try:
+        return bytes.fromhex(id_rule)
+    except ValueError:
+        raise UsageError(f"--id-rule {id_rule}: must be pairs of hex digits") from None
 
 
 def _rules(settings: Settings, base: Path) -> bytes:
@@ -64,6 +71,8 @@ def _rules(settings: Settings, base: Path) -> bytes:
 
 def _pipeline(settings: Settings, name: str | None) -> tuple[str, Pipeline]:
     known = ", ".join(sorted(settings.datacentre)) or "none"
+    if not settings.datacentre:
+        raise UsageError("the configuration has no datacentre; name a deployment file with --config")
     if name is None:
         if len(settings.datacentre) != 1:
             raise UsageError(f"the configuration has the datacentres {known}; name one with --datacentre")

@@ -14,8 +14,9 @@ from photon.joiner.slot.lock import SlotLock
 from photon.joiner.slot.slot import SlotPaths
 
 KEY_BYTES = 32
-LOCK_WAIT_S = 10.0
+LOCK_WAIT_S = 3.0
 """For a predecessor that was just killed."""
+OWN_DIRECTORIES = (".photon", "joined", "filtered", "unmatched", "rejected", "late")
 SLOT = "local-1"
 DATACENTRE = "local"
 
@@ -48,6 +49,24 @@ class Site:
     def registry(self, replica: str) -> Path:
         """A registry replica's directory."""
         return self.state / "registry" / replica
+
+    def check_logs(self, side: str, logs: Path) -> None:
+        """Logs must not lie in what is written here, nor the output among the logs: it would be read as a log.
+
+        Raises UsageError.
+        """
+        if not logs.is_dir():
+            raise UsageError(f"--{side} {logs}: no such directory; name the directory of the {side} logs")
+        real, output = logs.resolve(), self.output.resolve()
+        if output.is_relative_to(real):
+            raise UsageError(
+                f"--output {self.output}: lies in --{side} {logs}, where it would be read as a log; "
+                "name a directory outside"
+            )
+        if any(real.is_relative_to(output / own) for own in OWN_DIRECTORIES):
+            raise UsageError(
+                f"--{side} {logs}: lies in what --output {self.output} writes itself; name another output"
+            )
 
     def take(self) -> SlotLock:
         """Locks the output for this process. Raises SiteBusy, UsageError."""
