@@ -21,6 +21,7 @@ from pathlib import Path
 from photon.demo.check import check
 from photon.demo.generator import Disorder, Generator, Truth
 from photon.demo.write_logs import Written, write
+from photon.embedded.stages import shares
 
 CONFIG = """\
 [join.clicks.primary]
@@ -66,9 +67,14 @@ def measure(written: Written, config: Path, output: Path, *, replicas: int) -> R
         wall,
         times.children_user + times.children_system,
         peak / 2**20,
-        json.loads(stages.read_text()),
+        _shares(stages),
         json.loads(text),
     )
+
+
+def _shares(stages: Path) -> dict[str, float]:
+    files = (stages, stages.with_suffix(".eventstore.json"))
+    return shares(json.loads(file.read_text()) for file in files)
 
 
 def _resident(pid: int) -> int:

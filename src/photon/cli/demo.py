@@ -32,11 +32,10 @@ def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool,
     Example:
       photon demo --seconds 30 --rate 2000 --keep /tmp/demo
     """
-    import uvloop
-
     from photon.config.errors import UsageError
     from photon.demo.observe import Observation
     from photon.demo.run import DemoOptions, default_directory, run
+    from photon.embedded import runtime
 
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UsageError(f"{keep}: is not empty; name a new directory for --keep")
@@ -57,7 +56,7 @@ def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool,
                 f"{seen.batch_mean:.0f} ids a commit in {seen.commit_ms_p50:.1f} ms")  # fmt: skip
 
     try:
-        report = uvloop.run(run(DemoOptions(directory, seconds, rate, seed, not no_kill), say=say, show=show))
+        report = runtime.run(run(DemoOptions(directory, seconds, rate, seed, not no_kill), say=say, show=show))
     finally:
         if keep is None:
             shutil.rmtree(directory, ignore_errors=True)

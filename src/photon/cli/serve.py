@@ -42,14 +42,13 @@ def _load(config: Path | None, overrides: tuple[str, ...]) -> tuple[Settings, Pa
 
 
 def _run(main: Callable[[asyncio.Event], Awaitable[None]], *, with_parent: bool) -> None:
-    import uvloop
-
+    from photon.embedded import runtime
     from photon.embedded.stopping import stop_event
 
-    async def run() -> None:
+    async def stoppable() -> None:
         await main(stop_event(with_parent=with_parent))
 
-    uvloop.run(run())
+    runtime.run(stoppable())
 
 
 @click.group()
@@ -89,6 +88,7 @@ def eventstore() -> None:
 @click.option("--state", type=click.Path(path_type=Path), help="Without --datacentre: where the file map lies.")
 @click.option("--address", help="Without --datacentre: host:port or unix:/path.")
 @click.option("--once", is_flag=True, help="What is there now is all there will ever be.")
+@click.option("--stages", type=click.Path(path_type=Path), help="Write the samples of each stage to this file.")
 def eventstore_serve(
     config: Path | None,
     overrides: tuple[str, ...],
@@ -99,6 +99,7 @@ def eventstore_serve(
     state: Path | None,
     address: str | None,
     once: bool,
+    stages: Path | None,
 ) -> None:
     """Run a pipeline's event store until SIGTERM: reads the primary logs and answers look-ups.
 
@@ -108,6 +109,7 @@ def eventstore_serve(
     """
     from photon.config.errors import UsageError
     from photon.embedded.services import StorePlace, serve_store, store_place
+    from photon.embedded.stages import sampled
 
     settings, base = _load(config, overrides)
     if primary is not None and state is not None and address is not None:
@@ -116,7 +118,8 @@ def eventstore_serve(
         place = store_place(settings, base, datacentre)
     else:
         raise UsageError("--primary, --state and --address go together, in place of --datacentre")
-    _run(lambda stop: serve_store(settings, base, place, stop), with_parent=stop_with_parent)
+    with sampled(stages):
+        _run(lambda stop: serve_store(settings, base, place, stop), with_parent=stop_with_parent)
 
 
 @click.group()

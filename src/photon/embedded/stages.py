@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import FrameType
+
+import orjson
 
 INTERVAL_S = 0.005
 _WAITING = ("wait", "select", "poll", "get", "acquire", "epoll", "_worker", "run_forever", "sleep")
@@ -24,12 +29,11 @@ class StageSampler:
         """Starts sampling."""
         self._thread.start()
 
-    def stop(self) -> dict[str, float]:
-        """Shares of each room, summing to 1."""
+    def stop(self) -> dict[str, int]:
+        """Samples of each room."""
         self._stop.set()
         self._thread.join()
-        total = self._counts.total() or 1
-        return {room: count / total for room, count in self._counts.most_common()}
+        return dict(self._counts.most_common())
 
     def _run(self) -> None:
         own = threading.get_ident()
@@ -40,6 +44,29 @@ class StageSampler:
                     if room is not None:
                         self._counts[room] += 1
             time.sleep(INTERVAL_S)
+
+
+@contextlib.contextmanager
+def sampled(file: Path | None) -> Iterator[None]:
+    """Samples what runs inside, and writes the counts; does nothing without a file."""
+    if file is None:
+        yield
+        return
+    sampler = StageSampler()
+    sampler.start()
+    try:
+        yield
+    finally:
+        file.write_bytes(orjson.dumps(sampler.stop()))
+
+
+def shares(counts: Iterable[dict[str, int]]) -> dict[str, float]:
+    """Of each room over several processes, summing to 1."""
+    whole: Counter[str] = Counter()
+    for each in counts:
+        whole.update(each)
+    total = whole.total() or 1
+    return {room: count / total for room, count in whole.most_common()}
 
 
 def _room(frame: FrameType | None) -> str | None:
