@@ -139,6 +139,8 @@ def _registry_problems(settings: Settings) -> list[str]:
     addresses = [(f"registry.replicas.{n}", r.address) for n, r in registry.replicas.items()]
     for dc, pipeline in settings.datacentre.items():
         addresses.append((f"datacentre.{dc}.eventstore", pipeline.eventstore))
+        if pipeline.dispatcher is not None:
+            addresses.append((f"datacentre.{dc}.dispatcher", pipeline.dispatcher))
         addresses += [(f"datacentre.{dc}.joiners.{s}", j.address) for s, j in pipeline.joiners.items()]
     for key, address in addresses:
         host, _, port = address.rpartition(":")

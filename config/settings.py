@@ -119,6 +119,8 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     eventstore: str
     """host:port."""
     joiners: dict[str, JoinerSlot]
+    dispatcher: str | None = None
+    """host:port of the dispatcher's health service; unset: it has none."""
 
 
 class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,7 +13,7 @@ HEALTH = {
     "registry": "photon.v1.Registry",
     "eventstore": "photon.v1.EventStore",
     "joiner": "photon.v1.Joiner",
-    "dispatcher": "",
+    "dispatcher": "photon.v1.Dispatcher",
 }
 
 
@@ -28,9 +28,9 @@ class Deployment:
         self.state = directory / DATACENTRE / "state"
         self.file = directory / "photon.toml"
         self._unmatched_after_s = unmatched_after_s
-        ports = free_ports(len(REPLICAS) + 2)
+        ports = free_ports(len(REPLICAS) + 3)
         self.replicas = {name: f"127.0.0.1:{port}" for name, port in zip(REPLICAS, ports, strict=False)}
-        self.eventstore, self.joiner = (f"127.0.0.1:{port}" for port in ports[len(REPLICAS) :])
+        self.eventstore, self.joiner, self.dispatcher = (f"127.0.0.1:{port}" for port in ports[len(REPLICAS) :])
 
     def write(self) -> None:
         """Makes the directories, the deployment file and its key."""
@@ -48,10 +48,10 @@ class Deployment:
         slot = f"{DATACENTRE}-1"
         services.append(self._service("eventstore", DATACENTRE, where, self.eventstore))
         services.append(self._service("joiner", slot, (*where, "--slot", slot), self.joiner))
-        services.append(self._service("dispatcher", DATACENTRE, where, None))
+        services.append(self._service("dispatcher", DATACENTRE, where, self.dispatcher))
         return services
 
-    def _service(self, noun: str, name: str, arguments: tuple[str, ...], address: str | None) -> Service:
+    def _service(self, noun: str, name: str, arguments: tuple[str, ...], address: str) -> Service:
         command = (noun, "serve", "--config", str(self.file), *arguments, "--stop-with-parent")
         return Service(
             f"{noun} {name}", command, self.directory / "logs" / f"{noun}-{name}.log", address, HEALTH[noun]
@@ -90,6 +90,7 @@ foreign = "{DATACENTRE}/clicks"
 output = "{DATACENTRE}/output"
 state = "{DATACENTRE}/state"
 eventstore = "{self.eventstore}"
+dispatcher = "{self.dispatcher}"
 [datacentre.{DATACENTRE}.joiners.{DATACENTRE}-1]
 address = "{self.joiner}"
 """

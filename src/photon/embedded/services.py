@@ -172,6 +172,7 @@ async def serve_dispatcher(settings: Settings, base: Path, datacentre: str | Non
     """One pipeline's dispatcher."""
     from photon.dispatcher.lookups import LookUpPolicy
     from photon.dispatcher.process import serve
+    from photon.embedded.health import health_service
     from photon.embedded.pipeline import DispatcherPlan, open_dispatcher
     from photon.eventstore.client import EventStoreClient
     from photon.joiner.client import JoinerClient
@@ -200,7 +201,8 @@ async def serve_dispatcher(settings: Settings, base: Path, datacentre: str | Non
             joiners=joiners, progress=progress, registry=registry, disk=RealDisk(), clock=SystemClock(),
         ) as engine:  # fmt: skip
             log.info("dispatcher serves", datacentre=name, join=join)
-            await serve(engine, stop)
+            async with health_service(pipeline.dispatcher, "photon.v1.Dispatcher"):
+                await serve(engine, stop)
     finally:
         for joiner in joiners:
             await joiner.close()
