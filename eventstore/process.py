@@ -65,10 +65,7 @@ async def serve(
     try:
         for each in joins:
             engines[each.config.join] = _engine(each, clock, disk, report)
-        try:
-            server = await start_server(engines, address)
-        except OSError as err:
-            raise EventStoreFailed(str(err)) from None
+        server = await start_server(engines, address)
         for engine in engines.values():
             engine.start()
         ready(server.port)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from photon.config.serving import HealthyServer, listen
 from photon.eventstore import columns, eventstore_pb2_grpc
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import EventStore
@@ -19,7 +18,6 @@ REQUESTS_MAX = 64
 OPTIONS = (
     ("grpc.max_receive_message_length", columns.MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", columns.MESSAGE_BYTES_MAX),
-    ("grpc.so_reuseport", 0),
 )
 
 
@@ -59,31 +57,12 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusC
     raise AssertionError("abort returned")
 
 
-@dataclass(frozen=True, slots=True)
-class RunningServer:
-    """A server that listens; ``port`` means nothing for a unix socket."""
+async def start_server(stores: Mapping[str, EventStore], address: str) -> HealthyServer:
+    """See config.serving.listen. Raises CannotListen."""
 
-    server: grpc.aio.Server
-    health: Any  # grpc_health.v1.health.aio.HealthServicer, which has no types
-    port: int
+    def add(server: grpc.aio.Server) -> None:
+        eventstore_pb2_grpc.add_EventStoreServicer_to_server(EventStoreService(stores), server)  # type: ignore[no-untyped-call]
 
-    async def stop(self, grace: float = 5.0) -> None:
-        """Says not serving, lets requests in flight end within ``grace`` seconds, stops."""
-        await self.health.enter_graceful_shutdown()
-        await self.server.stop(grace)
-
-
-async def start_server(stores: Mapping[str, EventStore], address: str) -> RunningServer:
-    """``host:port`` (port 0 takes a free one) or ``unix:/path``. Raises OSError, one line, when it cannot be had."""
-    server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=REQUESTS_MAX)
-    eventstore_pb2_grpc.add_EventStoreServicer_to_server(EventStoreService(stores), server)  # type: ignore[no-untyped-call]
-    servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    try:
-        bound = server.add_insecure_port(address)
-    except RuntimeError:
-        raise OSError(f"{address}: the event store cannot listen there; is the port in use?") from None
-    await server.start()
-    for name in ("", SERVICE_NAME):
-        await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-    return RunningServer(server, servicer, bound)
+    server = await listen(address, SERVICE_NAME, add, options=OPTIONS, requests_max=REQUESTS_MAX)
+    await server.serving()
+    return server

@@ -38,7 +38,7 @@ class JoinerFailed(PhotonError):
 
 def die(reason: str) -> NoReturn:
     """Ends the process at once, as rule 7 demands: no buffer is flushed, no file is closed in order."""
-    sys.stderr.write(f"photon joiner: {reason}\n")
+    sys.stderr.write(f"photon: {reason}\n")
     sys.stderr.flush()
     os._exit(EXIT_FAILED)
 
@@ -46,8 +46,7 @@ def die(reason: str) -> NoReturn:
 async def serve(
     joins: Sequence[Served],
     *,
-    host: str,
-    port: int,
+    address: str,
     ready: Callable[[int], None] = lambda _: None,
     stop: asyncio.Event | None = None,
 ) -> None:
@@ -60,10 +59,7 @@ async def serve(
         stop = stop or _stop_on_signals(stack)
         for each in joins:
             stack.push_async_callback(each.engine.close)
-        try:
-            server = await start_server({each.join: each.engine for each in joins}, host, port)
-        except OSError as error:
-            raise JoinerFailed(str(error)) from None
+        server = await start_server({each.join: each.engine for each in joins}, address)
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         if not await _start(joins, stop):
             return

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from photon.config.serving import HealthyServer, listen
 from photon.joiner import joiner_pb2 as pb
 from photon.joiner import joiner_pb2_grpc, wire
 from photon.joiner.api import Joiner
@@ -23,7 +22,6 @@ REPLY_MARGIN_S = 0.1
 OPTIONS = (
     ("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", wire.MESSAGE_BYTES_MAX),
-    ("grpc.so_reuseport", 0),
 )
 
 
@@ -54,36 +52,10 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusC
     raise AssertionError("abort returned")
 
 
-@dataclass(frozen=True, slots=True)
-class RunningServer:
-    """A server that listens on ``port``."""
+async def start_server(joiners: Mapping[str, Joiner], address: str) -> HealthyServer:
+    """Listens, not serving yet: see config.serving.listen. Raises CannotListen."""
 
-    server: grpc.aio.Server
-    health: Any  # grpc_health.v1.health.aio.HealthServicer, which has no types
-    port: int
+    def add(server: grpc.aio.Server) -> None:
+        joiner_pb2_grpc.add_JoinerServicer_to_server(JoinerService(joiners), server)  # type: ignore[no-untyped-call]
 
-    async def serving(self) -> None:
-        """Says that requests are welcome: the slots are open."""
-        for name in ("", SERVICE_NAME):
-            await self.health.set(name, health_pb2.HealthCheckResponse.SERVING)
-
-    async def stop(self, grace: float) -> None:
-        """Says not serving, lets requests in flight end within ``grace`` seconds, stops."""
-        await self.health.enter_graceful_shutdown()
-        await self.server.stop(grace)
-
-
-async def start_server(joiners: Mapping[str, Joiner], host: str, port: int) -> RunningServer:
-    """Listens, not serving yet; ``port`` 0 takes a free one. Raises OSError with one line when it cannot."""
-    server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=REQUESTS_MAX)
-    joiner_pb2_grpc.add_JoinerServicer_to_server(JoinerService(joiners), server)  # type: ignore[no-untyped-call]
-    servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    for name in ("", SERVICE_NAME):
-        await servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
-    try:
-        bound = server.add_insecure_port(f"{host}:{port}")
-    except RuntimeError:
-        raise OSError(f"{host}:{port}: the joiner cannot listen there; is the port in use?") from None
-    await server.start()
-    return RunningServer(server, servicer, bound)
+    return await listen(address, SERVICE_NAME, add, options=OPTIONS, requests_max=REQUESTS_MAX)

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import NoReturn
 
 import structlog
 
@@ -31,6 +30,7 @@ from photon.idregistry.api import Digester, Registry, Slot
 from photon.joiner.admission import Bounds
 from photon.joiner.api import Joiner
 from photon.joiner.engine import JoinerEngine, JoinerLimits, Surroundings
+from photon.joiner.process import die
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.slot import SlotPaths
 from photon.joiner.verdicts import envelope_lines
@@ -155,12 +155,6 @@ def open_dispatcher(
         disk=disk,
         random=Random().random,
     )
-
-
-def die(reason: str) -> NoReturn:
-    """Ends the process at once: nothing that follows a failed fsync may reach disk or network (rule 7)."""
-    os.write(2, f"photon: {reason}\n".encode())
-    os._exit(1)
 
 
 def reporter(what: str) -> Callable[[str], None]:

@@ -14,6 +14,7 @@ import structlog
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
+from photon.config.serving import listen
 from photon.config.settings import Pipeline, Settings
 from photon.embedded.adapter import adapter_of, join_named, rule_hash
 from photon.idregistry.api import Digester, Registry, Slot
@@ -161,8 +162,7 @@ async def serve_joiner(
     )  # fmt: skip
     verifier = Verifier(disk, paths.state, paths.output, Digester(_key(settings, base), join), registry)
     try:
-        host, _, port = pipeline.joiners[slot].address.rpartition(":")
-        await serve([Served(join, engine, verifier)], host=host, port=int(port), stop=stop)
+        await serve([Served(join, engine, verifier)], address=pipeline.joiners[slot].address, stop=stop)
     finally:
         await store.close()
         await registry.close()
@@ -172,7 +172,6 @@ async def serve_dispatcher(settings: Settings, base: Path, datacentre: str | Non
     """One pipeline's dispatcher."""
     from photon.dispatcher.lookups import LookUpPolicy
     from photon.dispatcher.process import serve
-    from photon.embedded.health import health_service
     from photon.embedded.pipeline import DispatcherPlan, open_dispatcher
     from photon.eventstore.client import EventStoreClient
     from photon.joiner.client import JoinerClient
@@ -201,8 +200,15 @@ async def serve_dispatcher(settings: Settings, base: Path, datacentre: str | Non
             joiners=joiners, progress=progress, registry=registry, disk=RealDisk(), clock=SystemClock(),
         ) as engine:  # fmt: skip
             log.info("dispatcher serves", datacentre=name, join=join)
-            async with health_service(pipeline.dispatcher, "photon.v1.Dispatcher"):
+            if pipeline.dispatcher is None:
                 await serve(engine, stop)
+                return
+            server = await listen(pipeline.dispatcher, "photon.v1.Dispatcher")
+            try:
+                await server.serving()
+                await serve(engine, stop)
+            finally:
+                await server.stop()
     finally:
         for joiner in joiners:
             await joiner.close()

@@ -12,6 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
+from photon.config.serving import CannotListen
 from photon.eventstore import columns
 from photon.eventstore.api import Found
 from photon.eventstore.client import EventStoreClient
@@ -81,7 +82,7 @@ async def test_an_unknown_join_is_unavailable_and_says_so(tmp_path: Path) -> Non
     client = EventStoreClient(f"127.0.0.1:{server.port}", "nojoin")
     assert (await client.look_up([b"k"], [0])).answers == [Found.UNAVAILABLE]
     assert "nojoin" in client.error
-    with pytest.raises(OSError, match="port in use"):
+    with pytest.raises(CannotListen, match="port in use"):
         await start_server({}, f"127.0.0.1:{server.port}")
     await client.close()
     await server.stop(0)

@@ -12,6 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from photon.adapters.contract import LogFile
 from photon.config.disk import RealDisk
+from photon.config.serving import CannotListen
 from photon.idregistry.api import Kind
 from photon.joiner import joiner_pb2 as pb
 from photon.joiner import wire
@@ -108,7 +109,7 @@ def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = Recorder(ANSWERS)
-    server = await start_server({"clicks": recorder}, "127.0.0.1", 0)
+    server = await start_server({"clicks": recorder}, "127.0.0.1:0")
     client = JoinerClient(f"127.0.0.1:{server.port}", "clicks")
     try:
         assert await client.join(EVENTS, timeout=20.0) == ANSWERS
@@ -131,7 +132,7 @@ async def test_a_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_an_unreachable_joiner_is_retry_for_all() -> None:
-    server = await start_server({}, "127.0.0.1", 0)
+    server = await start_server({}, "127.0.0.1:0")
     await server.stop(0)
     client = JoinerClient(f"127.0.0.1:{server.port}", "clicks")
     answers = await client.join(EVENTS, timeout=2.0)
@@ -149,7 +150,7 @@ async def test_a_process_serves_verifies_and_stops_in_order(tmp_path: Path) -> N
     stop = asyncio.Event()
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     served = [Served("clicks", engine, verifier)]
-    task = asyncio.create_task(serve(served, host="127.0.0.1", port=0, ready=port.set_result, stop=stop))
+    task = asyncio.create_task(serve(served, address="127.0.0.1:0", ready=port.set_result, stop=stop))
     async with asyncio.timeout(20):
         address = f"127.0.0.1:{await port}"
         async with grpc.aio.insecure_channel(address) as channel:
@@ -173,14 +174,14 @@ async def test_what_keeps_a_process_from_serving_is_one_line(tmp_path: Path) -> 
     (tmp_path / "state").mkdir()
     (tmp_path / "state/slot.json").write_bytes(b"{")
     with pytest.raises(JoinerFailed, match=r"join clicks: .*slot.json: unreadable"):
-        await serve([Served("clicks", engine)], host="127.0.0.1", port=0, stop=asyncio.Event())
+        await serve([Served("clicks", engine)], address="127.0.0.1:0", stop=asyncio.Event())
 
 
 async def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
-    server = await start_server({}, "127.0.0.1", 0)
+    server = await start_server({}, "127.0.0.1:0")
     engine = engine_at(tmp_path, FakeRegistry(), FakeStore({}))
-    with pytest.raises(JoinerFailed, match="in use"):
-        await serve([Served("clicks", engine)], host="127.0.0.1", port=server.port, stop=asyncio.Event())
+    with pytest.raises(CannotListen, match="in use"):
+        await serve([Served("clicks", engine)], address=f"127.0.0.1:{server.port}", stop=asyncio.Event())
     await server.stop(0)
 
 
@@ -189,7 +190,7 @@ async def test_a_stop_ends_the_wait_for_a_registry(tmp_path: Path) -> None:
     registry.unknown_openings = 10**9
     engine = engine_at(tmp_path, registry, FakeStore({}))
     stop = asyncio.Event()
-    task = asyncio.create_task(serve([Served("clicks", engine)], host="127.0.0.1", port=0, stop=stop))
+    task = asyncio.create_task(serve([Served("clicks", engine)], address="127.0.0.1:0", stop=stop))
     async with asyncio.timeout(10):
         while not registry.openings:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.005)
