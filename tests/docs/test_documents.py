@@ -1,0 +1,47 @@
+"""What the documents name exists; what a command's help promises is there."""
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from photon.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+ROOMS = "adapters|config|dispatcher|eventstore|idregistry|joiner|spark|tests|docs|src"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_each_file_that_a_document_names_exists(document: Path) -> None:
+    text = document.read_text()
+    named = re.findall(rf"`((?:{ROOMS})/[\w./-]*)`", text)
+    linked = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+    missing = [name for name in named if not (ROOT / name).exists()]
+    missing += [link for link in linked if not (document.parent / link).exists()]
+    assert missing == []
+
+
+def _commands(command: click.Command, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], click.Command]]:
+    found = [(path, command)]
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            found += _commands(inner, (*path, name))
+    return found
+
+
+LEAVES = [(path, command) for path, command in _commands(main, ("photon",)) if not isinstance(command, click.Group)]
+
+
+@pytest.mark.parametrize(("path", "command"), LEAVES, ids=[" ".join(path) for path, _ in LEAVES])
+def test_each_command_s_help_has_an_example(path: tuple[str, ...], command: click.Command) -> None:
+    shown = command.get_help(click.Context(command, info_name=" ".join(path[1:]) or "photon"))
+    assert "Example" in shown
+    assert f"photon {' '.join(path[1:])}" in shown
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and not parameter.hidden:
+            assert parameter.help or parameter.name in ("seconds", "seed", "output_format"), parameter.name
