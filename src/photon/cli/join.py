@@ -7,12 +7,17 @@ import contextlib
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import orjson
 from rich.console import Console
 
 from photon.cli.errors import ATTENTION, DONE, FAILED
+
+if TYPE_CHECKING:
+    from photon.cli.view import ProgressView
+    from photon.embedded.join import JoinOptions, JoinResult
 
 NAMED = 3
 """So many of the logs that were not read are named."""
@@ -70,10 +75,7 @@ def join(
     from photon.cli.view import ProgressView, ledger_table
     from photon.config import log
     from photon.config.errors import UsageError
-    from photon.embedded import runtime
-    from photon.embedded.join import JoinOptions, JoinResult, run
-    from photon.embedded.stages import sampled
-    from photon.embedded.status import balances
+    from photon.embedded.join import JoinOptions
 
     log.configure(json=False, level=logging.WARNING)
     if keep_pending and not once:
@@ -90,7 +92,21 @@ def join(
         replicas=int(replicas),
         stages=stages,
     )
-    view = ProgressView(quiet=quiet or output_format == "json")
+    result = _run(options, ProgressView(quiet=quiet or output_format == "json"))
+    if output_format == "json":
+        click.echo(orjson.dumps(result.ledger).decode())
+    else:
+        Console().print(ledger_table(result.ledger, f"{output}"))
+    code, said = _verdict(result, output, max_rejected)
+    if said:
+        click.echo(f"photon: {said}", err=True)
+    return code
+
+
+def _run(options: JoinOptions, view: ProgressView) -> JoinResult:
+    from photon.embedded import runtime
+    from photon.embedded.join import run
+    from photon.embedded.stages import sampled
 
     async def main() -> JoinResult:
         stop = asyncio.Event()
@@ -99,34 +115,25 @@ def join(
         return await run(options, stop=stop, show=view.show, say=lambda line: click.echo(f"photon: {line}", err=True))
 
     try:
-        with (
-            sampled(stages),
-            contextlib.redirect_stdout(sys.stderr),
-        ):  # an adapter may print; standard output is for the ledger alone
-            result = runtime.run(main())
+        # An adapter may print; standard output is for the ledger alone.
+        with sampled(options.stages), contextlib.redirect_stdout(sys.stderr):
+            return runtime.run(main())
     finally:
         view.close()
+
+
+def _verdict(result: JoinResult, output: Path, max_rejected: int) -> tuple[int, str]:
+    """Exit code, and what a person should be told beside the ledger."""
+    from photon.embedded.status import balances
+
     ledger = result.ledger
-    if output_format == "json":
-        click.echo(orjson.dumps(ledger).decode())
-    else:
-        Console().print(ledger_table(ledger, f"{output}"))
     if not balances(ledger):
-        click.echo("photon: the ledger does not balance; this is a defect, keep the output directory", err=True)
-        return FAILED
+        return FAILED, "the ledger does not balance; this is a defect, keep the output directory"
     if result.unread:
         named = ", ".join(result.unread[:NAMED]) + (", …" if len(result.unread) > NAMED else "")
-        click.echo(
-            f"photon: {len(result.unread)} foreign logs were not read to their end: {named}; "
-            "make them readable and run this again",
-            err=True,
-        )
-        return ATTENTION
+        many = f"{len(result.unread)} foreign logs were not read to their end: {named}"
+        return ATTENTION, f"{many}; make them readable and run this again"
     if ledger["rejected"] > max_rejected:
-        where = output / "rejected"
-        click.echo(
-            f"photon: {ledger['rejected']} records rejected, see {where} (more than --max-rejected {max_rejected})",
-            err=True,
-        )
-        return ATTENTION
-    return DONE
+        more = f"more than --max-rejected {max_rejected}"
+        return ATTENTION, f"{ledger['rejected']} records rejected, see {output / 'rejected'} ({more})"
+    return DONE, ""
