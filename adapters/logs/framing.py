@@ -87,7 +87,8 @@ def _cut(whole: bytes, offset: int, max_record: int) -> list[Piece]:
             at = newline + 1
             continue
         stop = whole.index(b"\n", at + max_record)
-        record = OversizedRecord(offset + at, stop - at, whole[at : min(stop, at + OVERSIZED_HEAD_BYTES)])
+        head = whole[at:stop].removesuffix(b"\r")[:OVERSIZED_HEAD_BYTES]
+        record = OversizedRecord(offset + at, stop - at, head)
         if at == start and pieces:
             before = pieces.pop()
             pieces.append(Piece(before.offset, before.data, offset + stop + 1, (*before.oversized, record)))
