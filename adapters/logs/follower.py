@@ -68,6 +68,8 @@ class Follower:
         self._sources: OrderedDict[str, Source] = OrderedDict()
         self._unfinished: set[tuple[int, int]] = set()  # files whose first record is not complete
         self._unsettled = False  # the next scan must match files and logs even if no file changed
+        self._missed: set[str] = set()  # paths that held another file, or none, when they were opened after the scan
+        self._missed_before: set[str] = set()
         self.lost_bytes = 0
         """Bytes on disk known to have been there and never read (vanished files)."""
 
@@ -94,7 +96,7 @@ class Follower:
 
     def caught_up(self) -> bool:
         """All that the last scan saw was handed out; partial last lines wait."""
-        return not self._ready
+        return not self._ready and not self._missed
 
     def backlog(self) -> tuple[int, int]:
         """(bytes on disk read, bytes on disk known) of the files that are there now."""
@@ -119,6 +121,7 @@ class Follower:
     # -- scan ------------------------------------------------------------------------------------------------------
     def scan(self) -> None:
         """Looks for new, renamed, grown, shrunk and vanished files. One stat for each file."""
+        self._missed_before, self._missed = self._missed, set()
         try:
             found = discover(self._directory, self._patterns, self._problems)
         except OSError as err:
@@ -181,16 +184,10 @@ class Follower:
 
     def _read_head_bytes(self, file: TrackedFile) -> tuple[bytes, str, bool] | None:
         """The first bytes, what is damaged, and whether it is cut short; None when it cannot be read now."""
-        try:
-            source = open_source(self._directory / file.path)
-        except FileNotFoundError:
-            return None
-        except OSError as err:
-            self._problems.tell(ProblemKind.UNREADABLE, file.path, f"cannot be opened ({err.strerror})")
+        source = self._open(file)
+        if source is None:
             return None
         try:
-            if source.key != file.key:
-                return None
             data = source.read(0, HEAD_BYTES)
             self._problems.solved(ProblemKind.UNREADABLE, file.path)
             return data, source.damage(), source.cut_short()
@@ -308,8 +305,15 @@ class Follower:
         Logs are read in the order of their paths, taking turns. ``final``: nothing will be appended any more, so
         last lines without line end are whole. Call it so only when ``caught_up``.
         """
-        if final and not self._ready:
-            self._finish()
+        while True:
+            if final and not self._ready:
+                self._finish()
+            blocks = self._read_ready(max_bytes, final)
+            if blocks or not self._missed:
+                return blocks
+            self.scan()  # what was renamed since the last one stands elsewhere: without it nothing is caught up
+
+    def _read_ready(self, max_bytes: int, final: bool) -> list[Block]:
         blocks: list[Block] = []
         got = 0
         while self._ready and got < max_bytes:
@@ -470,21 +474,31 @@ class Follower:
             if file is not None:
                 self._lose(log, file)  # it was open once, but others needed the descriptor
             return None
-        try:
-            source = open_source(self._directory / file.path)
-        except FileNotFoundError:
-            return None  # renamed or deleted since the scan: the next one knows
-        except OSError as err:
-            self._problems.tell(ProblemKind.UNREADABLE, file.path, f"cannot be opened ({err.strerror})")
-            return None
-        if source.key != file.key:
-            source.close()
+        source = self._open(file)
+        if source is None:
             return None
         self._problems.solved(ProblemKind.UNREADABLE, file.path)
         self._sources[log.identity] = source
         while len(self._sources) > OPEN_FILES_MAX:
             self._sources.popitem(last=False)[1].close()
         return source
+
+    def _open(self, file: TrackedFile) -> Source | None:
+        """None where it cannot be opened now. Renamed, deleted or replaced since the scan: the next one knows."""
+        why = "is another file whenever it is opened"
+        try:
+            source = open_source(self._directory / file.path)
+            if source.key == file.key:
+                return source
+            source.close()
+            missed = True
+        except OSError as err:
+            missed, why = isinstance(err, FileNotFoundError), f"cannot be opened ({err.strerror})"
+        if missed and file.path not in self._missed_before:
+            self._missed.add(file.path)
+        else:
+            self._problems.tell(ProblemKind.UNREADABLE, file.path, why)
+        return None
 
     def _close(self, log: TrackedLog) -> None:
         source = self._sources.pop(log.identity, None)

@@ -73,6 +73,36 @@ def test_offsets_and_paths_say_where_records_stand(tmp_path: Path) -> None:
     assert tail.follower.path_of(tail.blocks[0].identity) == tmp_path / "d" / "a.log"
 
 
+@pytest.mark.parametrize("final", [False, True])
+@pytest.mark.parametrize("created", [False, True])
+def test_a_log_renamed_between_scan_and_reading_is_not_taken_for_read(
+    tmp_path: Path, final: bool, created: bool
+) -> None:
+    append(tmp_path / "a.log", b"1\n")
+    append(tmp_path / "b.log", b"2\n")
+    tail = Tail(tmp_path)
+    tail.follower.scan()
+    (tmp_path / "b.log").rename(tmp_path / "b.log.1")
+    if created:
+        append(tmp_path / "b.log", b"3\n")
+    assert [block.data for block in tail.follower.poll(1 << 20)] == [b"1\n"]
+    assert not tail.follower.caught_up()
+    expected = [b"3\n", b"2\n"] if created else [b"2\n"]
+    assert [block.data for block in tail.follower.poll(1 << 20, final=final)] == expected
+    assert tail.follower.caught_up()
+    assert tail.problems == []
+
+
+def test_a_log_deleted_between_scan_and_reading_is_reported(tmp_path: Path) -> None:
+    append(tmp_path / "a.log", b"1\n")
+    tail = Tail(tmp_path)
+    tail.follower.scan()
+    (tmp_path / "a.log").unlink()
+    assert tail.follower.poll(1 << 20, final=True) == []
+    assert tail.follower.caught_up()
+    assert tail.kinds() == [ProblemKind.VANISHED]
+
+
 def test_hidden_temporary_and_unmatched_names_are_no_logs(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "sub" / "deep").mkdir(parents=True)
