@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block, LogPosition
-from photon.config.clock import NS_PER_S
+from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.dispatcher.events import (
     ITEM_BYTES,
     LATE,
@@ -36,6 +36,7 @@ from photon.dispatcher.events import (
 from photon.dispatcher.ledger import HOUR_NS, VERDICT_BITS, Verdict, cell
 from photon.dispatcher.retry import (
     NOT_YET_BACKOFF,
+    ONCE_ATTEMPTS_MAX,
     RETRY_BACKOFF,
     SETTLED_NS,
     TOO_NEW_CHECK_S,
@@ -126,6 +127,8 @@ class Core:
         self.open = 0
         """Items in memory for which something may still happen in this run."""
         self.read_past_ns = -(2**63)
+        self.given_up = 0
+        """Events that wait for the next run because nobody could decide them in this one."""
         self.live: Counter[Verdict] = Counter()
         """Counts of this process, before they are committed."""
 
@@ -170,12 +173,12 @@ class Core:
         self.live[Verdict.READ] += 1
         self.live[Verdict.REJECTED] += 1
 
-    def load(self, rows: Sequence[StoredEvent]) -> None:
-        """Takes ``unloaded`` rows of the retry store that are to be tried now."""
+    def load(self, rows: Sequence[StoredEvent], *, anew: bool = False) -> None:
+        """Takes ``unloaded`` rows of the retry store that are to be tried now. ``anew``: of an earlier process."""
         for row in rows:
             as_of = self._patience.as_of_ns(row.first_read_ns)
             item = Item(row.event._replace(unmatched_as_of_ns=as_of), None, row.first_read_ns)
-            item.row_id, item.attempts = row.row_id, row.attempts
+            item.row_id, item.attempts = row.row_id, 0 if anew else row.attempts
             self._loaded.add(row.row_id)
             self._again.append(item)
         self.open += len(rows)
@@ -322,7 +325,10 @@ class Core:
                 settled = self._patience.once and delay > self._limits.hold_once_s
             else:
                 delay = RETRY_BACKOFF.delay(max(attempts, 1), self._random)
-                settled = False
+                tried = 0 if overloaded else min(item.attempts for item in items) + 1
+                complete = self._patience.once and batch.read_past_ns >= NEVER_NS
+                settled = complete and tried >= ONCE_ATTEMPTS_MAX
+                self.given_up += len(items) * settled
             next_try_ns = SETTLED_NS if settled else now_ns + int(delay * NS_PER_S)
             for item in items:
                 item.attempts, item.next_try_ns, item.settled = attempts, next_try_ns, settled

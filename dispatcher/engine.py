@@ -272,7 +272,7 @@ class DispatcherEngine:
         self._next_load = now + RETRY_LOOK_S
         if self._swept_to < state.last_row_at_open:  # all rows of earlier processes are tried once, at once
             ids = state.ids_between(self._swept_to, state.last_row_at_open, room)
-            core.load(state.rows(core.unloaded(ids)))
+            core.load(state.rows(core.unloaded(ids)), anew=True)
             self._swept_to = ids[-1] if len(ids) == room else state.last_row_at_open
             return
         ids = state.due_ids(self._clock.now_ns(), RETRIES_IN_MEMORY)
@@ -375,7 +375,14 @@ class DispatcherEngine:
         self._commit(self._clock.monotonic(), spill_all=True)
         if state.retry_rows and self._swept_to < state.last_row_at_open:
             return False
-        return not (state.retry_rows and state.waits_for_something(SETTLED_NS))
+        if state.retry_rows and state.waits_for_something(SETTLED_NS):
+            return False
+        if core.given_up:
+            self._log.warning(
+                "events could not be decided and wait for the next run: is a primary log gone that was read before?",
+                events=core.given_up,
+            )
+        return True
 
     async def _wind_down(self) -> None:
         """Answers on their way are worth waiting for; what has no verdict then goes to the retry store."""

@@ -34,6 +34,9 @@ NOT_YET_BACKOFF = Backoff(first=0.2, most=300.0)
 """The primary event has not come: the next read of the primary logs is likelier news than the next attempt.
 Events may wait for hours, many of them: the bound keeps a million of them at some thousand attempts a second."""
 RETRY_BACKOFF = Backoff(first=0.1, most=10.0)
+ONCE_ATTEMPTS_MAX = 20
+"""With --once, over complete primary logs: an event that has no verdict after so many attempts (about a minute) waits
+for the next run. A primary log that was deleted after it was mapped, say, would be waited for in vain."""
 TOO_NEW_CHECK_S = 600.0
 """An event of the future is looked at this often, in case the clock was wrong."""
 

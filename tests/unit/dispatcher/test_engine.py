@@ -21,7 +21,7 @@ from photon.config.disk import RealDisk
 from photon.dispatcher.core import Limits
 from photon.dispatcher.engine import DispatcherEngine, Options
 from photon.dispatcher.errors import StateError
-from photon.dispatcher.ledger import LedgerLine
+from photon.dispatcher.ledger import LedgerLine, Verdict
 from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.lookups import LookUpPolicy
 from photon.dispatcher.process import STATE_NAME, Places, Policy, open_dispatcher, serve
@@ -310,6 +310,22 @@ async def test_a_broken_joiner_costs_nothing_but_time(world: World) -> None:
     total = await world.once()
     assert (total.read, total.pending) == (2000, 0)
     assert len(world.registry.owners) == 2000
+
+
+async def test_with_once_what_nobody_can_decide_waits_for_the_next_run(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("photon.dispatcher.core.ONCE_ATTEMPTS_MAX", 3)
+    (joiner,) = world.joiners
+    world.write("a.log", lines(0, 10))
+    answers = iter([JoinAnswers([Outcome.JOINED] * 4 + [Outcome.RETRY] * 6)])
+    joiner.mood = lambda: next(answers, JoinAnswers([Outcome.RETRY] * 6))
+    total = await world.once()
+    assert (total.verdicts[Verdict.JOINED], total.pending) == (4, 6)
+    joiner.seen.clear()
+    joiner.mood = lambda: None
+    assert (await world.once()).pending == 0
+    assert len(joiner.seen) == 6
 
 
 async def test_overloaded_joiners_are_asked_again(world: World) -> None:
