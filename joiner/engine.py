@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -34,6 +34,9 @@ from photon.joiner.verdicts import (
 
 log = structlog.get_logger(__name__)
 
+REDO_PARTS = 4
+"""A full redo log has at least about so many segments."""
+
 
 @dataclass(frozen=True, slots=True)
 class JoinerLimits:
@@ -46,6 +49,17 @@ class JoinerLimits:
     segment_bytes: int = SEGMENT_BYTES
     lock_wait_s: float = WAIT_S
     close_drain_s: float = 10.0
+
+    def fitting(self) -> JoinerLimits:
+        """With a small redo log segments are smaller, and what is open is carried over sooner.
+
+        Space is given back by whole segments, that of the newest only when it is full: one bigger than the log would
+        fill it for ever.
+        """
+        part = max(1, self.bounds.redo_bytes // REDO_PARTS)
+        behind = min(self.core.carry_over_behind_bytes, part)
+        core = replace(self.core, carry_over_behind_bytes=behind)
+        return replace(self, core=core, segment_bytes=min(self.segment_bytes, part))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +107,7 @@ class JoinerEngine:
         self._world = world
         self._judge = Judge(adapter, check_payloads=check_payloads)
         self._build_lines = build_lines
-        self._limits = limits or JoinerLimits()
+        self._limits = (limits or JoinerLimits()).fitting()
         self._throttle = Throttle(self._limits.bounds)
         self._lock = SlotLock(paths.state)
         self._shell: SlotShell | None = None

@@ -138,12 +138,15 @@ class RedoLog:
         self._synced = size
 
     def release(self, frames: Sequence[int]) -> None:
-        """These frames have left; a segment without frames goes."""
+        """These frames have left; a segment without frames goes, the newest one once it is full."""
+        assert self._file is not None, "begin comes first"
         for number in frames:
             segment = self._segment_of.pop(number)
             self._live[segment] -= 1
             if not self._live[segment] and segment != self._segment:
                 self._remove(segment)
+        if not self._live[self._segment] and self._file.size >= self._segment_bytes:
+            self._roll()  # where the log's bytes are bounded, the next append may be waiting for its space
 
     def close(self) -> None:
         """Closes the newest segment's file."""

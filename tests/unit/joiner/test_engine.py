@@ -215,6 +215,21 @@ async def test_too_much_in_flight_is_refused_whole(tmp_path: Path) -> None:
     await engine.close()
 
 
+@pytest.mark.parametrize("redo_bytes", [100, 4096])
+async def test_a_small_redo_log_makes_room_again(tmp_path: Path, redo_bytes: int) -> None:
+    limits = JoinerLimits(bounds=Bounds(redo_bytes=redo_bytes), shell=ShellLimits(tick_s=0.005))
+    engine = await running(tmp_path, FakeRegistry(), limits=limits)
+    for n in range(5):
+        events = [event(b"id-%d-%d" % (n, i), b"k1") for i in range(20)]
+        answers = await engine.join(events, timeout=5.0)
+        while answers.overloaded:
+            assert await engine.settle(10.0)
+            answers = await engine.join(events, timeout=5.0)
+        assert answers.outcomes == [Outcome.JOINED] * 20
+    await engine.close()
+    assert len(lines_under(tmp_path, "joined")) == 100
+
+
 async def test_a_drained_engine_takes_no_new_work(tmp_path: Path) -> None:
     engine = await running(tmp_path, FakeRegistry())
     assert (await engine.join([event(b"a", b"k1")], timeout=5.0)).outcomes == [Outcome.JOINED]
