@@ -174,6 +174,7 @@ class DispatcherEngine:
     async def run(self) -> None:
         """Until ``stop``, or with ``once`` until done. Everything that has a verdict by then is committed."""
         asking = asyncio.create_task(self._follow_progress())
+        asking.add_done_callback(self._attempted)
         try:
             while not self._stopping and self._failure is None:
                 await self._turn()

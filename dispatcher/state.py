@@ -266,8 +266,9 @@ class State:
         elif bytes(rows[0][0]) != rule:
             raise StateError(
                 str(self.path),
-                "was written under other rules for deriving id, key and time from a record",
-                "restore the join's configuration and adapter, or start with a new output and state directory",
+                "was written under another key file or other rules for deriving id, key and time from a record",
+                "restore the key and the join's configuration and adapter, or start with a new output and state "
+                "directory",
             )
 
 

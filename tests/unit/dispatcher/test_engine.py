@@ -26,7 +26,7 @@ from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.lookups import LookUpPolicy
 from photon.dispatcher.process import STATE_NAME, Places, Policy, open_dispatcher, serve
 from photon.dispatcher.retry import Patience
-from photon.idregistry.api import I64, U8, U64, Answer, InsertAnswers, Inserts, Kind, LookUps, Opened, Slot
+from photon.idregistry.api import I64, U8, U64, Answer, Digester, InsertAnswers, Inserts, Kind, LookUps, Opened, Slot
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from tests.unit.dispatcher.world import DIGESTER, HERE, FakeRegistry, Words
 
@@ -46,6 +46,7 @@ class World:
         self.problems: list[Problem] = []
         self.joiners: list[FakeJoiner] = [FakeJoiner(self)]
         self.look_ups: FakeLookUps | None = None
+        self.digester = DIGESTER
         self.policy = Policy(Patience(once=True), LIMITS, replace(QUICK, once=True))
 
     @contextmanager
@@ -59,7 +60,7 @@ class World:
             join="clicks",
             datacentre=HERE,
             adapter=Words({}),
-            digester=DIGESTER,
+            digester=self.digester,
             joiners=self.joiners,
             progress=progress,
             registry=self.look_ups,
@@ -326,6 +327,14 @@ async def test_with_once_what_nobody_can_decide_waits_for_the_next_run(
     joiner.mood = lambda: None
     assert (await world.once()).pending == 0
     assert len(joiner.seen) == 6
+
+
+async def test_a_state_is_refused_under_another_key(world: World) -> None:
+    world.write("a.log", lines(0, 10))
+    await world.once()
+    world.digester = Digester(b"another key, 16+", "clicks")
+    with pytest.raises(StateError, match="another key"):
+        await world.once()
 
 
 async def test_overloaded_joiners_are_asked_again(world: World) -> None:
