@@ -80,6 +80,13 @@ class EmbeddedRegistry(RoutedRegistry):
         """False once the driver stopped on an error (a failed fsync, a full disk)."""
         return self._host.healthy
 
+    @property
+    def failure(self) -> str | None:
+        """One line once the driver stopped: nothing is answered any more, but UNKNOWN. None while it is well."""
+        if self._host.healthy:
+            return None
+        return f"the registry stopped: {self._host.failure or 'its driver has ended'}; mend that and run this again"
+
     @classmethod
     async def open(
         cls,

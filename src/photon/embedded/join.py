@@ -33,6 +33,7 @@ from photon.embedded.status import VERDICTS, Status
 from photon.embedded.supervisor import Service, Supervisor
 from photon.eventstore.client import EventStoreClient
 from photon.idregistry.api import Digester, Registry, Slot
+from photon.idregistry.embedded import EmbeddedRegistry
 from photon.joiner.engine import JoinerEngine
 from photon.joiner.verifier.verifier import Verifier
 
@@ -208,7 +209,9 @@ async def _work(parts: _Parts, stop: asyncio.Event, show: Callable[[Status], Non
     try:
         while not dispatching.done():
             show(await _status(parts, time.monotonic() - began))
-            if (failure := parts.supervisor.failure()) is not None:
+            registry = parts.registry
+            local = registry.failure if isinstance(registry, EmbeddedRegistry) else None
+            if (failure := parts.supervisor.failure() or local) is not None:
                 raise JoinFailed(failure)
             if verifying.done():
                 verifying.result()

@@ -125,6 +125,9 @@ class Supervisor:
         for running in self._running.values():
             if running.hopeless:
                 return f"{running.service.name} cannot go on{self._why(running)}"
+            task = running.task
+            if task is not None and task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                return f"{running.service.name} cannot be started again: {error}"
         return None
 
     def starts(self, name: str) -> int:
