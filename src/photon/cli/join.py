@@ -96,7 +96,8 @@ def join(
     if output_format == "json":
         click.echo(orjson.dumps(result.ledger).decode())
     else:
-        Console().print(ledger_table(result.ledger, f"{output}"))
+        click.echo(f"{output}")
+        Console().print(ledger_table(result.ledger))
     code, said = _verdict(result, output, max_rejected)
     if said:
         click.echo(f"photon: {said}", err=True)

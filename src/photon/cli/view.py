@@ -68,9 +68,9 @@ def _table(before: Status, now: Status) -> Table:
     return table
 
 
-def ledger_table(ledger: Mapping[str, int], title: str) -> Table:
+def ledger_table(ledger: Mapping[str, int]) -> Table:
     """The final ledger as a table."""
-    table = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
+    table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
     for name in ("read", *VERDICTS, "pending"):

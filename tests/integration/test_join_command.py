@@ -1,0 +1,223 @@
+"""`photon join` as a person meets it: inference, following, kills, replicas, output files, the ledger."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import zlib
+from pathlib import Path
+
+import orjson
+import pytest
+
+from photon.demo.check import records
+from tests.integration.commands import children, photon, until
+from tests.integration.join_logs import Logs
+
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Logs:
+    return Logs(tmp_path)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except FileNotFoundError:
+        return ""
+
+
+def child(parent: int, *words: str) -> int | None:
+    """A process below ``parent`` whose command line has all the words."""
+    return next((pid for pid in children(parent) if all(word in command_of(pid) for word in words)), None)
+
+
+def caught_up(logs: Logs) -> None:
+    until(lambda: logs.joined() == logs.joinable(), WAIT_S, "all that can be joined is joined")
+
+
+def test_without_a_configuration_the_logs_say_it_themselves(logs: Logs) -> None:
+    logs.write()
+    first = logs.once("--max-rejected", "1000", config=False)
+    assert first.code == 0, first.err
+    logs.exact(first.json)
+    kept = logs.output / ".photon" / "inferred.toml"
+    assert "jsonl" in first.err
+    assert "key = 'query_id'" in first.err
+    assert "event id = 'click_id'" in first.err
+    assert str(kept) in first.err
+    assert 'id = "click_id"' in kept.read_text()
+    assert all(line.startswith("photon: ") for line in first.err.splitlines())
+    again = logs.once("--max-rejected", "1000", config=False)
+    assert (again.code, again.json, again.err) == (0, first.json, "")
+    # What was kept is a configuration like any other.
+    checked = photon("config", "check", kept)
+    assert checked.code == 0, checked.err
+    assert logs.once("--max-rejected", "1000", "--config", kept, config=False).json == first.json
+
+
+def test_standard_output_is_the_ledger_alone_and_photon_ledger_agrees(logs: Logs) -> None:
+    logs.write()
+    result = logs.once("--max-rejected", "1000")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.count("\n") == 1
+    logs.exact(result.json)
+    shown = photon("ledger", logs.output, "-o", "json")
+    told = json.loads(shown.out)
+    assert (shown.code, told["total"], told["balances"]) == (0, result.json, True)
+    assert {name: sum(hour[name] for hour in told["hours"].values()) for name in result.json} == result.json
+    table = photon("ledger", logs.output)
+    assert table.code == 0
+    names, *_, totals = (line.split() for line in table.out.splitlines())
+    assert names[2:] == list(result.json)
+    assert [int(number.replace(",", "")) for number in totals[1:]] == list(result.json.values())
+    plain = photon(*logs.arguments("--once", "--quiet", "--max-rejected", "1000"))
+    assert plain.code == 0
+    title, *table = plain.out.splitlines()
+    assert title == str(logs.output)
+    rows = dict(line.split() for line in table)
+    assert {name: int(number.replace(",", "")) for name, number in rows.items()} == result.json
+
+
+def test_more_rejected_than_allowed_is_exit_3(logs: Logs) -> None:
+    logs.write()
+    rejected = logs.truth.malformed
+    assert rejected > 1
+    for allowed, code in ((0, 3), (rejected - 1, 3), (rejected, 0)):
+        result = logs.once("--max-rejected", str(allowed))
+        assert result.code == code
+        assert result.json["rejected"] == rejected
+        said = [
+            f"photon: {rejected} records rejected, see {logs.output}/rejected (more than --max-rejected {allowed})"
+        ]
+        assert result.err.splitlines() == (said if code else [])
+
+
+def test_kept_pending_events_are_complete_with_the_next_run(logs: Logs) -> None:
+    logs.write(0.5)
+    queries = logs.primary / "queries.log"
+    data = queries.read_bytes()
+    queries.unlink()
+    first = logs.once("--keep-pending", "--max-rejected", "1000").json
+    assert first["pending"] > 0
+    assert first["joined"] == first["unmatched"] == 0
+    assert first["read"] == first["pending"] + first["rejected"] + first["duplicate"]
+    queries.write_bytes(data)
+    second = logs.once("--keep-pending", "--max-rejected", "1000").json
+    assert second["joined"] == logs.joined() == logs.joinable()
+    assert second["unmatched"] == 0
+    logs.finish()
+
+
+def test_following_until_interrupted_ends_with_the_ledger(logs: Logs) -> None:
+    with logs.following() as following:
+        for share in (0.3, 0.6, 1.0):
+            logs.write(share)
+            caught_up(logs)
+        busy = logs.once()
+        assert (busy.code, busy.out) == (1, "")
+        assert busy.err.startswith(
+            f"photon: {logs.output}: in use by another photon process; stop it, or name another"
+        )
+        assert busy.err.count("\n") == 1
+        result = following.interrupt()
+    assert result.code == 3  # malformed lines
+    assert result.json["joined"] == len(logs.truth.joined)
+    assert result.json["pending"] == len(logs.truth.unmatched) + _waiting_duplicates(result.json, logs)
+    assert result.json["rejected"] == logs.truth.malformed
+    logs.finish()
+
+
+def _waiting_duplicates(ledger: dict[str, int], logs: Logs) -> int:
+    """Of an event that waits, its duplicates wait as well."""
+    return logs.truth.duplicates - ledger["duplicate"]
+
+
+def test_a_kill_of_the_event_store_is_survived(logs: Logs) -> None:
+    with logs.following("--max-rejected", "1000") as following:
+        logs.write(0.4)
+        caught_up(logs)
+        pid = child(following.process.pid, "eventstore", "serve")
+        assert pid is not None
+        os.kill(pid, 9)
+        logs.write(0.8)
+        caught_up(logs)
+        assert child(following.process.pid, "eventstore", "serve") not in (None, pid)
+        assert following.interrupt().code == 0
+    logs.finish()
+
+
+def test_a_kill_of_the_parent_leaves_no_process_and_no_double(logs: Logs) -> None:
+    for share in (0.3, 0.6, 0.9):
+        with logs.following("--set", "output.roll_size=20000", "--set", "output.joined_at=false") as following:
+            before = logs.joined()
+            logs.write(share)
+            until(lambda: logs.joined() > before, WAIT_S, "something is joined")  # noqa: B023
+            below = children(following.process.pid)
+            assert below
+            following.kill()
+            until(lambda: not any(map(alive, below)), WAIT_S, "no process is left")  # noqa: B023
+    logs.finish("--set", "output.joined_at=false")
+    assert not any("joined_at" in record or "token" not in record for record in records(logs.output / "joined"))
+    assert not any("decided_at" in record for record in records(logs.output / "unmatched"))
+
+
+def test_three_replicas_survive_the_kill_of_one_and_end_with_their_parent(logs: Logs) -> None:
+    with logs.following("--replicas", "3", "--max-rejected", "1000") as following:
+        logs.write(0.4)
+        caught_up(logs)
+        replicas = {name: child(following.process.pid, "registry", "serve", name) for name in ("r1", "r2", "r3")}
+        victim = replicas["r1"]
+        assert None not in replicas.values()
+        assert victim is not None
+        os.kill(victim, 9)
+        logs.write(0.7)
+        caught_up(logs)
+        restarted = lambda: child(following.process.pid, "registry", "serve", "r1") not in (None, victim)  # noqa: E731
+        until(restarted, WAIT_S, "the replica is started again")
+        below = children(following.process.pid)
+        assert len(below) >= 4
+        following.kill()
+        until(lambda: not any(map(alive, below)), WAIT_S, "no process is left")
+    other = logs.once()
+    assert other.code == 2
+    assert "was begun with --replicas 3" in other.err
+    logs.finish("--replicas", "3")
+
+
+def test_output_files_roll_and_are_compressed_and_listed_once_cleared(logs: Logs) -> None:
+    directory = logs.output / "joined"
+    manifest = logs.output / ".photon" / "slots" / "local-1" / "manifest.jsonl"
+    with logs.following("--max-rejected", "1000", "--set", "output.roll_size=10000") as following:
+        for compressed, share in enumerate((0.4, 0.8), 1):
+            logs.write(share)
+            caught_up(logs)
+            until(
+                lambda: len(list(directory.glob("*.gz"))) >= compressed and len(list(directory.glob("*.jsonl"))) <= 1,  # noqa: B023
+                WAIT_S,
+                "rolled files are compressed",
+            )
+        assert following.interrupt().code == 0
+    logs.finish("--set", "output.roll_size=10000")
+    listed = [orjson.loads(line) for line in manifest.read_bytes().splitlines()]
+    final = {str(path.relative_to(logs.output)) for path in logs.output.glob("*/*.jsonl.gz")}
+    assert {entry["file"] for entry in listed} == final
+    assert len(listed) == len(final) >= 2
+    for entry in listed:
+        whole = (logs.output / entry["file"]).read_bytes()
+        data = gzip.decompress(whole)
+        assert (entry["bytes"], entry["uncompressed_bytes"]) == (len(whole), len(data))
+        assert (entry["records"], entry["crc32"]) == (data.count(b"\n"), zlib.crc32(data))
+        assert data.endswith(b"\n")
+    plain = {str(path.relative_to(logs.output).with_suffix("")) for path in logs.output.glob("*/local-1-*.jsonl")}
+    assert not plain & {name.removesuffix(".jsonl.gz") for name in final}
