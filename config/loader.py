@@ -121,6 +121,8 @@ def problems(settings: Settings) -> list[str]:
         if not pipeline.joiners:
             found.append(f"datacentre.{dc}.joiners: needs at least one slot, as [datacentre.{dc}.joiners.{dc}-1]")
     slots = [slot for pipeline in settings.datacentre.values() for slot in pipeline.joiners]
+    if "dispatcher" in slots:
+        found.append("slot dispatcher: this name is the dispatcher's own in the rejected log; choose another")
     found += [f"slot {slot}: named twice; slot names are unique over all datacentres" for slot in _twice(slots)]
     return found
 

@@ -94,6 +94,8 @@ class EventStoreEngine:
         self._stop = threading.Event()
         self.failure = ""
         """Why the reader ended before its time; one line. Set before ``ended``."""
+        self.hopeless = False
+        """A new start would fail in the same way: logs or adapter have to be corrected first."""
         self.ended = threading.Event()
         """The reader has ended: done, stopped or failed."""
         self._duplicates: int | None = None  # exact, once everything was read
@@ -117,7 +119,10 @@ class EventStoreEngine:
             self._reader.commit()
             if self._reader.done:
                 self._duplicates = self._map.totals(exact=True).duplicates
-        except (PrimaryLogsIncomplete, AdapterBroken, FileMapError, OSError) as err:
+        except (PrimaryLogsIncomplete, AdapterBroken) as err:
+            self.hopeless = True
+            self.failure = str(err)
+        except (FileMapError, OSError) as err:
             self.failure = str(err)
         except BaseException as err:
             self.failure = f"reading the primary logs failed: {err!r}"

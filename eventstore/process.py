@@ -14,12 +14,15 @@ from photon.adapters.contract import Adapter
 from photon.adapters.logs.problems import LogDirectoryError
 from photon.config.clock import Clock
 from photon.config.disk import Disk
-from photon.config.errors import PhotonError
+from photon.config.errors import PhotonError, UsageError
+from photon.eventstore.embedded_file_map import FileMapBusy
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import FileMapError
 from photon.eventstore.service import start_server
 
 STOP_GRACE_SECONDS = 5.0
+BUSY_SECONDS = 10.0
+"""How long a map that another process has open is waited for."""
 WATCH_SECONDS = 0.1
 """How often a failure of a reader is looked for."""
 
@@ -64,7 +67,7 @@ async def serve(
     engines: dict[str, EventStoreEngine] = {}
     try:
         for each in joins:
-            engines[each.config.join] = _engine(each, clock, disk, report)
+            engines[each.config.join] = await _engine(each, clock, disk, report)
         server = await start_server(engines, address)
         for engine in engines.values():
             engine.start()
@@ -80,10 +83,19 @@ async def serve(
             loop.remove_signal_handler(number)
 
 
-def _engine(each: Served, clock: Clock, disk: Disk, report: Callable[[str], None]) -> EventStoreEngine:
+async def _engine(each: Served, clock: Clock, disk: Disk, report: Callable[[str], None]) -> EventStoreEngine:
     name = each.config.join
+    deadline = clock.monotonic() + BUSY_SECONDS
     try:
-        return EventStoreEngine(each.config, each.adapter, clock, disk, lambda line: report(f"join {name}: {line}"))
+        while True:
+            try:
+                return EventStoreEngine(
+                    each.config, each.adapter, clock, disk, lambda line: report(f"join {name}: {line}")
+                )
+            except FileMapBusy:  # a predecessor whose parent was killed may still be committing
+                if clock.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(WATCH_SECONDS)
     except (FileMapError, LogDirectoryError) as err:
         raise EventStoreFailed(f"join {name}: {err}") from None
     except OSError as err:
@@ -94,7 +106,10 @@ async def _until_stopped(stop: asyncio.Event, engines: dict[str, EventStoreEngin
     while not stop.is_set():
         for name, engine in engines.items():
             if engine.failure:
-                raise EventStoreFailed(f"join {name}: {engine.failure}")
+                failed = EventStoreFailed(f"join {name}: {engine.failure}")
+                if engine.hopeless:  # whoever supervises this process need not start it again
+                    failed.exit_code = UsageError.exit_code
+                raise failed
         try:
             await asyncio.wait_for(stop.wait(), WATCH_SECONDS)
         except TimeoutError:

@@ -98,7 +98,7 @@ def join(
     else:
         click.echo(f"{output}")
         Console().print(ledger_table(result.ledger))
-    code, said = _verdict(result, output, max_rejected)
+    code, said = _verdict(result, options, max_rejected)
     if said:
         click.echo(f"photon: {said}", err=True)
     return code
@@ -123,18 +123,22 @@ def _run(options: JoinOptions, view: ProgressView) -> JoinResult:
         view.close()
 
 
-def _verdict(result: JoinResult, output: Path, max_rejected: int) -> tuple[int, str]:
+def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tuple[int, str]:
     """Exit code, and what a person should be told beside the ledger."""
     from photon.embedded.status import balances
 
     ledger = result.ledger
     if not balances(ledger):
         return FAILED, "the ledger does not balance; this is a defect, keep the output directory"
+    if result.unowned:
+        return FAILED, f"{result.unowned} output records are not owned in the registry; keep the output directory"
     if result.unread:
         named = ", ".join(result.unread[:NAMED]) + (", …" if len(result.unread) > NAMED else "")
         many = f"{len(result.unread)} foreign logs were not read to their end: {named}"
         return ATTENTION, f"{many}; make them readable and run this again"
     if ledger["rejected"] > max_rejected:
         more = f"more than --max-rejected {max_rejected}"
-        return ATTENTION, f"{ledger['rejected']} records rejected, see {output / 'rejected'} ({more})"
+        return ATTENTION, f"{ledger['rejected']} records rejected, see {options.output / 'rejected'} ({more})"
+    if ledger["pending"] and options.once and not options.keep_pending:
+        return ATTENTION, f"{ledger['pending']} events have no verdict yet, as said above; run this again"
     return DONE, ""

@@ -71,6 +71,8 @@ class JoinResult:
     ledger: dict[str, int]
     unread: tuple[str, ...]
     """A line for each foreign log that was not read to its end."""
+    unowned: int
+    """Output records whose id the registry does not know as theirs: doubled, or written without a registration."""
 
 
 @dataclass(slots=True)
@@ -105,7 +107,8 @@ async def run(
             unread = parts.dispatcher.status().unread
             if bad := (await parts.store.progress()).bad_records:
                 say(f"{bad} primary records cannot be read or name no key; no foreign event is joined with them")
-        return JoinResult(read_ledger(site.state), unread)
+            verified = parts.verifier.total
+        return JoinResult(read_ledger(site.state), unread, verified.refused + verified.unreadable)
     finally:
         lock.release()
 

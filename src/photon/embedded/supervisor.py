@@ -29,6 +29,8 @@ STEADY_S = 10.0
 """A process that ran so long starts its back-off anew."""
 FAILURES_MAX = 3
 """A process that ended with an error so often in a row will not come up by itself; exit code 2 says so at once."""
+SHORT_LIVES_MAX = 20
+"""Nor will one that was killed so often in a row before it was steady: the machine may lack memory."""
 STOP_S = 10.0
 """Between SIGTERM and SIGKILL."""
 
@@ -180,7 +182,7 @@ class Supervisor:
             steady = loop.time() - since > STEADY_S
             in_a_row = 0 if steady else in_a_row + 1
             running.failures = 0 if steady or code <= 0 else running.failures + 1
-            running.hopeless = code == USAGE_EXIT or running.failures >= FAILURES_MAX
+            running.hopeless = code == USAGE_EXIT or running.failures >= FAILURES_MAX or in_a_row >= SHORT_LIVES_MAX
             await asyncio.sleep(RESTART_WAIT_S[min(in_a_row, len(RESTART_WAIT_S) - 1)])
             await running.free.wait()
             await self._spawn(running)
