@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import signal
 import socket
 import sys
@@ -22,6 +23,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from photon.config.errors import PhotonError
 
+PORTS = range(15_000, 30_000)
 RESTART_WAIT_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Wait before the n-th restart in a row; the last one from then on."""
 USAGE_EXIT = 2
@@ -66,12 +68,25 @@ class _Running:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on now."""
+    """Ports of 127.0.0.1 that nobody listens on now.
+
+    Below the range from which the kernel gives ports to connections: such a one could be taken while a killed process
+    is being restarted.
+    """
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        ports: list[int] = []
+        for port in random.sample(PORTS, len(PORTS)):
+            each = stack.enter_context(socket.socket())
+            try:
+                each.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            ports.append(port)
+            if len(ports) == count:
+                return ports
+    raise ServiceFailed(
+        f"of the ports {PORTS.start} to {PORTS.stop - 1} fewer than {count} are free; end what holds them"
+    )
 
 
 async def healthy(address: str, name: str, timeout: float) -> bool:
