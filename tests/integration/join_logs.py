@@ -56,7 +56,7 @@ class Logs:
         self.config.write_text(CONFIG)
         self.primary.mkdir()
         self.foreign.mkdir()
-        disorder = disorder or Disorder(unmatched=0.1, duplicated=0.1, malformed=0.02)
+        disorder = disorder or Disorder(unmatched=0.1, duplicated=0.1, malformed=0.02, before_query=0.0)
         generator = Generator(seed, clicks=clicks, seconds=5.0, queries_per_click=3, disorder=disorder)
         self.lines: list[Line] = sorted(generator.lines(), key=lambda line: line.at_us)
         self.truth = generator.truth

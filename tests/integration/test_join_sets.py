@@ -9,10 +9,13 @@ import os
 import tempfile
 from base64 import b64decode
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+import structlog
 import uvloop
 from hypothesis import Phase, assume, event, given, settings
 
@@ -21,7 +24,7 @@ from photon.demo.check import records
 from photon.embedded.join import JoinOptions, run
 from tests.integration.join_sets import RECORD_MAX, Event, Expected, Record, SetSpec, Writer, reference, sets
 
-EXAMPLES = 100 if os.environ.get("PHOTON_FULL") else 15
+EXAMPLES = 100 if os.environ.get("PHOTON_FULL") else 8
 """Not shrunk when they fail: each takes a second or two."""
 CONFIG = """
 [join.set.primary]
@@ -154,10 +157,16 @@ def check_events(added: Counter[bytes], fresh: dict[bytes, list[Event]]) -> Coun
     return verdicts
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _quiet() -> Iterator[None]:
+    log.configure(json=False, level=logging.ERROR)
+    yield
+    structlog.reset_defaults()
+
+
 @given(sets)
 @settings(max_examples=EXAMPLES, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 def test_exactly_what_the_reference_says_and_once_more_only_what_is_new(spec: SetSpec) -> None:
-    log.configure(json=False, level=logging.ERROR)
     with tempfile.TemporaryDirectory() as name:
         base = Path(name)
         primary, foreign = Writer(base / "primary", foreign=False), Writer(base / "foreign", foreign=True)

@@ -1,0 +1,195 @@
+"""`photon join` with adapters that raise, return nonsense, print or exit: they lose their record and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from photon.demo.check import records
+from tests.integration.commands import Result
+from tests.integration.join_logs import Logs
+
+FAILED, ATTENTION = 1, 3
+CONFIG = """
+[join.clicks]
+adapter = "mine.py:Mine"
+[join.clicks.options.primary]
+format = "jsonl"
+key = "query_id"
+[join.clicks.options.foreign]
+format = "jsonl"
+key = "query_id"
+id = "click_id"
+time = { field = "time_us", unit = "us" }
+"""
+BASE = """
+import json
+import orjson
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined
+
+
+class Mine(ConfiguredAdapter):
+    foreign_headers = Adapter.foreign_headers
+    primary_keys = Adapter.primary_keys
+
+"""
+QUERIES = 16
+
+
+class Site(Logs):
+    """Query q1 … q16, click c1 … c16, each of its own."""
+
+    def __init__(self, base: Path, source: str) -> None:
+        super().__init__(base, clicks=1)
+        self.config.write_text(CONFIG)
+        (base / "mine.py").write_text(BASE + source)
+        with (self.primary / "q.log").open("w") as queries, (self.foreign / "c.log").open("w") as clicks:
+            for n in range(1, QUERIES + 1):
+                queries.write(f'{{"query_id":"q{n}"}}\n')
+                clicks.write(f'{{"click_id":"c{n}","query_id":"q{n}","time_us":{1_760_000_000_000_000 + n}}}\n')
+
+    def line_of(self, text: str) -> str:
+        """``mine.py:LINE``, as an error names it."""
+        lines = (self.base / "mine.py").read_text().splitlines()
+        return f"mine.py:{next(at for at, line in enumerate(lines, 1) if text in line)}"
+
+    def reasons(self) -> dict[str, str]:
+        """Click -> why it was rejected."""
+        return {r["record"].split('"')[3]: r["reason"] for r in records(self.output / "rejected")}
+
+    def clicks(self, log: str) -> set[str]:
+        return {record["event_id"] for record in records(self.output / log)}
+
+
+def rest(*without: str) -> set[str]:
+    return {f"c{n}" for n in range(1, QUERIES + 1)} - set(without)
+
+
+def balanced(result: Result, **counts: int) -> None:
+    ledger = result.json
+    assert ledger == {**dict.fromkeys(ledger, 0), "read": QUERIES, **counts}
+
+
+def test_what_join_raises_or_returns_ends_its_event_only(tmp_path: Path) -> None:
+    site = Site(
+        tmp_path,
+        """
+    def join(self, foreign, foreign_file, primary, primary_file):
+        click = orjson.loads(foreign)["click_id"]
+        if click == "c1":
+            raise KeyError("boom")
+        if click == "c2":
+            json.loads("{")  # in a library
+        if click == "c3":
+            raise SystemExit(5)
+        if click == "c4":
+            return self.join(foreign, foreign_file, primary, primary_file)
+        print("an adapter prints")
+        good = super().join(foreign, foreign_file, primary, primary_file)
+        return {
+            "c5": None, "c6": 17, "c7": Joined(b"no json", b"{}"), "c8": Joined("text", b"{}"),
+            "c9": Joined(b"{}\\n", b"{}"), "c10": Filtered("a bot"), "c11": Joined(None, None),
+        }.get(click, good)
+""",
+    )
+    result = site.once()
+    assert result.code == ATTENTION
+    balanced(result, joined=6, filtered=1, rejected=9)
+    assert result.err.splitlines()[-1].startswith("photon: 9 records rejected, see ")
+    assert "Traceback" not in result.err
+    reasons = site.reasons()
+    assert reasons.keys() == {f"c{n}" for n in range(1, 10)}
+    assert reasons["c1"].startswith("the adapter raised KeyError: 'boom' (")
+    assert site.line_of('raise KeyError("boom")') in reasons["c1"]
+    assert "JSONDecodeError" in reasons["c2"]
+    assert site.line_of("in a library") in reasons["c2"]
+    assert reasons["c3"].startswith("the adapter raised SystemExit: 5")
+    assert reasons["c4"].startswith("the adapter raised RecursionError")
+    assert reasons["c5"] == "the adapter returned NoneType, not Joined or Filtered"
+    assert reasons["c6"] == "the adapter returned int, not Joined or Filtered"
+    assert reasons["c7"].startswith("the adapter's payload is not JSON")
+    assert reasons["c8"] == "the adapter's payload is str, not bytes or None"
+    assert reasons["c9"] == "the adapter's payload holds a line end"
+    assert site.clicks("filtered") == {"c10"}
+    assert site.clicks("joined") == rest(*reasons, "c10")
+    assert {r["event_id"] for r in records(site.output / "joined") if "foreign_raw_base64" in r} == {"c11"}
+
+
+def test_what_foreign_header_raises_or_returns_ends_its_record_only(tmp_path: Path) -> None:
+    site = Site(
+        tmp_path,
+        """
+    def foreign_header(self, record, file):
+        click = orjson.loads(record)["click_id"]
+        if click == "c1":
+            raise ZeroDivisionError("ouch")
+        if click == "c2":
+            raise BadRecord("I do not like it")
+        if click == "c3":
+            raise SystemExit(7)
+        return {
+            "c4": None, "c5": ForeignHeader("q5", 5, b"c5"), "c6": ForeignHeader(b"q6", 5.5, b"c6"),
+            "c7": ForeignHeader(b"q7", 5, "c7"), "c8": ForeignHeader(b"q8", 2**70, b"c8"),
+            "c9": ForeignHeader(b"q9", 5, b""),
+        }.get(click, super().foreign_header(record, file))
+""",
+    )
+    result = site.once()
+    assert result.code == ATTENTION
+    balanced(result, joined=7, rejected=9)
+    reasons = site.reasons()
+    assert reasons.keys() == {f"c{n}" for n in range(1, 10)}
+    assert reasons["c1"].startswith("the adapter raised ZeroDivisionError: ouch (")
+    assert site.line_of('ZeroDivisionError("ouch")') in reasons["c1"]
+    assert reasons["c2"] == "I do not like it"
+    assert reasons["c3"].startswith("the adapter raised SystemExit: 7")
+    assert reasons["c4"] == "the adapter's foreign_headers gave a NoneType, not a ForeignHeader"
+    assert reasons["c5"] == "the adapter's key is str, not bytes"
+    assert reasons["c6"] == "the adapter's event_time_ns is float, not int"
+    assert reasons["c7"] == "the adapter's event_id is str, not bytes"
+    assert reasons["c8"] == "the event time is out of range"
+    assert reasons["c9"].startswith("the adapter's event_id is empty")
+    assert site.clicks("joined") == rest(*reasons)
+
+
+def test_a_primary_record_that_an_adapter_raises_on_is_left_out_and_told(tmp_path: Path) -> None:
+    site = Site(
+        tmp_path,
+        """
+    def primary_key(self, record, file):
+        if b'"q3"' in record:
+            raise ZeroDivisionError("ouch")
+        return super().primary_key(record, file)
+""",
+    )
+    result = site.once()
+    assert (result.code, result.err) == (
+        0,
+        "photon: 1 primary records cannot be read or name no key; no foreign event is joined with them\n",
+    )
+    balanced(result, joined=QUERIES - 1, unmatched=1)
+    assert site.clicks("unmatched") == {"c3"}
+    assert site.clicks("joined") == rest("c3")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return 'text'", "Mine gave str for a key of q.log; a key is bytes"),
+        ("return 5", "Mine gave int for a key of q.log; a key is bytes"),
+    ],
+)
+def test_keys_that_are_none_stop_the_run_before_a_verdict(tmp_path: Path, body: str, said: str) -> None:
+    site = Site(tmp_path, f"    def primary_key(self, record, file):\n        {body}\n")
+    result = site.once()
+    assert (result.code, result.out) == (FAILED, "")
+    assert said in result.err
+    assert result.err.count("\n") == 1
+    assert site.clicks("unmatched") == set()
+    # Once the adapter is right, the same output goes on.
+    (site.base / "mine.py").write_text(BASE.rstrip() + "\n")
+    after = site.once()
+    assert after.code == 0, after.err
+    balanced(after, joined=QUERIES)

@@ -1,0 +1,333 @@
+"""`photon join` with what cannot work: one clear line on stderr, the right exit code, nothing on stdout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from photon.demo.check import records
+from tests.integration.commands import Result, photon
+from tests.integration.join_logs import CONFIG, Logs
+
+FAILED, USAGE, ATTENTION = 1, 2, 3
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Logs:
+    logs = Logs(tmp_path, clicks=20)
+    logs.write()
+    return logs
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Logs:
+    """A run that is over; tests work on copies of its output."""
+    logs = Logs(tmp_path_factory.mktemp("finished"), clicks=20)
+    logs.finish()
+    return logs
+
+
+@pytest.fixture
+def again(finished: Logs, tmp_path: Path) -> Logs:
+    """The finished run with an output of its own."""
+    shutil.copytree(finished.base, tmp_path / "copy")
+    copy = Logs.__new__(Logs)
+    copy.__dict__.update(finished.__dict__)
+    copy.base = tmp_path / "copy"
+    for name in ("primary", "foreign", "output", "config"):
+        setattr(copy, name, copy.base / getattr(finished, name).name)
+    return copy
+
+
+def one_line(result: Result, code: int, *said: str) -> None:
+    """Nothing but one line that says it all."""
+    assert result.out == ""
+    assert result.err.startswith("photon: "), result.err
+    assert result.err.count("\n") == 1, result.err
+    assert "defect" not in result.err
+    for words in said:
+        assert words in result.err
+    assert result.code == code, result.err
+
+
+# -- directories -----------------------------------------------------------------------------------------------------
+def _missing_foreign(logs: Logs) -> tuple[str, ...]:
+    logs.foreign = logs.base / "nowhere"
+    return ("--foreign", "nowhere: no such directory; name the directory of the foreign logs")
+
+
+def _missing_primary(logs: Logs) -> tuple[str, ...]:
+    logs.primary = logs.base / "nowhere"
+    return ("--primary", "nowhere: no such directory")
+
+
+def _file_for_directory(logs: Logs) -> tuple[str, ...]:
+    logs.foreign /= "clicks.log"
+    return ("--foreign", "clicks.log: no such directory")
+
+
+def _dangling_link(logs: Logs) -> tuple[str, ...]:
+    logs.foreign = logs.base / "link"
+    logs.foreign.symlink_to(logs.base / "nowhere")
+    return ("--foreign", "link: no such directory")
+
+
+def _output_is_a_file(logs: Logs) -> tuple[str, ...]:
+    logs.output.touch()
+    return ("out: is not a directory; name a directory for the output",)
+
+
+def _output_below_a_file(logs: Logs) -> tuple[str, ...]:
+    logs.output = logs.config / "out"
+    return ("out: cannot be made (Not a directory); name a writable directory",)
+
+
+def _output_among_the_logs(logs: Logs) -> tuple[str, ...]:
+    logs.output = logs.foreign / "out"
+    return ("--output", "lies in --foreign", "it would be read as a log; name a directory outside")
+
+
+def _output_is_the_logs_by_another_name(logs: Logs) -> tuple[str, ...]:
+    logs.output = logs.base / "link"
+    logs.output.symlink_to(logs.primary)
+    return ("link: lies in --primary",)
+
+
+def _logs_are_the_output(logs: Logs) -> tuple[str, ...]:
+    logs.foreign = logs.output / "joined"
+    logs.foreign.mkdir(parents=True)
+    return ("--foreign", "writes itself; name another output")
+
+
+# -- configuration ---------------------------------------------------------------------------------------------------
+def _no_config_file(logs: Logs) -> tuple[str, ...]:
+    logs.config = logs.base / "none.toml"
+    return ("none.toml: no such file; name an existing configuration file",)
+
+
+def _config_is_a_directory(logs: Logs) -> tuple[str, ...]:
+    logs.config = logs.base
+    return ("cannot be read",)
+
+
+def _wrong_toml(logs: Logs) -> tuple[str, ...]:
+    logs.config.write_text("[join\n")
+    return ("join.toml: not valid TOML",)
+
+
+def _unknown_key(logs: Logs) -> tuple[str, ...]:
+    logs.config.write_text(CONFIG.replace("id =", "ids ="))
+    return ("ids", "join.clicks.foreign", "did you mean 'id'?")
+
+
+def _unknown_limit(logs: Logs) -> tuple[str, ...]:
+    logs.config.write_text(CONFIG + "[limits]\nrecrod = 3\n")
+    return ("limits.recrod: unknown key; did you mean 'record'?",)
+
+
+def _wrong_size(logs: Logs) -> tuple[str, ...]:
+    logs.config.write_text(CONFIG + '[limits]\nrecord = "large"\n')
+    return ("limits.record = 'large': a size is",)
+
+
+def _two_joins(logs: Logs) -> tuple[str, ...]:
+    logs.config.write_text(CONFIG + CONFIG.replace("join.clicks", "join.views"))
+    return ("the configuration has 2 joins (clicks, views); name one with --join",)
+
+
+def _adapter(source: str | None, said: str) -> Callable[[Logs], tuple[str, ...]]:
+    def prepare(logs: Logs) -> tuple[str, ...]:
+        logs.config.write_text('[join.clicks]\nadapter = "mine.py:Mine"\n')
+        if source is not None:
+            (logs.base / "mine.py").write_text(source)
+        return (f"{logs.base}/mine.py{said}",)
+
+    return prepare
+
+
+MINE = "from photon.adapters.contract import Adapter\nclass Mine(Adapter):\n    {}\n"
+CASES = {
+    "missing foreign": _missing_foreign,
+    "missing primary": _missing_primary,
+    "file for directory": _file_for_directory,
+    "dangling link": _dangling_link,
+    "output is a file": _output_is_a_file,
+    "output below a file": _output_below_a_file,
+    "output among the logs": _output_among_the_logs,
+    "output is the logs": _output_is_the_logs_by_another_name,
+    "logs are the output": _logs_are_the_output,
+    "no config file": _no_config_file,
+    "config is a directory": _config_is_a_directory,
+    "wrong TOML": _wrong_toml,
+    "unknown key": _unknown_key,
+    "unknown limit": _unknown_limit,
+    "wrong size": _wrong_size,
+    "two joins": _two_joins,
+    "no adapter file": _adapter(None, ": there is no such file; correct the adapter's path"),
+    "adapter with syntax error": _adapter(
+        "class Mine(\n", ":1: syntax error: '(' was never closed; correct the file"
+    ),
+    "adapter without class": _adapter("x = 1\n", ": has no class Mine; write one that derives from Adapter"),
+    "adapter cannot be imported": _adapter("import not_there\n", ":1: cannot be imported: ModuleNotFoundError"),
+    "adapter is incomplete": _adapter(MINE.format("pass"), ":2: Mine does not define "),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_usage_and_configuration(logs: Logs, case: str) -> None:
+    said = CASES[case](logs)
+    existed = logs.output.exists()
+    one_line(logs.once(), USAGE, *said)
+    assert logs.output.exists() is existed, "nothing is begun"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--join", "views"], "join 'views': not in the configuration; there are: clicks"),
+        (["--set", "limits.record"], "--set limits.record: must be KEY=VALUE"),
+        (["--set", "limits.recrod=1"], "limits.recrod: unknown key"),
+        (["--replicas", "2"], "Invalid value for '--replicas'"),
+        (["--what"], "No such option"),
+    ],
+)
+def test_options(logs: Logs, options: list[str], said: str) -> None:
+    one_line(logs.once(*options), USAGE, said)
+
+
+def test_keep_pending_goes_with_once(logs: Logs) -> None:
+    one_line(photon(*logs.arguments("--keep-pending")), USAGE, "--keep-pending goes with --once")
+
+
+def test_debug_shows_the_traceback(logs: Logs) -> None:
+    logs.config.write_text("[join\n")
+    result = photon("--debug", *logs.arguments("--once"))
+    assert result.code != 0
+    assert "Traceback" in result.err
+    assert "ConfigError" in result.err
+
+
+def test_logs_that_cannot_be_inferred(logs: Logs) -> None:
+    (logs.foreign / "clicks.log").write_text("nothing\nthat\nis known\n")
+    one_line(
+        logs.once(config=False), USAGE, "the foreign logs are neither JSON Lines nor CSV", "name it with --config"
+    )
+    (logs.foreign / "clicks.log").unlink()
+    one_line(logs.once(config=False), USAGE, "the foreign logs hold no records yet")
+    assert not (logs.output / ".photon" / "inferred.toml").exists()
+
+
+# -- an output that was begun otherwise, or is damaged ---------------------------------------------------------------
+def test_other_rules_on_an_output(again: Logs) -> None:
+    """Whatever would join events a second time is refused."""
+    again.config.write_text(CONFIG.replace('id = "click_id"\n', ""))
+    one_line(again.once(), USAGE, f"{again.output}: this registry was filled under the id rule", "Restore the old")
+    again.config.write_text(CONFIG.replace("join.clicks", "join.views"))
+    one_line(again.once(), FAILED, "dispatcher.db: was written under ", "start with a new output")
+    again.config.write_text(CONFIG)
+    one_line(again.once("--replicas", "3"), USAGE, f"{again.output}: was begun with --replicas 1")
+    one_line(
+        again.once("--set", "registry.shards=3"), USAGE, f"{again.output}: this registry was set up with 1 shards"
+    )
+    again.finish()
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("dispatcher.db", "is damaged or unreadable"),
+        ("key", "is damaged"),
+        ("slots/local-1/durable.json", "unreadable"),
+        ("slots/local-1/slot.json", "unreadable"),
+        ("slots/local-1/verifier/cleared.json", "unreadable"),
+    ],
+)
+def test_damaged_state_is_refused(again: Logs, file: str, said: str) -> None:
+    path = again.output / ".photon" / file
+    path.write_bytes(b"nonsense" * 600)
+    one_line(again.once(), FAILED, f"{path}: {said}", "; ")
+    if file == "dispatcher.db":
+        one_line(photon("ledger", again.output), FAILED, f"{path}: {said}")
+
+
+def test_a_damaged_file_map_is_made_anew(again: Logs) -> None:
+    (again.output / ".photon" / "eventstore" / "catalog.db").write_bytes(b"nonsense" * 600)
+    again.finish()
+
+
+def test_ledger_of_what_is_none(tmp_path: Path) -> None:
+    one_line(photon("ledger", tmp_path / "none"), USAGE, "none: no ledger there; name an output of photon join")
+    one_line(photon("ledger", tmp_path), USAGE, "no ledger there")
+
+
+# -- files that cannot be read ---------------------------------------------------------------------------------------
+def refused(*command: str | Path) -> Result:
+    """Runs a command that permissions hold for: root without the right to pass over them."""
+    import subprocess
+    import sys
+
+    prefix: list[str] = []
+    if os.geteuid() == 0:
+        if shutil.which("setpriv") is None:
+            pytest.skip("root reads everything, and there is no setpriv to give that up")
+        less = "-dac_override,-dac_read_search"
+        prefix = ["setpriv", f"--bounding-set={less}", f"--inh-caps={less}"]
+    words = [*prefix, sys.executable, "-m", "photon", *map(str, command)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def test_an_unreadable_foreign_log_is_named_and_read_later(logs: Logs) -> None:
+    secret = logs.foreign / "more.log"
+    secret.write_text('{"click_id":"mine","query_id":"none","time_us":1760000000000000}\n')
+    secret.chmod(0)
+    result = refused(*logs.arguments("--once", "-o", "json", "--max-rejected", "100"))
+    assert result.code == ATTENTION
+    told = result.err.splitlines()[-1]
+    assert told.startswith(
+        "photon: 1 foreign logs were not read to their end: more.log: cannot be opened (Permission "
+    )
+    assert "Traceback" not in result.err
+    logs.exact(result.json)
+    secret.chmod(0o644)
+    after = logs.once("--max-rejected", "100")
+    assert (after.code, after.err) == (0, "")
+    assert after.json["read"] == result.json["read"] + 1
+    assert after.json["unmatched"] == result.json["unmatched"] + 1
+
+
+def test_an_unreadable_primary_log_makes_nothing_unmatched(logs: Logs) -> None:
+    (logs.primary / "queries.log").chmod(0)
+    result = refused(*logs.arguments("--once", "-o", "json"))
+    one_line(result, FAILED, "queries.log: cannot be opened (Permission denied)", "nothing can be called unmatched")
+    (logs.primary / "queries.log").chmod(0o644)
+    logs.finish()
+
+
+@pytest.mark.parametrize("what", ["config", "output", "primary"])
+def test_what_may_not_be_opened(logs: Logs, what: str) -> None:
+    path: Path = getattr(logs, what)
+    if what == "output":
+        path.mkdir()
+    path.chmod(0o500 if what == "output" else 0)
+    try:
+        one_line(refused(*logs.arguments("--once")), USAGE, str(path))
+    finally:
+        path.chmod(0o755)
+
+
+@pytest.mark.parametrize("side", ["primary", "foreign"])
+def test_a_damaged_compressed_log_is_named(logs: Logs, side: str) -> None:
+    (getattr(logs, side) / "old.log.gz").write_bytes(b"\x1f\x8b\x08\x00 no gzip")
+    result = logs.once("--max-rejected", "100")
+    assert result.code == (FAILED if side == "primary" else ATTENTION)
+    assert "old.log.gz: " in result.err.splitlines()[-1]
+    assert "Traceback" not in result.err
+    if side == "foreign":
+        logs.exact(result.json)
+    else:
+        assert list(records(logs.output / "unmatched")) == []
