@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from photon.embedded.supervisor import free_ports
 from photon.idregistry.api import Answer, Inserts, Slot, token_of
 from photon.idregistry.client import RegistryClient
 
@@ -30,10 +30,8 @@ BATCH = 200
 IDS = 40_000  # drawn from: the writers meet on the same ids
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _peers() -> dict[str, str]:
+    return {f"r{number}": f"127.0.0.1:{port}" for number, port in enumerate(free_ports(3))}
 
 
 @dataclass
@@ -41,7 +39,7 @@ class Processes:
     """The replicas' processes."""
 
     directory: Path
-    peers: dict[str, str] = field(default_factory=lambda: {f"r{i}": f"127.0.0.1:{free_port()}" for i in range(3)})
+    peers: dict[str, str] = field(default_factory=_peers)
     running: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
 
     def start(self, name: str, **more: str | int) -> None:
