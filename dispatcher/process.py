@@ -26,7 +26,6 @@ from photon.idregistry.api import Digester, Registry
 from photon.joiner.api import Joiner
 
 STATE_NAME = "dispatcher.db"
-KEY_PROOF = b"photon: the key of this deployment"
 """Its digest tells one key from another and gives neither away."""
 
 
@@ -78,8 +77,7 @@ def open_dispatcher(
     log = structlog.get_logger("photon.dispatcher")
     tell = report or (lambda problem: log.warning("log file", kind=problem.kind.value, problem=str(problem)))
     # With another key every id would be a new one to the registry, and all that is read again would be joined twice.
-    key = digester.digest(KEY_PROOF)
-    rule = blake2b(join.encode() + b"\0" + key + adapter.rule(), digest_size=16).digest()
+    rule = blake2b(join.encode() + b"\0" + digester.fingerprint() + adapter.rule(), digest_size=16).digest()
     state = State(places.state / STATE_NAME, rule=rule)
     try:
         follower = Follower(

@@ -49,6 +49,8 @@ class EventStoreConfig:
     window_bytes: int = SPARSE_BYTES
     cache_bytes: int = CACHE_BYTES_MAX
     once: bool = False
+    may_be_empty: bool = True
+    """``once``: no primary record at all is no error; else nothing is called ABSENT then, and the reader fails."""
 
     def map_settings(self, adapter: Adapter) -> MapSettings:
         """What the map's entries depend on."""
@@ -83,7 +85,16 @@ class EventStoreEngine:
             raise
         self._cache = CacheEventStore(adapter, config.cache_bytes)
         self._logs = LogsEventStore(config.directory, adapter, self._resolve, record_bytes_max=config.max_record)
-        self._reader = PrimaryReader(self._follower, adapter, self._cache, self._map, clock, once=config.once)
+        self._reader = PrimaryReader(
+            self._follower,
+            adapter,
+            self._cache,
+            self._map,
+            clock,
+            once=config.once,
+            may_be_empty=config.may_be_empty,
+            report=tell,
+        )
         self._clock = clock
         self._tiers = TieredEventStore(
             self._cache, self._map, self._logs, log_name, lambda: self._reader.read_past_ns

@@ -6,7 +6,7 @@ reader is a function of what the follower hands out and of the clock; the thread
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
@@ -14,7 +14,7 @@ from typing import Protocol, cast
 import numpy as np
 
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import Adapter, LogFile
+from photon.adapters.contract import Adapter, BadRecord, LogFile
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.problems import UNREAD, Problem, ProblemKind
 from photon.config.clock import NEVER_NS, Clock
@@ -122,8 +122,16 @@ class PrimaryReader:
         clock: Clock,
         *,
         once: bool = False,
+        may_be_empty: bool = True,
+        report: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """``once``: what is there now is all there will ever be."""
+        """``once``: what is there now is all there will ever be; nothing at all is an error unless it may be.
+
+        ``report`` is told the places of the first bad records.
+        """
+        self._may_be_empty = may_be_empty
+        self._report = report
+        self._named_bad = 0
         self._source = source
         self._adapter = adapter
         self._cache = cache
@@ -165,6 +173,8 @@ class PrimaryReader:
     def _take(self, blocks: Sequence[Block]) -> None:
         for block in blocks:
             found = block_keys(self._adapter, block.data, block.file)
+            if found.bad and self._named_bad < NAMED:
+                self._name_bad(block)
             self._map.add(
                 MappedBlock(
                     identity=block.identity,
@@ -183,6 +193,19 @@ class PrimaryReader:
             self._dirty_bytes += block.end - block.offset
             self._dirty = True
 
+    def _name_bad(self, block: Block) -> None:
+        """Tells the place of a block's first bad record, and why."""
+        at = 0
+        for line in block.data.split(b"\n")[:-1]:
+            try:
+                self._adapter.primary_key(line.removesuffix(b"\r"), block.file)
+            except Exception as error:  # whatever the user's code raises
+                why = error.reason if isinstance(error, BadRecord) else f"{type(error).__name__}: {error}"
+                self._report(f"{block.file.path}, offset {block.offset + at}: not a primary record: {why}")
+                self._named_bad += 1
+                return
+            at += len(line) + 1
+
     def _finish(self) -> None:
         while blocks := self._source.poll(POLL_BYTES, final=True):
             self._take(blocks)
@@ -192,6 +215,11 @@ class PrimaryReader:
             raise PrimaryLogsIncomplete(
                 f"{len(unread)} of the primary logs could not be read, so nothing can be called unmatched: {named}; "
                 "make them readable, or leave them out with primary_files, and run again"
+            )
+        if not self._may_be_empty and not (totals := self._map.totals(exact=False)).events:
+            raise PrimaryLogsIncomplete(
+                f"there is no primary record that can be read ({totals.bad_records} cannot), so every foreign event "
+                "would be called unmatched for good; correct the logs or the configuration, or use --keep-pending"
             )
         self.backlog = self._source.backlog()
         self.done = True

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 DIGEST_BYTES = 16
 BATCH_BITS = 40
+KEY_PROOF = b"photon: the key of this deployment"
 INCARNATION_BITS = 24
 
 U8 = npt.NDArray[np.uint8]
@@ -92,6 +93,10 @@ class Digester:
         h = self._base.copy()
         h.update(event_id)
         return h.digest()
+
+    def fingerprint(self) -> bytes:
+        """Of key and join, for comparison: with another key every id would be a new one to the registry."""
+        return self.digest(KEY_PROOF)
 
     def digests(self, event_ids: Sequence[bytes]) -> bytes:
         """n x 16 bytes."""

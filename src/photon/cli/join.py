@@ -136,9 +136,12 @@ def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tup
         named = ", ".join(result.unread[:NAMED]) + (", …" if len(result.unread) > NAMED else "")
         many = f"{len(result.unread)} foreign logs were not read to their end: {named}"
         return ATTENTION, f"{many}; make them readable and run this again"
-    if ledger["rejected"] > max_rejected:
+    if result.rejected > max_rejected:
         more = f"more than --max-rejected {max_rejected}"
-        return ATTENTION, f"{ledger['rejected']} records rejected, see {options.output / 'rejected'} ({more})"
+        return (
+            ATTENTION,
+            f"{result.rejected} records rejected in this run, see {options.output / 'rejected'} ({more})",
+        )
     if ledger["pending"] and options.once and not options.keep_pending:
         return ATTENTION, f"{ledger['pending']} events have no verdict yet, as said above; run this again"
     return DONE, ""

@@ -88,6 +88,7 @@ def eventstore() -> None:
 @click.option("--state", type=click.Path(path_type=Path), help="Without --datacentre: where the file map lies.")
 @click.option("--address", help="Without --datacentre: host:port or unix:/path.")
 @click.option("--once", is_flag=True, help="What is there now is all there will ever be.")
+@click.option("--may-be-empty", is_flag=True, help="With --once: no primary record at all is no error.")
 @click.option("--stages", type=click.Path(path_type=Path), help="Write the samples of each stage to this file.")
 def eventstore_serve(
     config: Path | None,
@@ -99,6 +100,7 @@ def eventstore_serve(
     state: Path | None,
     address: str | None,
     once: bool,
+    may_be_empty: bool,
     stages: Path | None,
 ) -> None:
     """Run a pipeline's event store until SIGTERM: reads the primary logs and answers look-ups.
@@ -113,7 +115,7 @@ def eventstore_serve(
 
     settings, base = _load(config, overrides)
     if primary is not None and state is not None and address is not None:
-        place = StorePlace(join_name, primary, state, address, once)
+        place = StorePlace(join_name, primary, state, address, once, may_be_empty)
     elif primary is None and state is None and address is None:
         place = store_place(settings, base, datacentre)
     else:

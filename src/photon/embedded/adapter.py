@@ -9,6 +9,7 @@ from photon.adapters.contract import Adapter
 from photon.adapters.loader import CONFIGURED, load_adapter
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
+from photon.idregistry.api import Digester
 
 
 def join_named(settings: Settings, name: str | None) -> str:
@@ -32,6 +33,6 @@ def adapter_of(settings: Settings, name: str, base: Path) -> Adapter:
     return load_adapter(CONFIGURED, options, base)
 
 
-def rule_hash(adapter: Adapter) -> bytes:
-    """What the registry keeps of the rule that derives id, key and time: another rule is refused at start."""
-    return blake2b(adapter.rule(), digest_size=16).digest()
+def rule_hash(adapter: Adapter, digester: Digester) -> bytes:
+    """What the registry keeps of the rule that derives digest, key and time: another one is refused at start."""
+    return blake2b(digester.fingerprint() + adapter.rule(), digest_size=16).digest()

@@ -24,9 +24,9 @@ from photon.config.settings import Settings
 from photon.dispatcher.engine import DispatcherEngine
 from photon.dispatcher.ledger import Verdict
 from photon.embedded.adapter import adapter_of, join_named, rule_hash
-from photon.embedded.infer import inferred_toml
-from photon.embedded.ledger import read_ledger
+from photon.embedded.ledger import ledger_file, read_ledger
 from photon.embedded.pipeline import DispatcherPlan, joiner_engine, open_dispatcher
+from photon.embedded.preview import check_readable, inferred_toml
 from photon.embedded.registry import RegistryPlan, open_registry
 from photon.embedded.site import DATACENTRE, SLOT, Site
 from photon.embedded.status import VERDICTS, Status
@@ -69,6 +69,8 @@ class JoinResult:
     """How a run ended."""
 
     ledger: dict[str, int]
+    rejected: int
+    """In this run."""
     unread: tuple[str, ...]
     """A line for each foreign log that was not read to its end."""
     unowned: int
@@ -102,13 +104,20 @@ async def run(
     try:
         config = options.config or _inferred(options, site, disk, say)
         settings, name, adapter = _configured(options, config)
+        if not ledger_file(site.state).exists():
+            check_readable(adapter, options.primary, options.foreign)
+        before = read_ledger(site.state)["rejected"]
         async with _parts(options, config, settings, name, adapter, site, disk, clock) as parts:
             await _work(parts, stop, show)
             unread = parts.dispatcher.status().unread
             if bad := (await parts.store.progress()).bad_records:
-                say(f"{bad} primary records cannot be read or name no key; no foreign event is joined with them")
+                say(
+                    f"{bad} primary records cannot be read or name no key; no foreign event is joined with them "
+                    f"(the first are named in {_store_log(site)})"
+                )
             verified = parts.verifier.total
-        return JoinResult(read_ledger(site.state), unread, verified.refused + verified.unreadable)
+        ledger = read_ledger(site.state)
+        return JoinResult(ledger, ledger["rejected"] - before, unread, verified.refused + verified.unreadable)
     finally:
         lock.release()
 
@@ -150,7 +159,7 @@ async def _parts(
         sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="photon-")))
         address = f"unix:{sockets / 'eventstore'}"
         await supervisor.start([_store_service(options, config, name, site, address)])
-        plan = RegistryPlan(options.replicas, rule_hash(adapter))
+        plan = RegistryPlan(options.replicas, rule_hash(adapter, digester))
         registry = await stack.enter_async_context(
             open_registry(site, settings, plan, supervisor, disk=disk, clock=clock)
         )
@@ -172,16 +181,21 @@ async def _parts(
         yield _Parts(supervisor, registry, store, joiner, verifier, dispatcher)
 
 
+def _store_log(site: Site) -> Path:
+    return site.state / "logs" / "eventstore.log"
+
+
 def _store_service(options: JoinOptions, config: Path, name: str, site: Site, address: str) -> Service:
     """The event store reads primary logs in a process of its own: it has a core to itself that way."""
     arguments = ["eventstore", "serve", "--config", str(config.absolute()), "--join", name, "--stop-with-parent"]
     arguments += ["--primary", str(options.primary.absolute()), "--state", str(site.file_map.absolute())]
     arguments += ["--address", address, *(["--once"] if options.once else [])]
+    arguments += ["--may-be-empty"] if options.keep_pending else []
     if options.stages is not None:
         arguments += ["--stages", str(options.stages.absolute().with_suffix(".eventstore.json"))]
     for override in options.overrides:
         arguments += ["--set", override]
-    return Service("event store", tuple(arguments), site.state / "logs" / "eventstore.log", address)
+    return Service("event store", tuple(arguments), _store_log(site), address)
 
 
 def _dispatcher_plan(options: JoinOptions, name: str, site: Site) -> DispatcherPlan:

@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 
 
 def eventstore_config(
-    settings: Settings, join: str, primary: Path, state: Path, *, once: bool = False
+    settings: Settings, join: str, primary: Path, state: Path, *, once: bool = False, may_be_empty: bool = False
 ) -> EventStoreConfig:
     """What the event store of a join is told."""
     configured = settings.join[join]
@@ -56,6 +56,7 @@ def eventstore_config(
         kind=MapKind.DENSE if configured.file_map == "dense" else MapKind.SPARSE,
         cache_bytes=settings.limits.cache,
         once=once,
+        may_be_empty=may_be_empty,
     )
 
 

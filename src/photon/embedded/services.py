@@ -8,18 +8,24 @@ import socket
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
+from photon.adapters.logs.discovery import check_directory
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.serving import listen
 from photon.config.settings import Pipeline, Settings
 from photon.embedded.adapter import adapter_of, join_named, rule_hash
-from photon.idregistry.api import Digester, Registry, Slot
+from photon.idregistry.api import Digester, Slot
+
+if TYPE_CHECKING:
+    from photon.idregistry.client import RegistryClient
 
 KEY_BYTES = (16, 64)
+DESCRIBE_S = 2.0
 
 log = structlog.get_logger(__name__)
 
@@ -33,6 +39,7 @@ class StorePlace:
     state: Path
     address: str
     once: bool = False
+    may_be_empty: bool = False
 
 
 async def serve_replica(settings: Settings, base: Path, name: str, id_rule: str, stop: asyncio.Event) -> None:
@@ -63,10 +70,11 @@ def _hex(id_rule: str) -> bytes:
 
 
 def _rules(settings: Settings, base: Path) -> bytes:
-    """One hash over the rules of all joins."""
+    """One hash over the rules of all joins, and the key that digests are made with."""
     whole = blake2b(digest_size=16)
     for name in sorted(settings.join):
-        whole.update(name.encode() + b"\0" + rule_hash(adapter_of(settings, name, base)))
+        digester = Digester(_key(settings, base), name)
+        whole.update(name.encode() + b"\0" + rule_hash(adapter_of(settings, name, base), digester))
     return whole.digest()
 
 
@@ -98,7 +106,9 @@ async def serve_store(settings: Settings, base: Path, place: StorePlace, stop: a
     name = join_named(settings, place.join)
     place.state.mkdir(parents=True, exist_ok=True)
     served = Served(
-        eventstore_config(settings, name, place.primary, place.state, once=place.once),
+        eventstore_config(
+            settings, name, place.primary, place.state, once=place.once, may_be_empty=place.may_be_empty
+        ),
         adapter_of(settings, name, base),
     )
     await serve(
@@ -115,7 +125,11 @@ async def serve_store(settings: Settings, base: Path, place: StorePlace, stop: a
 def _key(settings: Settings, base: Path) -> bytes:
     if settings.key_file is None:
         raise UsageError("key_file: is not set; name a file of 16 to 64 random bytes, the same in every datacentre")
-    path = base / settings.key_file
+    return read_key(base / settings.key_file)
+
+
+def read_key(path: Path) -> bytes:
+    """The deployment's key. Raises UsageError."""
     try:
         key = path.read_bytes()
     except OSError as error:
@@ -125,13 +139,35 @@ def _key(settings: Settings, base: Path) -> bytes:
     return key
 
 
-def _registry(settings: Settings) -> Registry:
+def _registry(settings: Settings) -> RegistryClient:
     from photon.idregistry.client import RegistryClient
 
     addresses = [replica.address for replica in settings.registry.replicas.values()]
     if not addresses:
         raise UsageError("registry.replicas: is empty; a deployment names 1, 3 or 5 replicas")
     return RegistryClient(addresses, clock=SystemClock())
+
+
+async def _agree(registry: RegistryClient, rule: bytes, stop: asyncio.Event) -> bool:
+    """Waits for the registry and compares the rule; False when ``stop`` came first. Raises UsageError.
+
+    A process with another key, or another way to derive ids, would register what is registered already.
+    """
+    silent = False
+    while not stop.is_set():
+        described = await registry.describe(timeout=DESCRIBE_S)
+        if described is None:
+            if not silent:
+                log.warning("waiting for the registry", problem=registry.problem)
+            silent = True
+            continue
+        if described.id_rule and described.id_rule != rule:
+            raise UsageError(
+                "key_file or a join's adapter: not those that the registry was filled under; "
+                "with others all that is read again would be joined twice: restore the old ones"
+            )
+        return True
+    return False
 
 
 async def serve_joiner(
@@ -162,6 +198,8 @@ async def serve_joiner(
     )  # fmt: skip
     verifier = Verifier(disk, paths.state, paths.output, Digester(_key(settings, base), join), registry)
     try:
+        if not await _agree(registry, _rules(settings, base), stop):
+            return
         await serve([Served(join, engine, verifier)], address=pipeline.joiners[slot].address, stop=stop)
     finally:
         await store.close()
@@ -194,7 +232,10 @@ async def serve_dispatcher(settings: Settings, base: Path, datacentre: str | Non
     async def progress() -> int:
         return (await store.progress()).read_past_ns
 
+    check_directory(plan.foreign)
     try:
+        if not await _agree(registry, _rules(settings, base), stop):
+            return
         with open_dispatcher(
             settings, plan, adapter_of(settings, join, base), Digester(_key(settings, base), join),
             joiners=joiners, progress=progress, registry=registry, disk=RealDisk(), clock=SystemClock(),

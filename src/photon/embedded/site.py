@@ -56,7 +56,8 @@ class Site:
         Raises UsageError.
         """
         if not logs.is_dir():
-            raise UsageError(f"--{side} {logs}: no such directory; name the directory of the {side} logs")
+            what = "is not a directory" if logs.exists() else "no such directory"
+            raise UsageError(f"--{side} {logs}: {what}; name the directory of the {side} logs")
         real, output = logs.resolve(), self.output.resolve()
         if output.is_relative_to(real):
             raise UsageError(
@@ -90,6 +91,10 @@ class Site:
         """The deployment's key, drawn at the first start. With another key everything would be joined again."""
         path = self.state / "key"
         if not disk.exists(path):
+            if self.registry("").exists():
+                raise PhotonError(
+                    f"{path}: is missing, so what was joined cannot be recognised; restore it from a copy"
+                )
             disk.replace(path, draw(KEY_BYTES))
         key = disk.read(path)
         if len(key) != KEY_BYTES:

@@ -1,0 +1,73 @@
+"""A look at the first records before anything is joined: what the logs are, and whether the configuration fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from photon.adapters.contract import Adapter, BadRecord, LogFile
+from photon.adapters.inference import SAMPLE_RECORDS, Unclear, infer
+from photon.adapters.logs.follower import Follower
+from photon.config.errors import UsageError
+
+SAMPLE_BYTES = 16 << 20
+MANY = 20
+
+
+def inferred_toml(primary: Path, foreign: Path) -> tuple[str, tuple[str, ...]]:
+    """A configuration as TOML, and why it says what it says. Raises UsageError where no single reading stands out."""
+    guess = infer(_named(primary), _named(foreign))
+    if isinstance(guess, Unclear):
+        raise UsageError(f"{guess.problem}; {guess.todo}")
+    return guess.toml, guess.explanation
+
+
+def _named(directory: Path) -> dict[str, list[bytes]]:
+    return {file.path: records for file, records in _sample(directory).items()}
+
+
+def check_readable(adapter: Adapter, primary: Path, foreign: Path) -> None:
+    """Refuses a configuration under which not one of the first records of a side can be read.
+
+    A few malformed records are the logs' affair and are rejected one by one; when all of MANY are, it is the
+    configuration that is wrong, and verdicts would be final. Raises UsageError.
+    """
+    sides = (("primary", primary, adapter.primary_has_header), ("foreign", foreign, adapter.foreign_has_header))
+    for side, directory, has_header in sides:
+        sample = _sample(directory, has_header=has_header)
+        faults = [_fault(adapter, side, record, file) for file, each in sample.items() for record in each]
+        if len(faults) >= MANY and all(faults):
+            raise UsageError(
+                f"not one of the first {len(faults)} {side} records can be read with this configuration; "
+                f"the first of {directory / next(iter(sample)).path}: {faults[0]}"
+            )
+
+
+def _fault(adapter: Adapter, side: str, record: bytes, file: LogFile) -> str:
+    """Why a record cannot be read; empty when it can."""
+    try:
+        if side == "primary":
+            adapter.primary_key(record, file)
+        else:
+            adapter.foreign_header(record, file)
+    except BadRecord as bad:
+        return bad.reason or "bad record"
+    except Exception as error:
+        return f"the adapter raised {type(error).__name__}: {error}"
+    return ""
+
+
+def _sample(directory: Path, *, has_header: bool = False) -> dict[LogFile, list[bytes]]:
+    """The first records of each of the first logs."""
+    follower = Follower(directory, has_header=has_header)
+    try:
+        follower.scan()
+        blocks = follower.poll(SAMPLE_BYTES, final=True)
+    finally:
+        follower.close()
+    sample: dict[LogFile, list[bytes]] = {}
+    each = max(10, SAMPLE_RECORDS // max(1, len(blocks)))
+    for block in blocks:
+        records = sample.setdefault(block.file, [])
+        if len(records) < each:
+            records += [line.removesuffix(b"\r") for line in block.data.split(b"\n", each)[:-1][:each]]
+    return sample
