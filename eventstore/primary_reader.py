@@ -199,7 +199,7 @@ class PrimaryReader:
         for line in block.data.split(b"\n")[:-1]:
             try:
                 self._adapter.primary_key(line.removesuffix(b"\r"), block.file)
-            except Exception as error:  # whatever the user's code raises
+            except (Exception, SystemExit) as error:  # whatever the user's code raises
                 why = error.reason if isinstance(error, BadRecord) else f"{type(error).__name__}: {error}"
                 self._report(f"{block.file.path}, offset {block.offset + at}: not a primary record: {why}")
                 self._named_bad += 1

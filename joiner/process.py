@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import NoReturn
@@ -49,8 +49,11 @@ async def serve(
     address: str,
     ready: Callable[[int], None] = lambda _: None,
     stop: asyncio.Event | None = None,
+    may_open: Callable[[asyncio.Event], Awaitable[bool]] | None = None,
 ) -> None:
     """Serves until ``stop`` is set, or SIGTERM or SIGINT where it is None.
+
+    ``may_open`` is asked once the process listens and before it opens a slot; False ends it, as what it raises does.
 
     ``ready(port)`` is called once all slots are open and serve. At the end requests in flight are answered, slots are
     drained for a bounded time and let go. Raises JoinerFailed when it cannot start, or when a verifier fails.
@@ -61,7 +64,7 @@ async def serve(
             stack.push_async_callback(each.engine.close)
         server = await start_server({each.join: each.engine for each in joins}, address)
         stack.push_async_callback(server.stop, STOP_GRACE_S)
-        if not await _start(joins, stop):
+        if (may_open is not None and not await may_open(stop)) or not await _start(joins, stop):
             return
         await server.serving()
         ready(server.port)

@@ -97,7 +97,7 @@ def test_what_join_raises_or_returns_ends_its_event_only(tmp_path: Path) -> None
     result = site.once()
     assert result.code == ATTENTION
     balanced(result, joined=6, filtered=1, rejected=9)
-    assert result.err.splitlines()[-1].startswith("photon: 9 records rejected, see ")
+    assert result.err.splitlines()[-1].startswith("photon: 9 records rejected in this run, see ")
     assert "Traceback" not in result.err
     reasons = site.reasons()
     assert reasons.keys() == {f"c{n}" for n in range(1, 10)}
@@ -165,10 +165,13 @@ def test_a_primary_record_that_an_adapter_raises_on_is_left_out_and_told(tmp_pat
 """,
     )
     result = site.once()
+    log = site.output / ".photon" / "logs" / "eventstore.log"
     assert (result.code, result.err) == (
         0,
-        "photon: 1 primary records cannot be read or name no key; no foreign event is joined with them\n",
+        "photon: 1 primary records cannot be read or name no key; no foreign event is joined with them "
+        f"(the first are named in {log})\n",
     )
+    assert "ZeroDivisionError: ouch" in log.read_text()
     balanced(result, joined=QUERIES - 1, unmatched=1)
     assert site.clicks("unmatched") == {"c3"}
     assert site.clicks("joined") == rest("c3")

@@ -51,7 +51,7 @@ def _fault(adapter: Adapter, side: str, record: bytes, file: LogFile) -> str:
             adapter.foreign_header(record, file)
     except BadRecord as bad:
         return bad.reason or "bad record"
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return f"the adapter raised {type(error).__name__}: {error}"
     return ""
 

@@ -198,9 +198,13 @@ async def serve_joiner(
     )  # fmt: skip
     verifier = Verifier(disk, paths.state, paths.output, Digester(_key(settings, base), join), registry)
     try:
-        if not await _agree(registry, _rules(settings, base), stop):
-            return
-        await serve([Served(join, engine, verifier)], address=pipeline.joiners[slot].address, stop=stop)
+        rule = _rules(settings, base)
+        await serve(
+            [Served(join, engine, verifier)],
+            address=pipeline.joiners[slot].address,
+            stop=stop,
+            may_open=lambda stopped: _agree(registry, rule, stopped),
+        )
     finally:
         await store.close()
         await registry.close()
