@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import orjson
 
 from photon.config.loader import load
+
+if TYPE_CHECKING:
+    from photon.config.settings import Settings
 
 
 @click.group()
@@ -34,13 +38,35 @@ def check(file: Path, overrides: tuple[str, ...], output_format: str) -> None:
     for name in settings.join:
         adapter_of(settings, name, file.parent)
     losses = survives(settings)
+    notes = _notes(settings, file.parent)
     if output_format == "json":
         click.echo(
             orjson.dumps(
-                {"file": str(file), "joins": sorted(settings.join), "survives": losses, "problems": []}
+                {"file": str(file), "joins": sorted(settings.join), "survives": losses, "notes": notes}
             ).decode()
         )
         return
     click.echo(f"{file}: good; joins: {', '.join(sorted(settings.join)) or 'none'}")
-    for line in losses:
+    for line in (*losses, *notes):
         click.echo(line)
+
+
+def _notes(settings: Settings, base: Path) -> list[str]:
+    """What must still be made before the services start. Raises UsageError for a key that cannot be used."""
+    from photon.embedded.services import key_path, read_key
+
+    if not settings.datacentre:
+        return []
+    path = key_path(settings, base)
+    notes = []
+    if path.exists():
+        read_key(path)
+    else:
+        notes.append(f"still to be made: the key (head -c 32 /dev/urandom > {path})")
+    for name, pipeline in settings.datacentre.items():
+        notes += [
+            f"still to be made: the log directory {base / side} of datacentre {name}"
+            for side in (pipeline.primary, pipeline.foreign)
+            if not (base / side).is_dir()
+        ]
+    return notes

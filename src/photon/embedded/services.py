@@ -122,10 +122,15 @@ async def serve_store(settings: Settings, base: Path, place: StorePlace, stop: a
     )
 
 
-def _key(settings: Settings, base: Path) -> bytes:
+def key_path(settings: Settings, base: Path) -> Path:
+    """Where the deployment's key lies. Raises UsageError."""
     if settings.key_file is None:
         raise UsageError("key_file: is not set; name a file of 16 to 64 random bytes, the same in every datacentre")
-    return read_key(base / settings.key_file)
+    return base / settings.key_file
+
+
+def _key(settings: Settings, base: Path) -> bytes:
+    return read_key(key_path(settings, base))
 
 
 def read_key(path: Path) -> bytes:
