@@ -1,4 +1,4 @@
-"""Which seeds a simulation runs: PHOTON_SIM_SEED one, PHOTON_SIM_SEEDS how many (default 50), from PHOTON_SIM_BASE on.
+"""Which seeds a simulation runs: PHOTON_SIM_SEED one; PHOTON_SIM_SEEDS how many (50), from PHOTON_SIM_BASE on.
 
 `make test-sim` sets the base from the clock, so each run has fresh seeds; test ids and output name them.
 """
