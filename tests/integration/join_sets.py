@@ -10,7 +10,7 @@ import gzip
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from hashlib import blake2b
 from pathlib import Path
@@ -103,7 +103,7 @@ _files = st.lists(
 ).map(tuple)
 sets = st.builds(
     SetSpec,
-    primary=_files,
+    primary=_files.map(lambda files: (replace(files[0], hollow=False), *files[1:])),  # none at all is an error
     foreign=_files,
     roll=st.integers(0, 2),
     with_id=st.sampled_from([True, True, False]),
