@@ -139,6 +139,8 @@ def _registry_problems(settings: Settings) -> list[str]:
     if not 1 <= registry.shards <= 4096:
         found.append(f"registry.shards = {registry.shards}: must be from 1 to 4096")
     addresses = [(f"registry.replicas.{n}", r.address) for n, r in registry.replicas.items()]
+    if settings.wan is not None:
+        addresses.append(("wan.control", settings.wan.control))
     for dc, pipeline in settings.datacentre.items():
         addresses.append((f"datacentre.{dc}.eventstore", pipeline.eventstore))
         if pipeline.dispatcher is not None:

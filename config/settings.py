@@ -48,6 +48,9 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the event store indexes primary logs: sparse for ids ServerIP:ProcessID:TimestampMicros in order."""
     primary_max_delay: Duration = Duration(0.0)
     """By how much a primary line may come later than it was due, beyond what has been read."""
+    identical_copies: bool = False
+    """Whether the copies of the foreign logs in all datacentres are the same files byte by byte. Then a second line
+    with one id is told from the other datacentre's work in every ledger, and ids may be places in a log."""
 
 
 class Limits(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,6 +84,22 @@ class ClockSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """S: the bound on clock uncertainty between any two machines."""
 
 
+class DispatcherSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[dispatcher]``: how dispatchers of several datacentres share the work."""
+
+    head_start: Duration | None = None
+    """How long an event is left to its home datacentre. Unset: two commit times of the registry, as measured."""
+
+
+class Wan(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[wan]``: ``photon up`` puts a proxy between the regions of a deployment on one machine."""
+
+    control: str
+    """host:port at which the proxy is told to delay, drop, reset or refuse."""
+    round_trip: Duration = Duration(0.0)
+    """Between any two regions, at the start."""
+
+
 class Replica(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[registry.replicas.NAME]``: one registry process."""
 
@@ -88,6 +107,9 @@ class Replica(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """host:port, for clients and for the other replicas."""
     directory: str
     datacentre: str = ""
+    """The datacentre that it is lost with; it may have no pipeline."""
+    region: str = ""
+    """Unset: that of its datacentre."""
 
 
 class RegistrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -120,7 +142,9 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """host:port."""
     joiners: dict[str, JoinerSlot]
     dispatcher: str | None = None
-    """host:port of the dispatcher's health service; unset: it has none."""
+    """host:port of the dispatcher's progress and health; unset: it has none."""
+    region: str | None = None
+    """Where it is; unset: a region of its own, named like it."""
 
 
 class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -131,9 +155,21 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     output: Output = msgspec.field(default_factory=Output)
     clock: ClockSettings = msgspec.field(default_factory=ClockSettings)
     registry: RegistrySettings = msgspec.field(default_factory=RegistrySettings)
+    dispatcher: DispatcherSettings = msgspec.field(default_factory=DispatcherSettings)
+    wan: Wan | None = None
     datacentre: dict[str, Pipeline] = msgspec.field(default_factory=dict)
     key_file: str | None = None
     """File of 16 to 64 bytes that keys the digests; the same in every datacentre of a deployment."""
+
+    def region(self, datacentre: str) -> str:
+        """Where a datacentre is: its pipeline's region, else a region of its own."""
+        pipeline = self.datacentre.get(datacentre)
+        return (pipeline is not None and pipeline.region) or datacentre
+
+    def region_of_replica(self, name: str) -> str:
+        """Where a registry replica is; empty when nothing says so."""
+        replica = self.registry.replicas[name]
+        return replica.region or self.region(replica.datacentre)
 
 
 def tables() -> Mapping[str, type[_Table]]:
@@ -144,6 +180,8 @@ def tables() -> Mapping[str, type[_Table]]:
         "limits": Limits,
         "output": Output,
         "clock": ClockSettings,
+        "dispatcher": DispatcherSettings,
+        "wan": Wan,
         "registry": RegistrySettings,
         "registry.replicas.NAME": Replica,
         "datacentre.NAME": Pipeline,

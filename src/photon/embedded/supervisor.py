@@ -52,6 +52,8 @@ class Service:
     """host:port of its gRPC health service; None: it has none."""
     health: str = ""
     """The name that it reports its health under."""
+    datacentre: str = ""
+    """With which it is lost; empty: with none."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,112 @@
+"""From a deployment file to the processes that it means, for one machine. Pure, but for the ports it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.config.settings import Settings
+from photon.embedded.supervisor import Service
+from photon.wan.api import Route
+
+HEALTH = {
+    "registry": "photon.v1.Registry",
+    "eventstore": "photon.v1.EventStore",
+    "joiner": "photon.v1.Joiner",
+    "dispatcher": "photon.v1.Dispatcher",
+    "wan": "photon.v1.Wan",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A deployment file and where its processes write what they say."""
+
+    file: Path
+    settings: Settings
+    run: Path
+    """Directory for the processes' logs and the routes of the proxy."""
+    routes: tuple[Route, ...] = ()
+
+    @property
+    def routes_file(self) -> Path:
+        """What the proxy is told to serve."""
+        return self.run / "routes.json"
+
+    def services(self) -> list[Service]:
+        """Every process, in the order of their start."""
+        settings = self.settings
+        services = []
+        if settings.wan is not None:
+            command = ("wan", "serve", "--routes", str(self.routes_file), "--control", settings.wan.control)
+            services.append(self._service("wan", "", (*command, "--stop-with-parent"), settings.wan.control, ""))
+        for name, replica in settings.registry.replicas.items():
+            region = settings.region_of_replica(name)
+            services.append(
+                self._of_file("registry", name, ("--replica", name), replica.address, replica.datacentre, region)
+            )
+        for name, pipeline in settings.datacentre.items():
+            where, region = ("--datacentre", name), settings.region(name)
+            services.append(self._of_file("eventstore", name, where, pipeline.eventstore, name, region))
+            for slot, joiner in pipeline.joiners.items():
+                arguments = (*where, "--slot", slot)
+                services.append(self._of_file("joiner", slot, arguments, joiner.address, name, region))
+            services.append(self._of_file("dispatcher", name, where, pipeline.dispatcher, name, region))
+        return services
+
+    def _of_file(
+        self, noun: str, name: str, arguments: Sequence[str], address: str | None, datacentre: str, region: str
+    ) -> Service:
+        """One that reads the deployment file, with the proxy's ports in place of replicas in other regions."""
+        seen = [
+            ("--set", f'registry.replicas.{replica}.address="{route.listen}"')
+            for replica, route in self._routes_from(region).items()
+        ]
+        flags = [each for pair in seen for each in pair]
+        command = (noun, "serve", "--config", str(self.file), *arguments, *flags, "--stop-with-parent")
+        return self._service(noun, name, command, address, datacentre)
+
+    def _routes_from(self, region: str) -> Mapping[str, Route]:
+        """Replica in another region -> the port that leads there."""
+        by_target = {route.target: route for route in self.routes if route.source == region}
+        replicas = self.settings.registry.replicas
+        return {name: by_target[r.address] for name, r in replicas.items() if r.address in by_target}
+
+    def _service(
+        self, noun: str, name: str, command: tuple[str, ...], address: str | None, datacentre: str
+    ) -> Service:
+        label = f"{noun} {name}".strip()
+        log = self.run / "logs" / f"{label.replace(' ', '-')}.log"
+        return Service(label, command, log, address, HEALTH[noun], datacentre)
+
+
+def routes_of(settings: Settings, ports: Sequence[int], host: str = "127.0.0.1") -> tuple[Route, ...]:
+    """A port of the proxy for each pair of a region and a replica elsewhere; none without ``[wan]``.
+
+    ``ports``: at least ``routes_needed`` free ones.
+    """
+    pairs = _pairs(settings)
+    return tuple(
+        Route(f"{host}:{port}", source, destination, settings.registry.replicas[name].address)
+        for (source, destination, name), port in zip(pairs, ports, strict=False)
+    )
+
+
+def routes_needed(settings: Settings) -> int:
+    """How many ports the proxy listens on."""
+    return len(_pairs(settings))
+
+
+def regions(settings: Settings) -> list[str]:
+    """All regions that something is in."""
+    found = {settings.region(name) for name in settings.datacentre}
+    found |= {settings.region_of_replica(name) for name in settings.registry.replicas}
+    return sorted(found)
+
+
+def _pairs(settings: Settings) -> list[tuple[str, str, str]]:
+    if settings.wan is None:
+        return []
+    replicas = [(name, settings.region_of_replica(name)) for name in sorted(settings.registry.replicas)]
+    return [(source, at, name) for source in regions(settings) for name, at in replicas if at != source]
