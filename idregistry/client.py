@@ -1,13 +1,14 @@
 """The registry over gRPC. Routing and retries are ``routing``'s; here is one try at the replica that seems right.
 
 Which replica leads a shard is learnt from Describe, from NOT_LEADER hints and from silence: after a failed try the
-next replica is asked. Any gRPC error means unknown.
+next replica is asked. Any gRPC error means unknown. Replicas are named on the wire; a name's address is what this
+client was configured with, since each region may reach a replica by another one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import grpc
@@ -52,36 +53,38 @@ _CHANNEL_OPTIONS = (
 class GrpcBackend:
     """One channel per replica."""
 
-    def __init__(self, addresses: Sequence[str]) -> None:
-        """``addresses``: all replicas, host:port as they name themselves. Call on the event loop."""
+    def __init__(self, addresses: Mapping[str, str]) -> None:
+        """``addresses``: all replicas, name -> host:port as seen from here. Call on the event loop."""
         if not addresses:
             raise ValueError("registry: no replica's address is configured")
-        self._addresses = list(dict.fromkeys(addresses))
+        self._addresses = dict(addresses)
+        self._names = list(addresses)
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._stubs: dict[str, Any] = {}
         self._leaders: dict[int, str] = {}
-        self._near = self._addresses[0]
+        self._near = self._names[0]
 
     # -- Backend ------------------------------------------------------------------------------------------------
     async def describe(self, *, timeout: float) -> Description | Refusal:
         """The first replica that answers is the nearest: look-ups go there."""
         timeout = min(timeout, TRY_SECONDS_MAX)
-        tries = [asyncio.ensure_future(self._describe_one(address, timeout)) for address in self._addresses]
+        tries = [asyncio.ensure_future(self._describe_one(name, timeout)) for name in self._names]
         best: Description | Refusal = Refusal(Status.UNKNOWN, f"no registry replica answers: {self._addresses}")
         try:
             for next_done in asyncio.as_completed(tries):
-                address, outcome = await next_done
+                name, outcome = await next_done
                 if isinstance(outcome, Description):
                     best = outcome
                     if outcome.ranges:
-                        self._near = address
+                        self._near = name
                         break
         finally:
             for each in tries:
                 each.cancel()
             await asyncio.gather(*tries, return_exceptions=True)
         if isinstance(best, Description):
-            self._leaders.update({group.group: group.leader for group in best.groups if group.leader})
+            leaders = {group.group: group.leader for group in best.groups if group.leader in self._addresses}
+            self._leaders.update(leaders)
         return best
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome:
@@ -120,13 +123,13 @@ class GrpcBackend:
         return np.frombuffer(reply.answers, np.uint8)
 
     async def look_up(self, shard: int, digests: bytes, times: bytes, *, timeout: float) -> LookUpOutcome:
-        address = self._near
+        name = self._near
         request = pb.LookUpRequest(shard=shard, digests=digests, times=times)
-        reply = await self._call(address, "LookUp", request, min(timeout, LOOK_UP_SECONDS_MAX))
+        reply = await self._call(name, "LookUp", request, min(timeout, LOOK_UP_SECONDS_MAX))
         outcome = reply if isinstance(reply, Refusal) else _refused(reply)
         if outcome is not None:
-            if self._near == address:
-                self._near = self._after(address)
+            if self._near == name:
+                self._near = self._after(name)
             return outcome
         n = len(times) // 8
         return _owners(reply, n, bytes(8 * n))
@@ -138,50 +141,50 @@ class GrpcBackend:
         self._stubs.clear()
 
     # -- inside -------------------------------------------------------------------------------------------------
-    async def _describe_one(self, address: str, timeout: float) -> tuple[str, Description | Refusal]:
-        reply = await self._call(address, "Describe", pb.DescribeRequest(), timeout)
-        return address, reply if isinstance(reply, Refusal) else _described(reply)
+    async def _describe_one(self, name: str, timeout: float) -> tuple[str, Description | Refusal]:
+        reply = await self._call(name, "Describe", pb.DescribeRequest(), timeout)
+        return name, reply if isinstance(reply, Refusal) else _described(reply)
 
     async def _at_leader(self, group: int, method: str, request: Any, timeout: float) -> Any:
         """One try at the presumed leader; learns from its outcome who to ask next."""
-        address = self._leaders.get(group) or self._addresses[group % len(self._addresses)]
-        reply = await self._call(address, method, request, min(timeout, TRY_SECONDS_MAX))
+        name = self._leaders.get(group) or self._names[group % len(self._names)]
+        reply = await self._call(name, method, request, min(timeout, TRY_SECONDS_MAX))
         if isinstance(reply, pb.OpenSlotReply) and reply.status == pb.STATUS_REFUSED:
             return reply  # an answer: it says what the newest incarnation is
         refusal = reply if isinstance(reply, Refusal) else _refused(reply)
         if refusal is None:
-            self._leaders[group] = address
+            self._leaders[group] = name
             return reply
-        if refusal.status is Status.NOT_LEADER and refusal.leader and refusal.leader != address:
+        if refusal.status is Status.NOT_LEADER and refusal.leader in self._addresses and refusal.leader != name:
             self._leaders[group] = refusal.leader
-        elif refusal.status in (Status.NOT_LEADER, Status.UNKNOWN) and self._leaders.get(group, address) == address:
-            self._leaders[group] = self._after(address)
+        elif refusal.status in (Status.NOT_LEADER, Status.UNKNOWN) and self._leaders.get(group, name) == name:
+            self._leaders[group] = self._after(name)
         return refusal
 
-    async def _call(self, address: str, method: str, request: Any, timeout: float) -> Any:
+    async def _call(self, name: str, method: str, request: Any, timeout: float) -> Any:
         try:
-            return await getattr(self._stub(address), method)(request, timeout=timeout)
+            return await getattr(self._stub(name), method)(request, timeout=timeout)
         except grpc.aio.AioRpcError as error:
-            return Refusal(Status.UNKNOWN, f"registry replica {address}: {error.code().name.lower()}")
+            return Refusal(Status.UNKNOWN, f"registry replica {name}: {error.code().name.lower()}")
 
-    def _stub(self, address: str) -> Any:
-        stub = self._stubs.get(address)
+    def _stub(self, name: str) -> Any:
+        stub = self._stubs.get(name)
         if stub is None:
-            channel = grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
-            self._channels[address] = channel
-            stub = self._stubs[address] = registry_pb2_grpc.RegistryStub(channel)  # type: ignore[no-untyped-call]
+            channel = grpc.aio.insecure_channel(self._addresses[name], options=_CHANNEL_OPTIONS)
+            self._channels[name] = channel
+            stub = self._stubs[name] = registry_pb2_grpc.RegistryStub(channel)  # type: ignore[no-untyped-call]
         return stub
 
-    def _after(self, address: str) -> str:
+    def _after(self, name: str) -> str:
         """The next replica in turn."""
-        known = self._addresses
-        return known[(known.index(address) + 1) % len(known)] if address in known else known[0]
+        return self._names[(self._names.index(name) + 1) % len(self._names)]
 
 
 class RegistryClient(RoutedRegistry):
     """api.Registry over gRPC. Make it on the event loop it is used on; ``close`` it."""
 
-    def __init__(self, addresses: Sequence[str], *, clock: Clock | None = None) -> None:
+    def __init__(self, addresses: Mapping[str, str], *, clock: Clock | None = None) -> None:
+        """``addresses``: all replicas, name -> host:port as seen from here."""
         super().__init__(GrpcBackend(addresses), clock or SystemClock())
 
 

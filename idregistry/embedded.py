@@ -118,7 +118,6 @@ class EmbeddedRegistry(RoutedRegistry):
         await asyncio.get_running_loop().run_in_executor(None, host.start)
         replica = RegistryReplica(
             name=_NAME,
-            addresses={_NAME: _NAME},
             groups={number: host.group(number) for number in machines.by_group()},
             machines=machines,
             set_up=c.SetUp(ranges, id_rule),

@@ -27,7 +27,7 @@ class Status(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """No answer. ``leader`` is an address, for NOT_LEADER where it is known."""
+    """No answer. ``leader`` is a replica's name, for NOT_LEADER where it is known."""
 
     status: Status
     reason: str = ""
@@ -80,7 +80,7 @@ class SlotClaim:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """One group as a replica sees it. ``leader`` is an address, empty when unknown."""
+    """One group as a replica sees it. ``leader`` is a replica's name, empty when unknown."""
 
     group: int
     leader: str

@@ -87,7 +87,6 @@ async def serve_registry(
         raise ServeError(str(error)) from None
     replica = RegistryReplica(
         name=settings.name,
-        addresses=settings.peers,
         groups={number: host.group(number) for number in machines.by_group()},
         machines=machines,
         set_up=set_up,

@@ -59,7 +59,6 @@ class RegistryReplica:
         self,
         *,
         name: str,
-        addresses: Mapping[str, str],
         groups: Mapping[int, Group],
         machines: Machines,
         set_up: c.SetUp,
@@ -67,13 +66,12 @@ class RegistryReplica:
         uncertainty_ns: int,
         retention_ns: int | None = None,
     ) -> None:
-        """``addresses``: replica name -> what clients reach it by. ``uncertainty_ns`` is S.
+        """``uncertainty_ns`` is S.
 
         ``set_up`` is what the deployment gets at its first start, and is compared with at every later one.
         ``retention_ns`` None: the boundary never moves.
         """
         self.name = name
-        self._addresses = dict(addresses)
         self._config_group = groups[CONFIG_GROUP]
         self._config = machines.config
         self._set_up = set_up
@@ -87,7 +85,6 @@ class RegistryReplica:
                 group=groups[number],
                 machine=machine,
                 config=machines.config,
-                address_of=self._address_of,
                 clock=clock,
                 uncertainty_ns=uncertainty_ns,
             )
@@ -131,7 +128,7 @@ class RegistryReplica:
         """Compare-and-set in the config group; done when committed there."""
         state = self._config_group.state()
         if not state.is_leader:
-            return Refusal(Status.NOT_LEADER, leader=self._address_of(state.leader))
+            return Refusal(Status.NOT_LEADER, leader=state.leader or "")
         command = c.encode(c.OpenSlot(slot.name, slot.datacentre, last, nonce, slot.address))
         try:
             c.decode_config(command)
@@ -143,7 +140,7 @@ class RegistryReplica:
             log.info("registry.slot", slot=slot.name, incarnation=opened.incarnation, refused=opened.reason or None)
             return opened
         if isinstance(outcome, NotLeader):
-            return Refusal(Status.NOT_LEADER, leader=self._address_of(outcome.leader))
+            return Refusal(Status.NOT_LEADER, leader=outcome.leader or "")
         return Refusal(Status.UNKNOWN, "the config group lost its leader or did not commit in time")
 
     async def insert(
@@ -176,7 +173,7 @@ class RegistryReplica:
         state = self._config_group.state()
         config = GroupFacts(
             CONFIG_GROUP,
-            self._address_of(state.leader),
+            state.leader or "",
             state.is_leader,
             state.term,
             state.applied,
@@ -186,9 +183,6 @@ class RegistryReplica:
         return Description(self.name, self._config.ranges, [config, *shards], self._config.id_rule)
 
     # -- inside -------------------------------------------------------------------------------------------------
-    def _address_of(self, replica: str | None) -> str:
-        return self._addresses.get(replica, "") if replica is not None else ""
-
     def _no_shard(self, shard: int) -> Refusal:
         return Refusal(Status.WRONG_SHARD, f"replica {self.name} has no shard {shard}")
 

@@ -6,7 +6,6 @@ Everything here runs on one event loop; the driver's thread applies entries and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import numpy as np
 import structlog
@@ -50,16 +49,14 @@ class ShardServer:
         group: Group,
         machine: ShardMachine,
         config: ConfigMachine,
-        address_of: Callable[[str | None], str],
         clock: Clock,
         uncertainty_ns: int,
     ) -> None:
-        """``address_of``: a replica's name to the address that clients reach it by. ``uncertainty_ns`` is S."""
+        """``uncertainty_ns`` is S."""
         self.number = number
         self.machine = machine
         self._group = group
         self._config = config
-        self._address_of = address_of
         self._clock = clock
         self._uncertainty_ns = uncertainty_ns
         self._batcher: Batcher[Future] = Batcher()
@@ -109,7 +106,7 @@ class ShardServer:
         state, batcher = self._group.state(), self._batcher
         return GroupFacts(
             group=self.number,
-            leader=self._address_of(state.leader),
+            leader=state.leader or "",
             is_leader=state.is_leader,
             term=state.term,
             applied=state.applied,
@@ -134,7 +131,7 @@ class ShardServer:
     def _refusal(self) -> Refusal | None:
         state = self._group.state()
         if not state.is_leader:
-            return Refusal(Status.NOT_LEADER, leader=self._address_of(state.leader))
+            return Refusal(Status.NOT_LEADER, leader=state.leader or "")
         if not self.machine.configured:
             return Refusal(Status.UNKNOWN, f"shard {self.number} is being set up")
         return None
@@ -213,7 +210,7 @@ class ShardServer:
 
     def _not_applied(self, outcome: ProposalOutcome) -> Refusal:
         if isinstance(outcome, NotLeader):
-            return Refusal(Status.NOT_LEADER, leader=self._address_of(outcome.leader))
+            return Refusal(Status.NOT_LEADER, leader=outcome.leader or "")
         return Refusal(Status.UNKNOWN, f"shard {self.number} lost its leader or did not commit in time")
 
 

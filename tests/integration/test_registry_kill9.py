@@ -82,7 +82,7 @@ def processes(directory: Path) -> Iterator[Processes]:
 
 @asynccontextmanager
 async def client_of(every: Processes) -> AsyncIterator[RegistryClient]:
-    client = RegistryClient(list(every.peers.values()))
+    client = RegistryClient(every.peers)
     try:
         yield client
     finally:
@@ -157,9 +157,8 @@ async def leader_of(client: RegistryClient, every: Processes, group: int) -> str
     while time.monotonic() < deadline:
         known = await client.describe(timeout=2)
         for facts in known.groups if known else ():
-            for name, address in every.peers.items():
-                if facts.group == group and facts.leader == address and name in every.running:
-                    return name
+            if facts.group == group and facts.leader in every.running:
+                return facts.leader
         await asyncio.sleep(0.02)
     raise AssertionError("no leader")
 

@@ -56,7 +56,7 @@ async def open_registry(
     addresses = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
     await supervisor.start([_service(site, settings, plan, name, addresses) for name in names])
     await supervisor.ready(READY_S)
-    client = RegistryClient(list(addresses.values()), clock=clock)
+    client = RegistryClient(addresses, clock=clock)
     try:
         yield client
     finally:

@@ -147,7 +147,7 @@ def read_key(path: Path) -> bytes:
 def _registry(settings: Settings) -> RegistryClient:
     from photon.idregistry.client import RegistryClient
 
-    addresses = [replica.address for replica in settings.registry.replicas.values()]
+    addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
     if not addresses:
         raise UsageError("registry.replicas: is empty; a deployment names 1, 3 or 5 replicas")
     return RegistryClient(addresses, clock=SystemClock())

@@ -73,7 +73,7 @@ class Cluster:
     def __init__(self, replicas: int = 1, shards: int = 1, id_rule: bytes = b"", **options: int | None) -> None:
         names = [f"r{i + 1}" for i in range(replicas)]
         self.logs = {number: Log() for number in range(shards + 1)}
-        self.addresses = {name: name for name in names}
+        self.names = names
         self.machines = {name: Machines(range(1, shards + 1)) for name in names}
         self._shards, self._id_rule, self._options = shards, id_rule, options
         self.groups = {
@@ -88,7 +88,6 @@ class Cluster:
         uncertainty = self._options.get("uncertainty_ns") or 5_000_000_000
         return RegistryReplica(
             name=name,
-            addresses=self.addresses,
             groups=self.groups[name],
             machines=self.machines[name],
             set_up=c.SetUp(single_range(self._shards), self._id_rule),

@@ -29,13 +29,10 @@ class Served:
     cluster: Cluster
     replicas: dict[str, RegistryReplica]
     servers: dict[str, grpc.aio.Server]
-
-    @property
-    def addresses(self) -> list[str]:
-        return [self.cluster.addresses[name] for name in sorted(self.cluster.addresses)]
+    addresses: dict[str, str]
 
     def client(self, *names: str) -> RegistryClient:
-        client = RegistryClient([self.cluster.addresses[name] for name in names] or self.addresses)
+        client = RegistryClient({name: self.addresses[name] for name in names or self.addresses})
         as_contract: Registry = client
         assert as_contract is client
         return client
@@ -46,16 +43,16 @@ class Served:
 
 @asynccontextmanager
 async def served(cluster: Cluster) -> AsyncIterator[Served]:
-    servers = {}
-    for name in cluster.addresses:
+    servers, addresses = {}, {}
+    for name in cluster.names:
         servers[name] = grpc.aio.server(options=SERVER_OPTIONS)
-        cluster.addresses[name] = f"127.0.0.1:{servers[name].add_insecure_port('127.0.0.1:0')}"
+        addresses[name] = f"127.0.0.1:{servers[name].add_insecure_port('127.0.0.1:0')}"
     replicas = {name: cluster.replica(name) for name in servers}
     for name, replica in replicas.items():
         RegistryServicer(replica).add_to_server(servers[name])
         await servers[name].start()
         replica.start()
-    every = Served(cluster, replicas, servers)
+    every = Served(cluster, replicas, servers, addresses)
     try:
         deadline = time.monotonic() + 5
         while not all(replica.ready for replica in replicas.values()):
@@ -125,11 +122,14 @@ async def test_a_refused_open_says_the_newest() -> None:
         assert "opened as incarnation" in refused.reason
 
 
-async def test_hints_lead_to_the_leader_even_if_it_was_not_configured() -> None:
+async def test_hints_name_replicas_and_the_client_knows_their_addresses() -> None:
     cluster = Cluster(replicas=3)
-    async with served(cluster) as every, closing(every.client("r2")) as client:
+    async with served(cluster) as every, closing(every.client()) as client:
         incarnation = await opened(client)
         assert await answers(client, inserts([1], incarnation, 1)) == [Answer.COMMITTED]
+        known = await client.describe(timeout=5)
+        assert known is not None
+        assert {group.leader for group in known.groups} == {"r1"}
         lead(cluster, "r3")
         assert await answers(client, inserts([1, 2], incarnation, 1)) == [Answer.COMMITTED] * 2
         assert await client.open_slot(SLOT, 0, b"n") == Opened(incarnation, incarnation)
@@ -201,7 +201,7 @@ async def test_a_batch_larger_than_a_message_is_split() -> None:
 
 
 async def test_malformed_and_oversized_messages_are_refused() -> None:
-    async with served(Cluster()) as every, grpc.aio.insecure_channel(every.addresses[0]) as channel:
+    async with served(Cluster()) as every, grpc.aio.insecure_channel(every.addresses["r1"]) as channel:
         stub = registry_pb2_grpc.RegistryStub(channel)  # type: ignore[no-untyped-call]
         reply = await stub.Insert(pb.InsertRequest(shard=1, caller=1, digests=b"x" * 17), timeout=5)
         assert reply.status == pb.STATUS_REFUSED
