@@ -40,7 +40,8 @@ class Deployment:
         services = []
         if settings.wan is not None:
             command = ("wan", "serve", "--routes", str(self.routes_file), "--control", settings.wan.control)
-            services.append(self._service("wan", "", (*command, "--stop-with-parent"), settings.wan.control, ""))
+            delay = ("--round-trip", f"{settings.wan.round_trip:.6f}s", "--stop-with-parent")
+            services.append(self._service("wan", "", (*command, *delay), settings.wan.control, ""))
         for name, replica in settings.registry.replicas.items():
             region = settings.region_of_replica(name)
             services.append(
