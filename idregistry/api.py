@@ -7,7 +7,7 @@ acknowledged to another token, unless the protocol reopened it in between.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol
@@ -71,11 +71,6 @@ def token_of(incarnation: int, batch: int) -> int:
 def incarnation_of(token: int) -> int:
     """The incarnation that a token names."""
     return token >> BATCH_BITS
-
-
-def batch_of(token: int) -> int:
-    """The batch number that a token names."""
-    return token & ((1 << BATCH_BITS) - 1)
 
 
 class Digester:
@@ -160,6 +155,17 @@ class LookUps:
     owner_tags: U32
     owner_datacentres: U8
     datacentres: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """How far away the registry is now, in seconds."""
+
+    round_trips_s: Mapping[str, float]
+    """Replica -> round trip to it, median of the last few; only those that answered."""
+    commit_s: float | None
+    """From proposal to commit, as the leaders measured their last entries: the median of the slowest group. None: no
+    leader answered that has committed anything."""
 
 
 class Registry(Protocol):

@@ -1,29 +1,29 @@
 """The registry over gRPC. Routing and retries are ``routing``'s; here is one try at the replica that seems right.
 
 Which replica leads a shard is learnt from Describe, from NOT_LEADER hints and from silence: after a failed try the
-next replica is asked. Any gRPC error means unknown. Replicas are named on the wire; a name's address is what this
-client was configured with, since each region may reach a replica by another one.
+next replica is asked. Look-ups go to the nearest one (``nearest``), which is measured while look-ups are asked for.
+Any gRPC error means unknown. Replicas are named on the wire; a name's address is what this client was configured
+with, since each region may reach a replica by another one.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-import grpc
-import grpc.aio
 import numpy as np
 
 from photon.config.clock import Clock, SystemClock
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry import registry_pb2_grpc
-from photon.idregistry.api import Opened, Slot
+from photon.idregistry.api import Opened, Pulse, Slot
+from photon.idregistry.channels import Channels
+from photon.idregistry.nearest import Nearest
 from photon.idregistry.outcomes import (
     ClearOutcome,
     Description,
-    GroupFacts,
     InsertOutcome,
     LookUpOutcome,
     OpenOutcome,
@@ -31,64 +31,67 @@ from photon.idregistry.outcomes import (
     Refusal,
     SlotClaim,
     Status,
+    pulse_of,
 )
+from photon.idregistry.replies import described, owners, refused, slot_name
 from photon.idregistry.routing import RoutedRegistry
 from photon.idregistry.server import CONFIG_GROUP
-from photon.idregistry.service import MESSAGE_BYTES_MAX
 
 TRY_SECONDS_MAX = 2.0
 """One try at one replica: one that hangs must not use up a call's whole time-out."""
-LOOK_UP_SECONDS_MAX = 0.5
+LOOK_UP_SECONDS_MIN = 0.5
+LOOK_UP_ROUND_TRIPS = 10
+"""A look-up's try lasts so many round trips, but LOOK_UP_SECONDS_MIN at least: a batch of ids takes several."""
+PROBE_SECONDS = 1.0
+"""While look-ups are asked for, every replica is asked how it is as often as this."""
 
-_CHANNEL_OPTIONS = (
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.enable_retries", 0),
-)
+_Probe = asyncio.Task[Description | Refusal]
 
 
 class GrpcBackend:
-    """One channel per replica."""
+    """One channel per replica, and what is known of each."""
 
-    def __init__(self, addresses: Mapping[str, str]) -> None:
+    def __init__(self, addresses: Mapping[str, str], clock: Clock) -> None:
         """``addresses``: all replicas, name -> host:port as seen from here. Call on the event loop."""
         if not addresses:
             raise ValueError("registry: no replica's address is configured")
         self._addresses = dict(addresses)
         self._names = list(addresses)
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        self._stubs: dict[str, Any] = {}
+        self._clock = clock
+        self._channels = Channels(addresses)
+        self._nearest = Nearest(self._names)
         self._leaders: dict[int, str] = {}
-        self._near = self._names[0]
+        self._terms: dict[int, int] = {}
+        self._probes: dict[str, _Probe] = {}  # under way: at most one a replica
+        self._probed_at = -float("inf")
 
     # -- Backend ------------------------------------------------------------------------------------------------
     async def describe(self, *, timeout: float) -> Description | Refusal:
-        """The first replica that answers is the nearest: look-ups go there."""
-        timeout = min(timeout, TRY_SECONDS_MAX)
-        tries = [asyncio.ensure_future(self._describe_one(name, timeout)) for name in self._names]
+        """The first description that shows a registry that is set up."""
+        deadline = self._clock.monotonic() + min(timeout, TRY_SECONDS_MAX)
+        waiting: set[_Probe] = set(self._probe().values())
         best: Description | Refusal = Refusal(Status.UNKNOWN, f"no registry replica answers: {self._addresses}")
-        try:
-            for next_done in asyncio.as_completed(tries):
-                name, outcome = await next_done
+        while waiting:
+            remaining = max(deadline - self._clock.monotonic(), 0)
+            done, waiting = await asyncio.wait(waiting, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                break
+            for outcome in (each.result() for each in done if not each.cancelled()):
                 if isinstance(outcome, Description):
                     best = outcome
                     if outcome.ranges:
-                        self._near = name
-                        break
-        finally:
-            for each in tries:
-                each.cancel()
-            await asyncio.gather(*tries, return_exceptions=True)
-        if isinstance(best, Description):
-            leaders = {group.group: group.leader for group in best.groups if group.leader in self._addresses}
-            self._leaders.update(leaders)
+                        return outcome
         return best
 
+    async def pulse(self, *, timeout: float) -> Pulse:
+        probes = self._probe()
+        await asyncio.wait(probes.values(), timeout=timeout)
+        found = {name: probe.result() for name, probe in probes.items() if probe.done() and not probe.cancelled()}
+        answers = {name: outcome for name, outcome in found.items() if isinstance(outcome, Description)}
+        return pulse_of(answers.values(), {name: self._nearest.round_trip_s(name) for name in answers})
+
     async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome:
-        request = pb.OpenSlotRequest(slot=_slot_name(SlotClaim(slot, ())), last=last, nonce=nonce)
+        request = pb.OpenSlotRequest(slot=slot_name(SlotClaim(slot, ())), last=last, nonce=nonce)
         reply = await self._at_leader(CONFIG_GROUP, "OpenSlot", request, timeout)
         if isinstance(reply, Refusal):
             return reply
@@ -100,7 +103,7 @@ class GrpcBackend:
         request = pb.InsertRequest(
             shard=shard,
             caller=caller,
-            slot=_slot_name(claim) if claim else None,
+            slot=slot_name(claim) if claim else None,
             digests=columns.digests,
             times=columns.times,
             tokens=columns.tokens,
@@ -111,7 +114,7 @@ class GrpcBackend:
         reply = await self._at_leader(shard, "Insert", request, timeout)
         if isinstance(reply, Refusal):
             return reply
-        return _owners(reply, len(columns), reply.owner_tokens)
+        return owners(reply, len(columns), reply.owner_tokens)
 
     async def clear(self, shard: int, columns: c.ClearColumns, *, timeout: float) -> ClearOutcome:
         request = pb.ClearRequest(shard=shard, digests=columns.digests, times=columns.times, tokens=columns.tokens)
@@ -123,35 +126,88 @@ class GrpcBackend:
         return np.frombuffer(reply.answers, np.uint8)
 
     async def look_up(self, shard: int, digests: bytes, times: bytes, *, timeout: float) -> LookUpOutcome:
-        name = self._near
-        request = pb.LookUpRequest(shard=shard, digests=digests, times=times)
-        reply = await self._call(name, "LookUp", request, min(timeout, LOOK_UP_SECONDS_MAX))
-        outcome = reply if isinstance(reply, Refusal) else _refused(reply)
-        if outcome is not None:
-            if self._near == name:
-                self._near = self._after(name)
+        """At the nearest replica; once more at another, when that one says that it is cut off."""
+        deadline = self._clock.monotonic() + timeout
+        if self._clock.monotonic() - self._probed_at >= PROBE_SECONDS:
+            self._probe()
+        name = self._nearest.choose(shard)
+        outcome = await self._look_up_at(name, shard, digests, times, timeout)
+        other = self._nearest.choose(shard)
+        if isinstance(outcome, Refusal) or other == name or not self._nearest.doubtful(name, shard):
             return outcome
-        n = len(times) // 8
-        return _owners(reply, n, bytes(8 * n))
+        second = await self._look_up_at(other, shard, digests, times, deadline - self._clock.monotonic())
+        return outcome if isinstance(second, Refusal) else second
 
     async def close(self) -> None:
-        for channel in self._channels.values():
-            await channel.close(None)
-        self._channels.clear()
-        self._stubs.clear()
+        probes = list(self._probes.values())
+        for probe in probes:
+            probe.cancel()
+        await asyncio.gather(*probes, return_exceptions=True)
+        await self._channels.close()
 
     # -- inside -------------------------------------------------------------------------------------------------
-    async def _describe_one(self, name: str, timeout: float) -> tuple[str, Description | Refusal]:
-        reply = await self._call(name, "Describe", pb.DescribeRequest(), timeout)
-        return name, reply if isinstance(reply, Refusal) else _described(reply)
+    async def _look_up_at(
+        self, name: str, shard: int, digests: bytes, times: bytes, timeout: float
+    ) -> OwnerColumns | Refusal:
+        round_trip = self._nearest.round_trip_s(name)
+        longest = LOOK_UP_SECONDS_MIN if round_trip == float("inf") else LOOK_UP_ROUND_TRIPS * round_trip
+        limit = min(timeout, max(longest, LOOK_UP_SECONDS_MIN), TRY_SECONDS_MAX)
+        request = pb.LookUpRequest(shard=shard, digests=digests, times=times)
+        reply = await self._channels.call(name, "LookUp", request, timeout=max(limit, 0.0))
+        outcome = reply if isinstance(reply, Refusal) else refused(reply)
+        if outcome is not None:
+            self._nearest.failed(name)
+            return outcome
+        self._nearest.led(name, shard, reply.led)
+        n = len(times) // 8
+        return owners(reply, n, bytes(8 * n))
+
+    def _probe(self) -> dict[str, _Probe]:
+        """Asks each replica how it is, beginning now unless the last such question is still under way."""
+        self._probed_at = self._clock.monotonic()
+        for name in self._names:
+            if name not in self._probes:
+                self._probes[name] = asyncio.create_task(self._probe_one(name), name=f"registry-probe-{name}")
+                self._probes[name].add_done_callback(partial(self._probed, name))
+        return dict(self._probes)
+
+    def _probed(self, name: str, probe: _Probe) -> None:
+        del self._probes[name]
+
+    async def _probe_one(self, name: str) -> Description | Refusal:
+        if not self._channels.connected(name):  # opening the connection is no part of the round trip
+            outcome = await self._describe_at(name)
+            if isinstance(outcome, Refusal):
+                return outcome
+        asked = self._clock.monotonic()
+        outcome = await self._describe_at(name)
+        now = self._clock.monotonic()
+        if isinstance(outcome, Description):
+            self._nearest.answered(name, now - asked)
+            self._learn(name, outcome, now)
+        return outcome
+
+    async def _describe_at(self, name: str) -> Description | Refusal:
+        reply = await self._channels.ask(name, "Describe", pb.DescribeRequest(), timeout=TRY_SECONDS_MAX)
+        outcome = reply if isinstance(reply, Refusal) else described(reply)
+        if isinstance(outcome, Refusal):
+            self._nearest.failed(name)
+        return outcome
+
+    def _learn(self, name: str, description: Description, now: float) -> None:
+        for facts in description.groups:
+            self._nearest.led(name, facts.group, bool(facts.leader))
+            self._nearest.applied(name, facts.group, facts.applied, now)
+            if facts.leader in self._addresses and facts.term >= self._terms.get(facts.group, 0):
+                self._leaders[facts.group], self._terms[facts.group] = facts.leader, facts.term
 
     async def _at_leader(self, group: int, method: str, request: Any, timeout: float) -> Any:
         """One try at the presumed leader; learns from its outcome who to ask next."""
         name = self._leaders.get(group) or self._names[group % len(self._names)]
-        reply = await self._call(name, method, request, min(timeout, TRY_SECONDS_MAX))
+        reply = await self._channels.call(name, method, request, timeout=min(timeout, TRY_SECONDS_MAX))
         if isinstance(reply, pb.OpenSlotReply) and reply.status == pb.STATUS_REFUSED:
             return reply  # an answer: it says what the newest incarnation is
-        refusal = reply if isinstance(reply, Refusal) else _refused(reply)
+        refusal = reply if isinstance(reply, Refusal) else refused(reply)
         if refusal is None:
             self._leaders[group] = name
             return reply
@@ -160,20 +216,6 @@ class GrpcBackend:
         elif refusal.status in (Status.NOT_LEADER, Status.UNKNOWN) and self._leaders.get(group, name) == name:
             self._leaders[group] = self._after(name)
         return refusal
-
-    async def _call(self, name: str, method: str, request: Any, timeout: float) -> Any:
-        try:
-            return await getattr(self._stub(name), method)(request, timeout=timeout)
-        except grpc.aio.AioRpcError as error:
-            return Refusal(Status.UNKNOWN, f"registry replica {name}: {error.code().name.lower()}")
-
-    def _stub(self, name: str) -> Any:
-        stub = self._stubs.get(name)
-        if stub is None:
-            channel = grpc.aio.insecure_channel(self._addresses[name], options=_CHANNEL_OPTIONS)
-            self._channels[name] = channel
-            stub = self._stubs[name] = registry_pb2_grpc.RegistryStub(channel)  # type: ignore[no-untyped-call]
-        return stub
 
     def _after(self, name: str) -> str:
         """The next replica in turn."""
@@ -185,59 +227,5 @@ class RegistryClient(RoutedRegistry):
 
     def __init__(self, addresses: Mapping[str, str], *, clock: Clock | None = None) -> None:
         """``addresses``: all replicas, name -> host:port as seen from here."""
-        super().__init__(GrpcBackend(addresses), clock or SystemClock())
-
-
-def _slot_name(claim: SlotClaim) -> pb.SlotName:
-    slot = claim.slot
-    return pb.SlotName(
-        slot=slot.name, datacentre=slot.datacentre, address=slot.address, incarnations=claim.incarnations
-    )
-
-
-def _refused(reply: Any) -> Refusal | None:
-    """Replies of all kinds have a status and a reason; a status of a newer release counts as unknown."""
-    if reply.status == pb.STATUS_OK:
-        return None
-    known = {status.value for status in Status} - {Status.UNSPECIFIED}
-    status = Status(reply.status) if reply.status in known else Status.UNKNOWN
-    return Refusal(status, reply.reason, getattr(reply, "leader_hint", ""))
-
-
-def _owners(reply: Any, n: int, tokens: bytes) -> OwnerColumns | Refusal:
-    columns = (reply.answers, reply.owner_kinds, reply.owner_tags, reply.owner_datacentres, tokens)
-    if [len(each) for each in columns] != [n, n, 4 * n, n, 8 * n]:
-        return Refusal(Status.UNKNOWN, f"a reply of {len(reply.answers)} answers for {n} ids")
-    return OwnerColumns(
-        np.frombuffer(reply.answers, np.uint8),
-        np.frombuffer(tokens, "<u8"),
-        np.frombuffer(reply.owner_kinds, np.uint8),
-        np.frombuffer(reply.owner_tags, "<u4"),
-        np.frombuffer(reply.owner_datacentres, np.uint8),
-        tuple(reply.datacentres),
-    )
-
-
-def _described(reply: pb.DescribeReply) -> Description | Refusal:
-    ranges = tuple(c.Range(each.start_ns, each.end_ns, tuple(each.shards)) for each in reply.ranges)
-    try:
-        c.check_ranges(ranges)
-    except c.CommandError as error:
-        return Refusal(Status.UNKNOWN, f"replica {reply.replica}: {error}")
-    groups = [
-        GroupFacts(
-            group=each.group,
-            leader=each.leader,
-            is_leader=each.is_leader,
-            term=each.term,
-            applied=each.applied,
-            healthy=True,
-            ids=each.ids,
-            batches=each.batches,
-            batch_mean=each.batch_mean,
-            commit_ms_p50=each.commit_ms_p50,
-            commit_ms_p99=each.commit_ms_p99,
-        )
-        for each in reply.groups
-    ]
-    return Description(reply.replica, ranges, groups, reply.id_rule)
+        clock = clock or SystemClock()
+        super().__init__(GrpcBackend(addresses, clock), clock)

@@ -10,7 +10,7 @@ from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import PhotonError
 from photon.idregistry import commands as c
-from photon.idregistry.api import Slot
+from photon.idregistry.api import Pulse, Slot
 from photon.idregistry.outcomes import (
     ClearOutcome,
     Description,
@@ -20,6 +20,7 @@ from photon.idregistry.outcomes import (
     Refusal,
     SlotClaim,
     Status,
+    pulse_of,
 )
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.routing import RoutedRegistry
@@ -60,6 +61,9 @@ class LocalBackend:
         if timeout <= 0:
             return Refusal(Status.UNKNOWN)
         return self._replica.look_up(shard, digests, times)
+
+    async def pulse(self, *, timeout: float) -> Pulse:
+        return pulse_of([self._replica.describe()], {self._replica.name: 0.0})
 
     async def close(self) -> None:
         await self._replica.stop()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from photon.idregistry.api import U8, U32, U64, Opened, Slot
+from photon.idregistry.api import U8, U32, U64, Opened, Pulse, Slot
 from photon.idregistry.commands import Range
 
 
@@ -103,6 +103,18 @@ class Description:
     ranges: tuple[Range, ...]
     groups: Sequence[GroupFacts]
     id_rule: bytes
+
+
+def pulse_of(described: Iterable[Description], round_trips_s: Mapping[str, float]) -> Pulse:
+    """Of two that both say they lead a group, the one of the newer term does."""
+    leading: dict[int, GroupFacts] = {}
+    for description in described:
+        for facts in description.groups:
+            known = leading.get(facts.group)
+            if facts.is_leader and (known is None or facts.term > known.term):
+                leading[facts.group] = facts
+    commits = [facts.commit_ms_p50 / 1000 for facts in leading.values() if facts.commit_ms_p50 > 0]
+    return Pulse(round_trips_s, max(commits, default=None))
 
 
 OpenOutcome = Opened | Refusal

@@ -141,7 +141,7 @@ class LookUpRequest(_message.Message):
     def __init__(self, shard: _Optional[int] = ..., digests: _Optional[bytes] = ..., times: _Optional[bytes] = ...) -> None: ...
 
 class LookUpReply(_message.Message):
-    __slots__ = ("status", "reason", "answers", "owner_kinds", "owner_tags", "owner_datacentres", "datacentres")
+    __slots__ = ("status", "reason", "answers", "owner_kinds", "owner_tags", "owner_datacentres", "datacentres", "led")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
@@ -149,6 +149,7 @@ class LookUpReply(_message.Message):
     OWNER_TAGS_FIELD_NUMBER: _ClassVar[int]
     OWNER_DATACENTRES_FIELD_NUMBER: _ClassVar[int]
     DATACENTRES_FIELD_NUMBER: _ClassVar[int]
+    LED_FIELD_NUMBER: _ClassVar[int]
     status: Status
     reason: str
     answers: bytes
@@ -156,7 +157,8 @@ class LookUpReply(_message.Message):
     owner_tags: bytes
     owner_datacentres: bytes
     datacentres: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, status: _Optional[_Union[Status, str]] = ..., reason: _Optional[str] = ..., answers: _Optional[bytes] = ..., owner_kinds: _Optional[bytes] = ..., owner_tags: _Optional[bytes] = ..., owner_datacentres: _Optional[bytes] = ..., datacentres: _Optional[_Iterable[str]] = ...) -> None: ...
+    led: bool
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., reason: _Optional[str] = ..., answers: _Optional[bytes] = ..., owner_kinds: _Optional[bytes] = ..., owner_tags: _Optional[bytes] = ..., owner_datacentres: _Optional[bytes] = ..., datacentres: _Optional[_Iterable[str]] = ..., led: _Optional[bool] = ...) -> None: ...
 
 class ShardRange(_message.Message):
     __slots__ = ("start_ns", "end_ns", "shards")

@@ -27,6 +27,7 @@ from photon.idregistry.api import (
     Inserts,
     LookUps,
     Opened,
+    Pulse,
     Slot,
 )
 from photon.idregistry.outcomes import (
@@ -45,8 +46,6 @@ from photon.idregistry.sharding import NO_SHARD, split
 log = structlog.get_logger(__name__)
 
 OPEN_TIMEOUT = 10.0
-REQUESTS_OUTSTANDING_MAX = 64
-"""Requests under way at once; further ones wait within their time-out."""
 REQUEST_IDS_MAX = c.MAX_ENTRY_IDS
 _BACK_OFF_MIN = 0.01
 _BACK_OFF_MAX = 0.25
@@ -69,6 +68,8 @@ class Backend(Protocol):
 
     async def look_up(self, shard: int, digests: bytes, times: bytes, *, timeout: float) -> LookUpOutcome: ...
 
+    async def pulse(self, *, timeout: float) -> Pulse: ...
+
     async def close(self) -> None: ...
 
 
@@ -86,7 +87,6 @@ class RoutedRegistry:
         self._clock = clock
         self._description: Description | None = None
         self._claim: SlotClaim | None = None
-        self._outstanding = asyncio.Semaphore(REQUESTS_OUTSTANDING_MAX)
         self.problem = ""
         """Why the last try that was not answered was not; for people."""
 
@@ -172,6 +172,10 @@ class RoutedRegistry:
         """The deployment as one replica sees it, once it is set up; None: no replica said so in time."""
         return await self._described(self._clock.monotonic() + timeout, fresh=True)
 
+    async def pulse(self, timeout: float) -> Pulse:
+        """Asks every replica at once; takes ``timeout`` seconds while one of them does not answer."""
+        return await self._backend.pulse(timeout=timeout)
+
     # -- inside -------------------------------------------------------------------------------------------------
     async def _each_part(
         self, digests: bytes, times: I64, timeout: float, one: Callable[[int, I64, float], Awaitable[None]]
@@ -255,8 +259,7 @@ class RoutedRegistry:
     async def _within(self, deadline: float, attempt: Callable[[float], Awaitable[T | Refusal]]) -> T | Refusal:
         try:
             async with asyncio.timeout(max(deadline - self._clock.monotonic(), 0)):
-                async with self._outstanding:
-                    return await attempt(max(deadline - self._clock.monotonic(), 0.001))
+                return await attempt(max(deadline - self._clock.monotonic(), 0.001))
         except TimeoutError:
             return Refusal(Status.UNKNOWN, "no answer in time")
 

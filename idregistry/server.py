@@ -168,6 +168,11 @@ class RegistryReplica:
         refused = _checked(c.ClearColumns(digests, times, bytes(len(times))))
         return server.look_up(digests, times) if refused is None else refused
 
+    def led(self, shard: int) -> bool:
+        """Whether this replica has heard of the shard's leader of late: if not, its look-ups grow stale."""
+        group = self._groups.get(shard)
+        return group is not None and group.state().leader is not None
+
     def describe(self) -> Description:
         """What this replica knows."""
         state = self._config_group.state()

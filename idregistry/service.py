@@ -26,6 +26,10 @@ SERVER_OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server
+    # Clients ping idle connections to notice a silent cut (channels.py): those pings are no abuse.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
 )
 
 
@@ -71,7 +75,8 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         outcome = self._replica.look_up(request.shard, request.digests, request.times)
         if isinstance(outcome, Refusal):
             return pb.LookUpReply(status=_status(outcome), reason=outcome.reason)
-        return pb.LookUpReply(status=pb.STATUS_OK, answers=outcome.answers.tobytes(), **_owners(outcome))
+        led = self._replica.led(request.shard)
+        return pb.LookUpReply(status=pb.STATUS_OK, answers=outcome.answers.tobytes(), led=led, **_owners(outcome))
 
     async def Describe(self, request: pb.DescribeRequest, context: Context) -> pb.DescribeReply:  # noqa: N802
         known = self._replica.describe()

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import grpc.aio
 import numpy as np
+import pytest
 
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry import registry_pb2_grpc
-from photon.idregistry.api import Answer, Inserts, Opened, Registry, Slot
+from photon.idregistry.api import Answer, Inserts, Opened, Pulse, Registry, Slot
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.server import RegistryReplica
 from photon.idregistry.service import SERVER_OPTIONS, RegistryServicer
@@ -154,6 +155,28 @@ async def test_look_ups_go_on_at_another_replica() -> None:
             await every.kill(victim)
             seen = await client.look_up(digests_of([1]), np.array([1000]), timeout=5)
             assert seen.answers.tolist() == [Answer.PRESENT]
+
+
+async def test_a_pulse_measures_every_replica_that_answers_and_the_slowest_leader() -> None:
+    cluster = Cluster(replicas=3, shards=2)
+    lead(cluster, "r2", [2])
+    async with served(cluster) as every, closing(every.client()) as client:
+        idle = await client.pulse(5)
+        assert idle.round_trips_s.keys() == {"r1", "r2", "r3"}
+        assert all(0 < round_trip_s < 5 for round_trip_s in idle.round_trips_s.values())
+        assert idle.commit_s is None
+        incarnation = await opened(client)
+        assert set(await answers(client, inserts(list(range(50)), incarnation, 1))) == {Answer.COMMITTED}
+        known = [every.replicas[name].describe().groups for name in ("r1", "r2")]
+        slowest = max(known[0][1].commit_ms_p50, known[1][2].commit_ms_p50)
+        assert (await client.pulse(5)).commit_s == pytest.approx(slowest / 1000)
+        await every.kill("r1")
+        left = await client.pulse(5)
+        assert left.round_trips_s.keys() == {"r2", "r3"}
+        assert left.commit_s == pytest.approx(known[1][2].commit_ms_p50 / 1000)
+        for name in ("r2", "r3"):
+            await every.kill(name)
+        assert await client.pulse(0.5) == Pulse({}, None)
 
 
 async def test_the_deadline_means_unknown() -> None:

@@ -1,0 +1,83 @@
+"""Connections to the registry's replicas: one channel each, which notices a silent cut and comes back after it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from photon.idregistry import registry_pb2_grpc
+from photon.idregistry.outcomes import Refusal, Status
+from photon.idregistry.service import MESSAGE_BYTES_MAX
+
+REQUESTS_OUTSTANDING_MAX = 64
+"""Requests under way at one replica; further ones wait within their time-out, and hold up no other replica's."""
+KEEPALIVE_MS = 2_000
+"""A connection on which nothing arrives for so long is pinged, and given up when nothing comes for as long again."""
+RECONNECT_MS_MIN = 100
+RECONNECT_MS_MAX = 1_000
+CONNECT_MS_MAX = 1_000
+"""One attempt to connect, a few round trips: a cut that ends is noticed within this and one back-off."""
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # else two clients of a process share a connection and its back-off
+    ("grpc.initial_reconnect_backoff_ms", RECONNECT_MS_MIN),
+    ("grpc.min_reconnect_backoff_ms", CONNECT_MS_MAX),  # gRPC's name for the time-out of one attempt
+    ("grpc.max_reconnect_backoff_ms", RECONNECT_MS_MAX),
+    ("grpc.enable_retries", 0),
+)
+
+
+class Channels:
+    """One channel per replica, by its name. Lives on one event loop."""
+
+    def __init__(self, addresses: Mapping[str, str]) -> None:
+        """``addresses``: replica name -> host:port as seen from here."""
+        self._addresses = dict(addresses)
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._stubs: dict[str, Any] = {}
+        self._gates = {name: asyncio.Semaphore(REQUESTS_OUTSTANDING_MAX) for name in addresses}
+
+    async def call(self, name: str, method: str, request: Any, *, timeout: float) -> Any:
+        """The reply; a Refusal that says unknown after any failure, at the latest after ``timeout`` seconds."""
+        try:
+            async with asyncio.timeout(timeout), self._gates[name]:
+                return await self.ask(name, method, request, timeout=timeout)
+        except TimeoutError:
+            return Refusal(Status.UNKNOWN, f"registry replica {name}: deadline_exceeded")
+
+    async def ask(self, name: str, method: str, request: Any, *, timeout: float) -> Any:
+        """As ``call``, past the others that wait: for small questions about the replica itself."""
+        try:
+            return await getattr(self._stub(name), method)(request, timeout=timeout)
+        except grpc.aio.AioRpcError as error:
+            return Refusal(Status.UNKNOWN, f"registry replica {name}: {error.code().name.lower()}")
+
+    def connected(self, name: str) -> bool:
+        """Whether a connection is open, as far as is known."""
+        channel = self._channels.get(name)
+        return channel is not None and channel.get_state() is grpc.ChannelConnectivity.READY
+
+    async def close(self) -> None:
+        """Ends all connections; calls under way fail."""
+        for channel in self._channels.values():
+            await channel.close(None)
+        self._channels.clear()
+        self._stubs.clear()
+
+    def _stub(self, name: str) -> Any:
+        stub = self._stubs.get(name)
+        if stub is None:
+            channel = grpc.aio.insecure_channel(self._addresses[name], options=_OPTIONS)
+            self._channels[name] = channel
+            stub = self._stubs[name] = registry_pb2_grpc.RegistryStub(channel)  # type: ignore[no-untyped-call]
+        return stub
