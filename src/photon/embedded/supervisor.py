@@ -13,28 +13,23 @@ import random
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
-
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from typing import Any
 
 from photon.config.errors import PhotonError
+from photon.embedded.health import Answers, Health, ask_health
+from photon.embedded.process_log import cut_log, is_above, last_said, open_log
+from photon.embedded.restarts import EMBEDDED, RestartPolicy, Restarts
+from photon.embedded.states import Condition, ServiceState
 
 PORTS = range(15_000, 30_000)
-RESTART_WAIT_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""Wait before the n-th restart in a row; the last one from then on."""
-USAGE_EXIT = 2
-STEADY_S = 10.0
-"""A process that ran so long starts its back-off anew."""
-FAILURES_MAX = 3
-"""A process that ended with an error so often in a row will not come up by itself; exit code 2 says so at once."""
-SHORT_LIVES_MAX = 20
-"""Nor will one that was killed so often in a row before it was steady: the machine may lack memory."""
 STOP_S = 10.0
 """Between SIGTERM and SIGKILL."""
+CHECK_TIMEOUT_S = 1.0
+CHECK_GAPS = 3.0
+"""So many times the time between two checks count as silence at most; more means that the supervisor stood still."""
 
 
 class ServiceFailed(PhotonError):
@@ -56,17 +51,42 @@ class Service:
     """With which it is lost; empty: with none."""
 
 
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """What a supervisor does with running processes beside restarting those that end."""
+
+    every_s: float = 1.0
+    unhealthy_s: float | None = 30.0
+    """One that was healthy and has not answered for so long is killed and started again; None: never."""
+    log_bytes: int | None = None
+    """A larger log is rotated; None: never."""
+
+
 @dataclass(slots=True)
 class _Running:
     service: Service
+    restarts: Restarts
     process: asyncio.subprocess.Process | None = None
     task: asyncio.Task[None] | None = None
+    spawn: asyncio.Task[None] | None = None
     starts: int = 0
     free: asyncio.Event = field(default_factory=asyncio.Event)
     """Clear while it is held down."""
-    failures: int = 0
-    """Exits with an error of its own (not a signal) in a row."""
-    hopeless: bool = False
+    soon: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set: no more waiting for the restart."""
+    told: bool = False
+    """Its present process was told to end by an operator."""
+    paused: bool = False
+    since_s: float = 0.0
+    log_from: int = 0
+    """What its present process says begins at this byte of its log."""
+    answers: Answers = field(default_factory=Answers)
+    restart_at_s: float | None = None
+    problem: str = ""
+    """Why it could not be started."""
+
+    def alive(self) -> bool:
+        return self.process is not None and self.process.returncode is None
 
 
 def free_ports(count: int) -> list[int]:
@@ -77,6 +97,8 @@ def free_ports(count: int) -> list[int]:
     """
     with contextlib.ExitStack() as stack:
         ports: list[int] = []
+        if count == 0:
+            return ports
         for port in random.sample(PORTS, len(PORTS)):
             each = stack.enter_context(socket.socket())
             try:
@@ -93,46 +115,62 @@ def free_ports(count: int) -> list[int]:
 
 async def healthy(address: str, name: str, timeout: float) -> bool:
     """Asks a process's gRPC health service once."""
-    async with grpc.aio.insecure_channel(address) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        try:
-            reply = await stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=timeout)
-        except grpc.aio.AioRpcError:
-            return False
-        return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
-
-
-def _append(path: Path) -> BinaryIO:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return open(path, "ab")
+    return await ask_health(address, name, timeout) is Health.SERVING
 
 
 class Supervisor:
     """Keeps a set of services running."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        policy: RestartPolicy = EMBEDDED,
+        watching: Watching | None = None,
+        tell: Callable[[str, str], None] = lambda name, what: None,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        """``tell(name, what)`` hears of each start and end; ``draw`` is uniform in [0, 1)."""
+        self._policy = policy
+        self._watching = watching
+        self._tell = tell
+        self._draw = draw
         self._running: dict[str, _Running] = {}
         self._stopping = False
+        self._watcher: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, services: Sequence[Service]) -> None:
         """Starts services; they are restarted whenever they end."""
+        if self._watching is not None and self._watcher is None:
+            self._watcher = self._aside(self._watch(self._watching))
         for service in services:
-            running = self._running[service.name] = _Running(service)
+            running = self._running[service.name] = _Running(service, Restarts(self._policy))
             running.free.set()
-            await self._spawn(running)
+            await self._start(running)
             running.task = asyncio.create_task(self._keep(running), name=f"keep {service.name}")
 
-    async def ready(self, timeout: float) -> None:
-        """Waits until each service with an address is healthy. Raises ServiceFailed."""
+    async def ready(self, timeout: float, names: Sequence[str] | None = None) -> None:
+        """Waits until each service with an address is healthy. Without ``names``: all but those that are held.
+
+        Raises ServiceFailed.
+        """
         deadline = asyncio.get_running_loop().time() + timeout
-        for running in list(self._running.values()):
-            address = running.service.address
-            while address is not None and not await healthy(address, running.service.health, 1.0):
+        for name in list(self._running) if names is None else names:
+            running = self._running[name]
+            while not await self._is_up(running) and (names is not None or running.free.is_set()):
                 if (failure := self.failure()) is not None:
                     raise ServiceFailed(failure)
                 if asyncio.get_running_loop().time() > deadline:
                     raise ServiceFailed(f"{running.service.name} is not up after {timeout:g} s{self._why(running)}")
                 await asyncio.sleep(0.05)
+
+    def names(self, datacentre: str | None = None) -> list[str]:
+        """All services in the order of their start, or those that are lost with a datacentre."""
+        return [
+            name
+            for name, running in self._running.items()
+            if datacentre is None or running.service.datacentre == datacentre
+        ]
 
     def pid(self, name: str) -> int | None:
         """Process id, None while it is down."""
@@ -140,9 +178,10 @@ class Supervisor:
         return process.pid if process is not None and process.returncode is None else None
 
     def failure(self) -> str | None:
-        """One line of a service that ends again and again by itself; None while there is hope."""
+        """One line of a service that ends again and again by itself; None while there is hope, which a policy that
+        never gives up always has."""
         for running in self._running.values():
-            if running.hopeless:
+            if running.restarts.failing and self._policy.gives_up:
                 return f"{running.service.name} cannot go on{self._why(running)}"
             task = running.task
             if task is not None and task.done() and not task.cancelled() and (error := task.exception()) is not None:
@@ -153,31 +192,96 @@ class Supervisor:
         """How often a service was started."""
         return self._running[name].starts
 
+    def states(self) -> list[ServiceState]:
+        """All services, in the order of their start. Without ``watching`` an alive one counts as up."""
+        return [self._state(running) for running in self._running.values()]
+
     def kill(self, name: str, *, hold: bool = False) -> int | None:
-        """kill -9. ``hold``: it stays down until release()."""
+        """kill -9. ``hold``: it stays down until release(). Returns the pid, None when it was down."""
         running = self._running[name]
         if hold:
             running.free.clear()
-        pid = self.pid(name)
-        if pid is not None:
-            os.kill(pid, signal.SIGKILL)
-        return pid
+        return self._signal(running, signal.SIGKILL, told=True)
+
+    def hold(self, name: str) -> int | None:
+        """Ends it gracefully; it stays down until release()."""
+        self._running[name].free.clear()
+        return self._end_soon(self._running[name])
 
     def release(self, name: str) -> None:
         """Lets a held service start again."""
         self._running[name].free.set()
 
-    async def stop(self) -> None:
-        """SIGTERM to all, SIGKILL to those that do not end."""
+    def restart(self, name: str) -> int | None:
+        """Ends it gracefully and starts it again at once; one that waits for its restart need not wait any longer."""
+        running = self._running[name]
+        running.free.set()
+        running.soon.set()
+        return self._end_soon(running)
+
+    def pause(self, name: str) -> int | None:
+        """SIGSTOP: it does not answer and keeps all it has, like a machine that stands still."""
+        running = self._running[name]
+        running.paused = running.alive()
+        return self._signal(running, signal.SIGSTOP)
+
+    def resume(self, name: str) -> int | None:
+        """SIGCONT."""
+        running = self._running[name]
+        running.paused = False
+        running.answers.excused()
+        return self._signal(running, signal.SIGCONT)
+
+    async def stop(self, stages: Sequence[Sequence[str]] = ()) -> None:
+        """SIGTERM to all, SIGKILL to those that do not end. ``stages``: these first, each stage once the one before
+        it has ended."""
         self._stopping = True
-        for running in self._running.values():
-            if running.task is not None:
-                running.task.cancel()
-        await asyncio.gather(*(self._end(running) for running in self._running.values()))
+        keepers = [running.task for running in self._running.values() if running.task is not None]
+        for task in (*keepers, *self._tasks):
+            task.cancel()
+        starting = [running.spawn for running in self._running.values() if running.spawn is not None]
+        await asyncio.gather(*keepers, *self._tasks, *starting, return_exceptions=True)
+        for stage in (*stages, self.names()):
+            await asyncio.gather(*(self._end(self._running[name]) for name in stage if name in self._running))
+
+    def _aside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _signal(self, running: _Running, number: signal.Signals, *, told: bool = False) -> int | None:
+        process = running.process
+        if process is None or process.returncode is not None:
+            return None
+        running.told = running.told or told
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+        return process.pid
+
+    def _end_soon(self, running: _Running) -> int | None:
+        pid = self.pid(running.service.name)
+        if pid is not None:
+            running.told = True
+            self._aside(self._end(running))
+        return pid
+
+    async def _start(self, running: _Running) -> None:
+        """Once begun, a start is finished even if the caller is cancelled: stop() must know the process. Raises
+        OSError, but for a policy that never gives up."""
+        running.spawn = asyncio.create_task(self._spawn(running))
+        try:
+            await asyncio.shield(running.spawn)
+        except OSError as error:
+            if self._policy.gives_up:
+                raise
+            running.process, running.problem = None, f"cannot be started: {error.strerror or error}"
 
     async def _spawn(self, running: _Running) -> None:
-        with _append(running.service.log) as log:
-            running.process = await asyncio.create_subprocess_exec(
+        limit = self._watching.log_bytes if self._watching is not None else None
+        with open_log(running.service.log, limit) as log:
+            running.log_from = log.tell()
+            process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 "photon",
@@ -187,36 +291,130 @@ class Supervisor:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C reaches the supervisor alone, which then stops them in order
             )
+        running.process, running.problem = process, ""
+        running.told = running.paused = False
+        running.answers = Answers()
+        running.since_s = asyncio.get_running_loop().time()
+        running.restart_at_s = None
         running.starts += 1
+        self._tell(running.service.name, f"started, pid {process.pid}")
+        if not running.free.is_set():  # held while it was being started
+            self._signal(running, signal.SIGKILL, told=True)
 
     async def _keep(self, running: _Running) -> None:
         loop = asyncio.get_running_loop()
-        in_a_row = 0
         while True:
-            assert running.process is not None
-            since = loop.time()
-            code = await running.process.wait()
-            steady = loop.time() - since > STEADY_S
-            in_a_row = 0 if steady else in_a_row + 1
-            running.failures = 0 if steady or code <= 0 else running.failures + 1
-            running.hopeless = code == USAGE_EXIT or running.failures >= FAILURES_MAX or in_a_row >= SHORT_LIVES_MAX
-            await asyncio.sleep(RESTART_WAIT_S[min(in_a_row, len(RESTART_WAIT_S) - 1)])
+            code = await running.process.wait() if running.process is not None else None
+            running.paused = False
+            if running.told:
+                wait = 0.0 if running.soon.is_set() else running.restarts.ended_by_operator()
+            else:
+                wait = running.restarts.ended(code, loop.time() - running.since_s, self._draw())
+            running.restart_at_s = loop.time() + wait
+            self._tell(running.service.name, self._ended(running, code, wait))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(running.soon.wait(), wait)
             await running.free.wait()
-            await self._spawn(running)
+            await self._start(running)
+            running.soon.clear()
+
+    def _ended(self, running: _Running, code: int | None, wait: float) -> str:
+        if code is None:
+            how, why = running.problem, ""
+        elif code < 0:
+            how, why = f"was ended by {signal.strsignal(-code) or 'a signal'}", ""
+        else:
+            how, why = f"ended with exit code {code}", self._why(running) if code else ""
+        again = "held down" if not running.free.is_set() else f"again in {wait:.1f} s"
+        return f"{how}, {again}{why}"
+
+    async def _is_up(self, running: _Running) -> bool:
+        service = running.service
+        if service.address is None:
+            return True
+        if not running.alive() or running.told:
+            return False
+        return await healthy(service.address, service.health, CHECK_TIMEOUT_S)
+
+    async def _watch(self, watching: Watching) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            everyone = list(self._running.values())
+            checks = (self._check(running, watching) for running in everyone)
+            for running, done in zip(everyone, await asyncio.gather(*checks, return_exceptions=True), strict=True):
+                if isinstance(done, Exception):  # of one check; the others and the next ones go on
+                    self._tell(running.service.name, f"cannot be looked after: {done}")
+            await asyncio.sleep(max(0.05, began + watching.every_s - loop.time()))
+
+    async def _check(self, running: _Running, watching: Watching) -> None:
+        if watching.log_bytes is not None and is_above(running.service.log, watching.log_bytes):
+            await asyncio.to_thread(cut_log, running.service.log)
+        process, answers, service = running.process, running.answers, running.service
+        if not running.alive() or running.paused:
+            return
+        health = Health.SERVING
+        if service.address is not None:
+            health = await ask_health(service.address, service.health, CHECK_TIMEOUT_S)
+        if running.process is not process or not running.alive() or running.paused or running.told:
+            return
+        if health is Health.SERVING and not answers.was_up:
+            running.restarts.came_up()
+            self._tell(service.name, "is up")
+        answers.heard(health, asyncio.get_running_loop().time(), CHECK_GAPS * watching.every_s)
+        if watching.unhealthy_s is not None and answers.silent_s > watching.unhealthy_s:
+            self._tell(service.name, f"has not answered for {answers.silent_s:.0f} s, kill -9")
+            self._signal(running, signal.SIGKILL)
 
     async def _end(self, running: _Running) -> None:
+        """SIGTERM, later SIGKILL, to the present process."""
         process = running.process
         if process is None or process.returncode is not None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
+        for number in (signal.SIGTERM, signal.SIGCONT):  # one that is stopped would not hear the first
+            self._signal(running, number)
         try:
             await asyncio.wait_for(process.wait(), STOP_S)
         except TimeoutError:
             process.kill()
             await process.wait()
 
+    def _state(self, running: _Running) -> ServiceState:
+        now = asyncio.get_running_loop().time()
+        service, alive = running.service, running.alive()
+        state = self._condition(running)
+        waits = not alive and running.restart_at_s is not None and state in ("restarting", "failing")
+        return ServiceState(
+            name=service.name,
+            datacentre=service.datacentre,
+            pid=self.pid(service.name),
+            state=state,
+            detail="" if state in ("up", "held", "paused") else self._said(running),
+            restart_in_s=max(0.0, running.restart_at_s - now) if waits and running.restart_at_s is not None else None,
+            uptime_s=now - running.since_s if alive else None,
+            restarts=max(0, running.starts - 1),
+            address=service.address,
+        )
+
+    def _condition(self, running: _Running) -> Condition:
+        if not running.alive():
+            if self._stopping:
+                return "ended"
+            if not running.free.is_set():
+                return "held"
+            return "failing" if running.restarts.failing else "restarting"
+        if running.paused:
+            return "paused"
+        answers = running.answers
+        if self._watching is None or answers.last is Health.SERVING:
+            return "up"
+        if answers.was_up:
+            return "silent" if answers.last is Health.SILENT else "not serving"
+        return "failing" if running.restarts.failing else "starting"
+
+    def _said(self, running: _Running) -> str:
+        return running.problem or last_said(running.service.log, running.log_from)
+
     def _why(self, running: _Running) -> str:
-        lines = running.service.log.read_text(errors="replace").strip().splitlines()
-        said = [line.removeprefix("photon: ") for line in lines if line.startswith("photon: ")] or lines
-        return f": {said[-1]}" if said else ""
+        said = self._said(running)
+        return f": {said}" if said else ""

@@ -1,0 +1,108 @@
+"""What processes write on stderr: appended to bounded files, the last line found, new lines followed.
+
+A process holds its log open for as long as it lives, in append mode. So a log is renamed between two lives of its
+process, and copied and cut while one runs; what is written between the copy and the cut is lost, at most some lines
+of a log that grows by megabytes. A pipe through the supervisor would lose nothing, but what a process says while its
+supervisor is killed would be lost, and that is what one wants to read then.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+LOG_BYTES = 16 << 20
+"""A larger log is rotated; one old one is kept."""
+TAIL_BYTES = 64 << 10
+"""The last line is looked for in so many last bytes."""
+SAID_CHARACTERS = 500
+FOLLOW_BYTES = 64 << 10
+"""Read at once when following; what is more is left out and said so."""
+OWN = "photon: "
+"""How the line begins with which a command says why it ends."""
+
+
+def old(path: Path) -> Path:
+    """Where a rotated log is kept."""
+    return path.with_name(path.name + ".1")
+
+
+def open_log(path: Path, limit: int | None = None) -> BinaryIO:
+    """Opens a log for a process that is about to start; one above ``limit`` is renamed first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if limit is not None and is_above(path, limit):
+        os.replace(path, old(path))
+    return open(path, "ab")
+
+
+def is_above(path: Path, limit: int) -> bool:
+    """Whether a log has grown beyond ``limit`` bytes."""
+    return path.exists() and path.stat().st_size > limit
+
+
+def cut_log(path: Path) -> None:
+    """Copies and cuts a log while its process appends to it. Raises OSError."""
+    shutil.copyfile(path, old(path))
+    os.truncate(path, 0)
+
+
+def last_said(path: Path, since: int = 0) -> str:
+    """The last line that tells why a process ended, of what it wrote from byte ``since`` on; empty without one."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            start = since if since <= size else 0  # it was cut meanwhile
+            file.seek(max(start, size - TAIL_BYTES))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    said = [line.removeprefix(OWN) for line in lines if line.startswith(OWN)] or lines
+    return plain(said[-1])[:SAID_CHARACTERS] if said else ""
+
+
+def plain(line: str) -> str:
+    """A structured log line as ``event key=value``; any other line as it is."""
+    if not line.startswith("{"):
+        return line
+    try:
+        fields = msgspec.json.decode(line, type=dict[str, object])
+    except msgspec.DecodeError:
+        return line
+    level, event = fields.pop("level", "info"), fields.pop("event", "")
+    fields.pop("timestamp", None)
+    words = [] if level == "info" else [f"{level}:"]
+    words += [str(event), *(f"{key}={value}" for key, value in fields.items())]
+    return " ".join(words)
+
+
+class LogFollower:
+    """Hands out the lines that are added to one log."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._at = path.stat().st_size if path.exists() else 0
+        self._rest = b""
+
+    def lines(self) -> list[str]:
+        """Whole lines since the last call; nothing while the file cannot be read."""
+        try:
+            with open(self._path, "rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                if size < self._at:  # rotated or cut
+                    self._at, self._rest = 0, b""
+                skipped = max(0, size - self._at - FOLLOW_BYTES)
+                file.seek(self._at + skipped)
+                data = file.read(FOLLOW_BYTES)
+        except OSError:
+            return []
+        self._at += skipped + len(data)
+        if skipped:
+            data, self._rest = data.partition(b"\n")[2], b""
+        whole, newline, rest = (self._rest + data).rpartition(b"\n")
+        self._rest = rest[-FOLLOW_BYTES:]
+        lines = whole.decode(errors="replace").splitlines() if newline else []
+        return [f"… {skipped} bytes left out, see {self._path}", *lines] if skipped else lines
