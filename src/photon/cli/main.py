@@ -22,6 +22,7 @@ _NOUNS = {
     "eventstore": "photon.cli.serve",
     "joiner": "photon.cli.serve",
     "dispatcher": "photon.cli.serve",
+    "wan": "photon.cli.wan",
 }
 
 

@@ -1,0 +1,257 @@
+"""``photon wan``: the proxy that delays and cuts what passes between regions, and its control."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from photon.wan.client import WanClient
+    from photon.wan.links import DirectionNow
+
+T = TypeVar("T")
+
+
+class _Duration(click.ParamType[float]):
+    """``100ms``, ``0.1s``, or a bare number of seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds."""
+        from photon.config.units import seconds
+
+        try:
+            return seconds(float(value))
+        except ValueError:
+            pass
+        try:
+            return seconds(value)
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
+
+
+DURATION = _Duration()
+
+
+def _controlled(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = [
+        click.option("--control", metavar="HOST:PORT", help="Where the proxy is controlled."),
+        click.option("--config", type=click.Path(path_type=Path), help="The deployment file: its wan.control."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _tell(control: str | None, config: Path | None, what: Callable[[WanClient], Awaitable[T]]) -> T:
+    """Connects to the proxy that the options name, and does one thing."""
+    from photon.wan.client import WanClient
+
+    address = _control(control, config)
+
+    async def told() -> T:
+        client = WanClient(address)
+        try:
+            return await what(client)
+        finally:
+            await client.close()
+
+    return asyncio.run(told())
+
+
+def _control(control: str | None, config: Path | None) -> str:
+    from photon.config.errors import UsageError
+    from photon.config.loader import load
+    from photon.wan.routes import host_and_port
+
+    if (control is None) == (config is None):
+        raise UsageError("name the proxy by --control HOST:PORT or by --config FILE, one of them")
+    if control is not None:
+        try:
+            host_and_port(control)
+        except ValueError as error:
+            raise UsageError(f"--control: {error}") from None
+        return control
+    settings = load(config, environment=os.environ)
+    if settings.wan is None:
+        raise UsageError(f"{config}: has no [wan]; there is no proxy to control")
+    return settings.wan.control
+
+
+@click.group()
+def wan() -> None:
+    """Delay and cut what passes between regions on one machine."""
+
+
+@wan.command("serve")
+@click.option("--routes", required=True, type=click.Path(path_type=Path), help="JSON list of routes.")
+@click.option("--control", required=True, metavar="HOST:PORT", help="Where to listen for commands.")
+@click.option("--round-trip", type=DURATION, default="0s", help="Between any two regions, at the start.")
+@click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
+def wan_serve(routes: Path, control: str, round_trip: float, stop_with_parent: bool) -> None:
+    """Run the proxy until SIGTERM: each route listens in one region and leads to a target in another.
+
+    A route is {"listen": "127.0.0.1:7101", "source": "east", "destination": "west", "target": "127.0.0.1:7001"}.
+
+    \b
+    Example:
+      photon wan serve --routes routes.json --control 127.0.0.1:7100 --round-trip 100ms
+    """
+    from photon.config import log
+    from photon.config.errors import UsageError
+    from photon.embedded import runtime
+    from photon.embedded.stopping import stop_event
+    from photon.wan.api import DELAY_S_MAX
+    from photon.wan.process import serve
+    from photon.wan.routes import read_routes
+
+    _control(control, None)
+    if round_trip > 2 * DELAY_S_MAX:
+        raise UsageError(f"--round-trip: at most {2 * DELAY_S_MAX:g} s")
+    found = read_routes(routes)
+    log.configure(json=True)
+
+    async def main() -> None:
+        stop = stop_event(with_parent=stop_with_parent)
+        await serve(found, control=control, delay_s=round_trip / 2, stop=stop)
+
+    runtime.run(main())
+
+
+@wan.command("list")
+@_controlled
+@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def wan_list(control: str | None, config: Path | None, output_format: str) -> None:
+    """Show how bytes travel from each region to each other.
+
+    \b
+    Example:
+      photon wan list --control 127.0.0.1:7100 -o json
+    """
+    directions = _tell(control, config, lambda client: client.directions())
+    if output_format == "json":
+        import orjson
+
+        click.echo(orjson.dumps([_as_json(each) for each in directions]).decode())
+    else:
+        _print_table(directions)
+
+
+@wan.command("set")
+@click.argument("a")
+@click.argument("b")
+@_controlled
+@click.option("--round-trip", type=DURATION, help="Half of it in each direction.")
+@click.option("--delay", type=DURATION, help="One way, in each direction.")
+@click.option("--one-way", is_flag=True, help="With --delay: from A to B only.")
+def wan_set(
+    a: str,
+    b: str,
+    control: str | None,
+    config: Path | None,
+    round_trip: float | None,
+    delay: float | None,
+    one_way: bool,
+) -> None:
+    """Set the delay between regions A and B; open connections feel it at once.
+
+    \b
+    Examples:
+      photon wan set east west --round-trip 100ms --control 127.0.0.1:7100
+      photon wan set east west --delay 80ms --one-way --config photon.toml
+    """
+    from photon.config.errors import UsageError
+
+    if (round_trip is None) == (delay is None):
+        raise UsageError("say --round-trip or --delay, one of them")
+    if one_way and delay is None:
+        raise UsageError("--one-way goes with --delay: a round trip has both ways")
+    each = delay if delay is not None else (round_trip or 0.0) / 2
+    _tell(control, config, lambda client: client.delay(a, b, each, both=not one_way))
+
+
+@wan.command("cut")
+@click.argument("a")
+@click.argument("b", required=False)
+@_controlled
+@click.option("--from-all", is_flag=True, help="In place of B: cut A from every other region.")
+@click.option("--one-way", is_flag=True, help="From A only.")
+@click.option(
+    "--fault",
+    type=click.Choice(["drop", "reset", "refuse"]),
+    default="drop",
+    show_default=True,
+    help="Hold bytes back silently, reset connections, or refuse new ones.",
+)
+def wan_cut(
+    a: str, b: str | None, control: str | None, config: Path | None, from_all: bool, one_way: bool, fault: str
+) -> None:
+    """Cut regions A and B from each other, or A from all others, until `photon wan heal`.
+
+    \b
+    Examples:
+      photon wan cut east west --control 127.0.0.1:7100
+      photon wan cut east --from-all --fault reset --config photon.toml
+    """
+    from photon.config.errors import UsageError
+    from photon.wan.api import Fault
+
+    kind = Fault[fault.upper()]
+    if from_all and b is None:
+        _tell(control, config, lambda client: client.isolate(a, kind, both=not one_way))
+    elif b is not None and not from_all:
+        _tell(control, config, lambda client: client.cut(a, b, kind, both=not one_way))
+    else:
+        raise UsageError("name a second region or --from-all, one of them")
+
+
+@wan.command("heal")
+@click.argument("a", required=False)
+@click.argument("b", required=False)
+@_controlled
+def wan_heal(a: str | None, b: str | None, control: str | None, config: Path | None) -> None:
+    """Lift the faults between regions A and B, those of A, or all; delays stay.
+
+    \b
+    Examples:
+      photon wan heal --control 127.0.0.1:7100
+      photon wan heal east west --config photon.toml
+    """
+    _tell(control, config, lambda client: client.heal(a, b))
+
+
+def _as_json(each: DirectionNow) -> dict[str, str | int | float]:
+    return {
+        "source": each.source,
+        "destination": each.destination,
+        "delay_ms": round(each.delay_s * 1000, 3),
+        "fault": each.fault.name.lower(),
+        "bytes": each.bytes,
+        "connections": each.connections,
+    }
+
+
+def _print_table(directions: Sequence[DirectionNow]) -> None:
+    import sys
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from photon.cli.ledger import PIPE_WIDTH
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("from", "to"):
+        table.add_column(name)
+    for name in ("delay", "fault", "delivered", "connections"):
+        table.add_column(name, justify="right")
+    for each in directions:
+        delay = f"{each.delay_s * 1000:g} ms"
+        fault = each.fault.name.lower()
+        table.add_row(each.source, each.destination, delay, fault, f"{each.bytes:,} B", f"{each.connections:,}")
+    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
