@@ -1,8 +1,10 @@
-"""Durations and sizes as people write them in a configuration: ``"5s"``, ``"1h"``, ``"128MiB"``."""
+"""Durations, sizes and moments as people write them: ``"5s"``, ``"128MiB"``, ``"2026-11-21T09:00"``, ``"2h"`` ago."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|m|min|h|d)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -50,3 +52,35 @@ def size(value: str | int) -> int:
     if not 0 <= number < 1 << 62:
         raise ValueError("a size is at least 0 bytes")
     return number
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_SECONDS = re.compile(r"\d{9,11}(?:\.\d{1,9})?")  # 1973 to 5138: neither a year nor 20261121
+_MOMENT = (
+    'a time is "2026-11-21", "2026-11-21T09:00:00Z" (UTC where no zone is named), seconds since 1970, or "2h" for '
+    "two hours ago"
+)
+
+
+def moment_ns(value: str, now_ns: int) -> int:
+    """``"2h"`` (before ``now_ns``), an ISO date or time, epoch seconds -> nanoseconds UTC.
+
+    Raises ValueError that says what would be right; for a moment after ``now_ns`` too.
+    """
+    text = value.strip()
+    if _DURATION.fullmatch(text):
+        return now_ns - int(seconds(text) * 1e9)
+    if _EPOCH_SECONDS.fullmatch(text):
+        at = int(Decimal(text).scaleb(9))
+    elif "-" not in text:
+        raise ValueError(_MOMENT)
+    else:
+        try:
+            parsed = datetime.fromisoformat(text)
+        except ValueError:
+            raise ValueError(_MOMENT) from None
+        since = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)) - _EPOCH
+        at = since // timedelta(microseconds=1) * 1000
+    if at > now_ns:
+        raise ValueError("this time is yet to come")
+    return at

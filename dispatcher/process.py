@@ -52,6 +52,13 @@ class Policy:
     options: Options = field(default_factory=Options)
 
 
+def state_rule(join: str, adapter: Adapter, digester: Digester) -> bytes:
+    """What a state is bound to: with another key every id would be a new one to the registry, and all that is read
+    again would be joined twice.
+    """
+    return blake2b(join.encode() + b"\0" + digester.fingerprint() + adapter.rule(), digest_size=16).digest()
+
+
 @contextmanager
 def open_dispatcher(
     places: Places,
@@ -76,9 +83,7 @@ def open_dispatcher(
     """
     log = structlog.get_logger("photon.dispatcher")
     tell = report or (lambda problem: log.warning("log file", kind=problem.kind.value, problem=str(problem)))
-    # With another key every id would be a new one to the registry, and all that is read again would be joined twice.
-    rule = blake2b(join.encode() + b"\0" + digester.fingerprint() + adapter.rule(), digest_size=16).digest()
-    state = State(places.state / STATE_NAME, rule=rule)
+    state = State(places.state / STATE_NAME, rule=state_rule(join, adapter, digester))
     try:
         follower = Follower(
             places.foreign,
