@@ -14,7 +14,7 @@ import numpy as np
 
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, INCARNATION_BITS, U8, U32, U64, Inserts, Kind
 
-VERSION = 1
+VERSION = 2
 MAX_ENTRY_IDS = 16_384
 """Ids of one Raft entry, inserts and clears together: at most 720 KiB of columns."""
 COMMAND_BYTES_MAX = 1 << 20
@@ -26,6 +26,7 @@ MAX_SHARDS = 4_096
 MAX_RANGES = 1_024
 NONCE_BYTES_MAX = 64
 ID_RULE_BYTES_MAX = 64
+MAX_JOINS = 1_024
 
 _MIN_I64, _MAX_I64 = -(2**63), 2**63 - 1
 
@@ -100,6 +101,10 @@ class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=
     shards: Annotated[tuple[ShardNumber, ...], msgspec.Meta(min_length=1, max_length=MAX_SHARDS)]
 
 
+IdRule = Annotated[bytes, msgspec.Meta(min_length=1, max_length=ID_RULE_BYTES_MAX)]
+"""Hash of the rule that derives id, key and time from a join's records."""
+IdRules = Annotated[dict[Name, IdRule], msgspec.Meta(max_length=MAX_JOINS)]
+"""Join -> rule."""
 Ranges = Annotated[tuple[Range, ...], msgspec.Meta(min_length=1, max_length=MAX_RANGES)]
 
 
@@ -112,10 +117,10 @@ class Configure(Command, frozen=True, tag="configure"):
 
 # -- config group ---------------------------------------------------------------------------------------------------
 class SetUp(Command, frozen=True, tag="setup"):
-    """Shard config and id rule of the deployment; the first one wins."""
+    """Shard config of the deployment, and the id rule of each join; the first one wins, of each join."""
 
     ranges: Ranges
-    id_rule: Annotated[bytes, msgspec.Meta(max_length=ID_RULE_BYTES_MAX)] = b""  # empty: claims none
+    id_rules: IdRules = {}
 
 
 class OpenSlot(Command, frozen=True, tag="open"):

@@ -1,13 +1,14 @@
-"""The config group (group 0): slots and their incarnations, datacentres, shard config, id rule.
+"""The config group (group 0): slots and their incarnations, datacentres, shard config, id rules.
 
 Invariants: an incarnation number is given out once in the deployment; a slot's newest incarnation is replaced only by
-an open that named it (compare-and-set); shard config and id rule are what the first set-up said.
+an open that named it (compare-and-set); shard config is what the first set-up said, and a
+join's id rule what the first set-up that named the join said.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -19,7 +20,7 @@ from photon.idregistry.shard_snapshot import SnapshotError
 from photon.idregistry.state_machine import MAX_DATACENTRES, MAX_SLOTS
 
 MAGIC = "PHOTCONF"
-VERSION = 1
+VERSION = 2
 INCARNATION_MAX = (1 << INCARNATION_BITS) - 1
 _SLOTS_PER_CHUNK = 256
 _INCARNATIONS_PER_ITEM = 65_536
@@ -49,7 +50,7 @@ class ConfigMachine:
         self._holders: dict[int, str] = {}  # incarnation -> slot
         self._last_incarnation = 0
         self._ranges: tuple[c.Range, ...] = ()
-        self._id_rule = b""
+        self._id_rules: dict[str, bytes] = {}  # replaced, never changed: others read it without the lock
 
     # -- StateMachine -------------------------------------------------------------------------------------------
     def apply(self, index: int, command: bytes) -> Opened | str:
@@ -65,7 +66,7 @@ class ConfigMachine:
     def snapshot(self) -> Iterable[bytes]:
         """The state as of this call."""
         with self._lock:
-            head = _Head(MAGIC, VERSION, self._last_incarnation, self._ranges, self._id_rule)
+            head = _Head(MAGIC, VERSION, self._last_incarnation, self._ranges, dict(sorted(self._id_rules.items())))
             return [_encode(head), *self._slot_chunks(), _encode(_End(len(self._slots)))]
 
     def restore(self, chunks: Iterable[bytes]) -> None:
@@ -74,7 +75,7 @@ class ConfigMachine:
         with self._lock:
             self._slots = slots
             self._holders = {number: name for name, slot in slots.items() for number in slot.incarnations}
-            self._last_incarnation, self._ranges, self._id_rule = head.last_incarnation, head.ranges, head.id_rule
+            self._last_incarnation, self._ranges, self._id_rules = head.last_incarnation, head.ranges, head.id_rules
 
     # -- reads from other threads -------------------------------------------------------------------------------
     @property
@@ -83,9 +84,9 @@ class ConfigMachine:
         return self._ranges
 
     @property
-    def id_rule(self) -> bytes:
-        """Hash of the rule that derives id, key and time from a record; empty while nobody claimed one."""
-        return self._id_rule
+    def id_rules(self) -> Mapping[str, bytes]:
+        """Join -> hash of the rule that derives id, key and time from its records."""
+        return self._id_rules
 
     def retired(self) -> list[str]:
         """Slots to be fenced in every shard."""
@@ -97,6 +98,10 @@ class ConfigMachine:
         with self._lock:
             known = self._slots.get(slot)
             return known.newest if known else 0
+
+    def lacks(self, setup: c.SetUp) -> bool:
+        """Whether there is something in this set-up that the deployment has not been told yet."""
+        return not self._ranges or not setup.id_rules.keys() <= self._id_rules.keys()
 
     def conflict(self, setup: c.SetUp) -> str:
         """Why a replica with this set-up must not serve this deployment; empty when it may."""
@@ -178,19 +183,23 @@ class ConfigMachine:
         if conflict:
             return conflict
         self._ranges = self._ranges or command.ranges
-        self._id_rule = self._id_rule or command.id_rule
+        self._id_rules = command.id_rules | self._id_rules
         return ""
 
     def _conflict(self, setup: c.SetUp) -> str:
         if self._ranges and self._ranges != setup.ranges:
             ours, theirs = shards_in(self._ranges), shards_in(setup.ranges)
             return f"this registry was set up with {ours} shards, the configuration says {theirs}: set it to {ours}"
-        if self._id_rule and setup.id_rule and self._id_rule != setup.id_rule:
-            return (
-                f"this registry was filled under the id rule {self._id_rule.hex()[:16]}, the configuration's is "
-                f"{setup.id_rule.hex()[:16]}: with another format, key or time for the same logs, events would be "
-                "counted twice. Restore the old settings or start with a new registry and output"
-            )
+        for join, rule in sorted(setup.id_rules.items()):
+            known = self._id_rules.get(join, rule)
+            if known != rule:
+                return (
+                    f"this registry was filled under the id rule {known.hex()[:16]} of join {join}, the "
+                    f"configuration's is {rule.hex()[:16]}: with another format, key or time for the same logs, "
+                    "events would be counted twice. Restore the old settings or start with a new registry and output"
+                )
+        if len(self._id_rules | setup.id_rules) > c.MAX_JOINS:
+            return f"this registry knows {len(self._id_rules)} joins, at most {c.MAX_JOINS} may be"
         return ""
 
     def _slot_chunks(self) -> Iterator[bytes]:
@@ -223,7 +232,14 @@ class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     version: int
     last_incarnation: _Count
     ranges: tuple[c.Range, ...]
-    id_rule: bytes
+    id_rules: c.IdRules
+
+
+class _Start(msgspec.Struct, frozen=True, tag_field="k", tag="head"):
+    """What the first chunk of every version has."""
+
+    magic: str
+    version: int
 
 
 class _Slots(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k", tag="slots"):
@@ -234,8 +250,18 @@ class _End(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
     slots: _Count
 
 
+_start = msgspec.msgpack.Decoder(_Start)
 _decoder = msgspec.msgpack.Decoder(_Head | _Slots | _End)
 _encode = msgspec.msgpack.Encoder().encode
+
+
+def _check_start(start: _Start) -> None:
+    if start.magic != MAGIC:
+        raise SnapshotError("config snapshot: does not start with its head")
+    if start.version != VERSION:
+        raise SnapshotError(
+            f"config snapshot: version {start.version} is not {VERSION}, of another release of Photon"
+        )
 
 
 def _read(chunks: Iterable[bytes]) -> tuple[_Head, dict[str, ConfigSlot]]:
@@ -244,14 +270,14 @@ def _read(chunks: Iterable[bytes]) -> tuple[_Head, dict[str, ConfigSlot]]:
     ended = False
     for data in chunks:
         try:
+            if head is None:
+                _check_start(_start.decode(data))
             chunk = _decoder.decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise SnapshotError(f"config snapshot: {error}") from None
         if head is None:
-            if not isinstance(chunk, _Head) or chunk.magic != MAGIC:
+            if not isinstance(chunk, _Head):
                 raise SnapshotError("config snapshot: does not start with its head")
-            if chunk.version != VERSION:
-                raise SnapshotError(f"config snapshot: version {chunk.version} is not {VERSION}")
             head = chunk
         elif isinstance(chunk, _Slots):
             for name, datacentre, address, nonce, retired, incarnations in chunk.items:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from photon.config.clock import Clock, SystemClock
@@ -97,7 +97,7 @@ class EmbeddedRegistry(RoutedRegistry):
         directory: Path,
         *,
         shards: int = 1,
-        id_rule: bytes = b"",
+        id_rules: Mapping[str, bytes] | None = None,
         uncertainty_ns: int = 5_000_000_000,
         retention_ns: int | None = None,
         disk: Disk | None = None,
@@ -124,7 +124,7 @@ class EmbeddedRegistry(RoutedRegistry):
             name=_NAME,
             groups={number: host.group(number) for number in machines.by_group()},
             machines=machines,
-            set_up=c.SetUp(ranges, id_rule),
+            set_up=c.SetUp(ranges, dict(id_rules or {})),
             clock=clock,
             uncertainty_ns=uncertainty_ns,
             retention_ns=retention_ns,

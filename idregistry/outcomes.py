@@ -102,7 +102,7 @@ class Description:
     replica: str
     ranges: tuple[Range, ...]
     groups: Sequence[GroupFacts]
-    id_rule: bytes
+    id_rules: Mapping[str, bytes]  # by join
 
 
 def pulse_of(described: Iterable[Description], round_trips_s: Mapping[str, float]) -> Pulse:

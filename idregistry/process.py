@@ -1,12 +1,11 @@
-"""One registry replica as a process: Raft, registry and health on one port, until SIGTERM."""
+"""One registry replica as a process: Raft, registry and health on one port, until it is told to stop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
@@ -51,8 +50,8 @@ class ReplicaSettings:
     """S: the bound on clock uncertainty between any two machines of the deployment."""
     retention_s: float | None = None
     """None: the boundary never moves."""
-    id_rule: bytes = b""
-    """Hash of the rule that derives id, key and time; empty claims none."""
+    id_rules: Mapping[str, bytes] = field(default_factory=dict)
+    """Join -> hash of the rule that derives id, key and time from its records."""
     bind: str | None = None
     """Where to listen, if it is not the advertised address."""
 
@@ -60,20 +59,19 @@ class ReplicaSettings:
 async def serve_registry(
     settings: ReplicaSettings,
     *,
-    stop: asyncio.Event | None = None,
+    stop: asyncio.Event,
     ready: Callable[[], None] = lambda: None,
     disk: Disk | None = None,
     clock: Clock | None = None,
 ) -> None:
-    """Serves until ``stop`` is set or SIGTERM or SIGINT arrives. ``ready`` is called once, when it serves.
+    """Serves until ``stop`` is set. ``ready`` is called once, when it serves.
 
     Raises ServeError with one clear line when it cannot start, when the deployment was set up otherwise, or when the
     driver stopped on an error (fail-stop: a restart reads the disk again).
     """
     clock = clock or SystemClock()
-    stop = stop or _stop_on_signals()
     machines = Machines(range(1, settings.shards + 1))
-    set_up = c.SetUp(_ranges(settings.shards), settings.id_rule)
+    set_up = c.SetUp(_ranges(settings.shards), dict(settings.id_rules))
     try:
         host = RaftHost(
             name=settings.name,
@@ -160,11 +158,3 @@ def _bind(server: grpc.aio.Server, settings: ReplicaSettings) -> None:
         port = 0
     if not port:
         raise ServeError(f"registry {settings.name}: cannot listen on {address}: is the port in use?")
-
-
-def _stop_on_signals() -> asyncio.Event:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    return stop

@@ -199,13 +199,20 @@ class GroupStatus(_message.Message):
     def __init__(self, group: _Optional[int] = ..., leader: _Optional[str] = ..., term: _Optional[int] = ..., applied: _Optional[int] = ..., ids: _Optional[int] = ..., is_leader: _Optional[bool] = ..., batches: _Optional[int] = ..., batch_mean: _Optional[float] = ..., commit_ms_p50: _Optional[float] = ..., commit_ms_p99: _Optional[float] = ...) -> None: ...
 
 class DescribeReply(_message.Message):
-    __slots__ = ("replica", "ranges", "groups", "id_rule")
+    __slots__ = ("replica", "ranges", "groups", "id_rules")
+    class IdRulesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
-    ID_RULE_FIELD_NUMBER: _ClassVar[int]
+    ID_RULES_FIELD_NUMBER: _ClassVar[int]
     replica: str
     ranges: _containers.RepeatedCompositeFieldContainer[ShardRange]
     groups: _containers.RepeatedCompositeFieldContainer[GroupStatus]
-    id_rule: bytes
-    def __init__(self, replica: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[ShardRange, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., id_rule: _Optional[bytes] = ...) -> None: ...
+    id_rules: _containers.ScalarMap[str, bytes]
+    def __init__(self, replica: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[ShardRange, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., id_rules: _Optional[_Mapping[str, bytes]] = ...) -> None: ...

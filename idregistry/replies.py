@@ -63,4 +63,4 @@ def described(reply: pb.DescribeReply) -> Description | Refusal:
         )
         for each in reply.groups
     ]
-    return Description(reply.replica, ranges, groups, reply.id_rule)
+    return Description(reply.replica, ranges, groups, dict(reply.id_rules))

@@ -114,11 +114,15 @@ class RegistryReplica:
 
     @property
     def ready(self) -> bool:
-        """Set up as configured, and every group has a leader."""
+        """Set up as configured, and every group has a leader.
+
+        A join that is new here waits for a leader of the config group that has it too: until then its own processes
+        wait, and all others need not.
+        """
         return (
             self._config.ranges == self._set_up.ranges
             and not self._config.conflict(self._set_up)
-            and bool(self._config.id_rule) >= bool(self._set_up.id_rule)
+            and not (self._config.lacks(self._set_up) and self._config_group.state().is_leader)
             and all(group.state().leader for group in self._groups.values())
             and all(server.machine.configured for server in self._shards.values())
         )
@@ -185,7 +189,7 @@ class RegistryReplica:
             state.healthy,
         )
         shards = [self._shards[number].facts() for number in sorted(self._shards)]
-        return Description(self.name, self._config.ranges, [config, *shards], self._config.id_rule)
+        return Description(self.name, self._config.ranges, [config, *shards], self._config.id_rules)
 
     # -- inside -------------------------------------------------------------------------------------------------
     def _no_shard(self, shard: int) -> Refusal:
@@ -208,10 +212,10 @@ class RegistryReplica:
             if self.conflict is not None and not self.conflict.done():
                 self.conflict.set_result(reason)
             return True
-        unclaimed = bool(self._set_up.id_rule) and not self._config.id_rule
-        if not self._config.ranges or unclaimed:
-            if self._config_group.state().is_leader:
-                await proposed(self._config_group, c.encode(self._set_up), timeout=PROPOSAL_TIMEOUT)
+        if self._config.lacks(self._set_up) and self._config_group.state().is_leader:
+            await proposed(self._config_group, c.encode(self._set_up), timeout=PROPOSAL_TIMEOUT)
+            return False
+        if not self._config.ranges:
             return False
         retired = self._config.retired()
         done = await asyncio.gather(*(self._care_for(server, retired) for server in self._shards.values()))

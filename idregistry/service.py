@@ -98,7 +98,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
                 )
                 for group in known.groups
             ],
-            id_rule=known.id_rule,
+            id_rules=known.id_rules,
         )
 
     def add_to_server(self, server: grpc.aio.Server) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import uvloop
 
+from photon.embedded.stopping import stop_event
 from photon.idregistry.process import ReplicaSettings, ServeError, serve_registry
 
 
@@ -18,10 +19,15 @@ def main() -> int:
         peers=given["peers"],
         directory=Path(given["directory"]),
         shards=given["shards"],
-        id_rule=given.get("id_rule", "").encode(),
+        id_rules={join: rule.encode() for join, rule in given.get("id_rules", {}).items()},
     )
+
+    async def serve() -> None:
+        stop = stop_event(with_parent=False)
+        await serve_registry(settings, stop=stop, ready=lambda: print("ready", flush=True))
+
     try:
-        uvloop.run(serve_registry(settings, ready=lambda: print("ready", flush=True)))
+        uvloop.run(serve())
     except ServeError as error:
         print(f"error: {error}", flush=True)
         return 1

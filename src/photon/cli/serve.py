@@ -59,9 +59,12 @@ def registry() -> None:
 @registry.command("serve")
 @_common
 @click.option("--replica", required=True, metavar="NAME", help="Which of [registry.replicas] this process is.")
-@click.option("--id-rule", default="", help="Hash of the rule that derives ids, as hex; default: the joins' own.")
+@click.option(
+    "--id-rule", "id_rules", multiple=True, metavar="JOIN=HEX",
+    help="Hash of the rule that derives a join's ids; default: those of the configuration's joins.",
+)  # fmt: skip
 def registry_serve(
-    config: Path | None, overrides: tuple[str, ...], stop_with_parent: bool, replica: str, id_rule: str
+    config: Path | None, overrides: tuple[str, ...], stop_with_parent: bool, replica: str, id_rules: tuple[str, ...]
 ) -> None:
     """Run one registry replica until SIGTERM.
 
@@ -72,7 +75,7 @@ def registry_serve(
     from photon.embedded.services import serve_replica
 
     settings, base = _load(config, overrides)
-    _run(lambda stop: serve_replica(settings, base, replica, id_rule, stop), with_parent=stop_with_parent)
+    _run(lambda stop: serve_replica(settings, base, replica, id_rules, stop), with_parent=stop_with_parent)
 
 
 @click.group()

@@ -159,7 +159,7 @@ async def _parts(
         sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="photon-")))
         address = f"unix:{sockets / 'eventstore'}"
         await supervisor.start([_store_service(options, config, name, site, address)])
-        plan = RegistryPlan(options.replicas, rule_hash(adapter, digester))
+        plan = RegistryPlan(options.replicas, {name: rule_hash(adapter, digester)})
         registry = await stack.enter_async_context(
             open_registry(site, settings, plan, supervisor, disk=disk, clock=clock)
         )

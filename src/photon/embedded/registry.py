@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from photon.config.clock import Clock
@@ -23,7 +23,8 @@ class RegistryPlan:
     """How many replicas, of what."""
 
     replicas: int
-    id_rule: bytes
+    id_rules: Mapping[str, bytes]
+    """By join."""
 
 
 @contextlib.asynccontextmanager
@@ -37,7 +38,7 @@ async def open_registry(
             local = await EmbeddedRegistry.open(
                 site.registry("local"),
                 shards=settings.registry.shards,
-                id_rule=plan.id_rule,
+                id_rules=plan.id_rules,
                 uncertainty_ns=int(settings.clock.uncertainty * 1e9),
                 retention_ns=None if settings.registry.retention is None else int(settings.registry.retention * 1e9),
                 disk=disk,
@@ -83,7 +84,9 @@ def _service(site: Site, settings: Settings, plan: RegistryPlan, name: str, addr
     for other, address in addresses.items():
         overrides.append(f'registry.replicas.{other}.address="{address}"')
         overrides.append(f'registry.replicas.{other}.directory="{site.registry(other).absolute()}"')
-    arguments = ["registry", "serve", "--replica", name, "--id-rule", plan.id_rule.hex(), "--stop-with-parent"]
+    arguments = ["registry", "serve", "--replica", name, "--stop-with-parent"]
+    for join, rule in plan.id_rules.items():
+        arguments += ["--id-rule", f"{join}={rule.hex()}"]
     for override in overrides:
         arguments += ["--set", override]
     log = site.state / "logs" / f"registry-{name}.log"

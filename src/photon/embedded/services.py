@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,9 @@ class StorePlace:
     may_be_empty: bool = False
 
 
-async def serve_replica(settings: Settings, base: Path, name: str, id_rule: str, stop: asyncio.Event) -> None:
+async def serve_replica(
+    settings: Settings, base: Path, name: str, id_rules: Sequence[str], stop: asyncio.Event
+) -> None:
     """One registry replica."""
     from photon.idregistry.process import ReplicaSettings, serve_registry
 
@@ -57,25 +60,29 @@ async def serve_replica(settings: Settings, base: Path, name: str, id_rule: str,
         shards=settings.registry.shards,
         uncertainty_s=settings.clock.uncertainty,
         retention_s=settings.registry.retention,
-        id_rule=_hex(id_rule) if id_rule else _rules(settings, base),
+        id_rules=dict(map(_given, id_rules)) if id_rules else _rules(settings, base),
     )
     await serve_registry(own, stop=stop)
 
 
-def _hex(id_rule: str) -> bytes:
+def _given(id_rule: str) -> tuple[str, bytes]:
+    join, _, digits = id_rule.rpartition("=")
     try:
-        return bytes.fromhex(id_rule)
+        rule = bytes.fromhex(digits)
     except ValueError:
-        raise UsageError(f"--id-rule {id_rule}: must be pairs of hex digits") from None
+        rule = b""
+    if not join or not rule:
+        raise UsageError(f"--id-rule {id_rule}: must be JOIN= and pairs of hex digits")
+    return join, rule
 
 
-def _rules(settings: Settings, base: Path) -> bytes:
-    """One hash over the rules of all joins, and the key that digests are made with."""
-    whole = blake2b(digest_size=16)
-    for name in sorted(settings.join):
-        digester = Digester(_key(settings, base), name)
-        whole.update(name.encode() + b"\0" + rule_hash(adapter_of(settings, name, base), digester))
-    return whole.digest()
+def _rules(settings: Settings, base: Path) -> dict[str, bytes]:
+    """By join: hash of how its ids are derived, the key that digests are made with included."""
+    return {name: _rule(settings, base, name) for name in sorted(settings.join)}
+
+
+def _rule(settings: Settings, base: Path, join: str) -> bytes:
+    return rule_hash(adapter_of(settings, join, base), Digester(_key(settings, base), join))
 
 
 def _pipeline(settings: Settings, name: str | None) -> tuple[str, Pipeline]:
@@ -153,25 +160,30 @@ def _registry(settings: Settings) -> RegistryClient:
     return RegistryClient(addresses, clock=SystemClock())
 
 
-async def _agree(registry: RegistryClient, rule: bytes, stop: asyncio.Event) -> bool:
-    """Waits for the registry and compares the rule; False when ``stop`` came first. Raises UsageError.
+async def _agree(registry: RegistryClient, join: str, rule: bytes, stop: asyncio.Event) -> bool:
+    """Waits until the registry knows the join, and compares its rule; False when ``stop`` came first.
 
-    A process with another key, or another way to derive ids, would register what is registered already.
+    Raises UsageError: a process with another key, or another way to derive ids, would register what is registered.
     """
-    silent = False
+    said = ""
     while not stop.is_set():
         described = await registry.describe(timeout=DESCRIBE_S)
-        if described is None:
-            if not silent:
-                log.warning("waiting for the registry", problem=registry.problem)
-            silent = True
-            continue
-        if described.id_rule and described.id_rule != rule:
+        known = described and described.id_rules.get(join)
+        if known == rule:
+            return True
+        if known is not None:
             raise UsageError(
-                "key_file or a join's adapter: not those that the registry was filled under; "
+                f"key_file or the adapter of join {join}: not those that the registry was filled under; "
                 "with others all that is read again would be joined twice: restore the old ones"
             )
-        return True
+        problem = registry.problem
+        if described is not None:
+            problem = f"it does not know join {join} yet: restart its replicas with a configuration that has it"
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), DESCRIBE_S)
+        if problem != said:
+            log.warning("waiting for the registry", problem=problem)
+        said = problem
     return False
 
 
@@ -203,12 +215,12 @@ async def serve_joiner(
     )  # fmt: skip
     verifier = Verifier(disk, paths.state, paths.output, Digester(_key(settings, base), join), registry)
     try:
-        rule = _rules(settings, base)
+        rule = _rule(settings, base, join)
         await serve(
             [Served(join, engine, verifier)],
             address=pipeline.joiners[slot].address,
             stop=stop,
-            may_open=lambda stopped: _agree(registry, rule, stopped),
+            may_open=lambda stopped: _agree(registry, join, rule, stopped),
         )
     finally:
         await store.close()
@@ -243,7 +255,7 @@ async def serve_dispatcher(settings: Settings, base: Path, datacentre: str | Non
 
     check_directory(plan.foreign)
     try:
-        if not await _agree(registry, _rules(settings, base), stop):
+        if not await _agree(registry, join, _rule(settings, base, join), stop):
             return
         with open_dispatcher(
             settings, plan, adapter_of(settings, join, base), Digester(_key(settings, base), join),

@@ -70,12 +70,15 @@ class LocalGroup:
 class Cluster:
     """Replicas r1 to rn over shared logs."""
 
-    def __init__(self, replicas: int = 1, shards: int = 1, id_rule: bytes = b"", **options: int | None) -> None:
+    def __init__(
+        self, replicas: int = 1, shards: int = 1, id_rules: dict[str, bytes] | None = None, **options: int | None
+    ) -> None:
         names = [f"r{i + 1}" for i in range(replicas)]
         self.logs = {number: Log() for number in range(shards + 1)}
         self.names = names
         self.machines = {name: Machines(range(1, shards + 1)) for name in names}
-        self._shards, self._id_rule, self._options = shards, id_rule, options
+        self.id_rules = dict(id_rules or {})
+        self._shards, self._options = shards, options
         self.groups = {
             name: {
                 number: LocalGroup(name, self.logs[number], machine)
@@ -90,7 +93,7 @@ class Cluster:
             name=name,
             groups=self.groups[name],
             machines=self.machines[name],
-            set_up=c.SetUp(single_range(self._shards), self._id_rule),
+            set_up=c.SetUp(single_range(self._shards), self.id_rules),
             clock=SystemClock(),
             uncertainty_ns=uncertainty,
             retention_ns=self._options.get("retention_ns"),

@@ -89,7 +89,10 @@ async def answers(client: RegistryClient, rows: Inserts, timeout: float = 5.0) -
 
 
 async def test_the_whole_contract_over_three_replicas() -> None:
-    async with served(Cluster(replicas=3, shards=4, id_rule=b"rule")) as every, closing(every.client()) as client:
+    async with (
+        served(Cluster(replicas=3, shards=4, id_rules={"clicks": b"rule"})) as every,
+        closing(every.client()) as client,
+    ):
         incarnation = await opened(client)
         ids = list(range(500))
         assert set(await answers(client, inserts(ids, incarnation, 1))) == {Answer.COMMITTED}
@@ -109,7 +112,7 @@ async def test_the_whole_contract_over_three_replicas() -> None:
         assert seen.datacentres[seen.owner_datacentres[0]] == "dc1"
         known = await client.describe(timeout=5)
         assert known is not None
-        assert known.id_rule == b"rule"
+        assert known.id_rules == {"clicks": b"rule"}
         assert sum(group.ids for group in known.groups) == 501
 
 

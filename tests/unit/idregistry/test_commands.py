@@ -20,7 +20,8 @@ SHARD_COMMANDS: list[c.ShardCommand] = [
     c.Configure(3, ALL_OF_TIME),
 ]
 CONFIG_COMMANDS: list[c.ConfigCommand] = [
-    c.SetUp(ALL_OF_TIME, b"rule"),
+    c.SetUp(ALL_OF_TIME, {"clicks": b"rule", "orders": b"other"}),
+    c.SetUp(ALL_OF_TIME),
     c.OpenSlot("slot", "dc", 0, b"nonce", "host"),
     c.RetireSlot("slot"),
 ]
@@ -106,5 +107,14 @@ def test_ranges_are_in_order(ranges: tuple[tuple[int, int], ...]) -> None:
 
 
 def test_another_version_says_so() -> None:
-    with pytest.raises(c.CommandError, match="another release"):
-        c.decode_shard(b"\x02" + c.encode(c.Fence("a"))[1:])
+    for version in (1, c.VERSION + 1):
+        with pytest.raises(c.CommandError, match=f"version {version} is not {c.VERSION}: written by another release"):
+            c.decode_shard(bytes([version]) + c.encode(c.Fence("a"))[1:])
+
+
+@pytest.mark.parametrize(
+    "rules", [{"": b"x"}, {"a": b""}, {"a": bytes(65)}, {str(n): b"x" for n in range(c.MAX_JOINS + 1)}]
+)
+def test_id_rules_have_limits(rules: dict[str, bytes]) -> None:
+    with pytest.raises(c.CommandError, match="not a registry command"):
+        c.decode_config(c.encode(c.SetUp(ALL_OF_TIME, rules)))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from photon.idregistry import commands as c
 from photon.idregistry.api import Opened
-from photon.idregistry.config_machine import INCARNATION_MAX, ConfigMachine
+from photon.idregistry.config_machine import INCARNATION_MAX, MAGIC, ConfigMachine
 from photon.idregistry.shard_snapshot import SnapshotError
 from photon.idregistry.sharding import single_range
 
@@ -68,12 +69,39 @@ def test_numbers_run_out_cleanly() -> None:
 def test_the_first_set_up_wins() -> None:
     machine = ConfigMachine()
     assert do(machine, c.SetUp(single_range(4))) == ""
-    assert do(machine, c.SetUp(single_range(4), b"rule one")) == ""
+    assert do(machine, c.SetUp(single_range(4), {"clicks": b"rule one"})) == ""
     assert do(machine, c.SetUp(single_range(4))) == ""
-    assert (machine.ranges, machine.id_rule) == (single_range(4), b"rule one")
-    assert "4 shards, the configuration says 8" in str(do(machine, c.SetUp(single_range(8), b"rule one")))
-    assert "id rule" in str(do(machine, c.SetUp(single_range(4), b"rule two")))
-    assert (machine.ranges, machine.id_rule) == (single_range(4), b"rule one")
+    known = (single_range(4), {"clicks": b"rule one"})
+    assert (machine.ranges, machine.id_rules) == known
+    assert "4 shards, the configuration says 8" in str(do(machine, c.SetUp(single_range(8), {"orders": b"x"})))
+    assert "id rule" in str(do(machine, c.SetUp(single_range(4), {"clicks": b"rule two"})))
+    assert (machine.ranges, machine.id_rules) == known
+
+
+def test_a_new_join_is_added_and_a_changed_rule_of_a_known_one_is_refused_by_its_name() -> None:
+    machine = ConfigMachine()
+    one = c.SetUp(single_range(1), {"clicks": b"rule one"})
+    both = c.SetUp(single_range(1), {"clicks": b"rule one", "orders": b"rule two"})
+    assert machine.lacks(one)
+    do(machine, one)
+    assert (machine.lacks(one), machine.lacks(both), machine.conflict(both)) == (False, True, "")
+    assert do(machine, both) == ""
+    assert machine.id_rules == {"clicks": b"rule one", "orders": b"rule two"}
+    changed = c.SetUp(single_range(1), {"clicks": b"rule one", "orders": b"rule 2", "views": b"rule three"})
+    assert "of join orders" in machine.conflict(changed)
+    assert do(machine, changed) == machine.conflict(changed)
+    assert machine.id_rules == {"clicks": b"rule one", "orders": b"rule two"}
+    assert do(machine, one) == ""  # a replica with the older file
+    assert machine.id_rules == {"clicks": b"rule one", "orders": b"rule two"}
+
+
+def test_joins_have_a_limit() -> None:
+    machine = ConfigMachine()
+    for start in range(0, c.MAX_JOINS, 256):
+        assert do(machine, c.SetUp(single_range(1), {f"join {n}": b"r" for n in range(start, start + 256)})) == ""
+    assert "at most" in str(do(machine, c.SetUp(single_range(1), {"one more": b"r"})))
+    assert len(machine.id_rules) == c.MAX_JOINS
+    assert max(map(len, machine.snapshot())) <= 1 << 20
 
 
 def test_announcements_come_from_the_config_group() -> None:
@@ -88,7 +116,7 @@ def test_announcements_come_from_the_config_group() -> None:
 
 def test_snapshot_round_trip() -> None:
     machine = ConfigMachine()
-    do(machine, c.SetUp(single_range(3), b"rule"))
+    do(machine, c.SetUp(single_range(3), {"b": b"rule", "a": b"other"}))
     for i in range(600):
         opened(machine, f"slot {i}", 0, b"n")
     opened(machine, "slot 5", 6, b"m")
@@ -99,6 +127,14 @@ def test_snapshot_round_trip() -> None:
     other.restore(chunks)
     assert list(other.snapshot()) == chunks
     assert opened(other, "slot 5", 601, b"k").incarnation == 602
+    assert other.id_rules == {"a": b"other", "b": b"rule"}
     for damaged in ([], chunks[:-1], chunks[1:], [b"\xc1"], [chunks[0], chunks[-1]]):
         with pytest.raises(SnapshotError, match="config snapshot"):
             ConfigMachine().restore(damaged)
+
+
+def test_a_snapshot_of_another_release_says_so() -> None:
+    head = {"k": "head", "magic": MAGIC, "version": 1, "last_incarnation": 0, "ranges": [], "id_rule": b"rule"}
+    end = {"k": "end", "slots": 0}
+    with pytest.raises(SnapshotError, match="version 1 is not 2, of another release"):
+        ConfigMachine().restore([msgspec.msgpack.encode(each) for each in (head, end)])

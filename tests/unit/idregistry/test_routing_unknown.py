@@ -7,7 +7,7 @@ import pytest
 
 from photon.config.clock import SystemClock
 from photon.idregistry import commands as c
-from photon.idregistry.api import Answer, Inserts, Slot
+from photon.idregistry.api import Answer, Inserts, Pulse, Slot
 from photon.idregistry.outcomes import (
     ClearOutcome,
     Description,
@@ -30,7 +30,7 @@ class Scripted:
         self.outcomes = outcomes
 
     async def describe(self, *, timeout: float) -> Description | Refusal:
-        return Description("r1", tuple(single_range(1)), (), b"")
+        return Description("r1", tuple(single_range(1)), (), {})
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome:
         raise NotImplementedError
@@ -44,6 +44,9 @@ class Scripted:
         raise NotImplementedError
 
     async def look_up(self, shard: int, digests: bytes, times: bytes, *, timeout: float) -> LookUpOutcome:
+        raise NotImplementedError
+
+    async def pulse(self, *, timeout: float) -> Pulse:
         raise NotImplementedError
 
     async def close(self) -> None: ...

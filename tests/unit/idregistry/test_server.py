@@ -257,17 +257,31 @@ async def test_malformed_requests_are_refused(what: str) -> None:
 
 
 async def test_another_set_up_is_a_conflict() -> None:
-    cluster = Cluster(shards=2, id_rule=b"one")
+    cluster = Cluster(shards=2, id_rules={"clicks": b"one"})
     async with running(cluster) as replica:
-        assert replica.describe().id_rule == b"one"
-    cluster._id_rule = b"two"
+        assert replica.describe().id_rules == {"clicks": b"one"}
+    cluster.id_rules = {"clicks": b"two", "orders": b"one"}
     async with running(cluster) as replica:
         assert replica.conflict is not None
-        assert "id rule" in await asyncio.wait_for(replica.conflict, 1)
-    cluster._id_rule = b""
+        assert "of join clicks" in await asyncio.wait_for(replica.conflict, 1)
+    cluster.id_rules = {}
     async with running(cluster) as replica:
         assert replica.ready
-        assert replica.describe().id_rule == b"one"
+        assert replica.describe().id_rules == {"clicks": b"one"}
+
+
+async def test_a_join_is_added_to_a_registry_that_runs_replica_by_replica() -> None:
+    cluster = Cluster(replicas=2, id_rules={"clicks": b"one"})
+    async with running(cluster, "r1"):
+        cluster.id_rules = {"clicks": b"one", "orders": b"two"}
+        async with running(cluster, "r2") as follower:  # ready, or nobody would restart the next
+            assert follower.describe().id_rules == {"clicks": b"one"}
+            lead(cluster, "r2")
+            deadline = time.monotonic() + 5
+            while not follower.ready:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.005)
+            assert follower.describe().id_rules == {"clicks": b"one", "orders": b"two"}
 
 
 async def test_a_follower_points_to_the_leader_and_answers_look_ups() -> None:
@@ -292,7 +306,7 @@ async def test_ids_outside_the_ranges_stay_unknown() -> None:
         await answers(registry, inserts([1], incarnation, 1))
         assert registry._description is not None
         known = registry._description
-        registry._description = type(known)(known.replica, (c.Range(0, 5000, (1,)),), known.groups, known.id_rule)
+        registry._description = type(known)(known.replica, (c.Range(0, 5000, (1,)),), known.groups, known.id_rules)
         assert await answers(registry, inserts([1, 9], incarnation, 1)) == [Answer.COMMITTED, Answer.UNKNOWN]
         assert "outside" in registry.problem
 
