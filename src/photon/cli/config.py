@@ -31,14 +31,7 @@ def check(file: Path, overrides: tuple[str, ...], output_format: str) -> None:
     Example:
       photon config check config/examples/zeek.toml
     """
-    from photon.embedded.adapter import adapter_of
-    from photon.embedded.placement import survives
-
-    settings = load(file, environment=os.environ, flags=overrides)
-    for name in settings.join:
-        adapter_of(settings, name, file.parent)
-    losses = survives(settings)
-    notes = _notes(settings, file.parent)
+    settings, losses, notes = checked(file, overrides)
     if output_format == "json":
         click.echo(
             orjson.dumps(
@@ -49,6 +42,17 @@ def check(file: Path, overrides: tuple[str, ...], output_format: str) -> None:
     click.echo(f"{file}: good; joins: {', '.join(sorted(settings.join)) or 'none'}")
     for line in (*losses, *notes):
         click.echo(line)
+
+
+def checked(file: Path, overrides: tuple[str, ...] = ()) -> tuple[Settings, list[str], list[str]]:
+    """A deployment file's settings, which losses it survives, and what must still be made. Raises PhotonError."""
+    from photon.embedded.adapter import adapter_of
+    from photon.embedded.placement import survives
+
+    settings = load(file, environment=os.environ, flags=overrides)
+    for name in settings.join:
+        adapter_of(settings, name, file.parent)
+    return settings, survives(settings), _notes(settings, file.parent)
 
 
 def _notes(settings: Settings, base: Path) -> list[str]:

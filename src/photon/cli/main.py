@@ -16,6 +16,9 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # children execute a
 _NOUNS = {
     "join": "photon.cli.join",
     "demo": "photon.cli.demo",
+    "up": "photon.cli.up",
+    "ps": "photon.cli.ps",
+    "down": "photon.cli.down",
     "ledger": "photon.cli.ledger",
     "config": "photon.cli.config",
     "registry": "photon.cli.serve",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from photon.config.settings import Settings
+from photon.config.settings import Settings, Wan
 from photon.embedded.supervisor import Service
 from photon.wan.api import Route
 
@@ -36,25 +36,33 @@ class Deployment:
 
     def services(self) -> list[Service]:
         """Every process, in the order of their start."""
+        return [service for stage in self.stages() for service in stage]
+
+    def stages(self) -> list[list[Service]]:
+        """Each stage needs those before it; they are stopped in the reverse order."""
         settings = self.settings
-        services = []
-        if settings.wan is not None:
-            command = ("wan", "serve", "--routes", str(self.routes_file), "--control", settings.wan.control)
-            delay = ("--round-trip", f"{settings.wan.round_trip:.6f}s", "--stop-with-parent")
-            services.append(self._service("wan", "", (*command, *delay), settings.wan.control, ""))
-        for name, replica in settings.registry.replicas.items():
-            region = settings.region_of_replica(name)
-            services.append(
-                self._of_file("registry", name, ("--replica", name), replica.address, replica.datacentre, region)
+        wan = [] if settings.wan is None else [self._proxy(settings.wan)]
+        registry = [
+            self._of_file(
+                "registry", name, ("--replica", name), r.address, r.datacentre, settings.region_of_replica(name)
             )
+            for name, r in settings.registry.replicas.items()
+        ]
+        stores, joiners, dispatchers = [], [], []
         for name, pipeline in settings.datacentre.items():
             where, region = ("--datacentre", name), settings.region(name)
-            services.append(self._of_file("eventstore", name, where, pipeline.eventstore, name, region))
-            for slot, joiner in pipeline.joiners.items():
-                arguments = (*where, "--slot", slot)
-                services.append(self._of_file("joiner", slot, arguments, joiner.address, name, region))
-            services.append(self._of_file("dispatcher", name, where, pipeline.dispatcher, name, region))
-        return services
+            stores.append(self._of_file("eventstore", name, where, pipeline.eventstore, name, region))
+            joiners += [
+                self._of_file("joiner", slot, (*where, "--slot", slot), joiner.address, name, region)
+                for slot, joiner in pipeline.joiners.items()
+            ]
+            dispatchers.append(self._of_file("dispatcher", name, where, pipeline.dispatcher, name, region))
+        return [wan, registry, stores, joiners, dispatchers]
+
+    def _proxy(self, wan: Wan) -> Service:
+        command = ("wan", "serve", "--routes", str(self.routes_file), "--control", wan.control)
+        delay = ("--round-trip", f"{wan.round_trip:.6f}s", "--stop-with-parent")
+        return self._service("wan", "", (*command, *delay), wan.control, "")
 
     def _of_file(
         self, noun: str, name: str, arguments: Sequence[str], address: str | None, datacentre: str, region: str

@@ -24,6 +24,8 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     state: Condition
     detail: str = ""
     """The last line of its log, where it tells why the process is not up."""
+    exit_code: int | None = None
+    """Of its last end, below 0 a signal; None while it has never ended."""
     restart_in_s: float | None = None
     uptime_s: float | None = None
     restarts: int = 0

@@ -82,11 +82,17 @@ class _Running:
     """What its present process says begins at this byte of its log."""
     answers: Answers = field(default_factory=Answers)
     restart_at_s: float | None = None
+    code: int | None = None
+    """With which it ended last."""
     problem: str = ""
     """Why it could not be started."""
 
     def alive(self) -> bool:
         return self.process is not None and self.process.returncode is None
+
+    def present(self) -> bool:
+        """Alive, or about to be."""
+        return self.alive() or (self.spawn is not None and not self.spawn.done())
 
 
 def free_ports(count: int) -> list[int]:
@@ -163,6 +169,11 @@ class Supervisor:
                 if asyncio.get_running_loop().time() > deadline:
                     raise ServiceFailed(f"{running.service.name} is not up after {timeout:g} s{self._why(running)}")
                 await asyncio.sleep(0.05)
+
+    async def gone(self, names: Sequence[str]) -> None:
+        """Waits until none of these runs or is just being started; hold them first."""
+        while any(self._running[name].present() for name in names):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
     def names(self, datacentre: str | None = None) -> list[str]:
         """All services in the order of their start, or those that are lost with a datacentre."""
@@ -305,7 +316,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         while True:
             code = await running.process.wait() if running.process is not None else None
-            running.paused = False
+            running.paused, running.code = False, code
             if running.told:
                 wait = 0.0 if running.soon.is_set() else running.restarts.ended_by_operator()
             else:
@@ -390,6 +401,7 @@ class Supervisor:
             pid=self.pid(service.name),
             state=state,
             detail="" if state in ("up", "held", "paused") else self._said(running),
+            exit_code=running.code,
             restart_in_s=max(0.0, running.restart_at_s - now) if waits and running.restart_at_s is not None else None,
             uptime_s=now - running.since_s if alive else None,
             restarts=max(0, running.starts - 1),

@@ -1,0 +1,122 @@
+"""``photon up``."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from photon.cli.errors import DONE
+from photon.cli.processes import run_option, show
+
+if TYPE_CHECKING:
+    from photon.config.settings import Settings
+
+COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_yellow", "bright_green")
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@run_option
+@click.option("-d", "--detach", is_flag=True, help="Run in the background; return when all processes are up.")
+@click.option("--timeout", type=click.FloatRange(min=1.0), default=60.0, show_default=True,
+              help="With --detach: seconds until all must be up.")  # fmt: skip
+@click.option("--unhealthy-after", type=click.FloatRange(min=0.0), default=30.0, show_default=True, metavar="SECONDS",
+              help="Kill and restart a process that was up and has not answered for so long; 0: never.")  # fmt: skip
+@click.option("--no-logs", is_flag=True, help="In the foreground: only what happens to the processes.")
+@click.option("--background", is_flag=True, hidden=True, help="How --detach starts the process it leaves behind.")
+@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True,
+              help="With --detach: how the processes are shown.")  # fmt: skip
+def up(
+    file: Path,
+    run: Path | None,
+    detach: bool,
+    timeout: float,
+    unhealthy_after: float,
+    no_logs: bool,
+    background: bool,
+    output_format: str,
+) -> int:
+    """Run all processes of a deployment file on this machine, and keep them running.
+
+    Whatever ends is started again, after waits that grow. In the foreground until Ctrl-C (twice: kill -9), with
+    what the processes write; with --detach until photon down. The paths of the file are made, but for the logs'
+    directories and the key.
+
+    \b
+    Examples:
+      photon up config/examples/two_datacentres.toml
+      photon up photon.toml --detach && photon ps photon.toml
+    Exit codes: 0 ended as told (--detach: all are up), 1 failed, 2 wrong usage or configuration.
+    """
+    from photon.cli.config import checked
+    from photon.config.errors import UsageError
+    from photon.embedded.run_directory import run_directory
+    from photon.embedded.up import check_runnable
+
+    if output_format == "json" and not detach:
+        raise UsageError("-o json goes with --detach")
+    settings, _, notes = checked(file)
+    check_runnable(file, settings, notes)
+    directory = run_directory(file, run)
+    if detach:
+        _detached(file, directory, timeout, unhealthy_after, output_format)
+    else:
+        _attached(file, settings, directory, unhealthy_after, follow=not (no_logs or background))
+    return DONE
+
+
+def _detached(file: Path, run: Path, timeout: float, unhealthy_after: float, output_format: str) -> None:
+    from photon.config.errors import PhotonError
+    from photon.embedded.detached import start_detached
+
+    command = ["up", str(file.absolute()), "--run", str(run), "--unhealthy-after", str(unhealthy_after)]
+    try:
+        states = start_detached(
+            run, [*command, "--background"], timeout, lambda line: click.echo(f"photon: {line}", err=True)
+        )
+    except KeyboardInterrupt:
+        raise PhotonError("interrupted; photon up goes on in the background, photon down ends it") from None
+    show(states, run, output_format)
+
+
+def _attached(file: Path, settings: Settings, run: Path, unhealthy_after: float, *, follow: bool) -> None:
+    from photon.embedded import runtime
+    from photon.embedded.deployment import Deployment
+    from photon.embedded.up import Up
+
+    deployment = Deployment(file.absolute(), settings, run)
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        say = _sayer([service.name for service in deployment.services()], stop)
+        up = Up(deployment, say=say, unhealthy_s=unhealthy_after or None, follow=follow)
+
+        def told() -> None:
+            if stop.is_set():
+                up.hurry()
+            stop.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, told)
+        await up.run(stop)
+
+    runtime.run(main())
+
+
+def _sayer(names: list[str], stop: asyncio.Event) -> Callable[[str, str], None]:
+    """Prints ``process | line``, each process in its colour where there is a terminal."""
+    width = max(len(name) for name in names)
+    colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
+
+    def say(name: str, line: str) -> None:
+        try:
+            click.echo(click.style(f"{name:{width}} |", fg=colours.get(name)) + f" {line}")
+        except OSError:  # whoever read this is gone
+            stop.set()
+
+    return say
