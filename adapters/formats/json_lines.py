@@ -3,7 +3,8 @@
 What a valid record is: JSON as orjson reads it (strict RFC 8259, UTF-8, at most 1,024 deep), the last of several
 equal names counts. A record that is JSON but for bytes that are not UTF-8 inside strings is readable as well: its
 names and values are then the raw bytes, and its payload is left to base64. In such a record no escaped surrogates
-may stand (they could not be told from raw bytes).
+may stand (they could not be told from raw bytes). A foreign record's header is also read where a number in a field
+that it does not need is too big for a double; its payload is not.
 
 Keys and ids are strings, or integers of any size (canonical bytes: their decimal text, so ``12`` and ``"12"`` are the
 same key). Floats, booleans, null, arrays, objects and the empty string name nothing: BadRecord.
@@ -13,8 +14,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, NoReturn
 
+import msgspec
 import orjson
 
 from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
@@ -25,6 +29,7 @@ from photon.adapters.times import TimeReader
 REASON_CHARS_MAX = 200
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _PLAIN_NUMBER = rb"(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"
+_QUICK_NAME = re.compile(r'[^"\\\x00-\x1f]+')
 _MISSING = object()
 
 
@@ -46,17 +51,45 @@ class JsonLinesSide(SideReader):
         self._time = time
         self._scan = KeyScan.for_field(key)
         self._number = _number_finder(time_field) if time_field else None
+        self._quick = _quick_reader(key, time_field, id_field) if time is not None and time_field else None
 
     def key(self, record: bytes, file: LogFile) -> bytes:
         return _name_bytes(parse_object(record), self._key, "key", record)
 
     def header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        (header,) = self.headers((record,), file)
+        if isinstance(header, BadRecord):
+            raise header
+        return header
+
+    def headers(self, records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
+        """Most records give up their header without being parsed as a whole, and every other one is."""
+        if self._quick is None or self._time is None:
+            return [self._slow_header(record) for record in records]
+        (decode, get), without_id, numbers = self._quick, self._id is None, self._time.accepts_numbers
+        from_int, from_text = self._time.from_int, self._time.from_text
+        out: list[ForeignHeader | BadRecord] = []
+        for record in records:
+            try:
+                key, at, event_id = get(decode(record))
+                if not (record.isascii() and key and event_id and (numbers or type(at) is str)):
+                    out.append(self._slow_header(record))
+                    continue
+                time_ns = from_int(at) if type(at) is int else from_text(at.encode())
+                out.append(ForeignHeader(key.encode(), time_ns, None if without_id else event_id.encode()))
+            except (ValueError, RecursionError):  # another kind of record, or no such time
+                out.append(self._slow_header(record))
+        return out
+
+    def _slow_header(self, record: bytes) -> ForeignHeader | BadRecord:
+        try:
+            return self._parsed_header(record)
+        except BadRecord as bad:
+            return bad
+
+    def _parsed_header(self, record: bytes) -> ForeignHeader:
         fields = parse_object(record)
-        key = fields.get(self._key)
-        if type(key) is str and key.isascii() and key:
-            key_bytes = key.encode()
-        else:
-            key_bytes = _name_bytes(fields, self._key, "key", record)
+        key_bytes = _name_bytes(fields, self._key, "key", record)
         time_ns = self._time_ns(fields, record)
         if self._id is None:
             return ForeignHeader(key_bytes, time_ns)
@@ -120,6 +153,28 @@ class JsonLinesSide(SideReader):
                 if match:
                     return match[1]
         return str(find(_parse_slowly(record), name)).encode()
+
+
+Quick = tuple[Callable[[bytes], object], Callable[[object], tuple[str, Any, str]]]
+
+
+def _quick_reader(key: str, time: str, event_id: str | None) -> Quick | None:
+    """(decoder of a record, its getter of key, time and id). Without an id the key stands in its place.
+
+    None when a name has characters that this way of reading does not allow.
+
+    Reads records with text in these fields; the time may be an integer. Raises ValueError or RecursionError for all
+    others. Of equal names the last one counts, as everywhere.
+    """
+    kinds: dict[str, Any] = {key: str, event_id or key: str}
+    kinds[time] = str if time in kinds else str | int
+    if not all(_QUICK_NAME.fullmatch(name) for name in kinds):
+        return None
+    places = {name: f"f{at}" for at, name in enumerate(kinds)}
+    fields = [(places[name], kind) for name, kind in kinds.items()]
+    rename = {place: name for name, place in places.items()}
+    record = msgspec.defstruct("Record", fields, rename=rename, gc=False)
+    return msgspec.json.Decoder(record).decode, attrgetter(places[key], places[time], places[event_id or key])
 
 
 def parse_object(record: bytes) -> dict[str, Any]:
