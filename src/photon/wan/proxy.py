@@ -85,6 +85,11 @@ class Proxy:
         """Every direction."""
         return self.table.now()
 
+    @property
+    def held(self) -> int:
+        """Bytes of memory on their way, in all connections."""
+        return sum(connection.tunnel.held for connection in self._open)
+
     async def stop(self) -> None:
         """Listens no more and resets what is open."""
         for server in self._servers:

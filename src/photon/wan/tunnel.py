@@ -119,6 +119,11 @@ class Tunnel:
         """Nothing will happen any more."""
         return self._phase is _Phase.DONE
 
+    @property
+    def held(self) -> int:
+        """Bytes of memory on their way, in both directions."""
+        return sum(lane.line.held for lane in self._lanes)
+
     def data(self, side: Side, data: bytes, now: float) -> None:
         """Bytes have come from a side."""
         self._lanes[side].line.push(data, now)
@@ -218,8 +223,9 @@ class Tunnel:
             actions.append(Abort(lane.to))
 
     def _abort(self) -> list[Action]:
+        sides = Side if self._phase is _Phase.OPEN else (Side.CLIENT,)
         self._end()
-        return [Abort(side) for side in Side if not self._gone[side]]
+        return [Abort(side) for side in sides if not self._gone[side]]
 
     def _end(self) -> None:
         if not self.done:
