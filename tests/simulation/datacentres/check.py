@@ -1,0 +1,205 @@
+"""What must hold when the world has come to rest."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from photon.dispatcher.ledger import Verdict
+from photon.idregistry.api import Kind
+from photon.idregistry.id_table import OWNED, Entry
+from photon.joiner.api import ForeignEvent
+from photon.joiner.slot.place import DIRECTORY_OF
+from photon.joiner.verdicts import tag_of
+from tests.simulation.datacentres.process import DispatcherProcess, JoinerProcess
+from tests.simulation.datacentres.truth import Event
+
+if TYPE_CHECKING:
+    from tests.simulation.datacentres.world import Place, World
+
+_KIND_OF = {directory: kind for kind, directory in DIRECTORY_OF.items()}
+_VERDICTS = (Verdict.JOINED, Verdict.FILTERED, Verdict.UNMATCHED, Verdict.REJECTED)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A line of an output of some joiner."""
+
+    kind: Kind
+    where: str
+    datacentre: str
+    fields: dict[str, Any]
+
+    @property
+    def event_id(self) -> bytes:
+        return str(self.fields.get("event_id")).encode()
+
+
+@dataclass(frozen=True)
+class Owner:
+    """What the registry says of an id."""
+
+    entry: Entry
+    datacentre: str
+
+
+# -- rest ------------------------------------------------------------------------------------------------------------
+def unrest(world: World) -> str:
+    """What is not done yet; empty at rest."""
+    if world.loop.now < world.truth.last_arrival:
+        return "logs still grow"
+    for name in world.kinds:
+        process = world.running(name)
+        if process is None or process.paused:
+            return f"{name} does not run"
+        if isinstance(process, DispatcherProcess) and (why := _dispatcher_unrest(world, process)):
+            return f"{name}: {why}"
+        if isinstance(process, JoinerProcess):
+            if not process.serving or process.engine is None:
+                return f"{name} does not serve"
+            if not process.engine.shell.core.empty:
+                return f"{name}: {process.engine.shell.core.open_rows} rows open"
+    owned = [
+        event_id for event_id, owner in owners(world).items() if owner is not None and owner.entry.state == OWNED
+    ]
+    return f"{len(owned)} ids are owned: {owned[:5]}" if owned else ""
+
+
+def _dispatcher_unrest(world: World, process: DispatcherProcess) -> str:
+    if process.engine is None:
+        return "not running"
+    status = process.engine.status()
+    if status.pending or status.stored or status.in_flight or not status.caught_up:
+        return f"pending {status.pending}, stored {status.stored}, in flight {status.in_flight}"
+    positions = {p.identity: p.offset for p in process.engine._state.positions()}
+    behind = [log.name for log in world.truth.foreign if log.lines and positions.get(log.name, 0) != log.end]
+    return f"{behind} not read to the end" if behind else ""
+
+
+def owners(world: World) -> dict[bytes, Owner | None]:
+    """Each event's entry, from the replicas that lead."""
+    found: dict[bytes, Owner | None] = dict.fromkeys(world.truth.events)
+    for number, group in world.groups.items():
+        if not number or group.leader is None:
+            continue
+        machine: Any = group.members[group.leader].machine
+        for event_id, event in world.truth.events.items():
+            digest = world.digester.digest(event_id)
+            entry = machine._table.get(digest, event.time_ns)
+            if entry is not None:
+                seen = machine.look_up(digest, np.array([event.time_ns], np.int64))
+                found[event_id] = Owner(entry, seen.names[int(seen.datacentres[0])])
+    return found
+
+
+# -- outputs ---------------------------------------------------------------------------------------------------------
+def records(world: World) -> Iterator[Record]:
+    """All lines of all joiners' outputs. Raises ValueError for one that is no JSON."""
+    for place in world.datacentres:
+        for joiner in place.joiners:
+            disk = place.disks[joiner]
+            for kind, directory in DIRECTORY_OF.items():
+                root = Path(f"/{joiner}/out/{directory}")
+                names = list(disk.names(root))
+                for name in names:
+                    if name.endswith(".jsonl.gz") and name[:-3] not in names:
+                        data = gzip.decompress(disk.read(root / name))
+                    elif name.endswith(".jsonl"):
+                        data = disk.read(root / name)
+                    else:
+                        continue
+                    for line in data.splitlines():
+                        yield Record(kind, f"{joiner}/{directory}/{name}", place.name, json.loads(line))
+
+
+def twice(world: World) -> list[str]:
+    """Events with more than one record."""
+    places: dict[bytes, list[str]] = {}
+    for record in records(world):
+        places.setdefault(record.event_id, []).append(f"{record.kind.name.lower()} in {record.where}")
+    return [f"twice: {event_id!r} is {where}" for event_id, where in places.items() if len(where) > 1]
+
+
+def findings(world: World) -> list[str]:
+    """Broken promises; the first is the one to tell."""
+    found = twice(world)
+    by_id = {record.event_id: record for record in records(world)}
+    found += [f"invented: {event_id!r}" for event_id in by_id if event_id not in world.truth.events]
+    for event_id, event in world.truth.events.items():
+        record = by_id.get(event_id)
+        if record is None:
+            found.append(f"lost: {event_id!r} has no record")
+        elif record.kind not in event.fate.value:
+            found.append(f"wrong verdict: {event_id!r} is {record.kind.name}, not {event.fate.name}")
+        elif wrong := _wrong_contents(event, record):
+            found.append(f"wrong contents of {event_id!r}: {wrong} in {record.fields}")
+    for place in world.datacentres:
+        found += _unreadable(world, place)
+        found += _ledger(world, place)
+    return found + [f"alarm: {each}" for each in world.alarms]
+
+
+def _wrong_contents(event: Event, record: Record) -> str:
+    fields = record.fields
+    source = fields["source"]
+    line = event.lines.get((source["file"], source["offset"]))
+    shown = fields["foreign"] if record.kind is Kind.JOINED else fields["record"]
+    if line is None or shown.encode() != line:
+        return "the foreign record"
+    if (fields["key"].encode(), fields["event_time_ns"]) != (event.key, event.time_ns):
+        return "key or time"
+    if record.kind is Kind.UNMATCHED:
+        return "a primary event" if "primary_source" in fields else ""
+    assert event.primary is not None
+    name, offset, primary = event.primary
+    if fields["primary_source"] != {"file": name, "offset": offset}:
+        return "the primary event's place"
+    return "the primary event" if record.kind is Kind.JOINED and fields["primary"].encode() != primary else ""
+
+
+def _unreadable(world: World, place: Place) -> list[str]:
+    """Lines that nobody can read are exported once in each datacentre."""
+    name = f"{place.name}-dispatcher"
+    disk = place.disks[name]
+    seen: Counter[tuple[str, int]] = Counter()
+    root = Path(f"/{name}/out/rejected")
+    for file in disk.names(root):
+        for line in disk.read(root / file).splitlines():
+            source = json.loads(line)["source"]
+            seen[source["file"], source["offset"]] += 1
+    if seen == Counter(world.truth.malformed):
+        return []
+    return [f"unreadable lines of {place.name}: exported {dict(seen)}, there are {world.truth.malformed}"]
+
+
+def _ledger(world: World, place: Place) -> list[str]:
+    """The ledger's numbers follow from who owns each id, and by which line."""
+    process: Any = world.processes[f"{place.name}-dispatcher"]
+    total = process.engine._state.ledger().total
+    expected: Counter[Verdict] = Counter({Verdict.REJECTED: len(world.truth.malformed)})
+    lines = len(world.truth.malformed)
+    files = {log.name: log.file for log in world.truth.foreign}
+    for event_id, owner in owners(world).items():
+        event = world.truth.events[event_id]
+        lines += len(event.lines)
+        if owner is None:
+            continue
+        for (name, offset), record in event.lines.items():
+            line = ForeignEvent(event_id, b"", event.time_ns, event.key, record, files[name], offset, 0)
+            if owner.datacentre != place.name:
+                expected[Verdict.ELSEWHERE] += 1
+            elif owner.entry.tag == tag_of(line):
+                expected[_VERDICTS[owner.entry.kind - 1]] += 1
+            else:
+                expected[Verdict.DUPLICATE] += 1
+    actual = {verdict: count for verdict, count in total.verdicts.items() if count}
+    if total.read != lines or total.pending or actual != {v: n for v, n in expected.items() if n}:
+        return [f"ledger of {place.name}: {total}, expected {lines} lines: {dict(expected)}"]
+    return []

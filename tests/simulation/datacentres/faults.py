@@ -1,0 +1,201 @@
+"""What goes wrong, and when. ``plan`` draws it all at the start; ``heal`` ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.simulation.datacentres import settings
+from tests.simulation.datacentres.process import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.datacentres.world import Place, World
+
+Fault = Callable[["World"], None]
+
+
+def plan(world: World) -> None:
+    """Weather of the network, and a list of faults at moments of their own."""
+    random = world.random
+    if random.random() < 0.1:
+        return  # a quiet day
+    kinds: list[tuple[Fault, int]] = [
+        (kill_one, 6),
+        (crash_in_a_write, 4),
+        (fail_a_sync, 2),
+        (stop_one, 2),
+        (pause_one, 4),
+        (pause_datacentre, 1),
+        (kill_datacentre, 3),
+        (cut_power, 3),
+        (kill_both, 1),
+        (cut_network, 4),
+        (weather, 3),
+        (new_leader, 3),
+        (shift_clock, 2),
+        (delete_state, 2),
+    ]
+    chosen = [each for each in kinds if random.random() < 0.6] or kinds
+    names, weights = [fault for fault, _ in chosen], [weight for _, weight in chosen]
+    mean = random.choice((1.0, 3.0, 8.0))
+    at = random.uniform(0.5, 4.0)
+    while at < settings.FAULTS_S:
+        world.loop.later(at, random.choices(names, weights)[0], world)
+        at += random.expovariate(1 / mean)
+
+
+def heal(world: World) -> None:
+    """The end of all faults: everything runs, is connected, and its disks and clocks are good."""
+    network = world.network
+    world.faults = False
+    network.cut.clear()
+    network.loss = network.doubling = network.late = 0.0
+    for place in world.places.values():
+        place.down = False
+        for disk in place.disks.values():
+            disk.crash_after(None)
+            disk.fail_sync_after(0)
+    for name in world.kinds:
+        process = world.running(name)
+        if process is not None and process.paused:
+            world.loop.thaw(process)
+        world.loop.later(0.1, world.boot, name)
+
+
+# -- one process -----------------------------------------------------------------------------------------------------
+def _some(world: World, kinds: tuple[str, ...] = ()) -> Process | None:
+    names = [name for name in world.kinds if world.running(name) is not None]
+    if kinds:
+        names = [name for name in names if name.rstrip("01").endswith(kinds)]
+    return world.running(world.random.choice(names)) if names else None
+
+
+def kill_one(world: World) -> None:
+    if (process := _some(world)) is not None:
+        world.ended(process, "kill -9")
+
+
+def crash_in_a_write(world: World) -> None:
+    if (process := _some(world, ("joiner", "dispatcher"))) is not None:
+        process.place.disks[process.name].crash_after(world.random.randint(1, 30))
+
+
+def fail_a_sync(world: World) -> None:
+    if (process := _some(world, ("joiner", "dispatcher"))) is not None:
+        process.place.disks[process.name].fail_sync_after(world.random.randint(1, 6))
+
+
+def stop_one(world: World) -> None:
+    if (process := _some(world, ("joiner", "dispatcher"))) is not None and not process.paused:
+        world.say(f"{process.name} is asked to stop")
+        world.loop.spawn(process, process.stop())
+
+
+def pause_one(world: World) -> None:
+    if (process := _some(world)) is not None:
+        _pause(world, process, world.random.choice((0.5, 3.0, 12.0)))
+
+
+def _pause(world: World, process: Process, seconds: float) -> None:
+    if process.paused:
+        return
+    world.say(f"{process.name} is paused for {seconds} s")
+    world.counts["pauses"] += 1
+    process.paused = True
+    world.loop.later(seconds, _go_on, world, process)
+
+
+def _go_on(world: World, process: Process) -> None:
+    if process.alive and process.paused:
+        world.say(f"{process.name} goes on")
+        world.loop.thaw(process)
+
+
+# -- datacentres -----------------------------------------------------------------------------------------------------
+def pause_datacentre(world: World) -> None:
+    seconds = world.random.choice((2.0, 12.0))
+    for name in world.random.choice(world.datacentres).names:
+        if (process := world.running(name)) is not None:
+            _pause(world, process, seconds)
+
+
+def kill_datacentre(world: World) -> None:
+    _down(world, world.random.choice(world.datacentres), power=False)
+
+
+def cut_power(world: World) -> None:
+    _down(world, world.random.choice(world.datacentres), power=True)
+
+
+def kill_both(world: World) -> None:
+    power = world.random.random() < 0.5
+    for place in world.datacentres:
+        _down(world, place, power=power)
+
+
+def _down(world: World, place: Place, *, power: bool) -> None:
+    random = world.random
+    world.say(f"{place.name}: {'power cut' if power else 'everything is killed'}")
+    place.down = True
+    for name in place.names:
+        if (process := world.running(name)) is not None:
+            world.ended(process, "with its datacentre")
+    if power:
+        for disk in place.disks.values():
+            disk.power_cut()
+        kept = random.choice((0, len(place.images.history) - 1, random.randrange(len(place.images.history))))
+        place.images.lose(kept)
+        place.mapped = [random.choice((mapped, random.randint(0, mapped))) for mapped in place.mapped]
+    world.loop.later(random.choice((0.5, 4.0, 15.0)), _up, world, place)
+
+
+def _up(world: World, place: Place) -> None:
+    place.down = False
+    for name in place.names:
+        world.loop.later(world.random.uniform(0.0, 1.0), world.boot, name)
+
+
+def delete_state(world: World) -> None:
+    """Dispatcher and event store of a datacentre begin from the beginning."""
+    place = world.random.choice(world.datacentres)
+    world.say(f"{place.name}: the state of dispatcher and event store is deleted")
+    for name in (f"{place.name}-dispatcher", f"{place.name}-store"):
+        if (process := world.running(name)) is not None:
+            world.ended(process, "its state is deleted")
+    place.images.wipe()
+    place.mapped = [0] * len(place.mapped)
+
+
+def shift_clock(world: World) -> None:
+    place = world.random.choice(list(world.places.values()))
+    place.skew = world.random.uniform(-0.5, 0.5) * settings.UNCERTAINTY_S
+    world.say(f"{place.name}: the clock is off by {place.skew:.2f} s")
+
+
+# -- network and registry --------------------------------------------------------------------------------------------
+def cut_network(world: World) -> None:
+    random = world.random
+    regions = list(world.places)
+    one = random.choice(regions)
+    others = [each for each in regions if each != one]
+    if random.random() < 0.5:
+        others = [random.choice(others)]
+    ways = random.choice((0, 1, 2))
+    cut = {(one, other) for other in others if ways != 1} | {(other, one) for other in others if ways != 0}
+    seconds = random.choice((1.0, 5.0, 15.0))
+    world.say(f"cut for {seconds} s: {sorted(cut)}")
+    world.counts["cuts"] += 1
+    world.network.cut |= cut
+    world.loop.later(seconds, world.network.cut.difference_update, cut)
+
+
+def weather(world: World) -> None:
+    random, network = world.random, world.network
+    network.loss = random.choice((0.0, 0.05, 0.3))
+    network.doubling = random.choice((0.0, 0.1, 0.4))
+    network.late = random.choice((0.0, 0.05, 0.2))
+    world.say(f"weather: loss {network.loss}, doubled {network.doubling}, late {network.late}")
+
+
+def new_leader(world: World) -> None:
+    world.groups[world.random.choice(list(world.groups))].depose()

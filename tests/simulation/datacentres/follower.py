@@ -1,0 +1,56 @@
+"""A follower over the world's logs, with the surface of ``adapters.logs.follower`` (which has its own tests)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from photon.adapters.logs.api import Block, LogPosition
+from photon.adapters.logs.problems import ProblemKind
+
+if TYPE_CHECKING:
+    from tests.simulation.datacentres.world import Place, World
+
+
+class SimulatedFollower:
+    """Hands out lines that have arrived in this datacentre's copies, from committed positions on."""
+
+    def __init__(self, world: World, place: Place, positions: Sequence[LogPosition], random: Random) -> None:
+        self._world = world
+        self._place = place
+        self._random = random
+        self._logs = world.truth.foreign
+        offsets = {p.identity: p.offset for p in positions}
+        self._next = [log.index_of[offsets.get(log.name, 0)] for log in self._logs]
+        self._visible = [0] * len(self._logs)
+        self.problems: Counter[ProblemKind] = Counter()
+        self.lost_bytes = 0
+
+    def scan(self) -> None:
+        now = self._world.loop.now
+        self._visible = [log.visible(self._place.name, now) for log in self._logs]
+
+    def poll(self, max_bytes: int, *, final: bool = False) -> list[Block]:
+        for number, log in enumerate(self._logs):
+            start = self._next[number]
+            if start < self._visible[number]:
+                stop = min(self._visible[number], start + self._random.choice((1, 3, 50)))
+                self._next[number] = stop
+                data = b"".join(line.record + b"\n" for line in log.lines[start:stop])
+                return [Block(log.name, log.file, log.offset_at(start), data, log.offset_at(stop))]
+        return []
+
+    def caught_up(self) -> bool:
+        return all(at >= seen for at, seen in zip(self._next, self._visible, strict=True))
+
+    def backlog(self) -> tuple[int, int]:
+        known = sum(log.offset_at(seen) for log, seen in zip(self._logs, self._visible, strict=True))
+        return sum(log.offset_at(at) for log, at in zip(self._logs, self._next, strict=True)), known
+
+    def unread(self, kinds: Sequence[ProblemKind] = ()) -> list[Any]:
+        return []
+
+    def close(self) -> None:
+        return None

@@ -1,0 +1,175 @@
+"""An asyncio event loop in virtual time, for many simulated processes in one thread.
+
+Time stands still while something is ready, and jumps to the next timer when nothing is. Each handle runs in a context
+that names its process: handles of a dead process are dropped, those of a paused one wait until it goes on. So a
+process can be killed or stopped between any two of its steps, and no ``finally`` of it is run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context, ContextVar, copy_context
+from random import Random
+from typing import Any
+
+from tests.simulation.world.disk import PowerOff
+
+CLOSE_TRIES = 10
+
+
+class Owner:
+    """Whatever can die and be paused: a simulated process."""
+
+    def __init__(self) -> None:
+        self.alive = True
+        self.paused = False
+        self.frozen: deque[Any] = deque()
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.tasks_kept = 64
+        self.busy_until = 0.0  # of its threads
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """Remembers a task, so that nothing of a dead process is collected before its world ends."""
+        if len(self.tasks) >= self.tasks_kept:
+            self.tasks = [each for each in self.tasks if not each.done()]
+            self.tasks_kept = max(64, 2 * len(self.tasks))
+        self.tasks.append(task)
+
+
+OWNER: ContextVar[Owner | None] = ContextVar("owner", default=None)
+
+
+class StandStill(Exception):
+    """Nothing will ever happen again."""
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """``failed`` is told what a callback raised."""
+
+    def __init__(self, random: Random, failed: Callable[[BaseException], None]) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.steps = 0
+        self.thread_delays = (0.0005, 0.003)
+        """Seconds that a job given to a thread takes, least and most."""
+        self._random = random
+        self._failed = failed
+        self.outside = copy_context()
+        self.set_exception_handler(self._on_exception)
+        self.set_task_factory(self._make_task)
+
+    # -- what asyncio asks ---------------------------------------------------------------------------------------
+    def time(self) -> float:
+        return self.now
+
+    def _write_to_self(self) -> None:
+        return None
+
+    def _run_once(self) -> None:
+        ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
+        if not ready:
+            while scheduled and scheduled[0]._cancelled:
+                heapq.heappop(scheduled)._scheduled = False
+            if not scheduled:
+                self.stop()
+                self._failed(StandStill())
+                return
+            self.now = max(self.now, scheduled[0]._when)
+        while scheduled and scheduled[0]._when <= self.now:
+            handle = heapq.heappop(scheduled)
+            handle._scheduled = False
+            ready.append(handle)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            owner = handle._context.get(OWNER)
+            if owner is None or (owner.alive and not owner.paused):
+                self.steps += 1
+                handle._run()
+            elif owner.alive:
+                owner.frozen.append(handle)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """Runs ``func`` a little later. Jobs of one pool in order; one for no pool after all of its process."""
+        future: asyncio.Future[Any] = self.create_future()
+
+        def work() -> None:
+            try:
+                result = func(*args)
+            except PowerOff:
+                return  # the process is no more
+            except Exception as error:
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                if not future.done():
+                    future.set_result(result)
+
+        owner = OWNER.get()
+        free = self.now
+        if executor is not None:
+            free = max(free, getattr(executor, "free_at", 0.0))
+        elif owner is not None:
+            free = max(free, owner.busy_until)
+        end = free + self._random.uniform(*self.thread_delays)
+        if executor is not None:
+            executor.free_at = end
+        if owner is not None:
+            owner.busy_until = max(owner.busy_until, end)
+        self.call_at(end, work)
+        return future
+
+    # -- what the world asks -------------------------------------------------------------------------------------
+    def later(self, delay: float, act: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
+        """Calls from outside all processes."""
+        return self.call_later(delay, act, *args, context=self.outside)
+
+    def spawn(self, owner: Owner, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """A task within a process."""
+        context = self.outside.copy()
+        context.run(OWNER.set, owner)
+        return self.create_task(work, context=context)
+
+    def thaw(self, owner: Owner) -> None:
+        """A paused process goes on with all that has come due meanwhile, in order."""
+        owner.paused = False
+        self._ready.extend(owner.frozen)  # type: ignore[attr-defined]
+        owner.frozen.clear()
+
+    def _make_task(self, loop: asyncio.AbstractEventLoop, work: Any, **kwargs: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, **kwargs)
+        context: Context | None = kwargs.get("context")
+        owner = context.get(OWNER) if context is not None else OWNER.get()
+        if owner is not None:
+            owner.keep(task)
+        return task
+
+    def _on_exception(self, _: Any, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if error is not None and not isinstance(error, PowerOff):
+            self._failed(error)
+
+
+def bury(owners: list[Owner]) -> None:
+    """After the end: closes what was never finished. Whatever that does changes nothing any more."""
+    for owner in owners:
+        owner.alive = False
+        for task in owner.tasks:
+            if task.done():
+                with suppress(BaseException):
+                    task.exception()
+                continue
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            work: Any = task.get_coro()
+            for _ in range(CLOSE_TRIES):
+                with suppress(BaseException):
+                    work.close()
+                if work.cr_frame is None:
+                    break
+        owner.tasks.clear()
+        owner.frozen.clear()

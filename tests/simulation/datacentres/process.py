@@ -1,0 +1,328 @@
+"""Simulated processes: what each kind runs, with production parts over simulated disks, network and clocks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from photon.adapters.envelope import Envelope
+from photon.config.disk import AppendFile
+from photon.dispatcher.engine import DispatcherEngine
+from photon.dispatcher.exports import Exports
+from photon.eventstore.client import EventStoreClient
+from photon.eventstore.service import EventStoreService
+from photon.idregistry import commands as c
+from photon.idregistry.client import GrpcBackend
+from photon.idregistry.routing import RoutedRegistry
+from photon.idregistry.server import Machines, RegistryReplica
+from photon.idregistry.service import RegistryServicer
+from photon.idregistry.sharding import single_range
+from photon.joiner import engine as joiner_engine
+from photon.joiner.client import JoinerClient
+from photon.joiner.engine import Surroundings
+from photon.joiner.service import JoinerService
+from photon.joiner.slot.slot import SlotPaths
+from photon.joiner.verdicts import envelope_lines
+from photon.joiner.verifier.verifier import VerifierLimits
+from tests.simulation.datacentres import settings
+from tests.simulation.datacentres.follower import SimulatedFollower
+from tests.simulation.datacentres.loop import OWNER, Owner
+from tests.simulation.datacentres.network import Stub
+from tests.simulation.datacentres.registry import GroupEnd
+from tests.simulation.datacentres.state import SimulatedState
+from tests.simulation.datacentres.store import StoreModel
+from tests.simulation.datacentres.truth import EPOCH_NS
+from tests.simulation.world.disk import PowerOff
+from tests.simulation.world.faulty_disk import FaultyDisk
+
+if TYPE_CHECKING:
+    from tests.simulation.datacentres.world import Place, World
+
+JOIN = "clicks"
+Handler = Callable[[Any, Any], Awaitable[Any]]
+
+
+class Clock:
+    """A datacentre's clock: its wall clock is off by a bounded time, which may change."""
+
+    def __init__(self, world: World, place: Place) -> None:
+        self._loop = world.loop
+        self._place = place
+
+    def now_ns(self) -> int:
+        return EPOCH_NS + int((self._loop.now + self._place.skew) * 1e9)
+
+    def monotonic(self) -> float:
+        return self._loop.now
+
+
+class Process(Owner):
+    """One life of a process. ``handlers``: what it answers to, by method, once it listens."""
+
+    def __init__(self, world: World, place: Place, name: str) -> None:
+        super().__init__()
+        self.world = world
+        self.place = place
+        self.name = name
+        self.region = place.region
+        self.clock = Clock(world, place)
+        self.handlers: dict[str, Handler] = {}
+        self.random = Random(world.random.getrandbits(64))
+
+    def run(self) -> Coroutine[Any, Any, None]:
+        """What it does from start to end."""
+        raise NotImplementedError
+
+    def listen(self, servicer: object, *methods: str) -> None:
+        self.handlers.update((method, getattr(servicer, method)) for method in methods)
+
+    async def stop(self) -> None:
+        """As on SIGTERM: ends ``run`` in order, in its own time."""
+        self.end("stopped")
+
+    def end(self, why: str) -> NoReturn:
+        """Ends this process from within, at once."""
+        self.world.ended(self, why)
+        raise PowerOff
+
+    def stub(self, target: str) -> Stub:
+        return Stub(self.world.network, self, target)
+
+    def registry(self) -> RoutedRegistry:
+        """The production client; its stubs lead to the simulated network."""
+        near = sorted(self.world.replicas, key=lambda name: self.world.region_of(name) != self.region)
+        backend = GrpcBackend(dict.fromkeys(near, "simulated"), self.clock)
+        backend._channels._stub = self.stub  # type: ignore[method-assign]
+        return RoutedRegistry(backend, self.clock)
+
+
+class ProcessDisk:
+    """A disk as one process sees it: the process ends where the disk says so, and a dead one changes nothing."""
+
+    def __init__(self, disk: FaultyDisk, process: Process) -> None:
+        self._disk = disk
+        self._process = process
+        disk.kill()  # files that its predecessor had open
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._disk, name)
+
+        def call(*args: Any) -> Any:
+            return self.guarded(method, *args)
+
+        setattr(self, name, call)
+        return call
+
+    def append(self, path: Path) -> AppendFile:
+        file: AppendFile = ProcessFile(self, self.guarded(self._disk.append, path))
+        return file
+
+    def guarded(self, method: Callable[..., Any], *args: Any) -> Any:
+        if not self._process.alive:
+            raise PowerOff
+        try:
+            return method(*args)
+        except PowerOff:
+            self._process.world.ended(self._process, "killed in the middle of a write")
+            raise
+
+
+class ProcessFile:
+    """An open file of a ``ProcessDisk``."""
+
+    def __init__(self, disk: ProcessDisk, file: AppendFile) -> None:
+        self._disk = disk
+        self._file = file
+        self.close = file.close
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    def write(self, *chunks: bytes) -> None:
+        self._disk.guarded(self._file.write, *chunks)
+
+    def sync(self) -> None:
+        self._disk.guarded(self._file.sync)
+
+
+# -- clients whose stubs lead to the simulated network ---------------------------------------------------------------
+class SimulatedJoinerClient(JoinerClient):
+    def __init__(self, stub: Stub) -> None:
+        self._join = JOIN
+        self._stub = stub
+        self.error = ""
+
+
+class SimulatedStoreClient(EventStoreClient):
+    def __init__(self, stub: Stub) -> None:
+        self._join = JOIN
+        self._stub = stub
+        self._timeout = settings.STORE_TIMEOUT_S
+        self._last = settings.NO_PROGRESS
+        self.error = ""
+
+
+# -- the kinds of processes ------------------------------------------------------------------------------------------
+class Replica(Process):
+    """A registry replica over modelled Raft groups."""
+
+    async def run(self) -> None:
+        world = self.world
+        machines = Machines(range(1, world.shards + 1))
+        by_group = machines.by_group()
+        groups = {number: GroupEnd(group, self, by_group[number]) for number, group in world.groups.items()}
+        replica = RegistryReplica(
+            name=self.name,
+            groups=groups,
+            machines=machines,
+            set_up=c.SetUp(single_range(world.shards), b"rule"),
+            clock=self.clock,
+            uncertainty_ns=settings.UNCERTAINTY_NS,
+        )
+        replica.start()
+        self.listen(RegistryServicer(replica), "OpenSlot", "Insert", "Clear", "LookUp", "Describe")
+        assert replica.conflict is not None
+        world.violated(f"{self.name}: {await replica.conflict}")
+
+
+class Store(Process):
+    """An event store: the model behind the production servicer."""
+
+    async def run(self) -> None:
+        self.store = StoreModel(self)
+        self.listen(EventStoreService({JOIN: self.store}), "LookUp", "Progress")
+        await self.store.read()
+
+
+class JoinerProcess(Process):
+    """One slot: engine, service and verifier."""
+
+    def __init__(self, world: World, place: Place, name: str) -> None:
+        super().__init__(world, place, name)
+        self.engine: joiner_engine.JoinerEngine | None = None
+        self.serving = False
+
+    async def run(self) -> None:
+        world, variant = self.world, self.world.variant
+        disk = ProcessDisk(self.place.disks[self.name], self)
+        paths = SlotPaths(Path(f"/{self.name}/slot"), Path(f"/{self.name}/out"))
+        registry = self.registry()
+        slot = joiner_engine.Slot(self.name, self.place.name)
+        around = Surroundings(
+            registry,
+            SimulatedStoreClient(self.stub(f"{self.place.name}-store")),
+            disk,
+            self.clock,
+            self.die,
+            lambda: self.random.randbytes(16),
+        )
+        engine = joiner_engine.JoinerEngine(
+            slot, paths, around, world.adapter, envelope_lines(Envelope()), limits=world.joiner_limits
+        )
+        await engine.start()
+        self.engine = engine
+        self.serving = True
+        self.listen(JoinerService({JOIN: engine}), "Join")
+        limits = VerifierLimits(period_s=settings.VERIFIER_PERIOD_S, clear_timeout_s=2.0)
+        verifier = variant.verifier(disk, paths.state, paths.output, world.digester, registry, limits=limits)
+        await verifier.run(asyncio.Event())
+
+    def die(self, reason: str) -> NoReturn:
+        if "simulated" not in reason:
+            self.world.violated(f"{self.name}: {reason}")
+        self.end(reason)
+
+    async def stop(self) -> None:
+        self.handlers.clear()
+        if self.serving and self.engine is not None:
+            await self.engine.close()
+        self.end("stopped")
+
+
+class DispatcherProcess(Process):
+    """A dispatcher: the production engine over a follower of the world's logs and a database in memory."""
+
+    engine: DispatcherEngine | None = None
+
+    async def run(self) -> None:
+        world, place = self.world, self.place
+        disk = ProcessDisk(place.disks[self.name], self)
+        state = SimulatedState(self)
+        try:
+            exports = Exports(Path(f"/{self.name}/out"), disk, state, warn=world.say)
+            follower = SimulatedFollower(world, place, state.positions(), self.random)
+            store = SimulatedStoreClient(self.stub(f"{place.name}-store"))
+
+            async def progress() -> int:
+                return (await store.progress()).read_past_ns
+
+            self.engine = world.variant.dispatcher(
+                follower=follower,
+                adapter=world.adapter,
+                digester=world.digester,
+                joiners=[SimulatedJoinerClient(self.stub(name)) for name in place.joiners],
+                progress=progress,
+                state=state,
+                exports=exports,
+                envelope=Envelope(),
+                clock=self.clock,
+                random=self.random.random,
+                datacentre=place.name,
+                patience=settings.PATIENCE,
+                registry=self.registry(),
+                limits=world.dispatcher_limits,
+                options=world.dispatcher_options,
+                **world.dispatcher_extras(self),
+            )
+            await self.engine.run()
+        finally:
+            state.close()
+
+    async def stop(self) -> None:
+        if self.engine is not None:
+            self.engine.stop()
+        else:
+            self.end("stopped")
+
+
+class SimulatedLock:
+    """In place of the slot's flock: two processes in one slot would be the world's own mistake."""
+
+    def __init__(self, directory: Path) -> None:
+        owner = OWNER.get()
+        assert isinstance(owner, Process)
+        self._process = owner
+        self._name = str(directory)
+
+    def take(self, *, wait_s: float = 0.0) -> None:
+        locks = self._process.world.locks
+        holder = locks.get(self._name)
+        if holder is not None and holder is not self._process and holder.alive:
+            raise joiner_engine.SlotRefused(f"{self._name}: locked")
+        locks[self._name] = self._process
+        self._process.place.disks[self._process.name].make_dir(Path(self._name))
+
+    def release(self) -> None:
+        if self._process.world.locks.get(self._name) is self._process:
+            del self._process.world.locks[self._name]
+
+
+async def main(process: Process) -> None:
+    """A process from start to end; what it may not raise breaks a promise."""
+    world = process.world
+    try:
+        await process.run()
+    except OSError as error:
+        if "simulated" not in str(error):
+            world.violated(f"{process.name} failed: {type(error).__name__}: {error}", error)
+        world.ended(process, str(error))
+    except Exception as error:
+        world.violated(f"{process.name} failed: {type(error).__name__}: {error}", error)
+    else:
+        with suppress(PowerOff):
+            process.end("ended")

@@ -1,0 +1,33 @@
+"""Periods and time-outs of the simulated deployment: those of a real one, coarser, so that a seed is quick."""
+
+from __future__ import annotations
+
+from photon.config.clock import NS_PER_S
+from photon.dispatcher.retry import Patience
+from photon.eventstore.api import Progress
+from photon.eventstore.tiered import NOTHING_READ_NS
+
+UNCERTAINTY_S = 5.0
+"""S: no two clocks differ by more."""
+UNCERTAINTY_NS = int(UNCERTAINTY_S * NS_PER_S)
+PATIENCE_S = 8.0
+MAX_DELAY_S = 2.0
+"""A line is in its log's copy at most so long after it was written (``primary.max_delay``)."""
+PATIENCE = Patience(
+    unmatched_after_ns=int(PATIENCE_S * NS_PER_S), slack_ns=UNCERTAINTY_NS + int(MAX_DELAY_S * NS_PER_S)
+)
+WAITED_S = PATIENCE_S + UNCERTAINTY_S + MAX_DELAY_S
+"""What comes within so long after the foreign event is waited for."""
+
+STORE_TIMEOUT_S = 3.0
+JOIN_TIMEOUT_S = 5.0
+INSERT_TIMEOUT_S = 2.0
+VERIFIER_PERIOD_S = 1.0
+NO_PROGRESS = Progress(read_past_ns=NOTHING_READ_NS)
+
+GROWTH_S = 25.0
+"""The logs grow for so long."""
+FAULTS_S = 35.0
+"""Things go wrong until then."""
+REST_S = 120.0
+"""Within so long after the last fault every event has its verdict and every token is cleared."""

@@ -1,0 +1,69 @@
+"""A model of the event store, honest towards its contract; the real one (``eventstore/``) has its own tests.
+
+It reads the datacentre's primary logs in order, some lines at a time. What it has mapped outlives the process, the
+moment up to which everything has been read does not. A miss is ABSENT only when a pass that began at or after the
+asked time found nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from photon.eventstore.api import EventLookUps, Found, PrimaryRecord, Progress
+from photon.eventstore.tiered import NOTHING_READ_NS
+
+if TYPE_CHECKING:
+    from tests.simulation.datacentres.process import Store
+
+PASS_S = 0.4
+
+
+class StoreModel:
+    """Implements ``eventstore.api.EventStore`` for one process."""
+
+    def __init__(self, process: Store) -> None:
+        self._process = process
+        self._world = process.world
+        self._place = process.place
+        self._read_past_ns = NOTHING_READ_NS
+
+    async def read(self) -> None:
+        """Reads for ever."""
+        random, place, logs = self._process.random, self._place, self._world.truth.primary
+        while True:
+            began = self._process.clock.now_ns()
+            seen = [log.visible(place.name, self._world.loop.now) for log in logs]
+            while any(mapped < there for mapped, there in zip(place.mapped, seen, strict=True)):
+                for number, there in enumerate(seen):
+                    place.mapped[number] += min(max(0, there - place.mapped[number]), random.choice((1, 10, 40)))
+                await asyncio.sleep(random.choice((0.01, 0.1)) * self._world.store_slowness)
+            self._read_past_ns = began
+            await asyncio.sleep(random.uniform(0.5, 1.5) * PASS_S)
+
+    async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
+        read_past_ns = self._read_past_ns
+        world, logs = self._world, self._world.truth.primary
+        answers: list[Found] = []
+        records: list[PrimaryRecord | None] = []
+        for key, until in zip(keys, as_of, strict=True):
+            record = None
+            if world.faults and self._process.random.random() < world.unavailable:
+                answer = Found.UNAVAILABLE
+            else:
+                found = world.truth.first_primary(key)
+                if found is not None and found[1] < self._place.mapped[found[0]]:
+                    answer, line = Found.FOUND, logs[found[0]].lines[found[1]]
+                    record = PrimaryRecord(line.record, logs[found[0]].file, line.offset)
+                else:
+                    answer = Found.ABSENT if read_past_ns >= until else Found.NOT_YET
+            answers.append(answer)
+            records.append(record)
+        return EventLookUps(answers, records)
+
+    async def progress(self) -> Progress:
+        return Progress(read_past_ns=self._read_past_ns)
+
+    async def close(self) -> None:
+        return None

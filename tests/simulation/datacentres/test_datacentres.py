@@ -1,0 +1,33 @@
+"""Seeded schedules of two datacentres (``world``): PHOTON_SIM_SEEDS of them, from PHOTON_SIM_BASE on; one replays."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.simulation.datacentres.world import run_seed
+from tests.simulation.world.seeds import seeds
+
+BATCH = 10
+SEEDS = 40
+
+
+def _batches(all_seeds: list[int]) -> list[list[int]]:
+    return [all_seeds[n : n + BATCH] for n in range(0, len(all_seeds), BATCH)]
+
+
+@pytest.mark.parametrize("batch", _batches(seeds(SEEDS)), ids=lambda b: f"{b[0]}-{b[-1]}")
+def test_every_event_has_one_verdict(batch: list[int]) -> None:
+    told = "PHOTON_SIM_SEED" in os.environ
+    for seed in batch:
+        world = run_seed(seed, story=told)
+        if told:
+            print("\n".join(world.story or []))
+        print(f"seed {seed}: {len(world.truth.events)} events, {world.counts}, at rest after {world.rest_s:.0f} s")
+
+
+def test_a_seed_replays_exactly() -> None:
+    one, other = run_seed(3, story=True), run_seed(3, story=True)
+    assert one.story == other.story
+    assert len(one.story or []) > 20

@@ -1,0 +1,216 @@
+"""What happens in the world outside: two copies of logs that grow, and what each event must come to.
+
+Lines of a log are the same bytes in the same order in every datacentre; each copy gets them at moments of its own.
+"""
+
+from __future__ import annotations
+
+import enum
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile
+from photon.idregistry.api import Kind
+
+EPOCH_NS = 1_700_000_000_000_000_000
+HOUR_S = 3600
+
+
+class PairAdapter(Adapter):
+    """Foreign ``id time key copy``; primary ``key what``, where what says how the pair ends."""
+
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        fields = record.split(b" ")
+        if len(fields) != 4:
+            raise BadRecord("not four fields")
+        return ForeignHeader(fields[2], int(fields[1]), fields[0])
+
+    def primary_key(self, record: bytes, file: LogFile) -> bytes:
+        return record.split(b" ")[0]
+
+    def foreign_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        return b'"%b"' % record
+
+    def primary_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        return b'"%b"' % record
+
+    def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
+        what = primary.split(b" ")[1]
+        if what == b"filtered":
+            return Filtered("by rule")
+        if what == b"rejected":
+            raise ValueError("no such thing")
+        return super().join(foreign, foreign_file, primary, primary_file)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a log. ``written``: seconds of the world, ``offset``: of its first byte."""
+
+    record: bytes
+    offset: int
+    written: float
+
+
+@dataclass
+class GrowingLog:
+    """A log in all its copies. ``arrivals``: datacentre -> when each line is there, never falling."""
+
+    name: str
+    lines: list[Line]
+    arrivals: dict[str, list[float]] = field(default_factory=dict)
+    index_of: dict[int, int] = field(default_factory=dict)  # offset -> line
+    end: int = 0
+
+    def visible(self, datacentre: str, now: float) -> int:
+        """Lines of a copy that are there now."""
+        return bisect_right(self.arrivals[datacentre], now)
+
+    @property
+    def file(self) -> LogFile:
+        return LogFile(self.name)
+
+    def offset_at(self, line: int) -> int:
+        return self.lines[line].offset if line < len(self.lines) else self.end
+
+
+class Fate(enum.Enum):
+    """How an event ends."""
+
+    JOINED = (Kind.JOINED,)
+    FILTERED = (Kind.FILTERED,)
+    REJECTED = (Kind.REJECTED,)
+    UNMATCHED = (Kind.UNMATCHED,)
+    RACED = (Kind.JOINED, Kind.UNMATCHED)
+    """Its primary event comes when patience ends: either will do, if it is one."""
+
+
+@dataclass
+class Event:
+    """A foreign event and the lines that carry its id: (log, offset) -> record."""
+
+    event_id: bytes
+    key: bytes
+    time_ns: int
+    fate: Fate
+    primary: tuple[str, int, bytes] | None = None  # log, offset, record
+    lines: dict[tuple[str, int], bytes] = field(default_factory=dict)
+
+
+@dataclass
+class Truth:
+    """Everything a seed's world outside consists of."""
+
+    events: dict[bytes, Event]
+    foreign: list[GrowingLog]
+    primary: list[GrowingLog]
+    malformed: set[tuple[str, int]]
+    """(log, offset) of foreign lines that nobody can read."""
+
+    def first_primary(self, key: bytes) -> tuple[int, int] | None:
+        """(log, line) of the record that wins: the first in (log, offset) order."""
+        return self._first.get(key)
+
+    def __post_init__(self) -> None:
+        self._first: dict[bytes, tuple[int, int]] = {}
+        for number, log in enumerate(self.primary):
+            for at, line in enumerate(log.lines):
+                self._first.setdefault(line.record.split(b" ")[0], (number, at))
+
+    @property
+    def last_arrival(self) -> float:
+        """When all copies are whole."""
+        return max(times[-1] for log in self.foreign + self.primary for times in log.arrivals.values() if times)
+
+
+_FATES = (
+    (Fate.JOINED, 60),
+    (Fate.UNMATCHED, 12),
+    (Fate.RACED, 10),
+    (Fate.FILTERED, 8),
+    (Fate.REJECTED, 5),
+)
+_WHAT = {Fate.FILTERED: b"filtered", Fate.REJECTED: b"rejected"}
+
+
+def make_truth(
+    random: Random, datacentres: Sequence[str], *, events: int, seconds: float, patience: float, future: float
+) -> Truth:
+    """``patience``: seconds that a primary event is waited for at least; ``future``: events are that far ahead."""
+    foreign: list[list[tuple[float, bytes]]] = [[], []]
+    primary: list[list[tuple[float, bytes]]] = [[] for _ in range(random.choice((1, 2)))]
+    made: dict[bytes, Event] = {}
+    for number in range(events):
+        event_id, key = b"e%d" % number, b"q%d" % number
+        fate = random.choices([f for f, _ in _FATES], [weight for _, weight in _FATES])[0]
+        at = random.uniform(0, seconds)
+        time_ns = EPOCH_NS + int(at * 1e9) - random.choice((0, 0, HOUR_S, 26 * HOUR_S)) * 1_000_000_000
+        if random.random() < 0.03:
+            time_ns = EPOCH_NS + int((at + future) * 1e9)
+        made[event_id] = Event(event_id, key, time_ns, fate)
+        for copy in range(random.choice((1, 1, 1, 1, 1, 2, 3))):
+            record = b"%b %d %b c%d" % (event_id, time_ns, key, random.choice((0, copy)))
+            foreign[random.randrange(2)].append((at + copy * random.choice((0.0, 0.1, 5.0)), record))
+        if (came := _primary_moment(random, fate, at, patience)) is not None:
+            log = random.randrange(len(primary))
+            for repeat in range(random.choice((1, 1, 1, 2))):
+                what = _WHAT.get(fate, b"ok") if not repeat else b"second"
+                primary[log].append((came + repeat, b"%b %b" % (key, what)))
+    for _ in range(random.choice((0, 1, 4))):
+        foreign[random.randrange(2)].append((random.uniform(0, seconds), b"garbage %d" % random.randrange(10**6)))
+    for number in range(random.choice((5, 30))):  # primary events that nobody names
+        primary[number % len(primary)].append((random.uniform(-5, seconds), b"other%d ok" % number))
+    logs = [_log(f"clicks-{n}.log", lines) for n, lines in enumerate(foreign)]
+    primaries = [_log(f"queries-{n}.log", lines) for n, lines in enumerate(primary)]
+    for datacentre in datacentres:
+        lag = random.choice((0.0, 0.2, 2.0))
+        for log in logs + primaries:
+            _copy(random, log, datacentre, lag)
+    return _assemble(made, logs, primaries)
+
+
+def _primary_moment(random: Random, fate: Fate, at: float, patience: float) -> float | None:
+    if fate is Fate.UNMATCHED:
+        return None
+    if fate is Fate.RACED:
+        return at + patience * random.uniform(0.8, 1.6)
+    return at + random.choice((-5.0, -1.0, 0.0, 0.5, patience * random.uniform(0.1, 0.5)))
+
+
+def _log(name: str, lines: list[tuple[float, bytes]]) -> GrowingLog:
+    log = GrowingLog(name, [])
+    for written, record in sorted(lines, key=lambda each: each[0]):
+        log.index_of[log.end] = len(log.lines)
+        log.lines.append(Line(record, log.end, written))
+        log.end += len(record) + 1
+    log.index_of[log.end] = len(log.lines)
+    return log
+
+
+def _copy(random: Random, log: GrowingLog, datacentre: str, lag: float) -> None:
+    arrivals: list[float] = []
+    latest = 0.0
+    for line in log.lines:
+        latest = max(latest, line.written + random.uniform(0, lag))
+        arrivals.append(latest)
+    log.arrivals[datacentre] = arrivals
+
+
+def _assemble(events: dict[bytes, Event], foreign: list[GrowingLog], primary: list[GrowingLog]) -> Truth:
+    malformed = set()
+    for log in foreign:
+        for line in log.lines:
+            event = events.get(line.record.split(b" ")[0])
+            if event is None:
+                malformed.add((log.name, line.offset))
+            else:
+                event.lines[log.name, line.offset] = line.record
+    truth = Truth(events, foreign, primary, malformed)
+    for event in events.values():
+        first = truth.first_primary(event.key)
+        if first is not None:
+            log = primary[first[0]]
+            event.primary = (log.name, log.lines[first[1]].offset, log.lines[first[1]].record)
+    return truth

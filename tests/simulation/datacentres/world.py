@@ -1,0 +1,342 @@
+"""Two datacentres and a registry over three regions in one thread: a seeded schedule of faults, and what must hold.
+
+Production code: dispatcher engine, state, exports; joiner engine, slot, verifier; the registry's client, routing,
+servicer, batching, state machines; the wire formats and servicers of joiner and event store. Simulated: time,
+threads, network, disks, clocks. Modelled, because they have simulations or tests of their own: Raft (``registry``), the event
+store (``store``), the log follower (``follower``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import structlog
+
+from photon.dispatcher.core import Limits
+from photon.dispatcher.engine import DispatcherEngine, Options
+from photon.dispatcher.lookups import LookUpPolicy
+from photon.idregistry import server as registry_server
+from photon.idregistry.api import Digester
+from photon.joiner import engine as joiner_engine
+from photon.joiner.core import CoreLimits
+from photon.joiner.engine import JoinerLimits
+from photon.joiner.shell import ShellLimits
+from photon.joiner.slot.output import OutputLimits
+from photon.joiner.verifier.verifier import Verifier
+from tests.simulation.datacentres import check, faults, settings, state
+from tests.simulation.datacentres.loop import StandStill, VirtualLoop, bury
+from tests.simulation.datacentres.network import Network
+from tests.simulation.datacentres.process import (
+    DispatcherProcess,
+    JoinerProcess,
+    Process,
+    Replica,
+    SimulatedLock,
+    Store,
+    main,
+)
+from tests.simulation.datacentres.registry import PULSE_S, make_groups
+from tests.simulation.datacentres.truth import PairAdapter, make_truth
+from tests.simulation.world.faulty_disk import FaultyDisk
+
+DATACENTRES = ("east", "west")
+REGIONS = (*DATACENTRES, "north")
+LOOK_S = 1.0
+"""After the last fault the world is asked so often whether it is at rest."""
+
+Patch = tuple[object, str, Any]
+_PATCHES: tuple[Patch, ...] = (
+    *state.PATCHES,
+    (joiner_engine, "SlotLock", SimulatedLock),
+    (registry_server, "CARETAKER_SECONDS", 4.0),
+    (registry_server, "_STARTING_SECONDS", 0.3),
+)
+
+
+class Violation(Exception):
+    """A promise is broken."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The parts that an ablation replaces. ``patches``: (module or class, name, value) for the time of the run."""
+
+    dispatcher: type[DispatcherEngine] = DispatcherEngine
+    verifier: type[Verifier] = Verifier
+    patches: tuple[Patch, ...] = ()
+
+
+@dataclass
+class Place:
+    """A region; a datacentre when it has joiners."""
+
+    name: str
+    region: str
+    skew: float = 0.0
+    down: bool = False
+    joiners: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    """Of all its processes."""
+    disks: dict[str, FaultyDisk] = field(default_factory=dict)
+    images: state.Images = field(default_factory=state.Images)
+    mapped: list[int] = field(default_factory=list)
+    """Lines of each primary log that the event store has in its map."""
+
+
+class World:
+    """A schedule. ``run`` raises Violation."""
+
+    def __init__(self, seed: int, variant: Variant | None = None, *, story: bool = False) -> None:
+        self.random = random = Random(seed)
+        self.seed = seed
+        self.variant = variant or Variant()
+        self.story: list[str] | None = [] if story else None
+        self.violation: Violation | None = None
+        self.alarms: list[str] = []
+        """Errors that production code logged: they break a promise, unless another one is found broken."""
+        self.loop = VirtualLoop(random, self._failed)
+        self.network = Network(self)
+        self.adapter = PairAdapter({})
+        self.digester = Digester(b"key of the deployment", "clicks")
+        self.faults = True
+        self.over = False
+        self.quiet_since = 0.0
+        self.rested_at = 0.0
+        self.locks: dict[str, Process] = {}
+        self.processes: dict[str, Process] = {}
+        self.lives: list[Process] = []
+        self.counts = dict.fromkeys(("ended", "cuts", "pauses"), 0)
+        self._draw()
+        self._place()
+
+    def _draw(self) -> None:
+        """What kind of seed this is."""
+        random = self.random
+        self.shards = random.choice((1, 2, 3))
+        self.unavailable = random.choice((0.0, 0.0, 0.1))
+        self.store_slowness = random.choice((1.0, 1.0, 5.0))
+        self.commit_crashes = random.choice((0.0, 0.0, 0.02))
+        self.truth = make_truth(
+            random,
+            DATACENTRES,
+            events=random.choice((10, 30, 60)),
+            seconds=settings.GROWTH_S,
+            patience=settings.WAITED_S,
+            future=settings.UNCERTAINTY_S + 6.0,
+        )
+        self.dispatcher_limits = Limits(
+            batch_events=random.choice((2, 10, 1000)),
+            hold_s=random.choice((0.3, 2.0, 5.0)),
+            window_bytes=random.choice((3000, 1 << 20)),
+            spill_bytes=random.choice((1500, 1 << 19)),
+            parse_records=random.choice((1, 1000)),
+        )
+        self.dispatcher_options = Options(
+            in_flight=random.choice((1, 4)),
+            join_timeout_s=settings.JOIN_TIMEOUT_S,
+            look_ups=random.choice(list(LookUpPolicy)),
+            commit_s=random.choice((0.2, 0.7)),
+            scan_s=0.3,
+            progress_s=0.4,
+        )
+        self.joiner_limits = JoinerLimits(
+            core=CoreLimits(
+                sync_output_after_s=random.choice((0.3, 2.0)), carry_over_behind_bytes=random.choice((500, 1 << 20))
+            ),
+            shell=ShellLimits(
+                insert_timeout_s=settings.INSERT_TIMEOUT_S, tick_s=0.2, maintain_s=random.choice((1.5, 4.0))
+            ),
+            output=OutputLimits(
+                roll_bytes=random.choice((400, 5000, 1 << 20)), roll_after_s=random.choice((5.0, 300.0))
+            ),
+            segment_bytes=random.choice((500, 1 << 20)),
+        )
+
+    def _place(self) -> None:
+        """Which processes there are, and where."""
+        random = self.random
+        self.places = {region: Place(region, region) for region in REGIONS}
+        self.kinds: dict[str, tuple[type[Process], Place]] = {}
+        half = settings.UNCERTAINTY_S / 2
+        round_trip = random.choice((0.002, 0.03, 0.1))
+        for at, one in enumerate(REGIONS):
+            for other in REGIONS[at + 1 :]:
+                self.network.round_trip[frozenset((one, other))] = round_trip * random.uniform(0.7, 1.3)
+        for region, place in self.places.items():
+            place.skew = random.choice((0.0, random.uniform(-half, half)))
+            self._add(f"{region}-replica", Replica, place)
+        for name in DATACENTRES:
+            place = self.places[name]
+            place.mapped = [0] * len(self.truth.primary)
+            self._add(f"{name}-store", Store, place)
+            for number in range(random.choice((1, 2))):
+                place.joiners.append(f"{name}-joiner{number}")
+                self._add(place.joiners[-1], JoinerProcess, place)
+            self._add(f"{name}-dispatcher", DispatcherProcess, place)
+        self.replicas = [name for name, (kind, _) in self.kinds.items() if kind is Replica]
+        self.groups = make_groups(self, self.replicas, self.shards)
+
+    def _add(self, name: str, kind: type[Process], place: Place) -> None:
+        self.kinds[name] = (kind, place)
+        place.names.append(name)
+        if kind in (JoinerProcess, DispatcherProcess):
+            place.disks[name] = FaultyDisk(Random(self.random.getrandbits(64)))
+
+    @property
+    def datacentres(self) -> list[Place]:
+        return [self.places[name] for name in DATACENTRES]
+
+    @property
+    def rest_s(self) -> float:
+        """Seconds from the last fault to rest."""
+        return self.rested_at - self.quiet_since
+
+    def region_of(self, name: str) -> str:
+        return self.kinds[name][1].region
+
+    def dispatcher_extras(self, process: DispatcherProcess) -> dict[str, Any]:
+        """Arguments of the engine that only several datacentres need."""
+        return {}
+
+    # -- processes -------------------------------------------------------------------------------------------------
+    def running(self, name: str) -> Process | None:
+        """The process of this name, if it lives."""
+        process = self.processes.get(name)
+        return process if process is not None and process.alive else None
+
+    def listening(self, name: str, method: str) -> Process | None:
+        """The process that a connection reaches."""
+        process = self.running(name)
+        return process if process is not None and method in process.handlers else None
+
+    def boot(self, name: str) -> None:
+        """Starts a process, unless it lives or its place is down."""
+        kind, place = self.kinds[name]
+        if place.down or self.running(name) is not None:
+            return
+        self.say(f"{name} starts")
+        process = self.processes[name] = kind(self, place, name)
+        self.lives.append(process)
+        self.loop.spawn(process, main(process))
+
+    def ended(self, process: Process, why: str) -> None:
+        """A process is no more; the supervisor starts another one after a while."""
+        if not process.alive:
+            return
+        process.alive = False
+        self.counts["ended"] += 1
+        self.say(f"{process.name} is no more: {why}")
+        self.loop.later(self.random.choice((0.1, 0.5, 3.0)), self.boot, process.name)
+
+    # -- what went on ----------------------------------------------------------------------------------------------
+    def say(self, what: str) -> None:
+        if self.story is not None:
+            self.story.append(f"{self.loop.now:9.3f} {what}")
+
+    def violated(self, what: str, error: BaseException | None = None) -> None:
+        """Ends the run: a promise is broken."""
+        if self.violation is None and not self.over:
+            self.violation = Violation(what)
+            self.violation.__cause__ = error
+            self.say(f"VIOLATION: {what}")
+        self.loop.stop()
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, StandStill):
+            self.violated("the world stands still")
+        else:
+            self.violated(f"{type(error).__name__}: {error}", error)
+
+    def logged(self, _: object, level: str, event: dict[str, Any]) -> str:
+        """structlog's processor: production code's words go into the story, errors are alarms."""
+        if level in ("error", "critical", "exception"):
+            text = " ".join(f"{name}={value!r}" for name, value in event.items() if name != "exc_info")
+            self.alarms.append(text)
+            self.say(f"ALARM {text}")
+        elif self.story is not None:
+            self.say("  " + " ".join(f"{name}={value}" for name, value in event.items()))
+        raise structlog.DropEvent
+
+    # -- a run -----------------------------------------------------------------------------------------------------
+    def run(self) -> None:
+        """Raises Violation."""
+        loop = self.loop
+        with _patched((*_PATCHES, *self.variant.patches)), _logs_to(self):
+            try:
+                for name in self.kinds:
+                    loop.later(self.random.uniform(0.0, 0.5), self.boot, name)
+                loop.later(0.6, self._pulse)
+                faults.plan(self)
+                loop.later(settings.FAULTS_S, self._quiet)
+                loop.run_forever()
+            finally:
+                self.over = True
+                bury(list(self.lives))
+                loop.close()
+        if self.violation is not None:
+            raise self.violation
+
+    def _pulse(self) -> None:
+        for group in self.groups.values():
+            group.pulse()
+        self.loop.later(PULSE_S, self._pulse)
+
+    def _quiet(self) -> None:
+        self.say("faults end")
+        faults.heal(self)
+        self.quiet_since = self.loop.now
+        self.loop.later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        unrest = check.unrest(self)
+        if not unrest:
+            self.rested_at = self.loop.now
+            self.say("at rest")
+            for finding in check.findings(self):
+                self.violated(finding)
+                return
+            self.loop.stop()
+        elif self.loop.now - self.quiet_since > settings.REST_S:
+            found = check.twice(self) or [f"not at rest, something is lost: {unrest}"]
+            self.violated(found[0])
+        else:
+            self.loop.later(LOOK_S, self._look)
+
+
+@contextlib.contextmanager
+def _patched(patches: tuple[Patch, ...]) -> Iterator[None]:
+    before = [(where, name, where.__dict__[name]) for where, name, _ in patches]
+    try:
+        for where, name, value in patches:
+            setattr(where, name, value)
+        yield
+    finally:
+        for where, name, value in reversed(before):
+            setattr(where, name, value)
+
+
+@contextlib.contextmanager
+def _logs_to(world: World) -> Iterator[None]:
+    before = structlog.get_config()
+    structlog.configure(processors=[world.logged], cache_logger_on_first_use=False)
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+def run_seed(seed: int, variant: Variant | None = None, *, story: bool = False) -> World:
+    """Runs one schedule; raises Violation, with the seed in it, and with the story where it was asked for."""
+    world = World(seed, variant, story=story)
+    try:
+        world.run()
+    except Violation as violation:
+        told = "\n".join(["", *world.story]) if world.story else ""
+        raise Violation(
+            f"seed {seed}: {violation} (replay with PHOTON_SIM_SEED={seed}){told}"
+        ) from violation.__cause__
+    return world
