@@ -62,6 +62,8 @@ class GroupState:
     committed: int
     healthy: bool
     """False once the group stopped on an error (fail-stop)."""
+    writable: bool = True
+    """False while the disk is full: the replica reads from memory and takes no part; it goes on by itself."""
 
 
 class Group(Protocol):

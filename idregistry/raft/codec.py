@@ -1,6 +1,6 @@
 """Messages between replicas as bytes, and what stands in for pickle inside pysyncobj.
 
-A message is one version byte and a msgpack array; decoding builds only the six types below, with their field types
+A message is one version byte and a msgpack array; decoding builds only the types below, with their field types
 checked. Commands are opaque bytes behind a type byte; only REGULAR and NO_OP exist here: membership is static, and
 the library's code versions are unused, so entries of those types are refused when they arrive.
 """
@@ -13,7 +13,7 @@ import msgspec
 
 from photon.idregistry.raft.options import COMMAND_BYTES_MAX, ENTRIES_MAX, MESSAGE_BYTES_MAX, TRANSFER_BYTES
 
-CODEC_VERSION = 1
+CODEC_VERSION = 2
 REGULAR = b"\x00"
 NO_OP = b"\x01"
 APPLY_METHOD = 0
@@ -65,14 +65,37 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
 
 class ChunkAck(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=6):
-    """The follower wants the bytes from ``offset`` on next."""
+    """The follower wants the bytes from ``offset`` on next. ``damaged``: all had come, and it cannot be read."""
 
     term: Count
     index: Count
     offset: Count
+    damaged: bool
 
 
-Message = RequestVote | Vote | Append | AppendAck | Chunk | ChunkAck
+class AskVotes(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=7):
+    """Would you vote for me in ``term``? Asked before standing; binds nobody (Raft's pre-vote)."""
+
+    term: Count
+    last_index: Count
+    last_term: Count
+
+
+class WouldVote(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=8):
+    """To AskVotes for an election in ``asked``, from one whose term is ``term``."""
+
+    asked: Count
+    term: Count
+    yes: bool
+
+
+class Stand(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=9):
+    """From the leader of ``term``: stand for election now, without asking (Raft's TimeoutNow)."""
+
+    term: Count
+
+
+Message = RequestVote | Vote | Append | AppendAck | Chunk | ChunkAck | AskVotes | WouldVote | Stand
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)

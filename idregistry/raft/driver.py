@@ -19,7 +19,7 @@ from pysyncobj.version import VERSION as LIBRARY_VERSION
 
 from photon.idregistry.raft.codec import APPLY_METHOD, REGULAR, Append, Message, RequestVote, SafePickle, Vote
 from photon.idregistry.raft.journal import Journal
-from photon.idregistry.raft.options import COMMAND_BYTES_MAX, ENTRIES_MAX, RaftOptions
+from photon.idregistry.raft.options import COMMAND_BYTES_MAX, ENTRIES_MAX, DiskFull, RaftOptions
 from photon.idregistry.raft.rules import Accepted, LogView, Progress
 from photon.idregistry.raft.snapshot import SnapshotStore
 from photon.idregistry.raft.transport import HeldTransport
@@ -32,6 +32,7 @@ if LIBRARY_VERSION != PINNED_VERSION:
     )
 
 _NEVER = 2**62
+_NOW = float("-inf")
 _time = threading.local()
 
 
@@ -71,22 +72,36 @@ class _NoPoller:
 class _Serializer:
     """The library's serialiser: writes the machine's snapshot slice by slice, one slice a tick."""
 
-    def __init__(self, store: SnapshotStore, snapshot: Callable[[], Iterable[bytes]]) -> None:
+    def __init__(
+        self, store: SnapshotStore, snapshot: Callable[[], Iterable[bytes]], failed: Callable[[], None]
+    ) -> None:
+        """``failed`` is called when the disk was too full for a snapshot."""
         self._store = store
         self._snapshot = snapshot
+        self._failed = failed
         self._position = 0
 
     def checkSerializing(self) -> tuple[int, int | None]:  # noqa: N802 - the library's name
         if not self._store.writing:
             return SERIALIZER_STATE.NOT_SERIALIZING, None
-        if self._store.step():
-            return SERIALIZER_STATE.SUCCESS, self._position
-        return SERIALIZER_STATE.SERIALIZING, self._position
+        try:
+            complete = self._store.step()
+        except DiskFull:
+            self._failed()
+            return SERIALIZER_STATE.NOT_SERIALIZING, None
+        return (SERIALIZER_STATE.SUCCESS if complete else SERIALIZER_STATE.SERIALIZING), self._position
 
     def serialize(self, data: tuple[Any, ...], position: int) -> None:
         _, index, term = data[1]  # the last applied entry
+        self.begin(index, term, position)
+
+    def begin(self, index: int, term: int, position: int) -> None:
+        """Starts a snapshot; when it is complete the log may be cut before ``position``."""
         self._position = position
-        self._store.begin(index, term, self._snapshot())
+        try:
+            self._store.begin(index, term, self._snapshot())
+        except DiskFull:
+            self._failed()
 
 
 class Core(library.SyncObj):  # type: ignore[misc]
@@ -102,6 +117,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         snapshot: Callable[[], Iterable[bytes]],
         apply: Callable[[int, bytes], Any],
         take_proposals: Callable[[], None],
+        snapshot_failed: Callable[[], None],
         options: RaftOptions,
         random: Random,
     ) -> None:
@@ -134,12 +150,12 @@ class Core(library.SyncObj):  # type: ignore[misc]
         super().__init__(Node(name), self._nodes.values(), conf, transport=self._held)
         self._poller = _NoPoller()
         self._idToMethod = {APPLY_METHOD: self._apply_next}
-        self._SyncObj__serializer = _Serializer(store, snapshot)
+        self._SyncObj__serializer = _Serializer(store, snapshot, snapshot_failed)
         self._SyncObj__needLoadDumpFile = False
         if store.info is not None:
             self.jump(store.info.index)
         if not peers:
-            self._SyncObj__raftElectionDeadline = float("-inf")  # nobody to wait for
+            self.stand()  # nobody to wait for
 
     # --- overridden -------------------------------------------------------------------------------------------
 
@@ -260,6 +276,25 @@ class Core(library.SyncObj):  # type: ignore[misc]
         if progress is not None:
             self._SyncObj__raftMatchIndex[node] = progress.matched
             self._SyncObj__raftNextIndex[node] = progress.next_index
+
+    def stand(self) -> None:
+        """The next tick stands for election."""
+        self._SyncObj__raftElectionDeadline = _NOW
+
+    def wait_longer(self) -> None:
+        """Another random time passes before the election deadline."""
+        self._SyncObj__raftElectionDeadline = _monotonic() + self._SyncObj__generateRaftTimeout()
+
+    def learn(self, term: int) -> None:
+        """Somebody is in a newer term: this replica follows it, whoever leads there."""
+        self._SyncObj__setCurrentTerm(term, None)
+        self._SyncObj__setState(library._RAFT_STATE.FOLLOWER)
+        self._SyncObj__raftLeader = None
+
+    def rewrite_snapshot(self) -> None:
+        """Takes a snapshot anew, though the log may not have moved since the last one."""
+        index = self.applied()
+        self._SyncObj__serializer.begin(index, self._journal.term_at(index), index - 1)
 
     def jump(self, index: int) -> None:
         """The machine's state is that after entry ``index`` now."""

@@ -20,17 +20,22 @@ from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.idregistry.raft import rules
 from photon.idregistry.raft.api import Applied, GroupState, NotLeader, ProposalOutcome, StateMachine, Unknown
-from photon.idregistry.raft.codec import Append, AppendAck, Chunk, ChunkAck, Message, RequestVote, Vote
+from photon.idregistry.raft.codec import (
+    Append,
+    AppendAck,
+    AskVotes,
+    Chunk,
+    ChunkAck,
+    Message,
+    RequestVote,
+    Stand,
+    Vote,
+    WouldVote,
+)
 from photon.idregistry.raft.driver import Core, library_time
 from photon.idregistry.raft.journal import Journal
-from photon.idregistry.raft.options import (
-    APPENDS_IN_FLIGHT,
-    COMMAND_BYTES_MAX,
-    PROPOSALS_MAX,
-    TRANSFER_BYTES,
-    RaftOptions,
-    RaftStopped,
-)
+from photon.idregistry.raft.options import COMMAND_BYTES_MAX, PROPOSALS_MAX, DiskFull, RaftOptions, RaftStopped
+from photon.idregistry.raft.sending import Out, Sender
 from photon.idregistry.raft.snapshot import SnapshotStore
 
 _SUCCESS = 0  # the library's FAIL_REASON
@@ -50,29 +55,19 @@ class _Proposal:
 
 
 @dataclass(slots=True)
-class _Transfer:
-    """A snapshot on its way to one follower."""
+class _HandOver:
+    """The leader is giving its place to another replica; no proposal is taken meanwhile."""
 
-    index: int
-    offset: int = 0
-    sent_at: float = -_NEVER
-
-
-@dataclass(slots=True)
-class _Sending:
-    """What a leader has on its way to one follower."""
-
-    appends: int = 0
-    commit: int = 0
-    rewound_at: float = -_NEVER
-    transfer: _Transfer | None = None
+    to: str | None
+    until: float
+    asked_at: float = -_NEVER
 
 
 @dataclass(slots=True)
 class StepResult:
     """What a step lets go, everything in it being durable."""
 
-    messages: list[tuple[str, Message]] = field(default_factory=list)
+    messages: Out = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
 
 
@@ -111,11 +106,14 @@ class RaftGroup:
         self._deadlines: list[tuple[float, int, _Proposal]] = []
         self._sequence = 0
         self._outcomes: list[Outcome] = []
-        self._out: list[tuple[str, Message]] = []
-        self._sending: dict[str, _Sending] = {}
-        self._sending_term = 0
-        self._heartbeat_at = -_NEVER
+        self._out: Out = []
         self._ballot = rules.Ballot()
+        self._canvass = rules.Canvass(len(peers) + 1)
+        self._leader_heard_at = -_NEVER
+        self._hand_over: _HandOver | None = None
+        self._full = False
+        """The last sync found no room: nothing is taken in and nothing leaves until one succeeds."""
+        self._snapshot_after = -_NEVER
         self._published = GroupState(None, False, 0, 0, 0, True)
         self.due = -_NEVER
         """Monotonic time of the next step if nothing arrives."""
@@ -136,6 +134,18 @@ class RaftGroup:
             done(NotLeader(state.leader))
         else:
             self._wake()
+
+    def transfer(self, to: str | None) -> None:
+        """Asks the leader to let another replica lead (None: the one that is furthest). Best effort: watch ``state``.
+
+        Proposals wait until that one leads, or until it has not come to it within the time of an election.
+        """
+        if to is not None and to not in self._peers:
+            raise ValueError(f"raft: {to} is not another replica of group {self.number}: {self._peers}")
+        until = self._clock.monotonic() + 2 * self._options.election_max
+        with self._lock:
+            self._hand_over = _HandOver(to, until)
+        self._wake()
 
     def state(self) -> GroupState:
         return self._published
@@ -164,9 +174,11 @@ class RaftGroup:
                 snapshot=self._machine.snapshot,
                 apply=self._machine.apply,
                 take_proposals=self._take_proposals,
+                snapshot_failed=self._snapshot_failed,
                 options=self._options,
                 random=self._random,
             )
+        self._sender = Sender(self._core, journal, self._store, self._peers, self._options)
         journal.sync()
         self._publish()
 
@@ -176,26 +188,55 @@ class RaftGroup:
         self.due = -_NEVER
 
     def has_work(self, now: float) -> bool:
-        return now >= self.due or bool(self._queue)
+        return now >= self.due or bool(self._queue) or self._hand_over is not None
 
     def step(self, messages: Sequence[tuple[str, Message]]) -> StepResult:
         """One round. Raises whatever goes wrong; the replica must stop then."""
         now = self._clock.monotonic()
-        with library_time(self._clock.monotonic):
-            for peer, message in messages:
-                self._receive(peer, message)
-            self._expire(now)
-            if self._needs_tick(now):
-                self._compact()
-                self._core.doTick()
-            self._settle()
-            self._send_appends(now)
-            self._out += self._core.take_votes()
-            self._journal.sync()
+        with library_time(lambda: now):  # one moment for all of it
+            if self._full and now < self.due:
+                return self._keep_still(now)
+            if not self._full:
+                for peer, message in messages:
+                    self._receive(peer, message, now)
+                self._expire(now)
+                self._canvass_votes(now)
+                if self._needs_tick(now):
+                    self._compact(now)
+                    self._core.doTick()
+                self._settle()
+                self._let_lead(now)
+                self._sender.send(now, self._out)
+                self._out += self._core.take_votes()
+            if not self._sync():
+                return self._keep_still(now)
             self.due = self._next_due(now)
         self._publish()
         result = StepResult(self._out, self._outcomes)
         self._out, self._outcomes = [], []
+        return result
+
+    def _sync(self) -> bool:
+        """Whether all that happened so far is durable. Like a pause otherwise: the others go on without this one."""
+        try:
+            self._journal.sync()
+        except DiskFull:
+            self._full = True
+            return False
+        self._full = False
+        return True
+
+    def _keep_still(self, now: float) -> StepResult:
+        """The disk is full: only proposals that wait in vain are answered."""
+        if now >= self.due:
+            self.due = now + self._options.disk_retry
+        held, self._outcomes = self._outcomes, []
+        self._expire(now)
+        while self._queue:
+            self._answer(self._queue.popleft(), NotLeader(None))
+        result = StepResult([], self._outcomes)
+        self._outcomes = held
+        self._publish()
         return result
 
     def close(self, *, healthy: bool) -> list[Outcome]:
@@ -217,24 +258,34 @@ class RaftGroup:
 
     # --- messages ---------------------------------------------------------------------------------------------
 
-    def _receive(self, peer: str, message: Message) -> None:
+    def _receive(self, peer: str, message: Message, now: float) -> None:
         core = self._core
+        ours = core.leads() and getattr(message, "term", 0) == core.term()
         match message:
             case Append():
-                self._receive_append(peer, message)
+                self._receive_append(peer, message, now)
             case AppendAck():
-                if core.leads() and message.term == core.term():
-                    self._acknowledged(peer, message)
+                if ours:
+                    self._sender.acknowledged(peer, message, now)
             case RequestVote():
                 core.vote_requested(peer, message)
             case Vote():
                 if core.stands() and message.term == core.term() and self._ballot.count(peer, message.term):
                     core.voted(peer, message)
             case Chunk():
-                self._receive_chunk(peer, message)
+                self._receive_chunk(peer, message, now)
             case ChunkAck():
-                if core.leads() and message.term == core.term():
-                    self._chunk_acknowledged(peer, message)
+                if ours:
+                    self._sender.chunk_acknowledged(peer, message)
+                    if message.damaged:
+                        self._mend_snapshot(now)
+            case AskVotes():
+                self._asked_for_vote(peer, message, now)
+            case WouldVote():
+                self._count_canvass(peer, message)
+            case Stand():
+                if message.term == core.term() and core.leader() == peer:
+                    core.stand()
 
     def _obeys(self, peer: str, term: int) -> bool:
         """Whether the sender leads in this or a newer term."""
@@ -243,9 +294,10 @@ class RaftGroup:
             raise RaftStopped(f"group {self.number}: {core.leader()} and {peer} both lead in term {term}")
         return term >= core.term()
 
-    def _receive_append(self, peer: str, message: Append) -> None:
+    def _receive_append(self, peer: str, message: Append, now: float) -> None:
         if not self._obeys(peer, message.term):
             return
+        self._leader_heard_at = now
         verdict = rules.receive_append(message, self._core.log_view())
         if isinstance(verdict, rules.Accepted):
             self._core.appended(peer, message.term, verdict)
@@ -254,111 +306,88 @@ class RaftGroup:
             self._core.led(peer, message.term)
             self._out.append((peer, AppendAck(message.term, verdict.next_index, False)))
 
-    def _acknowledged(self, peer: str, ack: AppendAck) -> None:
-        core = self._core
-        last = self._journal.last
-        progress = rules.receive_ack(ack, core.progress(peer), term=core.term(), last=last)
-        core.progressed(peer, progress)
-        if progress is None:
-            return
-        sending = self._sending_to(peer)
-        sending.appends = max(0, sending.appends - 1) if ack.accepted else 0
-        if not self._journal.first < progress.next_index <= last:
-            return
-        now = self._clock.monotonic()
-        if ack.accepted or now - sending.rewound_at >= self._options.heartbeat:
-            core.send_soon()
-            if not ack.accepted:  # doubled or late rejections must not start a storm; heartbeats repair the rest
-                sending.rewound_at = now
-
-    def _receive_chunk(self, peer: str, chunk: Chunk) -> None:
+    def _receive_chunk(self, peer: str, chunk: Chunk, now: float) -> None:
         if not self._obeys(peer, chunk.term):
             return
+        self._leader_heard_at = now
         core = self._core
         core.led(peer, chunk.term)
         if chunk.index <= core.committed():  # what is committed here equals the leader's
             self._out.append((peer, AppendAck(chunk.term, core.committed() + 1, True)))
             return
-        offset = self._store.receive(peer, chunk)
+        try:
+            offset = self._store.receive(peer, chunk)
+        except DiskFull:
+            return  # the leader sends again; it is told where to begin when there is room
         if offset < chunk.total:
-            self._out.append((peer, ChunkAck(chunk.term, chunk.index, offset)))
+            self._out.append((peer, ChunkAck(chunk.term, chunk.index, offset, damaged=False)))
             return
         info = self._store.install()
+        if info is None:
+            self._out.append((peer, ChunkAck(chunk.term, chunk.index, 0, damaged=True)))
+            return
         self._journal.align(info.index, info.term)
         core.jump(info.index)
         self._machine.restore(self._store.chunks())
         self._out.append((peer, AppendAck(chunk.term, info.index + 1, True)))
 
-    def _chunk_acknowledged(self, peer: str, ack: ChunkAck) -> None:
-        self._core.progressed(peer, None)
-        transfer = self._sending_to(peer).transfer
-        if transfer is None or transfer.index != ack.index:
+    def _mend_snapshot(self, now: float) -> None:
+        """A follower cannot read what it got: if it is our file that rotted, the state in memory is written anew."""
+        if self._store.writing or now < self._snapshot_after or not self._store.damage():
             return
-        if ack.offset > transfer.offset:
-            transfer.sent_at = -_NEVER
-            self._core.send_soon()
-        transfer.offset = ack.offset  # going back waits for transfer_retry: late answers must not start a storm
+        self._snapshot_after = now + self._options.disk_retry
+        self._core.rewrite_snapshot()
 
-    # --- sending ----------------------------------------------------------------------------------------------
+    # --- elections --------------------------------------------------------------------------------------------
 
-    def _sending_to(self, peer: str) -> _Sending:
-        if self._sending_term != self._core.term():
-            self._sending_term = self._core.term()
-            self._sending = {each: _Sending() for each in self._peers}
-        return self._sending[peer]
-
-    def _send_appends(self, now: float) -> None:
+    def _canvass_votes(self, now: float) -> None:
+        """Asks before standing, so that a replica that cannot win disturbs nobody."""
         core = self._core
-        if not core.sends_due:
+        if core.leads() or not self._peers or not _NEVER > now - core.deadline() > 0:
             return
-        core.sends_due = False
-        if not core.leads():
-            return
-        heartbeat = now >= self._heartbeat_at
-        if heartbeat:
-            self._heartbeat_at = now + 0.5 * self._options.heartbeat
-        for peer in self._peers:
-            if core.connected(peer):
-                self._send_to(peer, now, heartbeat)
-            else:
-                self._sending_to(peer).transfer = None
+        core.wait_longer()
+        last = self._journal.last
+        self._canvass.begin(core.term() + 1)
+        ask = AskVotes(core.term() + 1, last, self._journal.term_at(last))
+        self._out += [(peer, ask) for peer in self._peers]
 
-    def _send_to(self, peer: str, now: float, heartbeat: bool) -> None:
+    def _asked_for_vote(self, peer: str, message: AskVotes, now: float) -> None:
         core = self._core
-        sending = self._sending_to(peer)
-        if heartbeat:
-            sending.appends = 0  # what was not acknowledged by now may be lost
-        sent = False
-        while sending.appends < APPENDS_IN_FLIGHT and core.progress(peer).next_index <= self._journal.last:
-            append = core.next_append(peer, with_entries=True)
-            if append is None:
-                self._send_snapshot(peer, now, sending, heartbeat)
-                return
-            self._out.append((peer, append))
-            sending.appends += 1
-            sent = True
-        sending.transfer = None
-        if sent or heartbeat or sending.commit != core.committed():
-            sending.commit = core.committed()
-            append = None if sent else core.next_append(peer, with_entries=False)
-            if append is not None:
-                self._out.append((peer, append))
+        if message.term - 1 > core.term():
+            core.learn(message.term - 1)
+        last = self._journal.last
+        yes = rules.would_vote(
+            message,
+            term=core.term(),
+            last_index=last,
+            last_term=self._journal.term_at(last),
+            leads=core.leads(),
+            silence=now - self._leader_heard_at,
+            patience=self._options.election_min,
+        )
+        self._out.append((peer, WouldVote(message.term, core.term(), yes)))
 
-    def _send_snapshot(self, peer: str, now: float, sending: _Sending, heartbeat: bool) -> None:
-        info = self._store.info
-        if info is None:
-            raise RaftStopped(f"group {self.number}: no snapshot, and the log begins at {self._journal.first}")
-        transfer = sending.transfer
-        if transfer is None or transfer.index != info.index:
-            transfer = sending.transfer = _Transfer(info.index)
-        if now - transfer.sent_at >= self._options.transfer_retry:
-            data = self._store.read(transfer.offset)
-            chunk = Chunk(self._core.term(), info.index, info.term, transfer.offset, info.size, data)
-            assert len(data) <= TRANSFER_BYTES
-            self._out.append((peer, chunk))
-            transfer.sent_at = now
-        elif heartbeat:
-            self._out.append((peer, self._core.ping_of()))
+    def _count_canvass(self, peer: str, answer: WouldVote) -> None:
+        core = self._core
+        if answer.term > core.term():
+            core.learn(answer.term)
+        elif not core.leads() and self._canvass.count(peer, answer, term=core.term()):
+            core.stand()
+
+    def _let_lead(self, now: float) -> None:
+        """Tells the chosen one to stand, once it has everything and nothing is in flight."""
+        hand_over, core = self._hand_over, self._core
+        if hand_over is None:
+            return
+        if not core.leads() or now >= hand_over.until or not self._peers:
+            self._hand_over = None
+            return
+        last = self._journal.last
+        peer = hand_over.to or max(self._peers, key=lambda each: (core.connected(each), core.progress(each).matched))
+        ready = core.committed() == last and core.progress(peer).matched == last
+        if ready and now - hand_over.asked_at >= self._options.heartbeat:
+            hand_over.asked_at = now
+            self._out.append((peer, Stand(core.term())))
 
     # --- ticks ------------------------------------------------------------------------------------------------
 
@@ -381,20 +410,25 @@ class RaftGroup:
         if self._queue and core.leads() and self._may_propose():
             return now
         due = max(core.deadline(), now)
+        if self._hand_over is not None:
+            due = min(due, self._hand_over.until)
         grid = self._options.timer_grid
         if due < _NEVER:
             due = (due // grid + 1) * grid
         return min(due, self._deadlines[0][0]) if self._deadlines else due
 
-    def _compact(self) -> None:
+    def _snapshot_failed(self) -> None:
+        """No room for a snapshot: not tried again at once."""
+        self._snapshot_after = self._clock.monotonic() + 4 * self._options.disk_retry
+
+    def _compact(self, now: float) -> None:
         """Asks for a snapshot when the log has grown, unless a follower is just receiving the present one."""
         info = self._store.info
         options = self._options
         limit = max(options.log_bytes, int(options.log_ratio * info.size) if info else 0) + options.log_margin
-        if self._journal.bytes <= limit or self._store.writing:
+        if self._journal.bytes <= limit or self._store.writing or now < self._snapshot_after:
             return
-        sending = any(s.transfer is not None for s in self._sending.values()) and self._core.leads()
-        if sending and self._journal.bytes <= 8 * limit:
+        if self._sender.transferring and self._journal.bytes <= 8 * limit:
             return
         if self._core.applied() > max(self._journal.first, info.index if info else 0):
             self._core.forceLogCompaction()
@@ -402,7 +436,8 @@ class RaftGroup:
     # --- proposals --------------------------------------------------------------------------------------------
 
     def _may_propose(self) -> bool:
-        return self._journal.last - self._core.committed() < self._options.in_flight
+        in_flight = self._journal.last - self._core.committed()
+        return in_flight < self._options.in_flight and self._hand_over is None
 
     def _take_proposals(self) -> None:
         """Called by the library inside its tick."""
@@ -456,8 +491,9 @@ class RaftGroup:
     def _publish(self) -> None:
         core = self._core
         old = self._published
-        new = (core.leader(), core.leads(), core.term(), core.applied(), core.committed())
-        if new != (old.leader, old.is_leader, old.term, old.applied, old.committed):
+        leader, leads = (None, False) if self._full else (core.leader(), core.leads())
+        new = (leader, leads, core.term(), core.applied(), core.committed(), not self._full)
+        if new != (old.leader, old.is_leader, old.term, old.applied, old.committed, old.writable):
             with self._lock:
                 if not self._closed:
-                    self._published = GroupState(*new, healthy=True)
+                    self._published = GroupState(*new[:5], healthy=True, writable=new[5])

@@ -97,6 +97,7 @@ class RaftHost:
         self._heard: dict[str, float] = {}
         self._connected: set[str] = set()
         self._sent: dict[str, float] = {}
+        self._full = False
         self.dropped = 0
         """Messages received and thrown away: inbox full, of no group, or unreadable."""
 
@@ -112,9 +113,21 @@ class RaftHost:
         """Why the replica stopped by itself."""
         return self._failure
 
+    @property
+    def writable(self) -> bool:
+        """False while the disk is full; the replica takes no part then, and goes on by itself when there is room."""
+        return all(group.state().writable for group in self._groups.values())
+
     def group(self, number: int) -> Group:
         """Raises KeyError."""
         return self._groups[number]
+
+    def transfer_leadership(self, number: int, to: str | None = None) -> None:
+        """Where this replica leads the group: another one shall (None: the one that is furthest). Thread-safe.
+
+        Best effort: the caller watches ``state``. Raises KeyError, and ValueError when ``to`` is no other replica.
+        """
+        self._groups[number].transfer(to)
 
     def add_to_server(self, server: grpc.aio.Server) -> None:
         """Registers the RaftPeer service, if there are peers and they speak gRPC. Call before the server starts."""
@@ -213,6 +226,7 @@ class RaftHost:
             due = min(due, group.due)
         self._send(out, now)
         _answer(outcomes)
+        self._tell_of_room()
         return due
 
     def close(self) -> None:
@@ -244,6 +258,14 @@ class RaftHost:
         finally:
             self.close()
             ready.set()
+
+    def _tell_of_room(self) -> None:
+        if self.writable == self._full:
+            self._full = not self._full
+            if self._full:
+                log.error("raft.disk_full", replica=self._name, directory=str(self._directory))
+            else:
+                log.info("raft.disk_has_room", replica=self._name)
 
     def _wake_up(self) -> None:
         self._wake.set()

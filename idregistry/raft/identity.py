@@ -89,7 +89,10 @@ class Identity:
             record = self._record
             known = record.peers.get(hello.name)
             if known is None:
-                self._write(msgspec.structs.replace(record, peers={**record.peers, hello.name: hello.disk}))
+                try:
+                    self._write(msgspec.structs.replace(record, peers={**record.peers, hello.name: hello.disk}))
+                except OSError as e:  # a full disk, mostly; written whole and anew at the next try
+                    return Refused(f"{record.name} cannot note the disk of {hello.name}: {e}", fatal=False)
             elif known != hello.disk:
                 return Refused(
                     f"{record.name} knows replica {hello.name} with another disk: this one was wiped or copied, and "

@@ -3,15 +3,21 @@
 One segment file is live at a time: ``journal-<16 digits>.log``. Layout, little-endian:
 
     header   magic "PHOTJRNL", version u8, 7 zero bytes, segment u64, sealed u64, crc32 of these u32
-    frame    mark "PJF1", length u32, crc32(number, payload) u32, number u64, payload of `length` bytes
+    frame    mark "PJF2", length u32, crc32(segment, number, synced, payload) u32, number u64, synced u64,
+             payload of `length` bytes
 
 A frame is one write followed by one fdatasync: all that one step of the group appended. Its payload is records:
 ENTRY (index, term, command), TERM (term, vote), CUT (entries from index on are gone). Frames are numbered from 0.
-The first ``sealed`` bytes were written whole and synced before the file got its name.
+The first ``sealed`` bytes were written whole and synced before the file got its name; the first ``synced`` bytes were
+durable when the frame was written. When nothing follows a synced frame at once, an empty frame says so; it is not
+synced itself.
 
-Reading: a bad frame inside the sealed part, or with any good frame of that or a later number after it, is damage and
-stops the replica. A bad last frame was never synced, so nothing was promised on it: it is cut. (A bit flipped by the
-disk in the very last frame looks the same; the format cannot tell.)
+Reading: a bad frame in the part that any good frame, before or behind it, says was durable, is damage and stops the
+replica. Behind that part nothing was promised: it is cut at the first bad frame. (What is left: a bit that flips in
+the last frame *and* a power cut that takes the empty frame behind it look like a torn write.)
+
+A full disk is not the end: what was written in part is cut off again, everything stays in memory, and ``sync`` may be
+tried again. Until it succeeds nothing of it may leave the replica.
 
 At each start, and after each snapshot, all that is alive is written to a new segment: so what an earlier process
 wrote but perhaps failed to sync is made durable before anything is answered from it (protocol rule 7).
@@ -26,17 +32,17 @@ from pathlib import Path
 
 from photon.config.disk import AppendFile, Disk
 from photon.idregistry.raft.codec import NO_OP, is_command
-from photon.idregistry.raft.options import RaftStopped
+from photon.idregistry.raft.options import RaftStopped, no_space
 
 MAGIC = b"PHOTJRNL"
-VERSION = 1
-MARK = b"PJF1"
+VERSION = 2
+MARK = b"PJF2"
 FRAME_TARGET = 1 << 20
 """A rewrite starts a new frame after so many bytes."""
 _HEADER = struct.Struct("<8sB7xQQ")
 _CRC = struct.Struct("<I")
-_FRAME = struct.Struct("<4sIIQ")
-_NUMBER = struct.Struct("<Q")
+_FRAME = struct.Struct("<4sIIQQ")
+_CHECKED = struct.Struct("<QQQ")
 _ENTRY = struct.Struct("<BQQI")
 _TERM = struct.Struct("<BQH")
 _CUT = struct.Struct("<BQ")
@@ -51,7 +57,8 @@ Entry = tuple[bytes, int, int]
 class Journal:
     """Implements the library's journal. Changes are in memory until ``sync``. Not thread-safe.
 
-    Raises RaftStopped for damaged files, OSError when writing fails; after either the replica must stop.
+    Raises RaftStopped for damaged files, OSError when writing fails; after either the replica must stop. DiskFull:
+    nothing of what is not yet synced may leave the replica, and ``sync`` must be called again before anything else.
     """
 
     def __init__(self, directory: Path, disk: Disk) -> None:
@@ -63,6 +70,12 @@ class Journal:
         self._pending = bytearray()
         self._rewrite = True
         self._number = 0
+        self._whole = 0
+        """Bytes of the file that were written whole."""
+        self._synced = 0
+        """Bytes of the file that are durable."""
+        self._proven = True
+        """A frame behind the durable part says so."""
         self._file: AppendFile | None = None
         self._segment = 0
         self.bytes = 0
@@ -179,42 +192,62 @@ class Journal:
             margin -= len(self._entries[position][0])
         self.deleteEntriesTo(position)
 
-    @property
-    def dirty(self) -> bool:
-        return self._rewrite or bool(self._pending)
-
     def sync(self) -> None:
         """Makes everything so far durable: one write and one fdatasync, or a new segment."""
         if self._rewrite:
-            self._write_segment()
+            with no_space(self._directory):
+                self._write_segment()
         elif self._pending:
+            self._append(bytes(self._pending))
             assert self._file is not None
-            self._file.write(_frame(self._number, bytes(self._pending)))
             self._file.sync()
-            self._number += 1
+            self._synced, self._proven = self._whole, False
             self._pending.clear()
         else:
+            if not self._proven:
+                self._append(b"")
+                self._proven = True
             return
         self.syncs += 1
 
+    def _append(self, payload: bytes) -> None:
+        """One frame, whole or not at all."""
+        path = self._path(self._segment)
+        with no_space(path):
+            if self._file is None:
+                self._disk.truncate(path, self._whole)  # what a full disk left of the last try
+                self._file = self._disk.append(path)
+            try:
+                self._file.write(_frame(self._segment, self._number, self._synced, payload))
+            except OSError:
+                self._file.close()
+                self._file = None
+                raise
+        self._whole = self._file.size
+        self._number += 1
+
     def _write_segment(self) -> None:
-        frames = [_frame(n, payload) for n, payload in enumerate(self._live_records())]
         segment = self._segment + 1
-        header = _HEADER.pack(MAGIC, VERSION, segment, HEADER_BYTES + sum(map(len, frames)))
+        frames = [_frame(segment, n, 0, payload) for n, payload in enumerate(self._live_records())]
+        size = HEADER_BYTES + sum(map(len, frames))
+        header = _HEADER.pack(MAGIC, VERSION, segment, size)
         temporary = self._directory / "journal.tmp"
         if self._disk.exists(temporary):
             self._disk.remove(temporary)
         file = self._disk.append(temporary)
-        file.write(header, _CRC.pack(zlib.crc32(header)), *frames)
-        file.sync()
-        file.close()
+        try:
+            file.write(header, _CRC.pack(zlib.crc32(header)), *frames)
+            file.sync()
+        finally:
+            file.close()
         path = self._path(segment)
         self._disk.rename(temporary, path)
         self._disk.sync_dir(self._directory)
-        if self._file is not None:
-            self._file.close()
+        self.close()
         self._file = self._disk.append(path)
         self._segment, self._number = segment, len(frames)
+        self._whole = self._synced = size
+        self._proven = True
         self._rewrite = False
         self._pending.clear()
         for old in segments_in(self._disk, self._directory):
@@ -293,51 +326,58 @@ def _term_record(term: int, vote: str | None) -> bytes:
     return _TERM.pack(_KIND_TERM, term, len(name)) + name
 
 
-def _frame(number: int, payload: bytes) -> bytes:
-    crc = zlib.crc32(payload, zlib.crc32(_NUMBER.pack(number)))
-    return _FRAME.pack(MARK, len(payload), crc, number) + payload
+def _frame(segment: int, number: int, synced: int, payload: bytes) -> bytes:
+    crc = zlib.crc32(payload, zlib.crc32(_CHECKED.pack(segment, number, synced)))
+    return _FRAME.pack(MARK, len(payload), crc, number, synced) + payload
 
 
-def _parse(data: bytes, at: int) -> tuple[int, bytes] | None:
-    """(number, payload) of the good frame at an offset, else None."""
+def _parse(data: bytes, at: int, segment: int) -> tuple[int, int, bytes] | None:
+    """(number, synced, payload) of the good frame at an offset, else None."""
     if at + _FRAME.size > len(data):
         return None
-    mark, length, crc, number = _FRAME.unpack_from(data, at)
+    mark, length, crc, number, synced = _FRAME.unpack_from(data, at)
     payload = data[at + _FRAME.size : at + _FRAME.size + length]
-    if mark != MARK or len(payload) != length or zlib.crc32(payload, zlib.crc32(_NUMBER.pack(number))) != crc:
+    if mark != MARK or len(payload) != length:
         return None
-    return number, payload
+    if zlib.crc32(payload, zlib.crc32(_CHECKED.pack(segment, number, synced))) != crc:
+        return None
+    return number, synced, payload
 
 
 def _frames(data: bytes) -> Iterator[bytes]:
-    """Payloads of a segment's frames, without a torn last one."""
+    """Payloads of a segment's frames, without a torn tail."""
     if len(data) < HEADER_BYTES or zlib.crc32(data[: _HEADER.size]) != _CRC.unpack_from(data, _HEADER.size)[0]:
         raise _Damaged("its header is bad")
-    magic, version, _, sealed = _HEADER.unpack_from(data)
+    magic, version, segment, durable = _HEADER.unpack_from(data)
     if magic != MAGIC or version != VERSION:
         raise _Damaged(f"not a journal of version {VERSION}")
-    if len(data) < sealed:
-        raise _Damaged(f"it has {len(data)} bytes, {sealed} were sealed")
+    if len(data) < durable:
+        raise _Damaged(f"it has {len(data)} bytes, {durable} were sealed")
     at, expected = HEADER_BYTES, 0
     while at < len(data):
-        parsed = _parse(data, at)
+        parsed = _parse(data, at, segment)
         if parsed is None:
-            if at < sealed or _good_frame_after(data, at, expected):
-                raise _Damaged(f"frame {expected} at byte {at} is bad, and not the last")
+            if at < max(durable, _durable_after(data, at, segment)):
+                raise _Damaged(f"frame {expected} at byte {at} is bad, and was durable")
             return
-        number, payload = parsed
+        number, synced, payload = parsed
         if number != expected:
             raise _Damaged(f"frame {number} at byte {at} stands where {expected} belongs")
+        durable = max(durable, synced)
         yield payload
         at += _FRAME.size + len(payload)
         expected += 1
+    if at < durable:
+        raise _Damaged(f"it has {at} bytes, {durable} were durable")
 
 
-def _good_frame_after(data: bytes, at: int, expected: int) -> bool:
+def _durable_after(data: bytes, at: int, segment: int) -> int:
+    """How many bytes of the file good frames behind an offset say were durable."""
+    durable = 0
     found = data.find(MARK, at + 1)
     while found >= 0:
-        parsed = _parse(data, found)
-        if parsed is not None and parsed[0] >= expected:
-            return True
+        parsed = _parse(data, found, segment)
+        if parsed is not None:
+            durable = max(durable, parsed[1])
         found = data.find(MARK, found + 1)
-    return False
+    return durable

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from photon.config.errors import PhotonError
 
@@ -45,6 +49,8 @@ class RaftOptions:
     peer_silence: float = 2.0
     """A peer not heard for so long counts as disconnected: nothing is sent to it but pings."""
     ping: float = 0.5
+    disk_retry: float = 0.5
+    """After a write failed on a full disk it is tried again so often."""
     transfer_retry: float = 1.0
     """An unanswered snapshot message is sent again after this."""
     in_flight: int = 4
@@ -73,3 +79,18 @@ class RaftOptions:
 
 class RaftStopped(PhotonError):
     """The replica may not go on: damaged files, a broken invariant. The message says what, where and what to do."""
+
+
+class DiskFull(PhotonError):
+    """Nothing could be written; the replica waits for room and keeps still meanwhile."""
+
+
+@contextmanager
+def no_space(path: Path) -> Iterator[None]:
+    """Tells a full disk, which passes, from other failures, after which a process may not trust its files."""
+    try:
+        yield
+    except OSError as e:
+        if e.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise DiskFull(f"{path}: {e.strerror}: free some space, the replica goes on by itself") from e

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from photon.idregistry.raft.codec import Append, AppendAck
+from photon.idregistry.raft.codec import Append, AppendAck, AskVotes, WouldVote
 from photon.idregistry.raft.options import RaftStopped
 
 
@@ -118,3 +118,42 @@ class Ballot:
             return False
         self._voters.add(voter)
         return True
+
+
+class Canvass:
+    """Asking before standing (pre-vote): who was cut off from the leader does not disturb it when it returns.
+
+    Defect answered: a replica of the library that misses its leader raises its term at once; when it is heard again,
+    everyone follows that term, and the leader is gone though nothing was wrong with it.
+    """
+
+    def __init__(self, replicas: int) -> None:
+        """``replicas``: all of the group, this one included."""
+        self._needed = replicas // 2 + 1
+        self._term = 0
+        self._ballot = Ballot()
+        self._yes = 0
+
+    def begin(self, term: int) -> None:
+        """Asks anew, for an election in ``term``. Its own vote is sure."""
+        self._term, self._ballot, self._yes = term, Ballot(), 1
+
+    def count(self, voter: str, answer: WouldVote, *, term: int) -> bool:
+        """Whether this answer makes a majority. ``term`` is the present one: the canvass is of the next."""
+        if self._term != term + 1 or answer.asked != self._term or not answer.yes:
+            return False
+        if not self._ballot.count(voter, self._term):
+            return False
+        self._yes += 1
+        if self._yes < self._needed:
+            return False
+        self._term = 0
+        return True
+
+
+def would_vote(
+    message: AskVotes, *, term: int, last_index: int, last_term: int, leads: bool, silence: float, patience: float
+) -> bool:
+    """Whether one would vote for the asker: its log has all of ours, and no leader was heard for ``patience``."""
+    complete = (message.last_term, message.last_index) >= (last_term, last_index)
+    return message.term > term and complete and not leads and silence >= patience

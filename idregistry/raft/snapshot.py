@@ -20,7 +20,9 @@ from photon.idregistry.raft.options import (
     SNAPSHOT_CHUNK_BYTES_MAX,
     SNAPSHOT_SLICE_BYTES,
     TRANSFER_BYTES,
+    DiskFull,
     RaftStopped,
+    no_space,
 )
 
 MAGIC = b"PHOTSNAP"
@@ -61,7 +63,8 @@ class _Writing:
 class SnapshotStore:
     """The one snapshot of a group, one being written, and one being received. Not thread-safe.
 
-    Raises RaftStopped for damaged files and OSError; after either the replica must stop.
+    Raises RaftStopped for damaged files and OSError; after either the replica must stop. DiskFull: the snapshot being
+    written or received was given up, the one in place is what it was.
     """
 
     def __init__(self, directory: Path, disk: Disk) -> None:
@@ -73,8 +76,7 @@ class SnapshotStore:
         self._writing: _Writing | None = None
         self._incoming: _Incoming | None = None
         for left in (self._writing_path, self._incoming_path):
-            if disk.exists(left):
-                disk.remove(left)
+            self._remove(left)
         self.info: SnapshotInfo | None = None
         if disk.exists(self._path):
             index, term = self._read_header(self._path)
@@ -88,11 +90,18 @@ class SnapshotStore:
         """A piece of the file, for a follower."""
         return self._disk.read(self._path, offset, TRANSFER_BYTES)
 
+    def damage(self) -> str:
+        """Why the snapshot in place cannot be read, empty when it can. Reads all of it."""
+        try:
+            for _ in self.chunks():
+                pass
+        except RaftStopped as e:
+            return str(e)
+        return ""
+
     def close(self) -> None:
-        for each in (self._writing, self._incoming):
-            if each is not None:
-                each.file.close()
-        self._writing = self._incoming = None
+        self._give_up_writing()
+        self._give_up_incoming()
 
     # --- writing our own --------------------------------------------------------------------------------------
 
@@ -108,14 +117,33 @@ class SnapshotStore:
                 raise RaftStopped(
                     f"a snapshot chunk has {len(chunk)} bytes, at most {SNAPSHOT_CHUNK_BYTES_MAX} may be"
                 )
-        self._writing = _Writing(index, term, iter(drawn), len(drawn), self._create(self._writing_path))
         header = _HEADER.pack(MAGIC, VERSION, index, term)
-        self._writing.file.write(header, _CRC.pack(zlib.crc32(header)))
+        try:
+            with no_space(self._writing_path):
+                self._writing = _Writing(index, term, iter(drawn), len(drawn), self._create(self._writing_path))
+                self._writing.file.write(header, _CRC.pack(zlib.crc32(header)))
+        except DiskFull:
+            self._give_up_writing()
+            self._remove(self._writing_path)
+            raise
 
     def step(self) -> bool:
         """Writes and syncs one slice; True when the snapshot is complete, durable and in place."""
         writing = self._writing
         assert writing is not None
+        try:
+            with no_space(self._writing_path):
+                complete = self._write_slice(writing)
+        except DiskFull:
+            self._give_up_writing()
+            self._remove(self._writing_path)
+            raise
+        if complete:
+            self._writing = None
+            self._put(writing.file, self._writing_path, writing.index, writing.term)
+        return complete
+
+    def _write_slice(self, writing: _Writing) -> bool:
         parts: list[bytes] = []
         size = 0
         for chunk in writing.chunks:
@@ -128,8 +156,6 @@ class SnapshotStore:
             parts += (_FRAME.pack(_END, zlib.crc32(count)), count)
             writing.file.write(*parts)
             writing.file.sync()
-            self._writing = None
-            self._put(writing.file, self._writing_path, writing.index, writing.term)
             return True
         writing.file.write(*parts)
         writing.file.sync()
@@ -144,38 +170,63 @@ class SnapshotStore:
         """
         incoming = self._incoming
         key = (sender, chunk.term, chunk.index, chunk.index_term, chunk.total)
-        if incoming is None or key != incoming.key:
-            if chunk.offset != 0:
-                return 0
-            if incoming is not None:
-                incoming.file.close()
-            incoming = self._incoming = _Incoming(key, self._create(self._incoming_path))
-        if chunk.data and chunk.offset == incoming.file.size and chunk.offset + len(chunk.data) <= chunk.total:
-            incoming.file.write(chunk.data)
-            incoming.file.sync()
-        return incoming.file.size
+        try:
+            with no_space(self._incoming_path):
+                if incoming is None or key != incoming.key:
+                    if chunk.offset != 0:
+                        return 0
+                    self._give_up_incoming()
+                    incoming = self._incoming = _Incoming(key, self._create(self._incoming_path))
+                if (
+                    chunk.data
+                    and chunk.offset == incoming.file.size
+                    and chunk.offset + len(chunk.data) <= chunk.total
+                ):
+                    incoming.file.write(chunk.data)
+                    incoming.file.sync()
+                return incoming.file.size
+        except DiskFull:
+            self._give_up_incoming()
+            self._remove(self._incoming_path)
+            raise
 
-    def install(self) -> SnapshotInfo:
-        """Checks the received snapshot and puts it in place, durably."""
+    def install(self) -> SnapshotInfo | None:
+        """Checks the received snapshot and puts it in place, durably. None: it is damaged, and forgotten."""
         incoming = self._incoming
         assert incoming is not None
+        _, _, index, term, _ = incoming.key
+        try:
+            intact = self._read_header(self._incoming_path) == (index, term)
+            for _ in self._read_chunks(self._incoming_path):
+                pass
+        except RaftStopped:
+            intact = False
+        if not intact:  # the leader's file, ours or the way between rotted; the one in place was not touched
+            self._give_up_incoming()
+            return None
         self._incoming = None
-        sender, _, index, term, _ = incoming.key
-        if self._read_header(self._incoming_path) != (index, term):
-            raise RaftStopped(f"snapshot received from {sender} is not of entry {index}")
-        for _ in self._read_chunks(self._incoming_path):
-            pass
-        if self._writing is not None:  # it would be older than what has come
-            self._writing.file.close()
-            self._writing = None
+        self._give_up_writing()  # it would be older than what has come
         return self._put(incoming.file, self._incoming_path, index, term)
 
     # --- files ------------------------------------------------------------------------------------------------
 
+    def _give_up_writing(self) -> None:
+        if self._writing is not None:
+            self._writing.file.close()
+            self._writing = None
+
+    def _give_up_incoming(self) -> None:
+        if self._incoming is not None:
+            self._incoming.file.close()
+            self._incoming = None
+
     def _create(self, path: Path) -> AppendFile:
+        self._remove(path)
+        return self._disk.append(path)
+
+    def _remove(self, path: Path) -> None:
         if self._disk.exists(path):
             self._disk.remove(path)
-        return self._disk.append(path)
 
     def _put(self, file: AppendFile, path: Path, index: int, term: int) -> SnapshotInfo:
         size = file.size

@@ -1,7 +1,11 @@
-"""A simulated disk whose syncs can fail, as a kernel's do: the failed pages are clean afterwards, and lost."""
+"""A simulated disk that goes wrong: syncs fail or take long, space runs out, bits rot.
+
+A failed sync does what a kernel does: the failed pages are clean afterwards, and lost.
+"""
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,25 +25,50 @@ class FaultyFile:
         return self._plain.size
 
     def write(self, *chunks: bytes) -> None:
+        room = self._disk.room
+        if room is not None:
+            data = b"".join(chunks)
+            if len(data) > room:
+                self._disk.room = 0
+                self._plain.write(data[:room])
+                raise self._disk.full_error()
+            self._disk.room = room - len(data)
         self._plain.write(*chunks)
 
     def sync(self) -> None:
         if self._disk.sync_fails():
             self._disk.lose(self._plain._inode)
-            raise OSError(5, "Input/output error (simulated)")
+            raise OSError(errno.EIO, "Input/output error (simulated)")
         self._plain.sync()
+        if self._disk.sync_seconds:
+            self._disk.stall += self._disk.random.uniform(0, self._disk.sync_seconds)
 
     def close(self) -> None:
         self._plain.close()
 
 
 class FaultyDisk(SimulatedDisk):
-    """``fail_sync_after(n)``: the n-th sync of a file from now fails, once."""
+    """``fail_sync_after(n)``: the n-th sync of a file from now fails, once. ``room``: bytes left, None for enough."""
 
-    def __init__(self, random: Random) -> None:
-        super().__init__(random)
+    def __init__(self, random: Random, *, lies_about: str | None = None) -> None:
+        super().__init__(random, lies_about=lies_about)
         self._sync_fails_in = 0
         self._lost: dict[int, tuple[Any, list[tuple[int, int]]]] = {}
+        self.room: int | None = None
+        self.times_full = 0
+        self.sync_seconds = 0.0
+        """A sync takes up to so long."""
+        self.stall = 0.0
+        """Seconds spent in syncs that nobody has taken into account yet."""
+
+    def full_error(self) -> OSError:
+        self.times_full += 1
+        return OSError(errno.ENOSPC, "No space left on device (simulated)")
+
+    def take_stall(self) -> float:
+        """Seconds that the process stood still in syncs since it was last asked."""
+        stall, self.stall = self.stall, 0.0
+        return stall
 
     def fail_sync_after(self, syncs: int) -> None:
         self._sync_fails_in = syncs
@@ -61,6 +90,8 @@ class FaultyDisk(SimulatedDisk):
         inode.tail_from = len(inode.data)
 
     def append(self, path: Path) -> Any:
+        if self.room is not None and self.room == 0 and not self.exists(path) and self.random.random() < 0.5:
+            raise self.full_error()
         return FaultyFile(self, super().append(path))
 
     def rewrite(self, path: Path, offset: int) -> None:
@@ -80,3 +111,21 @@ class FaultyDisk(SimulatedDisk):
                     inode.data[start:end] = bytes(end - start)
         self._lost.clear()
         super().power_cut()
+
+    def rot(self, under: str) -> str | None:
+        """Flips one bit of a file at rest: what is in it has long been written back. Answers where, if anywhere."""
+        files = [
+            (f"{directory}/{name}", inode)
+            for directory, names in sorted(self._durable.items())
+            if directory.startswith(under)
+            for name, inode in sorted(names.items())
+            if inode.data and self._now.get(directory, {}).get(name) is inode
+        ]
+        if not files:
+            return None
+        path, inode = self.random.choice(files)
+        inode.tail_from = len(inode.data)
+        end = len(inode.data)
+        at = self.random.randrange(0 if self.random.random() < 0.6 else max(0, end - 90), end)
+        inode.data[at] ^= 1 << self.random.randrange(8)
+        return f"{path} at byte {at} of {end}"

@@ -14,13 +14,16 @@ from photon.idregistry.raft.codec import (
     REGULAR,
     Append,
     AppendAck,
+    AskVotes,
     BadMessage,
     Chunk,
     ChunkAck,
     Message,
     RequestVote,
     SafePickle,
+    Stand,
     Vote,
+    WouldVote,
     decode,
     encode,
 )
@@ -36,7 +39,10 @@ MESSAGES = st.one_of(
     st.builds(Append, COUNT, COUNT, COUNT, COUNT, ENTRIES),
     st.builds(AppendAck, COUNT, COUNT, st.booleans()),
     st.builds(Chunk, COUNT, COUNT, COUNT, COUNT, COUNT, st.binary(max_size=100)),
-    st.builds(ChunkAck, COUNT, COUNT, COUNT),
+    st.builds(ChunkAck, COUNT, COUNT, COUNT, st.booleans()),
+    st.builds(AskVotes, COUNT, COUNT, COUNT),
+    st.builds(WouldVote, COUNT, COUNT, st.booleans()),
+    st.builds(Stand, COUNT),
 )
 
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from photon.config.disk import RealDisk
 from photon.idregistry.raft.codec import NO_OP, REGULAR
 from photon.idregistry.raft.journal import HEADER_BYTES, Entry, Journal, segments_in
-from photon.idregistry.raft.options import RaftStopped
+from photon.idregistry.raft.options import DiskFull, RaftStopped
 from tests.simulation.world.disk import PowerOff, SimulatedDisk
+from tests.simulation.world.faulty_disk import FaultyDisk
 
 HERE = Path("/raft/group")
 
@@ -69,8 +70,10 @@ def test_one_write_and_one_sync_for_all_of_a_step(disk: SimulatedDisk) -> None:
     for index in range(5, 50):
         journal.add(REGULAR, index, 5)
     journal.sync()
-    journal.sync()
     assert (disk.operations - operations, disk.syncs - syncs) == (2, 1)
+    for _ in range(3):
+        journal.sync()  # nothing is new: once it is written that the frame was durable
+    assert (disk.operations - operations, disk.syncs - syncs) == (3, 1)
 
 
 def test_what_is_not_synced_is_not_half_there(disk: SimulatedDisk) -> None:
@@ -114,12 +117,81 @@ def test_a_bad_frame_before_the_last_stops_the_node(disk: SimulatedDisk) -> None
     disk.kill()
     path = live_segment(disk)
     data = disk.read(path)
-    for at in range(HEADER_BYTES, data.rindex(b"PJF1")):
+    for at in range(HEADER_BYTES, data.rindex(b"PJF2")):
         disk.corrupt(path, at)
         with pytest.raises(RaftStopped, match="is damaged"):
             Journal(HERE, disk)
         disk.corrupt(path, at)
     assert len(Journal(HERE, disk)) == 4
+
+
+def test_a_flipped_bit_in_the_last_synced_frame_is_no_torn_write(disk: SimulatedDisk) -> None:
+    """The empty frame behind it says that it was durable."""
+    journal = filled(disk)
+    journal.sync()
+    disk.kill()
+    path = live_segment(disk)
+    proof = disk.read(path).rindex(b"PJF2")
+    for at in range(HEADER_BYTES, proof):
+        disk.corrupt(path, at)
+        with pytest.raises(RaftStopped, match="is damaged"):
+            Journal(HERE, disk)
+        disk.corrupt(path, at)
+    for at in range(proof, disk.size(path)):  # the proof itself was never promised
+        disk.corrupt(path, at)
+        assert content(Journal(HERE, disk)) == content(journal)
+        disk.corrupt(path, at)
+
+
+def test_a_power_cut_behind_a_proof_is_no_damage() -> None:
+    """The proof and the next frame are both not synced: any part of them may survive, in any order."""
+    for seed in range(300):
+        disk = SimulatedDisk(Random(seed))
+        journal = filled(disk)
+        journal.sync()
+        before = content(journal)
+        journal.add(REGULAR + bytes(1500), 5, 4)
+        disk.crash_after(2)
+        with pytest.raises(PowerOff):
+            journal.sync()
+        disk.power_cut()
+        assert content(Journal(HERE, disk)) in (before, content(journal))
+
+
+@pytest.mark.parametrize("room", [0, 1, 30, 80])
+def test_a_full_disk_loses_nothing_and_is_tried_again(room: int) -> None:
+    disk = FaultyDisk(Random(room))
+    journal = filled(disk)
+    before = content(journal)
+    disk.room = room
+    journal.setCurrentTerm(5, "c")
+    journal.add(REGULAR + bytes(100), 5, 5)
+    for _ in range(3):
+        with pytest.raises(DiskFull, match="free some space"):
+            journal.sync()
+    disk.room = None
+    if room % 2:
+        disk.power_cut()  # nothing was promised: as if it had not been tried
+        assert content(Journal(HERE, disk)) == before
+        return
+    journal.sync()
+    disk.power_cut()
+    assert content(Journal(HERE, disk)) == content(journal)
+
+
+def test_a_full_disk_during_a_rewrite_leaves_the_old_segment() -> None:
+    disk = FaultyDisk(Random(3))
+    journal = filled(disk, entries=10)
+    journal.deleteEntriesTo(4)
+    disk.room = 60
+    with pytest.raises(DiskFull):
+        journal.sync()
+    journal.add(REGULAR + b"more", 12, 4)
+    disk.room = None
+    journal.sync()
+    disk.power_cut()
+    after = Journal(HERE, disk)
+    assert (after.first, after.last) == (5, 12)
 
 
 def test_a_bad_header_stops_the_node(disk: SimulatedDisk) -> None:

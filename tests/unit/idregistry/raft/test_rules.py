@@ -6,9 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from photon.idregistry.raft.codec import Append, AppendAck
+from photon.idregistry.raft.codec import Append, AppendAck, AskVotes, WouldVote
 from photon.idregistry.raft.options import RaftStopped
-from photon.idregistry.raft.rules import Accepted, Ballot, LogView, Progress, Rejected, receive_ack, receive_append
+from photon.idregistry.raft.rules import (
+    Accepted,
+    Ballot,
+    Canvass,
+    LogView,
+    Progress,
+    Rejected,
+    receive_ack,
+    receive_append,
+    would_vote,
+)
 
 
 def log(terms: list[int], *, first: int = 1, commit: int = 0) -> LogView:
@@ -115,3 +125,31 @@ def test_each_voter_counts_once_a_term() -> None:
         True,
         False,
     ]
+
+
+@pytest.mark.parametrize(
+    ("ask", "leads", "silence", "yes"),
+    [
+        (AskVotes(6, 9, 4), False, 0.5, True),
+        (AskVotes(6, 8, 5), False, 0.5, True),  # a newer last term counts more than length
+        (AskVotes(6, 8, 4), False, 0.5, False),  # it lacks entry 9
+        (AskVotes(5, 9, 4), False, 0.5, False),  # that term is over
+        (AskVotes(6, 9, 4), True, 0.5, False),
+        (AskVotes(6, 9, 4), False, 0.3, False),  # the leader is there
+    ],
+)
+def test_who_would_get_a_vote(ask: AskVotes, leads: bool, silence: float, yes: bool) -> None:
+    assert would_vote(ask, term=5, last_index=9, last_term=4, leads=leads, silence=silence, patience=0.4) == yes
+
+
+def test_a_canvass_needs_a_majority_of_different_voters_of_its_own_term() -> None:
+    canvass = Canvass(5)
+    canvass.begin(6)
+    said_yes = WouldVote(6, 5, True)
+    assert not canvass.count("b", said_yes, term=5)
+    assert not canvass.count("b", said_yes, term=5)  # doubled
+    assert not canvass.count("c", WouldVote(6, 5, False), term=5)
+    assert not canvass.count("c", WouldVote(5, 5, True), term=5)  # of an earlier one
+    assert not canvass.count("c", said_yes, term=6)  # the term has moved on
+    assert canvass.count("d", said_yes, term=5)
+    assert not canvass.count("e", said_yes, term=5)  # once

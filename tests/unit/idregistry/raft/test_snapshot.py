@@ -10,9 +10,10 @@ import pytest
 
 from photon.idregistry.raft import snapshot
 from photon.idregistry.raft.codec import Chunk
-from photon.idregistry.raft.options import SNAPSHOT_CHUNK_BYTES_MAX, RaftStopped
+from photon.idregistry.raft.options import SNAPSHOT_CHUNK_BYTES_MAX, DiskFull, RaftStopped
 from photon.idregistry.raft.snapshot import SnapshotInfo, SnapshotStore
 from tests.simulation.world.disk import PowerOff, SimulatedDisk
+from tests.simulation.world.faulty_disk import FaultyDisk
 
 HERE = Path("/raft/group")
 STATE = [b"first", b"", b"second" * 100, b"third"]
@@ -130,6 +131,31 @@ def test_a_received_snapshot_is_checked_before_it_replaces_anything(disk: Simula
     target = SnapshotStore(HERE, there)
     write(target, 3, [b"old"])
     assert target.receive("a", Chunk(5, 7, 2, 0, info.size, bytes(bad))) == info.size
-    with pytest.raises(RaftStopped, match="is damaged"):
-        target.install()
+    assert target.install() is None
     assert list(SnapshotStore(HERE, there).chunks()) == [b"old"]
+    assert send(source, target, 0) == info.size  # it may begin again
+    assert target.install() == info
+
+
+def test_a_full_disk_gives_the_new_snapshot_up_and_keeps_the_old() -> None:
+    disk = FaultyDisk(Random(2))
+    disk.make_dir(HERE)
+    store = SnapshotStore(HERE, disk)
+    write(store, 3, [b"old"])
+    disk.room = 100
+    with pytest.raises(DiskFull, match="free some space"):
+        write(store, 7, STATE)
+    assert not store.writing
+    assert not disk.exists(HERE / "snapshot.tmp")  # it takes no room
+    disk.room = None
+    assert list(store.chunks()) == [b"old"]
+    write(store, 7, STATE)
+    assert list(store.chunks()) == STATE
+
+
+def test_a_rotten_snapshot_is_told_from_a_good_one(disk: SimulatedDisk) -> None:
+    store = SnapshotStore(HERE, disk)
+    write(store, 7, STATE)
+    assert store.damage() == ""
+    disk.corrupt(HERE / "snapshot", 60)
+    assert "is damaged" in store.damage()

@@ -1,0 +1,29 @@
+"""Small sizes and silence for every simulation of the driver."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from photon.idregistry.raft import host, snapshot
+
+
+class _Silent:
+    def info(self, *_: object, **__: object) -> None: ...
+
+    warning = error = exception = info
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Snapshots of a few hundred bytes still take several slices and messages."""
+    monkeypatch.setattr(snapshot, "SNAPSHOT_SLICE_BYTES", 200)
+    monkeypatch.setattr(snapshot, "TRANSFER_BYTES", 300)
+    monkeypatch.setattr(host, "log", _Silent())
+    logger = logging.getLogger("pysyncobj")  # the library complains a lot when it is ablated, and goes on
+    before = logger.level
+    logger.setLevel(100)
+    yield
+    logger.setLevel(before)
