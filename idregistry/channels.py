@@ -27,6 +27,7 @@ _OPTIONS = (
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
+    ("grpc.http2.ping_timeout_ms", KEEPALIVE_MS),  # in gRPC 1.85 this one ends a ping, and it is a minute unless said
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),  # else two clients of a process share a connection and its back-off

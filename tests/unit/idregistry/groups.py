@@ -42,6 +42,8 @@ class LocalGroup:
     def __init__(self, name: str, log: Log, machine: StateMachine) -> None:
         self.name, self.log, self.machine = name, log, machine
         self.healthy = True
+        self.cut = False
+        """Hears of no leader; what is committed is not applied here."""
         log.members[name] = self
 
     def propose(self, command: bytes, *, timeout: float, done: Callable[[ProposalOutcome], None]) -> None:
@@ -55,7 +57,8 @@ class LocalGroup:
     def _commit(self, command: bytes, done: Callable[[ProposalOutcome], None]) -> None:
         self.log.commands.append(command)
         index = len(self.log.commands)
-        results = {name: member.machine.apply(index, command) for name, member in self.log.members.items()}
+        hearing = {name: member for name, member in self.log.members.items() if not member.cut}
+        results = {name: member.machine.apply(index, command) for name, member in hearing.items()}
         outcome = Unknown() if self.log.lose_replies else Applied(results[self.name])
         # As the driver does: from a thread that is not the loop's.
         thread = threading.Thread(target=done, args=(outcome,))
@@ -64,6 +67,8 @@ class LocalGroup:
 
     def state(self) -> GroupState:
         n = len(self.log.commands)
+        if self.cut:
+            return GroupState(None, False, 1, n, n, self.healthy)
         return GroupState(self.log.leader, self.log.leader == self.name, 1, n, n, self.healthy)
 
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import grpc.aio
 import numpy as np
@@ -14,78 +10,9 @@ import pytest
 
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry import registry_pb2_grpc
-from photon.idregistry.api import Answer, Inserts, Opened, Pulse, Registry, Slot
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.server import RegistryReplica
-from photon.idregistry.service import SERVER_OPTIONS, RegistryServicer
+from photon.idregistry.api import Answer, Inserts, Opened, Pulse, Slot
 from tests.unit.idregistry.groups import Cluster, digests_of, inserts, lead
-
-SLOT = Slot("slot", "dc1", "host:1")
-
-
-@dataclass
-class Served:
-    """A cluster behind gRPC."""
-
-    cluster: Cluster
-    replicas: dict[str, RegistryReplica]
-    servers: dict[str, grpc.aio.Server]
-    addresses: dict[str, str]
-
-    def client(self, *names: str) -> RegistryClient:
-        client = RegistryClient({name: self.addresses[name] for name in names or self.addresses})
-        as_contract: Registry = client
-        assert as_contract is client
-        return client
-
-    async def kill(self, name: str) -> None:
-        await self.servers.pop(name).stop(None)
-
-
-@asynccontextmanager
-async def served(cluster: Cluster) -> AsyncIterator[Served]:
-    servers, addresses = {}, {}
-    for name in cluster.names:
-        servers[name] = grpc.aio.server(options=SERVER_OPTIONS)
-        addresses[name] = f"127.0.0.1:{servers[name].add_insecure_port('127.0.0.1:0')}"
-    replicas = {name: cluster.replica(name) for name in servers}
-    for name, replica in replicas.items():
-        RegistryServicer(replica).add_to_server(servers[name])
-        await servers[name].start()
-        replica.start()
-    every = Served(cluster, replicas, servers, addresses)
-    try:
-        deadline = time.monotonic() + 5
-        while not all(replica.ready for replica in replicas.values()):
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.005)
-        yield every
-    finally:
-        for replica in replicas.values():
-            await replica.stop()
-        for server in every.servers.values():
-            await server.stop(None)
-
-
-@asynccontextmanager
-async def closing(client: RegistryClient) -> AsyncIterator[RegistryClient]:
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
-async def opened(client: RegistryClient, slot: Slot = SLOT, nonce: bytes = b"n") -> int:
-    answer = await client.open_slot(slot, 0, nonce)
-    assert answer is not None
-    assert answer.reason == ""
-    client.announce(slot, [answer.incarnation])
-    return answer.incarnation
-
-
-async def answers(client: RegistryClient, rows: Inserts, timeout: float = 5.0) -> list[int]:
-    found = await client.insert(rows, timeout=timeout)
-    return [int(answer) for answer in found.answers]
+from tests.unit.idregistry.served import SLOT, answers, closing, opened, served
 
 
 async def test_the_whole_contract_over_three_replicas() -> None:

@@ -1,0 +1,192 @@
+"""The client with replicas in other regions: delays, silent cuts, healing, through the project's own proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from photon.idregistry.api import Answer, Inserts
+from photon.idregistry.channels import CONNECT_MS_MAX, KEEPALIVE_MS, REQUESTS_OUTSTANDING_MAX
+from photon.idregistry.client import LOOK_UP_SECONDS_MIN, PROBE_SECONDS, TRY_SECONDS_MAX, GrpcBackend, RegistryClient
+from photon.wan.api import Fault, Route
+from photon.wan.links import Change
+from photon.wan.proxy import Proxy
+from tests.unit.idregistry.groups import Cluster, digests_of, inserts, lead
+from tests.unit.idregistry.served import Served, answers, opened, served
+
+PATIENCE_S = 30.0
+SLACK_S = 2.0
+"""What a busy machine adds to any of the client's own times."""
+NOTICED_S = 2 * KEEPALIVE_MS / 1000 + SLACK_S
+
+
+@dataclass
+class Regions:
+    """Each replica in a region of its own, named like it, and a client elsewhere."""
+
+    every: Served
+    client: RegistryClient
+    proxy: Proxy
+
+    async def distance(self, **round_trips_s: float) -> None:
+        self._set([Change("here", name, delay_s=seconds / 2) for name, seconds in round_trips_s.items()])
+        self._set([Change(name, "here", delay_s=seconds / 2) for name, seconds in round_trips_s.items()])
+        assert (await self.client.pulse(PATIENCE_S)).round_trips_s.keys() == self.every.addresses.keys()
+
+    def fault(self, name: str, fault: Fault, *, back: Fault | None = None) -> None:
+        self._set([Change("here", name, fault=fault), Change(name, "here", fault=fault if back is None else back)])
+
+    def _set(self, changes: list[Change]) -> None:
+        assert self.proxy.set(changes) == ""
+
+    async def asked(self) -> str:
+        """Who answers a look-up now."""
+        before = self.every.look_ups.copy()
+        seen = await self.client.look_up(digests_of([1]), np.array([1000]), timeout=5)
+        assert seen.answers[0] != Answer.UNKNOWN, self.client.problem
+        return " ".join((self.every.look_ups - before).elements())
+
+    async def until_asked(self, name: str) -> None:
+        await self.until(lambda found: found == name)
+
+    async def until(self, enough: Callable[[str], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not enough(found := await self.asked()):
+            assert time.monotonic() < deadline, found
+            await asyncio.sleep(0.05)
+
+    def connected(self, name: str) -> bool:
+        backend = self.client._backend
+        assert isinstance(backend, GrpcBackend)
+        return backend._channels.connected(name)
+
+
+@asynccontextmanager
+async def regions(cluster: Cluster) -> AsyncIterator[Regions]:
+    async with served(cluster) as every:
+        routes = [Route("127.0.0.1:0", "here", name, address) for name, address in every.addresses.items()]
+        proxy = Proxy(routes)
+        await proxy.start()
+        ports = {name: f"127.0.0.1:{proxy.port(number)}" for number, name in enumerate(every.addresses)}
+        client = RegistryClient(ports)
+        try:
+            yield Regions(every, client, proxy)
+        finally:
+            await client.close()
+            await proxy.stop()
+
+
+async def test_look_ups_go_to_the_nearest_and_follow_the_distances() -> None:
+    async with regions(Cluster(replicas=3)) as there:
+        await there.distance(r1=0.16, r2=0.02, r3=0.08)
+        await there.until_asked("r2")
+        assert [await there.asked() for _ in range(5)] == ["r2"] * 5
+        pulse = await there.client.pulse(5)
+        assert sorted(pulse.round_trips_s, key=lambda name: pulse.round_trips_s[name]) == ["r2", "r3", "r1"]
+        assert 0.08 <= pulse.round_trips_s["r3"] < 0.5
+        await there.distance(r2=0.3)
+        await there.until_asked("r3")
+
+
+async def test_a_replica_that_resets_is_left_at_once_and_taken_again_after_it() -> None:
+    async with regions(Cluster(replicas=3)) as there:
+        await there.distance(r1=0.1, r2=0.02, r3=0.06)
+        await there.until_asked("r2")
+        there.fault("r2", Fault.RESET)
+        started = time.monotonic()
+        assert await there.asked() == "r3"
+        assert time.monotonic() - started < SLACK_S
+        there.fault("r2", Fault.NONE)
+        healed = time.monotonic()
+        await there.until_asked("r2")
+        assert time.monotonic() - healed < PROBE_SECONDS + 1.0 + CONNECT_MS_MAX / 1000 + SLACK_S
+
+
+async def test_a_silent_cut_costs_one_try_is_noticed_and_ends() -> None:
+    async with regions(Cluster(replicas=3)) as there:
+        await there.distance(r1=0.1, r2=0.02, r3=0.06)
+        await there.until_asked("r2")
+        there.fault("r2", Fault.DROP)
+        cut = time.monotonic()
+        assert await there.asked() == "r3"
+        assert LOOK_UP_SECONDS_MIN <= time.monotonic() - cut < LOOK_UP_SECONDS_MIN + SLACK_S
+        for _ in range(20):  # nobody waits for it a second time
+            started = time.monotonic()
+            assert await there.asked() == "r3"
+            assert time.monotonic() - started < LOOK_UP_SECONDS_MIN
+        while there.connected("r2"):
+            assert time.monotonic() - cut < NOTICED_S
+            await asyncio.sleep(0.05)
+        assert (await there.client.pulse(0.3)).round_trips_s.keys() == {"r1", "r3"}
+        there.fault("r2", Fault.NONE)
+        healed = time.monotonic()
+        await there.until_asked("r2")
+        assert time.monotonic() - healed < PROBE_SECONDS + 1.0 + CONNECT_MS_MAX / 1000 + SLACK_S
+
+
+async def test_one_that_is_cut_off_from_the_leader_is_not_asked() -> None:
+    cluster = Cluster(replicas=3)
+    async with regions(cluster) as there:
+        await there.distance(r1=0.08, r2=0.04, r3=0.01)
+        incarnation = await opened(there.client)
+        await there.until_asked("r3")
+        for group in cluster.groups["r3"].values():
+            group.cut = True
+        assert await answers(there.client, inserts([1], incarnation, 1)) == [Answer.COMMITTED]
+        seen = await there.client.look_up(digests_of([1]), np.array([1000]), timeout=5)
+        assert seen.answers.tolist() == [Answer.PRESENT]  # r3 would say absent
+        assert await there.asked() == "r2"
+        for group in cluster.groups["r3"].values():
+            group.cut = False
+        await there.until_asked("r3")
+
+
+async def test_while_one_replica_hangs_requests_to_others_flow() -> None:
+    cluster = Cluster(replicas=3, shards=2)
+    async with regions(cluster) as there:
+        lead(cluster, "r2", [2])
+        incarnation = await opened(there.client)
+        of_first, of_second = [inserts([number], incarnation, number) for number in (2, 1)]
+        for rows in (of_first, of_second):
+            assert await answers(there.client, rows) == [Answer.COMMITTED]
+        there.fault("r1", Fault.DROP)
+        waiting = [
+            asyncio.create_task(answers(there.client, _again(of_first, number), 1.5 * TRY_SECONDS_MAX))
+            for number in range(2 * REQUESTS_OUTSTANDING_MAX)
+        ]
+        await asyncio.sleep(0)
+        for _ in range(10):
+            started = time.monotonic()
+            assert await answers(there.client, of_second) == [Answer.COMMITTED]
+            assert time.monotonic() - started < TRY_SECONDS_MAX / 2
+        assert not any(task.done() for task in waiting)
+        assert await asyncio.gather(*waiting) == [[Answer.UNKNOWN]] * len(waiting)
+        assert time.monotonic() - started < 1.5 * TRY_SECONDS_MAX + SLACK_S
+        lead(cluster, "r3", [1])
+        assert await answers(there.client, of_first) == [Answer.COMMITTED]
+        there.fault("r1", Fault.NONE)
+        lead(cluster, "r1", [1])
+        assert await answers(there.client, of_first) == [Answer.COMMITTED]
+
+
+async def test_a_cut_leader_costs_one_try_before_its_successor_is_asked() -> None:
+    cluster = Cluster(replicas=3)
+    async with regions(cluster) as there:
+        incarnation = await opened(there.client)
+        rows = inserts([1], incarnation, 1)
+        assert await answers(there.client, rows) == [Answer.COMMITTED]
+        there.fault("r1", Fault.DROP, back=Fault.NONE)  # requests are lost, replies would pass
+        lead(cluster, "r3")
+        started = time.monotonic()
+        assert await answers(there.client, inserts([1, 2], incarnation, 1), 10) == [Answer.COMMITTED] * 2
+        assert time.monotonic() - started < TRY_SECONDS_MAX + SLACK_S
+
+
+def _again(rows: Inserts, number: int) -> Inserts:
+    """The same id under another token."""
+    return Inserts(rows.digests, rows.times, rows.tokens + np.uint64(100 + number), rows.kinds, rows.tags)
