@@ -1,11 +1,11 @@
 """From blocks to batches, from outcomes to the ledger: the dispatcher's logic, without files, sockets or clocks.
 
-Theory of operation. A block becomes a ``Stretch`` of its log with an ``Item`` for each event. Items leave in
-batches (``next_batch``); outcomes come back (``answered``) in any order. An item with a verdict is counted in its
-stretch. One without waits for its next try in memory; when its stretch has been held for too long, or holds too much
-memory, the item goes to the retry store, where it waits from then on. ``changes`` hands out what the next transaction
-commits: the offset of a log moves over the stretches at its front in which nothing is left in memory, and with it
-their counts.
+Theory of operation. A block becomes a ``Stretch`` of its log with an ``Item`` for each event. Items leave in batches
+(``next_batch``), some after a look-up in the registry (``next_question``, ``asked``); outcomes come back
+(``answered``) in any order. An item with a verdict is counted in its stretch. One without waits for its next try in
+memory; when its stretch has been held for too long, or holds too much memory, the item goes to the retry store, where
+it waits from then on. ``changes`` hands out what the next transaction commits: the offset of a log moves over the
+stretches at its front in which nothing is left in memory, and with it their counts.
 
 Invariant: at each commit read = all verdicts + rows of the retry store (see ``ledger``): what stands behind an offset
 was counted as read exactly once, and each item of it is counted as a verdict or is a row. What stands before the
@@ -33,7 +33,11 @@ from photon.dispatcher.events import (
     records_of,
     stretch_of,
 )
+from photon.dispatcher.evidence import of_answers, of_look_ups
+from photon.dispatcher.homes import NOBODY, Homes
 from photon.dispatcher.ledger import HOUR_NS, VERDICT_BITS, Verdict, cell
+from photon.dispatcher.limits import Limits
+from photon.dispatcher.queues import Queues
 from photon.dispatcher.retry import (
     NOT_YET_BACKOFF,
     ONCE_ATTEMPTS_MAX,
@@ -47,29 +51,9 @@ from photon.dispatcher.waiting import WaitingRoom
 from photon.idregistry.api import Digester
 from photon.joiner.api import VERDICT_OF_KIND, JoinAnswers, Outcome, TakenBy
 
+HELD_LONG = 10
+"""A stretch with events on their way is held so many times longer before they, too, become rows."""
 LATE_REASON = "its event time is older than what the registry still remembers"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of what is held in memory, and the size of batches."""
-
-    batch_events: int = 1000
-    batch_bytes: int = 8 << 20
-    batch_wait_s: float = 0.005
-    window_bytes: int = 64 << 20
-    """Events in memory whose stretch is not behind its log's offset. Reading stops above it."""
-    hold_s: float = 5.0
-    """An event without verdict stays in memory so long before it goes to the retry store."""
-    hold_once_s: float = 60.0
-    """The same where the run ends with the logs: nobody waits for what comes behind, so reading pauses instead while
-    the primary logs catch up."""
-    spill_bytes: int = 48 << 20
-    """Above so much of the window the oldest events go to the retry store earlier."""
-    retry_store_bytes: int = 10 << 30
-    spill_rows: int = 20_000
-    """At most so many new rows of the retry store in one transaction (and one stretch more)."""
-    parse_records: int = 1000
 
 
 @dataclass(slots=True)
@@ -85,7 +69,7 @@ class _Log:
     """The stretches of one log that are not behind its offset, in order."""
 
     stretches: deque[Stretch] = field(default_factory=deque)
-    high: int = 0  # the highest offset this log was ever committed up to
+    end: int = 0  # the highest offset this log was ever read up to
 
 
 class Core:
@@ -103,7 +87,13 @@ class Core:
         random: Callable[[], float],
         highs: Mapping[str, int],
         retry_bytes: int = 0,
+        homes: Homes | None = None,
+        identical_copies: bool = False,
     ) -> None:
+        """``homes``: the datacentres that share the work; None: there is one.
+
+        ``identical_copies``: they read the same files byte by byte, so that a line is the same line everywhere.
+        """
         self._adapter = adapter
         self._digester = digester
         self._datacentre = datacentre
@@ -111,16 +101,17 @@ class Core:
         self._envelope = envelope
         self._limits = limits
         self._random = random
-        self._logs: dict[str, _Log] = {identity: _Log(high=high) for identity, high in highs.items()}
+        self._logs: dict[str, _Log] = {identity: _Log(end=high) for identity, high in highs.items()}
         self._busy: dict[str, _Log] = {}  # the logs that have stretches
-        self._fresh: deque[Item] = deque()
-        self._again: deque[Item] = deque()
-        self._oldest_fresh = 0.0
-        self._fresh_is_next = True
+        self._homes = homes
+        self._queues = Queues(limits, homes)
+        self._identical_copies = identical_copies
         self._waiting = WaitingRoom()
+        self._woken: list[Item] = []  # their next try has come
         self._changes = Changes()
         self._stored_cells: Counter[int] = Counter()
         self._loaded: set[int] = set()  # rows of the retry store in memory
+        self._hold_s = limits.hold_once_s if patience.once else limits.hold_s
         self._travelling: list[Item] = []  # on their way to a joiner while becoming rows
         self.retry_bytes = retry_bytes
         self.window_bytes = 0
@@ -135,8 +126,9 @@ class Core:
     # -- in: blocks ------------------------------------------------------------------------------------------------
     def take(self, block: Block, now_ns: int, now: float) -> Iterable[None]:
         """Takes a block over. A generator: step through it to its end, other work may be done between the steps."""
-        stretch = stretch_of(block, now)
         log = self._logs.setdefault(block.identity, _Log())
+        stretch = stretch_of(block, now, log.end)
+        log.end = max(log.end, stretch.end)
         log.stretches.append(stretch)
         self._busy[block.identity] = log
         self.window_bytes += stretch.weight
@@ -148,15 +140,13 @@ class Core:
                 block, records[at : at + step], offsets[at : at + step], self._adapter, self._digester, as_of
             )
             items = [Item(event, stretch, now_ns) for event in parsed.events]
-            if not self._fresh and items:
-                self._oldest_fresh = now
-            self._fresh += items
             stretch.items += items
             stretch.left += len(items)
             stretch.weight += ITEM_BYTES * len(items)
             self.window_bytes += ITEM_BYTES * len(items)
             self.open += len(items)
             self.live[Verdict.READ] += len(items)
+            self._queues.read(items, now)
             for bad in parsed.unreadable:
                 self._reject(stretch, bad.record, bad.offset, bad.reason, now_ns)
             yield
@@ -180,7 +170,7 @@ class Core:
             item = Item(row.event._replace(unmatched_as_of_ns=as_of), None, row.first_read_ns)
             item.row_id, item.attempts = row.row_id, 0 if anew else row.attempts
             self._loaded.add(row.row_id)
-            self._again.append(item)
+            self._woken.append(item)
         self.open += len(rows)
 
     def unloaded(self, row_ids: Iterable[int]) -> list[int]:
@@ -199,44 +189,57 @@ class Core:
 
     def room(self) -> bool:
         """Whether another block may be taken."""
-        return self.window_bytes < self._limits.window_bytes
+        return self.window_bytes < self._limits.window_bytes and self.left < self._limits.left_events
 
     def progressed(self, read_past_ns: int) -> None:
         """The event store has read all primary bytes written before this time."""
         self.read_past_ns = read_past_ns  # less than before when the store has started again
-        self._again += self._waiting.triggered(read_past_ns)
+        self._woken += self._waiting.triggered(read_past_ns)
 
     # -- out: batches ----------------------------------------------------------------------------------------------
+    def next_question(self, now: float) -> Batch | None:
+        """Events to look up in the registry now. What has no verdict there is to be given to ``asked``."""
+        self._wake(now)
+        items = self._queues.next_question(now)
+        return Batch(items, self.read_past_ns) if items else None
+
+    def asked(self, question: Batch, left: Sequence[Item], now: float) -> None:
+        """These of the events of a question have no verdict yet."""
+        self._queues.asked(left, len(question.items), now)
+
     def next_batch(self, now: float, *, flush: bool) -> Batch | None:
         """The next batch to send, when one is full, has waited long enough, or with ``flush``."""
-        self._again += self._waiting.due(now)
-        limits = self._limits
-        ripe = len(self._fresh) >= limits.batch_events or (
-            bool(self._fresh) and (flush or now - self._oldest_fresh >= limits.batch_wait_s)
-        )
-        if self._again and not (ripe and self._fresh_is_next):
-            self._fresh_is_next = True  # they take turns: neither a backlog nor a storm of retries starves the other
-            return Batch(self._pull(self._again), self.read_past_ns)
-        if not ripe:
-            return None
-        self._fresh_is_next = False
-        self._oldest_fresh = now
-        return Batch(self._pull(self._fresh), self.read_past_ns)
+        self._wake(now)
+        items = self._queues.next_batch(now, flush=flush)
+        return Batch(items, self.read_past_ns) if items else None
 
-    def _pull(self, queue: deque[Item]) -> list[Item]:
-        count = min(len(queue), self._limits.batch_events)
-        items: list[Item] = []
-        left = self._limits.batch_bytes
-        for _ in range(count):
-            left -= len(queue[0].event.record)
-            if left < 0 and items:
-                break
-            items.append(queue.popleft())
-        return items
+    def _wake(self, now: float) -> None:
+        """Takes up those whose next try has come."""
+        items = self._waiting.due(now) + self._woken
+        if not items:
+            return
+        self._woken = []
+        for item in items:
+            if item.stretch is not None:
+                item.stretch.parked -= 1
+        self._queues.again(items, now)
 
     def next_due(self) -> float | None:
         """When something waiting in memory is to be tried again; monotonic seconds."""
         return self._waiting.next_due()
+
+    def next_question_due(self) -> float | None:
+        """When a head start is over; monotonic seconds."""
+        return self._queues.next_due()
+
+    @property
+    def left(self) -> int:
+        """Events that are left to their home now."""
+        return self._queues.left
+
+    def look_first(self, first: bool) -> None:
+        """Whether others have probably been there before: events are then looked up before they are sent."""
+        self._queues.look_first = first
 
     # -- in: outcomes ----------------------------------------------------------------------------------------------
     def answered(self, batch: Batch, answers: JoinAnswers, now_ns: int, now: float) -> None:
@@ -245,12 +248,14 @@ class Core:
         outcomes = answers.outcomes
         if len(outcomes) != len(batch.items):
             outcomes = [Outcome.RETRY] * len(batch.items)
+        if self._homes is not None:
+            self._homes.observe(of_answers(batch.items, outcomes, answers.taken, self._homes), now)
         count = self._count
         for row, (item, outcome) in enumerate(zip(batch.items, outcomes, strict=True)):
             if Outcome.JOINED <= outcome <= Outcome.REJECTED:
                 count(item, outcome)
             elif outcome == Outcome.TAKEN and (by := answers.taken.get(row)) is not None:
-                self.taken(item, by)
+                self.taken(item, by, joined=True)
             elif outcome == Outcome.LATE:
                 self.late(item, now_ns)
             else:
@@ -258,17 +263,31 @@ class Core:
         if waiting:
             self._wait(batch, waiting, answers.overloaded, now_ns, now)
 
-    def taken(self, item: Item, by: TakenBy) -> None:
-        """Its id was registered before, under another token."""
-        event = item.event
-        if by.datacentre != self._datacentre:
-            self._count(item, Verdict.ELSEWHERE)
-        elif not by.same_line:
-            self._count(item, Verdict.DUPLICATE)
-        elif item.stretch is not None and event.offset < self._logs[item.stretch.identity].high:
+    def taken(self, item: Item, by: TakenBy, *, joined: bool = False) -> None:
+        """Its id was registered before, under another token. ``joined``: a joiner had tried."""
+        other = by.datacentre != self._datacentre
+        if other and joined:
+            self._waste(item)
+        if item.stretch is not None and item.event.offset < item.stretch.seen_to:
             self._reread(item)
+        elif not by.same_line and (self._identical_copies or not other):
+            self._count(item, Verdict.DUPLICATE)
+        elif other:
+            self._count(item, Verdict.ELSEWHERE)
         else:  # this very line before a crash, not counted then
             self._count(item, VERDICT_OF_KIND[by.kind])
+
+    def _waste(self, item: Item) -> None:
+        self.live[Verdict.WASTED] += 1
+        cells = self._stored_cells if item.stretch is None else item.stretch.cells
+        cells[cell(item.event.event_time_ns, Verdict.WASTED)] += 1
+
+    def present(self, found: Sequence[tuple[Item, TakenBy]], now: float) -> None:
+        """The registry knows these events: a look-up found them."""
+        if self._homes is not None:
+            self._homes.observe(of_look_ups(found, self._homes), now)
+        for item, by in found:
+            self.taken(item, by)
 
     def late(self, item: Item, now_ns: int) -> None:
         """Below the boundary: this datacentre claims it as late (protocol rule 10)."""
@@ -332,11 +351,12 @@ class Core:
             next_try_ns = SETTLED_NS if settled else now_ns + int(delay * NS_PER_S)
             for item in items:
                 item.attempts, item.next_try_ns, item.settled = attempts, next_try_ns, settled
+                item.left_to = NOBODY
                 item.trigger_ns = SETTLED_NS if settled else trigger
             passed = batch.read_past_ns < trigger <= self.read_past_ns  # while the attempt was on its way
-            self._park(items, now if passed else now + delay, trigger, settled)
+            self._park(items, now, now if passed else now + delay, trigger, settled)
 
-    def _park(self, items: list[Item], due: float, trigger_ns: int, settled: bool) -> None:
+    def _park(self, items: list[Item], now: float, due: float, trigger_ns: int, settled: bool) -> None:
         """Held ones wait in memory, stored ones in the store; settled ones wait for the next run."""
         held = []
         for item in items:
@@ -344,7 +364,10 @@ class Core:
                 self._changes.updated.append(item)
             else:
                 held.append(item)
+                if item.stretch.parked_at is None:
+                    item.stretch.parked_at = now
                 item.stretch.settled += settled
+                item.stretch.parked += not settled
         self.open -= len(items) if settled else len(items) - len(held)
         if held and not settled:
             self._waiting.add(held, due, trigger_ns)
@@ -367,7 +390,6 @@ class Core:
                     break
                 log.stretches.popleft()
                 self._settle(stretch, changes, cells, now_ns)
-                log.high = max(log.high, stretch.end)
                 changes.positions[identity] = LogPosition(
                     identity, stretch.file.path, stretch.end, stretch.file.header
                 )
@@ -380,12 +402,14 @@ class Core:
         limits = self._limits
         if spill_all:
             return True
-        once = self._patience.once
-        pressed = (
-            stretch.left == stretch.settled
-            or now - stretch.read_at >= (limits.hold_once_s if once else limits.hold_s)
-            or (not once and self.window_bytes > limits.spill_bytes)
-        )
+        if stretch.parked_at is None:
+            return False  # all of it is on its way: rows would cost more than what is still to be done
+        held = now - stretch.parked_at
+        if stretch.left == stretch.settled + stretch.parked:
+            full = not self._patience.once and self.window_bytes > limits.spill_bytes
+            pressed = not stretch.parked or full or held >= self._hold_s
+        else:
+            pressed = held >= HELD_LONG * self._hold_s
         return pressed and self.retry_bytes < limits.retry_store_bytes and len(changes.stored) < limits.spill_rows
 
     def _settle(self, stretch: Stretch, changes: Changes, cells: Counter[int], now_ns: int) -> None:

@@ -7,7 +7,7 @@ Database and core are changed together without a pause between, so a crash or a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -18,19 +18,25 @@ from photon.adapters.logs.api import Block
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import UNREAD, ProblemKind
 from photon.config.clock import Clock
-from photon.dispatcher.core import Batch, Core, Limits
+from photon.dispatcher.core import Batch, Core
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.flow import Flow, Target
+from photon.dispatcher.homes import Homes, HomeStatus
 from photon.dispatcher.ledger import FINAL, Ledger, Verdict
-from photon.dispatcher.lookups import LookUpPolicy, question, settle, wanted
+from photon.dispatcher.limits import Limits
+from photon.dispatcher.lookups import Behind, LookUpPolicy, question, settle
+from photon.dispatcher.reporting import Troubles
 from photon.dispatcher.retry import SETTLED_NS, Patience
 from photon.dispatcher.state import State
-from photon.idregistry.api import Digester, Registry
-from photon.joiner.api import JoinAnswers, Joiner, Outcome
+from photon.idregistry.api import Answer, Digester, Registry
+from photon.joiner.api import UNKNOWN_REASON, JoinAnswers, Joiner, Outcome
 
 Progress = Callable[[], Awaitable[int]]
 """How far the primary logs have been read: ns, NEVER_NS when for ever (``eventstore.api.Progress.read_past_ns``)."""
+
+Measure = Callable[[], Awaitable[float | None]]
+"""The registry's commit time in seconds: from asking a registration until every datacentre could know of it."""
 
 RETRIES_IN_MEMORY = 20_000
 """At most so many rows of the retry store are on their way at a time."""
@@ -42,6 +48,10 @@ READ_SHARE_S = 0.05
 SCAN_SHARE = 0.1
 """Scanning takes at most this share of the time."""
 SCAN_MOST_S = 2.0
+QUESTIONS_IN_FLIGHT = 4
+"""Look-ups at a time."""
+REGISTRY, LOOK_UPS, COMMIT_TIME, JOINER, STORE = "registry", "look-ups", "commit time", "joiner", "event store"
+"""What may be in trouble, as the log names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +63,10 @@ class Options:
     join_timeout_s: float = 30.0
     look_ups: LookUpPolicy = LookUpPolicy.NEVER
     look_up_timeout_s: float = 2.0
+    identical_copies: bool = False
+    """All datacentres read the same foreign files byte by byte."""
+    measure_s: float = 3.0
+    """The registry's commit time is measured this often."""
     commit_s: float = 0.2
     scan_s: float = 0.02
     progress_s: float = 0.05
@@ -67,6 +81,7 @@ class Status:
     read: int
     verdicts: Mapping[Verdict, int]
     reread: int
+    wasted: int  # joins thrown away because another datacentre was first
     bytes_read: int
     bytes_known: int
     in_flight: int  # batches
@@ -75,6 +90,9 @@ class Status:
     attempts: int
     oldest_first_read_ns: int | None  # of an event without a verdict
     caught_up: bool
+    left: int = 0  # events that are left to their home now
+    head_start_s: float = 0.0
+    homes: Sequence[HomeStatus] = ()
     problems: Mapping[str, int] = field(default_factory=dict)
     unread: tuple[str, ...] = ()  # a line for each log that is not read to its end
 
@@ -105,8 +123,16 @@ class DispatcherEngine:
         registry: Registry | None = None,
         limits: Limits | None = None,
         options: Options | None = None,
+        homes: Homes | None = None,
+        measure: Measure | None = None,
     ) -> None:
-        """The caller opens and closes follower, joiners, state and exports."""
+        """The caller opens and closes follower, joiners, state and exports.
+
+        ``homes``: the datacentres that share the work, with a registry; None: there is one. ``measure`` is asked for
+        the head start.
+        """
+        if homes is not None and registry is None:
+            raise ValueError("several datacentres share their work through a registry")
         self._follower = follower
         self._joiners = joiners
         self._registry = registry
@@ -115,8 +141,9 @@ class DispatcherEngine:
         self._exports = exports
         self._clock = clock
         self._options = options or Options()
-        self._datacentre = datacentre
         self._limits = limits or Limits()
+        self._homes = homes
+        self._measure = measure
         self._log = structlog.get_logger("photon.dispatcher")
         self._core = Core(
             adapter=adapter,
@@ -128,7 +155,13 @@ class DispatcherEngine:
             random=random,
             highs=state.highs(),
             retry_bytes=state.retry_bytes,
+            homes=homes,
+            identical_copies=self._options.identical_copies,
         )
+        self._troubles = Troubles(self._log)
+        self._behind = Behind(several=homes is not None)
+        self._caught_up = False  # when it last stopped reading
+        self._questions = 0
         self._flow = Flow(len(joiners), in_flight=self._options.in_flight, random=random)
         self._before: Ledger = state.ledger()
         self._wake = asyncio.Event()
@@ -158,6 +191,7 @@ class DispatcherEngine:
             read=total.read + live[Verdict.READ],
             verdicts=verdicts,
             reread=total.reread + live[Verdict.REREAD],
+            wasted=total.wasted + live[Verdict.WASTED],
             bytes_read=read,
             bytes_known=known,
             in_flight=self._flow.outstanding,
@@ -166,6 +200,9 @@ class DispatcherEngine:
             attempts=self._asked,
             oldest_first_read_ns=min(oldest, default=None),
             caught_up=self._follower.caught_up() and self._core.window_bytes == 0,
+            left=self._core.left,
+            head_start_s=self._homes.head_start.seconds if self._homes is not None else 0.0,
+            homes=self._homes.status() if self._homes is not None else (),
             problems={kind.value: n for kind, n in self._follower.problems.items()},
             unread=tuple(map(str, self._follower.unread((*UNREAD, ProblemKind.VANISHED)))),
         )
@@ -173,8 +210,11 @@ class DispatcherEngine:
     # -- the loop ---------------------------------------------------------------------------------------------------
     async def run(self) -> None:
         """Until ``stop``, or with ``once`` until done. Everything that has a verdict by then is committed."""
-        asking = asyncio.create_task(self._follow_progress())
-        asking.add_done_callback(self._attempted)
+        asking = [asyncio.create_task(self._follow_progress())]
+        if self._homes is not None and self._measure is not None:
+            asking.append(asyncio.create_task(self._follow_commit_time(self._homes, self._measure)))
+        for task in asking:
+            task.add_done_callback(self._attempted)
         try:
             while not self._stopping and self._failure is None:
                 await self._turn()
@@ -182,10 +222,10 @@ class DispatcherEngine:
                     break
             await self._wind_down()
         finally:
-            asking.cancel()
-            for task in self._attempts:
+            ending = [*asking, *self._attempts]
+            for task in ending:
                 task.cancel()
-            await asyncio.gather(asking, *self._attempts, return_exceptions=True)
+            await asyncio.gather(*ending, return_exceptions=True)
         if self._failure is not None:
             raise self._failure
 
@@ -216,6 +256,8 @@ class DispatcherEngine:
             moments.append(self._next_scan)
         if (due := self._core.next_due()) is not None and self._flow.has_room(now):
             moments.append(due)
+        if (due := self._core.next_question_due()) is not None and self._questions < QUESTIONS_IN_FLIGHT:
+            moments.append(due)
         if (free := self._flow.next_free(now)) is not None:
             moments.append(free)
         return min(moments) - now
@@ -231,6 +273,7 @@ class DispatcherEngine:
             now = self._clock.monotonic()
             wait = max(self._options.scan_s, (now - begun) / SCAN_SHARE)
             self._next_scan = now + min(wait, SCAN_MOST_S)
+            self._core.look_first(self._look_first(now))
         took = False
         while self._core.room() and now - begun < READ_SHARE_S and not self._stopping:
             blocks = self._follower.poll(POLL_BYTES)
@@ -241,7 +284,15 @@ class DispatcherEngine:
             took = True
             await self._take(blocks)
             now = self._clock.monotonic()
+        self._caught_up = self._follower.caught_up()
         return took
+
+    def _look_first(self, now: float) -> bool:
+        policy = self._options.look_ups
+        if self._registry is None or policy is LookUpPolicy.NEVER:
+            return False
+        read, known = self._follower.backlog()
+        return self._behind.look(known - read, self._caught_up, now) or policy is LookUpPolicy.ALWAYS
 
     async def _take(self, blocks: Sequence[Block]) -> None:
         """Parses, and sends what is ready on the way, so that joiners have work while the rest is parsed."""
@@ -282,8 +333,8 @@ class DispatcherEngine:
 
     # -- sending ----------------------------------------------------------------------------------------------------
     def _send(self, now: float) -> bool:
-        """As many batches as joiners take; whether any."""
-        sent = False
+        """As many batches as joiners and the registry take; whether any."""
+        sent = self._ask(now)
         flush = self._read_to_end or self._follower.caught_up() or not self._core.room()
         while (target := self._flow.choose(now)) is not None:
             batch = self._core.next_batch(now, flush=flush)
@@ -291,10 +342,22 @@ class DispatcherEngine:
                 target.outstanding -= 1
                 break
             sent = True
-            task = asyncio.create_task(self._attempt(target, batch))
-            self._attempts.add(task)
-            task.add_done_callback(self._attempted)
+            self._begin(self._attempt(target, batch))
         return sent
+
+    def _ask(self, now: float) -> bool:
+        """Looks up what is to be looked up; whether anything is."""
+        asked = False
+        while self._questions < QUESTIONS_IN_FLIGHT and (batch := self._core.next_question(now)) is not None:
+            asked = True
+            self._questions += 1
+            self._begin(self._look_up(batch))
+        return asked
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._attempts.add(task)
+        task.add_done_callback(self._attempted)
 
     def _attempted(self, task: asyncio.Task[None]) -> None:
         self._attempts.discard(task)
@@ -304,59 +367,87 @@ class DispatcherEngine:
 
     async def _attempt(self, target: Target, batch: Batch) -> None:
         answers: JoinAnswers | None = None
-        asked = False
         try:
-            batch = await self._look_up(batch)
-            if batch.items:
-                asked = True
-                answers = await self._join(self._joiners[target.number], batch)
+            answers = await self._join(target, batch)
         finally:
             now = self._clock.monotonic()
-            if asked:
-                self._flow.answered(target, answers, now)
-            else:
-                target.outstanding -= 1
-        if batch.items:
-            reply = answers or JoinAnswers([Outcome.RETRY] * len(batch.items))
-            self._core.answered(batch, reply, self._clock.now_ns(), now)
+            self._flow.answered(target, answers, now)
+        reply = answers or JoinAnswers([Outcome.RETRY] * len(batch.items))
+        self._core.answered(batch, reply, self._clock.now_ns(), now)
 
-    async def _join(self, joiner: Joiner, batch: Batch) -> JoinAnswers | None:
+    async def _join(self, target: Target, batch: Batch) -> JoinAnswers | None:
         self._asked += 1
         timeout = self._options.join_timeout_s
+        what = f"{JOINER} {target.number + 1}"
         try:
             async with asyncio.timeout(timeout * 1.5):  # the joiner keeps its own time; this is for one that does not
-                return await joiner.join([item.event for item in batch.items], timeout=timeout)
+                events = [item.event for item in batch.items]
+                answers = await self._joiners[target.number].join(events, timeout=timeout)
         except Exception as error:
-            self._log.warning("a joiner failed", error=f"{type(error).__name__}: {error}")
+            self._troubles.met(what, f"{type(error).__name__}: {error}", self._clock.monotonic())
             return None
+        self._report(what, answers)
+        return answers
 
-    async def _look_up(self, batch: Batch) -> Batch:
-        if self._registry is None or self._options.look_ups is LookUpPolicy.NEVER:
-            return batch
-        read, known = self._follower.backlog()
-        if not wanted(self._options.look_ups, known - read):
-            return batch
+    def _report(self, what: str, answers: JoinAnswers) -> None:
+        now = self._clock.monotonic()
+        unknown = UNKNOWN_REASON in answers.reasons.values()
+        if unknown:
+            self._troubles.met(REGISTRY, "registrations are not answered; these events are tried again", now)
+        elif not answers.overloaded and answers.outcomes and set(answers.outcomes) == {Outcome.RETRY}:
+            self._troubles.met(what, next(iter(answers.reasons.values()), "it gives no verdict"), now)
+        else:
+            self._troubles.well(what, now)
+            self._troubles.well(REGISTRY, now)
+
+    async def _look_up(self, batch: Batch) -> None:
+        """What it finds has its verdict; when it fails, joiners find out."""
+        assert self._registry is not None
         self._looked_up += len(batch.items)
         digests, times = question(batch)
+        left = batch.items
         try:
             found = await self._registry.look_up(digests, times, timeout=self._options.look_up_timeout_s)
         except Exception as error:
-            self._log.warning("a look-up failed", error=f"{type(error).__name__}: {error}")
-            return batch
-        return settle(self._core, batch, found, self._datacentre, self._clock.now_ns())
+            now = self._clock.monotonic()
+            self._troubles.met(LOOK_UPS, f"{type(error).__name__}: {error}", now)
+        else:
+            now = self._clock.monotonic()
+            if (found.answers == Answer.UNKNOWN).any():
+                self._troubles.met(LOOK_UPS, "no replica answers", now)
+            else:
+                self._troubles.well(LOOK_UPS, now)
+            left = settle(self._core, batch, found, self._clock.now_ns(), now)
+        finally:
+            self._questions -= 1
+        self._core.asked(batch, left, now)
 
     async def _follow_progress(self) -> None:
         """Asks the event store how far it is, while an event may wait for it."""
         while True:
+            now = self._clock.monotonic()
             try:
                 read_past_ns = await self._progress()
+                self._troubles.well(STORE, now)
             except Exception as error:
-                self._log.warning("the event store's progress is unknown", error=f"{type(error).__name__}: {error}")
+                self._troubles.met(STORE, f"its progress is unknown: {type(error).__name__}: {error}", now)
                 read_past_ns = self._core.read_past_ns
             if read_past_ns != self._core.read_past_ns:
                 self._core.progressed(read_past_ns)
                 self._wake.set()
             await asyncio.sleep(self._options.progress_s)
+
+    async def _follow_commit_time(self, homes: Homes, measure: Measure) -> None:
+        """Keeps the head start at what the registry takes."""
+        while True:
+            try:
+                commit_s = await measure()
+                if commit_s is not None:
+                    homes.head_start.measured(commit_s)
+                self._troubles.well(COMMIT_TIME, self._clock.monotonic())
+            except Exception as error:
+                self._troubles.met(COMMIT_TIME, f"{type(error).__name__}: {error}", self._clock.monotonic())
+            await asyncio.sleep(self._options.measure_s)
 
     # -- committing -------------------------------------------------------------------------------------------------
     def _commit(self, now: float, *, spill_all: bool = False) -> None:

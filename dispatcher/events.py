@@ -13,6 +13,7 @@ from itertools import accumulate
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
 from photon.adapters.logs.api import Block
+from photon.dispatcher.homes import NOBODY
 from photon.dispatcher.ledger import Verdict, unknown_cell
 from photon.idregistry.api import DIGEST_BYTES, Digester
 from photon.joiner.api import ForeignEvent
@@ -32,6 +33,7 @@ class Item:
         "done",
         "event",
         "first_read_ns",
+        "left_to",
         "next_try_ns",
         "row_id",
         "settled",
@@ -51,6 +53,7 @@ class Item:
         self.waiting: WaitingGroup | None = None  # None: on its way, settled or done
         self.next_try_ns = 0
         self.trigger_ns = 0
+        self.left_to = NOBODY  # the datacentre whose head start this attempt waits or has waited for
 
 
 @dataclass(slots=True)
@@ -79,10 +82,13 @@ class Stretch:
     file: LogFile
     begin: int
     end: int
+    seen_to: int  # lines before this offset were read before, and are counted
     read_at: float  # monotonic seconds
     items: list[Item] = field(default_factory=list)
     left: int = 0  # items without a verdict
     settled: int = 0  # of them, those that get none in this run
+    parked: int = 0  # of them, those that wait for their next try
+    parked_at: float | None = None  # monotonic seconds; when the first one had to
     whole: bool = False  # all of its records have been added
     cells: Counter[int] = field(default_factory=Counter)
     exports: list[Export] = field(default_factory=list)
@@ -197,10 +203,10 @@ def _checked(answer: object) -> ForeignHeader | BadRecord:
     return answer
 
 
-def stretch_of(block: Block, read_at: float) -> Stretch:
+def stretch_of(block: Block, read_at: float, seen_to: int) -> Stretch:
     """The whole block's stretch, its records still to be added."""
     weight = len(block.data) + sum(len(o.head) for o in block.oversized)
-    return Stretch(block.identity, block.file, block.offset, block.end, read_at, weight=weight)
+    return Stretch(block.identity, block.file, block.offset, block.end, seen_to, read_at, weight=weight)
 
 
 def add_rejected(stretch: Stretch, line: bytes) -> None:

@@ -2,7 +2,8 @@
 
 Invariant, at every commit: read = joined + filtered + unmatched + late + rejected + elsewhere + duplicate + pending.
 ``pending`` is not counted but found: the rows of the retry store. ``reread`` stands apart: lines that were read a
-second time and had their verdict already.
+second time and had their verdict already. So does ``wasted``: joins thrown away because another datacentre registered
+first; these events are elsewhere (or duplicates) as well.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ class Verdict(enum.IntEnum):
     DUPLICATE = 7
     """Another line with the id of one that has a verdict."""
     REREAD = 8
+    WASTED = 9
+    """A join thrown away: another datacentre had registered first."""
 
 
-FINAL = tuple(v for v in Verdict if v not in (Verdict.READ, Verdict.REREAD))
+FINAL = tuple(v for v in Verdict if v not in (Verdict.READ, Verdict.REREAD, Verdict.WASTED))
 
 
 def cell(event_time_ns: int, verdict: int) -> int:
@@ -59,14 +62,19 @@ class LedgerLine:
     verdicts: Mapping[Verdict, int]  # FINAL ones
     pending: int
     reread: int = 0
+    wasted: int = 0
 
     @property
     def balance(self) -> int:
         """read less everything else: 0, or the ledger is wrong."""
         return self.read - sum(self.verdicts.values()) - self.pending
 
+    def apart(self) -> dict[str, int]:
+        """Counts outside the balance."""
+        return {"reread": self.reread, "wasted": self.wasted}
+
     def as_dict(self) -> dict[str, int]:
-        """In the order of the command's JSON."""
+        """What balances, in the order of the command's JSON."""
         order = ("joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate")
         named = {v.name.lower(): self.verdicts.get(v, 0) for v in FINAL}
         return {"read": self.read, **{name: named[name] for name in order}, "pending": self.pending}
@@ -105,4 +113,5 @@ def _line(counts: Mapping[int, int], pending: int) -> LedgerLine:
         verdicts={v: counts.get(v, 0) for v in FINAL},
         pending=pending,
         reread=counts.get(Verdict.REREAD, 0),
+        wasted=counts.get(Verdict.WASTED, 0),
     )

@@ -17,21 +17,43 @@ from photon.joiner.verdicts import tag_of
 
 
 class LookUpPolicy(enum.StrEnum):
-    """When to ask."""
+    """When to ask about events that were just read. Those left to another datacentre are asked about in any case."""
 
     NEVER = "never"
     """One datacentre and a fresh state: nobody can have been there."""
     BACKLOG = "backlog"
-    """While more than ``BACKLOG_BYTES`` of the logs are unread."""
+    """While there is a backlog (``Behind``)."""
     ALWAYS = "always"
 
 
 BACKLOG_BYTES = 4 << 20
+"""Unread bytes of the logs that are a backlog where one datacentre works alone: what it has done before a crash is
+behind its offsets, but for little."""
+NEAR_BYTES = 256 << 10
+"""The same where several do."""
+STALL_S = 0.5
+"""A dispatcher that has not looked at its logs for so long has been overtaken."""
 
 
-def wanted(policy: LookUpPolicy, unread_bytes: int) -> bool:
-    """Whether the next batch is looked up first."""
-    return policy is LookUpPolicy.ALWAYS or (policy is LookUpPolicy.BACKLOG and unread_bytes > BACKLOG_BYTES)
+class Behind:
+    """Whether this dispatcher is behind the heads of its logs. Times: monotonic seconds."""
+
+    def __init__(self, *, several: bool) -> None:
+        self._several = several
+        self._behind = several  # at its start: others went on while it was away
+        self._looked_at: float | None = None
+
+    def look(self, unread_bytes: int, caught_up: bool, now: float) -> bool:
+        """After a scan, before reading. ``caught_up``: all that the scan before had found was read."""
+        if not self._several:
+            return unread_bytes > BACKLOG_BYTES
+        stalled = self._looked_at is not None and now - self._looked_at > STALL_S
+        self._looked_at = now
+        if stalled or unread_bytes > NEAR_BYTES:
+            self._behind = True
+        elif caught_up:
+            self._behind = False
+        return self._behind
 
 
 def question(batch: Batch) -> tuple[bytes, I64]:
@@ -40,27 +62,32 @@ def question(batch: Batch) -> tuple[bytes, I64]:
     return digests, np.array([item.event.event_time_ns for item in batch.items], dtype=np.int64)
 
 
-def settle(core: Core, batch: Batch, found: LookUps, datacentre: str, now_ns: int) -> Batch:
-    """Counts what has a verdict; the batch of the others. Absent and unknown ones go on to a joiner.
+def settle(core: Core, batch: Batch, found: LookUps, now_ns: int, now: float) -> list[Item]:
+    """Counts what has a verdict; the others. Absent and unknown ones go on to a joiner.
 
     A reopened id is answered ABSENT, and a hint may be stale only towards absent: it never decides wrongly.
     """
     answers = found.answers
     if not ((answers == Answer.PRESENT) | (answers == Answer.BELOW_BOUNDARY)).any():
-        return batch
+        return batch.items
     left: list[Item] = []
-    for row, item in enumerate(batch.items):
-        answer = int(answers[row])
-        kind = int(found.owner_kinds[row])
+    present: list[tuple[Item, TakenBy]] = []
+    names = found.datacentres
+    columns = (
+        answers.tolist(),
+        found.owner_kinds.tolist(),
+        found.owner_datacentres.tolist(),
+        found.owner_tags.tolist(),
+    )
+    for item, answer, kind, datacentre, tag in zip(batch.items, *columns, strict=True):
         if answer == Answer.PRESENT and kind in _KINDS:
-            owner = found.datacentres[int(found.owner_datacentres[row])]
-            same = owner == datacentre and int(found.owner_tags[row]) == tag_of(item.event)
-            core.taken(item, TakenBy(owner, _KINDS[kind], same))
+            present.append((item, TakenBy(names[datacentre], _KINDS[kind], tag == tag_of(item.event))))
         elif answer == Answer.BELOW_BOUNDARY:
             core.late(item, now_ns)
         else:
             left.append(item)
-    return Batch(left, batch.read_past_ns)
+    core.present(present, now)
+    return left
 
 
 _KINDS = {int(kind): kind for kind in Kind}

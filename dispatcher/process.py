@@ -17,9 +17,10 @@ from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import Problem
 from photon.config.clock import Clock
 from photon.config.disk import Disk
-from photon.dispatcher.core import Limits
-from photon.dispatcher.engine import DispatcherEngine, Options, Progress
+from photon.dispatcher.engine import DispatcherEngine, Measure, Options, Progress
 from photon.dispatcher.exports import Exports
+from photon.dispatcher.homes import Homes
+from photon.dispatcher.limits import Limits
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import State
 from photon.idregistry.api import Digester, Registry
@@ -76,6 +77,8 @@ def open_dispatcher(
     disk: Disk,
     random: Callable[[], float],
     report: Callable[[Problem], None] | None = None,
+    homes: Homes | None = None,
+    measure: Measure | None = None,
 ) -> Iterator[DispatcherEngine]:
     """An engine with its files open. Joiners and registry stay the caller's.
 
@@ -111,6 +114,8 @@ def open_dispatcher(
                 registry=registry,
                 limits=policy.limits,
                 options=policy.options,
+                homes=homes,
+                measure=measure,
             )
         finally:
             exports.close()

@@ -1,8 +1,10 @@
-"""Items that wait in memory for their next try: to a time, or until the primary logs are read past a point. Pure."""
+"""Items that wait in memory: for their next try, to a time or until the primary logs are read past a point; or for
+their home datacentre to take them. Pure."""
 
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from itertools import count
 
 from photon.dispatcher.events import Item, WaitingGroup
@@ -60,6 +62,33 @@ class WaitingRoom:
         if len(self._by_trigger) > 2 * len(self._by_time) + 100:
             self._by_trigger = [entry for entry in self._by_trigger if entry[2].left]
             heapq.heapify(self._by_trigger)
+
+
+class HeadStartQueue:
+    """Items that are left to other datacentres for a while. Delays hardly change: a queue for each is in order."""
+
+    def __init__(self, delays: int) -> None:
+        """``delays``: how many different ones there are at a time."""
+        self._queues: list[deque[tuple[float, list[Item]]]] = [deque() for _ in range(delays)]
+        self.items = 0
+
+    def add(self, items: list[Item], due: float, delay: int) -> None:
+        """``due``: monotonic seconds, hardly before that of the last ones with this number of a delay."""
+        self._queues[delay].append((due, items))
+        self.items += len(items)
+
+    def due(self, now: float) -> list[Item]:
+        """Takes out those whose wait is over."""
+        items: list[Item] = []
+        for queue in self._queues:
+            while queue and queue[0][0] <= now:
+                items += queue.popleft()[1]
+        self.items -= len(items)
+        return items
+
+    def next_due(self) -> float | None:
+        """Monotonic seconds."""
+        return min((queue[0][0] for queue in self._queues if queue), default=None)
 
 
 def _empty(group: WaitingGroup) -> list[Item]:

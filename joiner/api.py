@@ -55,13 +55,19 @@ class ForeignEvent(NamedTuple):
     generation: int = 0
 
 
+UNKNOWN_REASON = "its registration is still unknown"
+"""As the reason for RETRY: the registry has not answered."""
 WAIT_NS = -(2**63)
 """As ``unmatched_as_of_ns``: a missing primary never makes this event unmatched."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakenBy:
-    """Whose an id is that was registered before."""
+    """Whose an id is that was registered before.
+
+    ``same_line``: the owner's line had this line's bytes, offset and log name. Of another datacentre's line that says
+    something only where both read identical copies of the logs; whoever asks knows.
+    """
 
     datacentre: str
     kind: Kind
@@ -90,6 +96,7 @@ class Joiner(Protocol):
 
 __all__ = [
     "I64",
+    "UNKNOWN_REASON",
     "VERDICT_OF_KIND",
     "WAIT_NS",
     "ForeignEvent",

@@ -85,11 +85,8 @@ class _Frame:
 class SlotCore:
     """One incarnation of one slot. All methods return instructions, in the order in which they are to be done."""
 
-    def __init__(
-        self, incarnation: int, datacentre: str, limits: CoreLimits | None = None, *, next_frame: int = 0
-    ) -> None:
+    def __init__(self, incarnation: int, limits: CoreLimits | None = None, *, next_frame: int = 0) -> None:
         self._incarnation = incarnation
-        self._datacentre = datacentre
         self._limits = limits or CoreLimits()
         self._next_batch = 0
         self._next_frame = next_frame
@@ -276,12 +273,10 @@ class SlotCore:
             frame.outcomes[row] = _OUTCOME_OF[code]
             if code is Answer.TAKEN:
                 datacentre = answers.datacentres[int(answers.owner_datacentres[at])]
-                ours = datacentre == self._datacentre
                 tag = int(answers.owner_tags[at])
                 kind = _KIND_OF.get(int(answers.owner_kinds[at]), Kind.JOINED)
-                frame.taken[row] = TakenBy(datacentre, kind, ours and tag == int(frame.rows.tags[row]))
-                if ours:
-                    frame.owner_tags[row] = tag
+                frame.taken[row] = TakenBy(datacentre, kind, tag == int(frame.rows.tags[row]))
+                frame.owner_tags[row] = tag
 
     def _keep_unknown(self, frame: _Frame, unknown: RowIndexes, now: float) -> None:
         """What is not known stays open, under its token, and is asked for again later."""

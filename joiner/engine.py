@@ -157,7 +157,7 @@ class JoinerEngine:
             completed=recovered.found.completed,
             cut=recovered.found.cut,
         )
-        core = SlotCore(incarnation, self._slot.datacentre, limits.core)
+        core = SlotCore(incarnation, limits.core)
         self._shell = SlotShell(core, store, world.registry, world.clock, world.die, limits.shell)
         self._shell.start(recovered.kept)
 

@@ -16,7 +16,7 @@ from photon.adapters.loader import MODULE_PREFIX
 from photon.adapters.logs.identity import log_name
 from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
 from photon.idregistry.api import Kind
-from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome, TakenBy
+from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, ForeignEvent, JoinAnswers, Outcome, TakenBy
 from photon.joiner.instructions import Reply
 from photon.joiner.rows import Rows
 
@@ -67,7 +67,7 @@ class Judge:
         seen: dict[bytes, int] = {}
         for row, (event, answer) in enumerate(zip(events, found.answers, strict=True)):
             if event.digest in outstanding:
-                decided.reasons[row] = "its registration is still unknown"
+                decided.reasons[row] = UNKNOWN_REASON
             elif answer is Found.NOT_YET or (answer is Found.ABSENT and event.unmatched_as_of_ns == WAIT_NS):
                 decided.outcomes[row] = Outcome.NOT_YET
             elif answer is Found.UNAVAILABLE:
@@ -211,7 +211,7 @@ def settle_repeats(
 ) -> None:
     """The second record of an id in one batch is answered by what became of the first: taken, or the same.
 
-    ``owner_tags``: by event row, where an event of this datacentre took it.
+    ``owner_tags``: by event row, where it was taken.
     """
     if not decided.repeats:
         return
@@ -238,7 +238,7 @@ def merge_reply(events: Sequence[ForeignEvent], decided: Decided, reply: Reply, 
     for row, outcome in zip(order, reply.outcomes, strict=True):
         answers.outcomes[row] = outcome
         if outcome is Outcome.RETRY:
-            answers.reasons[row] = "its registration is still unknown"
+            answers.reasons[row] = UNKNOWN_REASON
     for at, owner in reply.taken.items():
         answers.taken[order[at]] = owner
     settle_repeats(events, decided, answers, {order[at]: tag for at, tag in reply.owner_tags.items()}, datacentre)

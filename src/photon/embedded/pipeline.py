@@ -18,9 +18,10 @@ from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.settings import Settings
 from photon.dispatcher import process
-from photon.dispatcher.core import Limits as DispatcherLimits
-from photon.dispatcher.engine import DispatcherEngine, Progress
+from photon.dispatcher.engine import DispatcherEngine, Measure, Progress
 from photon.dispatcher.engine import Options as DispatcherOptions
+from photon.dispatcher.homes import HeadStart, Homes
+from photon.dispatcher.limits import Limits as DispatcherLimits
 from photon.dispatcher.lookups import LookUpPolicy
 from photon.dispatcher.retry import Patience
 from photon.eventstore.api import EventStore
@@ -106,6 +107,8 @@ class DispatcherPlan:
     once: bool = False
     keep_pending: bool = False
     look_ups: LookUpPolicy = LookUpPolicy.NEVER
+    shared_with: Sequence[str] = ()
+    """The other datacentres that join the same events."""
 
 
 def open_dispatcher(
@@ -119,8 +122,12 @@ def open_dispatcher(
     registry: Registry | None,
     disk: Disk,
     clock: Clock,
+    measure: Measure | None = None,
 ) -> AbstractContextManager[DispatcherEngine]:
-    """A dispatcher with its database and follower, closed at the end. Raises StateError, LogDirectoryError."""
+    """A dispatcher with its database and follower, closed at the end. Raises StateError, LogDirectoryError.
+
+    ``measure``: the registry's commit time, for the head start where it is not configured.
+    """
     configured, limits, output = settings.join[plan.join], settings.limits, settings.output
     after = configured.unmatched_after
     plan.state.mkdir(parents=True, exist_ok=True)
@@ -139,8 +146,15 @@ def open_dispatcher(
             spill_bytes=limits.read_ahead * 3 // 4,
             retry_store_bytes=limits.retry_store,
         ),
-        DispatcherOptions(once=plan.once, in_flight=limits.batches_in_flight, look_ups=plan.look_ups),
+        DispatcherOptions(
+            once=plan.once,
+            in_flight=limits.batches_in_flight,
+            look_ups=plan.look_ups,
+            identical_copies=configured.identical_copies,
+        ),
     )
+    head_start = settings.dispatcher.head_start
+    homes = Homes(plan.datacentre, plan.shared_with, HeadStart(head_start)) if plan.shared_with else None
     return process.open_dispatcher(
         process.Places(plan.foreign, plan.output, plan.state, configured.foreign_files, limits.record),
         policy,
@@ -155,6 +169,8 @@ def open_dispatcher(
         clock=clock,
         disk=disk,
         random=Random().random,
+        homes=homes,
+        measure=measure if head_start is None else None,
     )
 
 

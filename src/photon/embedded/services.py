@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 KEY_BYTES = (16, 64)
 DESCRIBE_S = 2.0
+PULSE_S = 2.0
 
 log = structlog.get_logger(__name__)
 
@@ -85,7 +86,8 @@ def _rule(settings: Settings, base: Path, join: str) -> bytes:
     return rule_hash(adapter_of(settings, join, base), Digester(_key(settings, base), join))
 
 
-def _pipeline(settings: Settings, name: str | None) -> tuple[str, Pipeline]:
+def pipeline_named(settings: Settings, name: str | None) -> tuple[str, Pipeline]:
+    """The datacentre that a command means: the one it names, or the only one there is. Raises UsageError."""
     known = ", ".join(sorted(settings.datacentre)) or "none"
     if not settings.datacentre:
         raise UsageError("the configuration has no datacentre; name a deployment file with --config")
@@ -100,7 +102,7 @@ def _pipeline(settings: Settings, name: str | None) -> tuple[str, Pipeline]:
 
 def store_place(settings: Settings, base: Path, datacentre: str | None) -> StorePlace:
     """Of a pipeline of the deployment file."""
-    _, pipeline = _pipeline(settings, datacentre)
+    _, pipeline = pipeline_named(settings, datacentre)
     state = base / pipeline.state / "eventstore"
     return StorePlace(pipeline.join, base / pipeline.primary, state, pipeline.eventstore)
 
@@ -197,7 +199,7 @@ async def serve_joiner(
     from photon.joiner.slot.slot import SlotPaths
     from photon.joiner.verifier.verifier import Verifier
 
-    name, pipeline = _pipeline(settings, datacentre)
+    name, pipeline = pipeline_named(settings, datacentre)
     if slot is None and len(pipeline.joiners) == 1:
         slot = next(iter(pipeline.joiners))
     if slot not in pipeline.joiners:
@@ -229,29 +231,37 @@ async def serve_joiner(
 
 async def serve_dispatcher(settings: Settings, base: Path, datacentre: str | None, stop: asyncio.Event) -> None:
     """One pipeline's dispatcher."""
+    from photon.dispatcher import service
     from photon.dispatcher.lookups import LookUpPolicy
     from photon.dispatcher.process import serve
     from photon.embedded.pipeline import DispatcherPlan, open_dispatcher
     from photon.eventstore.client import EventStoreClient
     from photon.joiner.client import JoinerClient
 
-    name, pipeline = _pipeline(settings, datacentre)
+    name, pipeline = pipeline_named(settings, datacentre)
     join = pipeline.join
     registry = _registry(settings)
     store = EventStoreClient(pipeline.eventstore, join)
     joiners = [JoinerClient(joiner.address, join) for joiner in pipeline.joiners.values()]
-    several = len(settings.datacentre) > 1
+    shared_with = [other for other, its in settings.datacentre.items() if its.join == join and other != name]
     plan = DispatcherPlan(
         join=join,
         datacentre=name,
         foreign=base / pipeline.foreign,
         output=base / pipeline.output,
         state=base / pipeline.state,
-        look_ups=LookUpPolicy.ALWAYS if several else LookUpPolicy.BACKLOG,
+        look_ups=LookUpPolicy.BACKLOG,
+        shared_with=shared_with,
     )
 
     async def progress() -> int:
         return (await store.progress()).read_past_ns
+
+    async def commit_s() -> float | None:
+        pulse = await registry.pulse(timeout=PULSE_S)
+        if pulse.commit_s is None:
+            return None
+        return pulse.commit_s + max(pulse.round_trips_s.values(), default=0.0)
 
     check_directory(plan.foreign)
     try:
@@ -260,12 +270,14 @@ async def serve_dispatcher(settings: Settings, base: Path, datacentre: str | Non
         with open_dispatcher(
             settings, plan, adapter_of(settings, join, base), Digester(_key(settings, base), join),
             joiners=joiners, progress=progress, registry=registry, disk=RealDisk(), clock=SystemClock(),
+            measure=commit_s,
         ) as engine:  # fmt: skip
             log.info("dispatcher serves", datacentre=name, join=join)
             if pipeline.dispatcher is None:
                 await serve(engine, stop)
                 return
-            server = await listen(pipeline.dispatcher, "photon.v1.Dispatcher")
+            served = service.DispatcherService(name, join, engine.status)
+            server = await listen(pipeline.dispatcher, service.SERVICE_NAME, lambda to: service.add(to, served))
             try:
                 await server.serving()
                 await serve(engine, stop)

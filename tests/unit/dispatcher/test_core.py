@@ -8,9 +8,10 @@ import pytest
 
 from photon.adapters.logs.api import OversizedRecord
 from photon.config.clock import NEVER_NS
-from photon.dispatcher.core import Batch, Core, Limits
+from photon.dispatcher.core import HELD_LONG, Batch, Core
 from photon.dispatcher.events import Item
 from photon.dispatcher.ledger import Verdict, split_cell
+from photon.dispatcher.limits import Limits
 from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Patience
 from photon.dispatcher.state import Changes
 from photon.idregistry.api import Kind
@@ -110,7 +111,7 @@ def test_taken_by_another_datacentre_is_elsewhere() -> None:
     c = core()
     take(c, block(lines("a")))
     reply(c, batch_of(c), Outcome.TAKEN, taken={0: TakenBy("there", Kind.JOINED, False)})
-    assert counts(c.changes(0, 0.0)) == {"read": 1, "elsewhere": 1}
+    assert counts(c.changes(0, 0.0)) == {"read": 1, "elsewhere": 1, "wasted": 1}
 
 
 def test_taken_by_another_line_is_a_duplicate() -> None:
@@ -209,14 +210,16 @@ def test_with_once_reading_pauses_before_anything_is_stored() -> None:
 
 
 def test_an_event_on_its_way_may_become_a_row_and_is_answered_as_one() -> None:
-    c = core(limits=Limits(hold_s=1.0), patience=LIVE)
-    take(c, block(lines("a", "b")))
+    c = core(limits=Limits(hold_s=1.0, batch_events=2), patience=LIVE)
+    take(c, block(lines("a", "b", "c")))
     batch = batch_of(c)
-    changes = c.changes(0, 2.0)
+    reply(c, batch_of(c), Outcome.NOT_YET)
+    assert not c.changes(0, HELD_LONG - 0.1)  # what is on its way is worth waiting for
+    changes = c.changes(0, HELD_LONG)
     for number, item in enumerate(changes.stored, 1):
         item.row_id = number
     c.committed()
-    assert c.unloaded([1, 2, 3]) == [3]
+    assert c.unloaded([1, 2, 3]) == [3]  # it waits in the store
     assert c.open == 2
     reply(c, batch, Outcome.JOINED, Outcome.RETRY)
     assert c.open == 0

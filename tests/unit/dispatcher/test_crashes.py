@@ -15,9 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from photon.config.clock import NEVER_NS
-from photon.dispatcher.core import Batch, Core, Limits
+from photon.dispatcher.core import Batch, Core
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.ledger import Verdict
+from photon.dispatcher.limits import Limits
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import State
 from photon.idregistry.api import Kind

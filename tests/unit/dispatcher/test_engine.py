@@ -18,11 +18,11 @@ from photon.adapters.envelope import Envelope
 from photon.adapters.logs.problems import LogDirectoryError, Problem
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
-from photon.dispatcher.core import Limits
 from photon.dispatcher.engine import DispatcherEngine, Options
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.ledger import LedgerLine, Verdict
 from photon.dispatcher.ledger_reader import read_ledger
+from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import LookUpPolicy
 from photon.dispatcher.process import STATE_NAME, Places, Policy, open_dispatcher, serve
 from photon.dispatcher.retry import Patience

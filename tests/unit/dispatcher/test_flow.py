@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from photon.config.clock import NEVER_NS
 from photon.dispatcher.flow import Flow, Target
 from photon.dispatcher.ledger import Verdict
-from photon.dispatcher.lookups import BACKLOG_BYTES, LookUpPolicy, question, settle, wanted
+from photon.dispatcher.lookups import BACKLOG_BYTES, NEAR_BYTES, STALL_S, Behind, question, settle
 from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Backoff, Patience
 from photon.idregistry.api import Answer, Kind, LookUps
 from photon.joiner.api import WAIT_NS, JoinAnswers, Outcome
@@ -109,10 +109,17 @@ def test_patience_counts_from_the_first_read() -> None:
 
 
 def test_when_to_look_up() -> None:
-    assert not wanted(LookUpPolicy.NEVER, 1 << 40)
-    assert wanted(LookUpPolicy.ALWAYS, 0)
-    assert wanted(LookUpPolicy.BACKLOG, BACKLOG_BYTES + 1)
-    assert not wanted(LookUpPolicy.BACKLOG, BACKLOG_BYTES)
+    alone = Behind(several=False)
+    assert not alone.look(BACKLOG_BYTES, False, 0.0)
+    assert alone.look(BACKLOG_BYTES + 1, True, 0.1)
+    assert not alone.look(0, True, 9.0)
+    shared = Behind(several=True)
+    assert shared.look(0, False, 0.0)  # at its start: until the head has been reached
+    assert not shared.look(NEAR_BYTES, True, 0.1)
+    assert shared.look(NEAR_BYTES + 1, True, 0.2)
+    assert shared.look(0, False, 0.3)
+    assert not shared.look(0, True, 0.4)
+    assert shared.look(0, True, 0.4 + 2 * STALL_S)  # it was stopped for a while
 
 
 def test_what_the_registry_knows_needs_no_joiner() -> None:
@@ -132,8 +139,8 @@ def test_what_the_registry_knows_needs_no_joiner() -> None:
         owner_datacentres=np.array([1, 1, 0, 0, 0, 0], dtype=np.uint8),
         datacentres=("there", HERE),
     )
-    left = settle(c, batch, found, HERE, 0)
-    assert [item.event.event_id for item in left.items] == [b"new", b"unknown"]
+    left = settle(c, batch, found, 0, 0.0)
+    assert [item.event.event_id for item in left] == [b"new", b"unknown"]
     assert c.open == 2
     decided = {v: n for v, n in c.live.items() if v is not Verdict.READ}
     assert decided == {Verdict.FILTERED: 1, Verdict.DUPLICATE: 1, Verdict.ELSEWHERE: 1, Verdict.LATE: 1}
@@ -146,4 +153,4 @@ def test_a_registry_that_knows_nothing_changes_nothing() -> None:
     assert batch is not None
     zeros = np.zeros(1, dtype=np.uint8)
     found = LookUps(zeros, zeros, np.zeros(1, dtype=np.uint32), zeros, ())
-    assert settle(c, batch, found, HERE, 0) is batch
+    assert settle(c, batch, found, 0, 0.0) is batch.items

@@ -11,8 +11,9 @@ from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block
 from photon.config.disk import RealDisk
-from photon.dispatcher.core import Core, Limits
+from photon.dispatcher.core import Core
 from photon.dispatcher.exports import Exports
+from photon.dispatcher.limits import Limits
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import State
 from photon.idregistry.api import Digester, Kind

@@ -22,7 +22,7 @@ def inserted(core: SlotCore, ids: list[bytes] = IDS, *, deadline: float = 10.0) 
 
 
 def test_nothing_is_inserted_before_the_log_is_synced() -> None:
-    core = SlotCore(1, "dc0")
+    core = SlotCore(1)
     number, instructions = core.submit(rows_for(IDS, core.take_token()), 10.0)
     assert [type(each) for each in instructions] == [Append]
     assert core.tick(5.0) == []
@@ -32,21 +32,21 @@ def test_nothing_is_inserted_before_the_log_is_synced() -> None:
 
 
 def test_a_group_sync_inserts_every_frame_up_to_it() -> None:
-    core = SlotCore(1, "dc0")
+    core = SlotCore(1)
     numbers = [core.submit(rows_for([each], core.take_token()), 10.0)[0] for each in IDS]
     assert [each.frame for each in core.redo_synced(numbers[1]) if isinstance(each, Insert)] == numbers[:2]
     assert [each.frame for each in core.redo_synced(numbers[2]) if isinstance(each, Insert)] == numbers[2:]
 
 
 def test_each_token_is_another_batch_of_the_incarnation() -> None:
-    core = SlotCore(7, "dc0")
+    core = SlotCore(7)
     tokens = [core.take_token() for _ in range(3)]
     assert {incarnation_of(token) for token in tokens} == {7}
     assert len({token % (1 << BATCH_BITS) for token in tokens}) == 3
 
 
 def test_committed_rows_are_written_and_answered_and_released_after_the_sync() -> None:
-    core = SlotCore(1, "dc0")
+    core = SlotCore(1)
     number = inserted(core)
     write, reply = core.answered(number, answers_of([C, C, C]), 1.0)
     assert isinstance(write, Write)
@@ -61,7 +61,7 @@ def test_committed_rows_are_written_and_answered_and_released_after_the_sync() -
 
 
 def test_dropped_rows_are_not_written_and_leave_at_once() -> None:
-    core = SlotCore(1, "dc0")
+    core = SlotCore(1)
     number = inserted(core)
     codes = [Answer.BELOW_BOUNDARY, Answer.TOO_NEW, Answer.DONE]
     reply, release = core.answered(number, answers_of(codes), 1.0)
@@ -70,9 +70,9 @@ def test_dropped_rows_are_not_written_and_leave_at_once() -> None:
     assert release == Release((number,))
 
 
-@pytest.mark.parametrize(("datacentre", "tag", "same"), [("dc0", 0, True), ("dc0", 9, False), ("dc1", 0, False)])
+@pytest.mark.parametrize(("datacentre", "tag", "same"), [("dc0", 0, True), ("dc0", 9, False), ("dc1", 0, True)])
 def test_taken_says_whose_it_is(datacentre: str, tag: int, same: bool) -> None:
-    core = SlotCore(1, "dc0")
+    core = SlotCore(1)
     number = inserted(core, [b"a"])
     reply = core.answered(number, answers_of([T], datacentre=datacentre, tags=[tag]), 1.0)[0]
     assert isinstance(reply, Reply)
@@ -82,7 +82,7 @@ def test_taken_says_whose_it_is(datacentre: str, tag: int, same: bool) -> None:
 
 
 def test_unknown_rows_are_asked_for_again_under_their_token_until_known() -> None:
-    core = SlotCore(1, "dc0", CoreLimits(retry_first_s=1.0, sync_output_after_s=100.0))
+    core = SlotCore(1, CoreLimits(retry_first_s=1.0, sync_output_after_s=100.0))
     number = inserted(core, deadline=5.0)
     (write,) = core.answered(number, answers_of([C, U, C]), 0.0)
     assert isinstance(write, Write)
@@ -101,7 +101,7 @@ def test_unknown_rows_are_asked_for_again_under_their_token_until_known() -> Non
 
 
 def test_a_frame_with_an_unknown_row_does_not_leave_after_a_sync() -> None:
-    core = SlotCore(1, "dc0")
+    core = SlotCore(1)
     number = inserted(core)
     core.answered(number, answers_of([C, U, C]), 0.0)
     assert core.output_synced(1) == []
@@ -109,7 +109,7 @@ def test_a_frame_with_an_unknown_row_does_not_leave_after_a_sync() -> None:
 
 
 def test_too_new_after_an_unheard_insert_says_nothing() -> None:
-    core = SlotCore(1, "dc0")
+    core = SlotCore(1)
     number = inserted(core, [b"a"])
     core.answered(number, answers_of([U]), 0.0)
     core.tick(1.0)
@@ -119,21 +119,21 @@ def test_too_new_after_an_unheard_insert_says_nothing() -> None:
 
 @pytest.mark.parametrize("code", [Answer.FENCED, Answer.STALE_INCARNATION, Answer.REFUSED])
 def test_fenced_stale_or_senseless_answers_stop_the_process(code: Answer) -> None:
-    core = SlotCore(1, "dc0")
+    core = SlotCore(1)
     number = inserted(core)
     (stop,) = core.answered(number, answers_of([C, code, C]), 0.0)
     assert isinstance(stop, Stop)
 
 
 def test_answers_of_another_length_stop_the_process() -> None:
-    core = SlotCore(1, "dc0")
+    core = SlotCore(1)
     number = inserted(core)
     (stop,) = core.answered(number, answers_of([C]), 0.0)
     assert isinstance(stop, Stop)
 
 
 def test_kinds_are_written_apart() -> None:
-    core = SlotCore(1, "dc0")
+    core = SlotCore(1)
     rows = rows_for(IDS, core.take_token())
     rows.kinds[1] = Kind.UNMATCHED
     number, _ = core.submit(rows, 1.0)
@@ -146,7 +146,7 @@ def test_kinds_are_written_apart() -> None:
 
 
 def test_redo_asks_for_what_is_missing_under_its_old_tokens() -> None:
-    core = SlotCore(9, "dc0")
+    core = SlotCore(9)
     old = rows_for(IDS, 3 << 40 | 5)
     (insert,) = core.start([(0, old)])
     assert isinstance(insert, Insert)
@@ -159,7 +159,7 @@ def test_redo_asks_for_what_is_missing_under_its_old_tokens() -> None:
 
 
 def test_open_rows_far_behind_the_head_are_carried_over_under_their_tokens() -> None:
-    core = SlotCore(1, "dc0", CoreLimits(carry_over_behind_bytes=100))
+    core = SlotCore(1, CoreLimits(carry_over_behind_bytes=100))
     first, second = inserted(core, [b"a", b"b"], deadline=0.5), inserted(core, [b"c"], deadline=0.5)
     core.answered(first, answers_of([U, U]), 0.0)
     core.answered(second, answers_of([U]), 0.0)
@@ -180,7 +180,7 @@ def test_open_rows_far_behind_the_head_are_carried_over_under_their_tokens() -> 
 
 
 def test_output_is_synced_lazily_and_once() -> None:
-    core = SlotCore(1, "dc0", CoreLimits(sync_output_after_s=2.0))
+    core = SlotCore(1, CoreLimits(sync_output_after_s=2.0))
     number = inserted(core)
     core.answered(number, answers_of([C, C, C]), 0.0)
     assert core.tick(1.0) == []
@@ -190,9 +190,9 @@ def test_output_is_synced_lazily_and_once() -> None:
 
 
 def test_output_is_synced_at_once_in_a_hurry_or_when_much_is_written() -> None:
-    core = SlotCore(1, "dc0")
+    core = SlotCore(1)
     core.answered(inserted(core), answers_of([C, C, C]), 0.0)
     assert core.tick(0.0, hurry=True) == [SyncOutput()]
-    much = SlotCore(1, "dc0", CoreLimits(sync_output_after_bytes=10))
+    much = SlotCore(1, CoreLimits(sync_output_after_bytes=10))
     much.answered(inserted(much), answers_of([C, C, C]), 0.0)
     assert much.tick(0.0) == [SyncOutput()]

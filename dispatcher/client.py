@@ -1,0 +1,34 @@
+"""Asking a dispatcher how it is doing."""
+
+from __future__ import annotations
+
+import grpc
+
+from photon.dispatcher import dispatcher_pb2 as pb
+from photon.dispatcher import dispatcher_pb2_grpc
+
+OPTIONS = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),  # gRPC's name for the time-out of one attempt
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+
+
+class DispatcherClient:
+    """One dispatcher at an address. Make it on the event loop it is used on; ``close`` it."""
+
+    def __init__(self, address: str) -> None:
+        self._channel = grpc.aio.insecure_channel(address, options=OPTIONS)
+        self._stub = dispatcher_pb2_grpc.DispatcherStub(self._channel)  # type: ignore[no-untyped-call]
+
+    async def status(self, timeout: float) -> pb.StatusReply | None:
+        """What it says of itself; None when it does not answer within ``timeout`` seconds."""
+        try:
+            answer: pb.StatusReply = await self._stub.Status(pb.StatusRequest(), timeout=timeout)
+        except grpc.aio.AioRpcError:
+            return None
+        return answer
+
+    async def close(self) -> None:
+        """Closes the channel."""
+        await self._channel.close(None)

@@ -1,0 +1,52 @@
+"""What answers of joiners and of the registry say about the other datacentres (see ``homes``). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from photon.dispatcher.events import Item
+from photon.dispatcher.homes import NOBODY, Evidence, Homes
+from photon.dispatcher.queues import is_evidence
+from photon.joiner.api import Outcome, TakenBy
+
+
+def of_answers(
+    items: Sequence[Item], outcomes: Sequence[Outcome], taken: Mapping[int, TakenBy], homes: Homes
+) -> Evidence:
+    """Of a joiner's answers to a batch."""
+    evidence = Evidence()
+    for row, (item, outcome) in enumerate(zip(items, outcomes, strict=True)):
+        if not is_evidence(item):
+            continue
+        if Outcome.JOINED <= outcome <= Outcome.REJECTED:
+            if item.left_to == NOBODY:
+                evidence.own += 1
+            else:
+                evidence.missed[item.left_to] += 1
+        elif outcome is Outcome.TAKEN and (by := taken.get(row)) is not None:
+            owner = homes.number.get(by.datacentre, NOBODY)
+            if item.left_to == NOBODY:
+                evidence.contested += owner != homes.own
+            elif item.left_to == owner:
+                evidence.in_time[owner] += 1
+                evidence.wasted += 1
+    return evidence
+
+
+def of_look_ups(found: Sequence[tuple[Item, TakenBy]], homes: Homes) -> Evidence:
+    """Of events that the registry knows, with who registered each."""
+    evidence = Evidence()
+    unplaced: list[Item] = []
+    for item, by in found:
+        owner = homes.number.get(by.datacentre, NOBODY)
+        if owner in (homes.own, NOBODY) or not is_evidence(item):
+            continue
+        if item.left_to == NOBODY:  # nobody was waited for: it is ahead of us
+            evidence.ahead[owner] += 1
+            unplaced.append(item)
+        elif item.left_to == owner:
+            evidence.in_time[owner] += 1
+    if unplaced:
+        ranks = homes.place(b"".join([item.event.digest for item in unplaced])).ranks
+        evidence.contested = int((ranks == 0).sum())
+    return evidence

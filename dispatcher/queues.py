@@ -1,0 +1,165 @@
+"""Where events are on their way to a joiner. Pure.
+
+``fresh``: own events just read, to be sent as they are. ``unasked``: to be looked up first. ``ready``: looked up or
+tried before, to be sent. ``leaving``: left to their home for a head start, then unasked.
+
+What is looked up is looked up just before it can be sent: an answer grows old in a queue, and another datacentre is
+at work on the same events.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+
+from photon.dispatcher.events import Item
+from photon.dispatcher.homes import NOBODY, Homes
+from photon.dispatcher.limits import Limits
+from photon.dispatcher.waiting import HeadStartQueue
+
+READY_BATCHES = 4
+"""Nothing is looked up while so many batches are being looked up or wait for a joiner."""
+
+
+class Queues:
+    """``homes``: None where this datacentre is the only one: nothing is left to anybody. Times: monotonic seconds."""
+
+    def __init__(self, limits: Limits, homes: Homes | None) -> None:
+        self._limits = limits
+        self._homes = homes
+        self._fresh: deque[Item] = deque()
+        self._unasked: deque[Item] = deque()
+        self._ready: deque[Item] = deque()
+        self._leaving = HeadStartQueue(homes.ranks if homes is not None else 0)
+        self._asking = 0
+        self._oldest_fresh = 0.0
+        self._fresh_is_next = True
+        self.look_first = False
+        """Whether events are looked up before they go to a joiner: others have probably been there before."""
+
+    @property
+    def left(self) -> int:
+        """Events that are left to their home now."""
+        return self._leaving.items
+
+    # -- in ----------------------------------------------------------------------------------------------------------
+    def read(self, items: list[Item], now: float) -> None:
+        """Events that were just read."""
+        if self._asks(now):
+            self._unasked += items
+            return
+        own = self._leave(items, now)
+        if not self._fresh and own:
+            self._oldest_fresh = now
+        self._fresh += own
+
+    def again(self, items: list[Item], now: float) -> None:
+        """Events whose next try has come. Old ones are looked up: another datacentre has had its time."""
+        if not items:
+            return
+        if self._asks(now):
+            self._unasked += items
+        elif self._homes is None:
+            self._ready += items
+        else:
+            self._unasked += [item for item in items if item.stretch is None]
+            self._ready += self._leave([item for item in items if item.stretch is not None], now)
+
+    def asked(self, items: Sequence[Item], count: int, now: float) -> None:
+        """Of ``count`` events that were looked up, these have no verdict: they go on to a joiner or are left."""
+        self._asking -= count
+        if self._homes is None:
+            self._ready += items
+            return
+        waited = [item for item in items if item.left_to != NOBODY]
+        self._ready += waited
+        self._ready += self._leave([item for item in items if item.left_to == NOBODY], now) if items else []
+
+    def _leave(self, items: list[Item], now: float) -> list[Item]:
+        """Leaves those of another home to it; the own ones."""
+        homes = self._homes
+        if homes is None or not items:
+            return items
+        places = homes.place(b"".join([item.event.digest for item in items]))
+        if not places.ranks.any():
+            return items
+        own: list[Item] = []
+        by_rank: dict[int, list[Item]] = {}
+        first: Counter[int] = Counter()
+        for item, rank, home in zip(items, places.ranks.tolist(), places.homes.tolist(), strict=True):
+            if not rank:
+                own.append(item)
+                continue
+            item.left_to = home
+            by_rank.setdefault(rank, []).append(item)
+            if is_evidence(item):
+                first[home] += 1
+        for rank, left in by_rank.items():  # the second in line gives the first one's stand-in a head start too
+            self._leaving.add(left, now + rank * homes.head_start.seconds, rank - 1)
+        homes.count_left(first)
+        return own
+
+    # -- out ---------------------------------------------------------------------------------------------------------
+    def next_question(self, now: float) -> list[Item]:
+        """Events to look up now. Each call's are to be given to ``asked``."""
+        self._unasked += self._leaving.due(now)
+        if self._fresh and self._asks(now):
+            self._unasked += self._fresh
+            self._fresh.clear()
+        if not self._unasked or self._asking + len(self._ready) >= READY_BATCHES * self._limits.batch_events:
+            return []
+        items = self._pull(self._unasked)
+        self._asking += len(items)
+        return items
+
+    def _asks(self, now: float) -> bool:
+        """Whether own events, too, are looked up before they are sent.
+
+        At the head of the logs they need not be: this is their home, and if another datacentre took one, its
+        registration says so. It would cost each of them a round trip to the nearest replica.
+        """
+        homes = self._homes
+        if self.look_first or homes is None or homes.contested:
+            return self.look_first or homes is not None
+        if not self._fresh:
+            return False
+        stretch = self._fresh[0].stretch  # has it waited for a joiner for so long that others may not wait for us?
+        return stretch is None or now - stretch.read_at > homes.head_start.seconds
+
+    def next_batch(self, now: float, *, flush: bool) -> list[Item]:
+        """The next events to send, when a batch is full, has waited long enough, or with ``flush``."""
+        limits = self._limits
+        ripe = len(self._fresh) >= limits.batch_events or (
+            bool(self._fresh) and (flush or now - self._oldest_fresh >= limits.batch_wait_s)
+        )
+        if self._ready and not (ripe and self._fresh_is_next):
+            self._fresh_is_next = True  # they take turns: neither a backlog nor a storm of retries starves the other
+            return self._pull(self._ready)
+        if not ripe:
+            return []
+        self._fresh_is_next = False
+        self._oldest_fresh = now
+        return self._pull(self._fresh)
+
+    def _pull(self, queue: deque[Item]) -> list[Item]:
+        count = min(len(queue), self._limits.batch_events)
+        items: list[Item] = []
+        left = self._limits.batch_bytes
+        for _ in range(count):
+            left -= len(queue[0].event.record)
+            if left < 0 and items:
+                break
+            items.append(queue.popleft())
+        return items
+
+    def next_due(self) -> float | None:
+        """When the next head start is over."""
+        return self._leaving.next_due()
+
+
+def is_evidence(item: Item) -> bool:
+    """Whether what becomes of it tells of the datacentre it is left to: only a first attempt does.
+
+    Later ones come by back-off and chance: either datacentre may be the first to find a primary that was late.
+    """
+    return item.attempts == 0 and item.stretch is not None

@@ -1,0 +1,60 @@
+"""The dispatcher's status as a gRPC service: what it says of itself, beside its health."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from photon.dispatcher import dispatcher_pb2 as pb
+from photon.dispatcher import dispatcher_pb2_grpc
+from photon.dispatcher.engine import Status
+
+SERVICE_NAME = "photon.v1.Dispatcher"
+
+
+class DispatcherService(dispatcher_pb2_grpc.DispatcherServicer):
+    """Answers from a snapshot at the moment of the request."""
+
+    def __init__(self, datacentre: str, join: str, status: Callable[[], Status]) -> None:
+        self._datacentre = datacentre
+        self._join = join
+        self._status = status
+
+    async def Status(  # noqa: N802
+        self, request: pb.StatusRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.StatusReply:
+        """See dispatcher.proto."""
+        return reply(self._datacentre, self._join, self._status())
+
+
+def reply(datacentre: str, join: str, status: Status) -> pb.StatusReply:
+    """The message."""
+    verdicts = {verdict.name.lower(): count for verdict, count in status.verdicts.items()}
+    apart = {"reread": status.reread, "wasted": status.wasted}
+    return pb.StatusReply(
+        datacentre=datacentre,
+        join=join,
+        ledger={"read": status.read, **verdicts, "pending": status.pending, **apart},
+        bytes_read=status.bytes_read,
+        bytes_known=status.bytes_known,
+        in_flight=status.in_flight,
+        stored=status.stored,
+        waiting_for_home=status.left,
+        look_ups=status.look_ups,
+        attempts=status.attempts,
+        oldest_first_read_ns=status.oldest_first_read_ns or 0,
+        head_start_ns=int(status.head_start_s * 1e9),
+        homes=[
+            pb.Home(datacentre=home.datacentre, trusted=home.trusted, left=home.left, in_time=home.in_time)
+            for home in status.homes
+        ],
+        caught_up=status.caught_up,
+        problems=status.problems,
+    )
+
+
+def add(server: grpc.aio.Server, service: DispatcherService) -> None:
+    """Registers the service; for ``config.serving.listen``."""
+    dispatcher_pb2_grpc.add_DispatcherServicer_to_server(service, server)  # type: ignore[no-untyped-call]
