@@ -180,7 +180,7 @@ class RaftGroup:
             )
         self._sender = Sender(self._core, journal, self._store, self._peers, self._options)
         journal.sync()
-        self._publish()
+        self._publish(self._clock.monotonic())
 
     def connect(self, peer: str, up: bool) -> None:
         """Whether a peer has been heard of late."""
@@ -211,7 +211,7 @@ class RaftGroup:
             if not self._sync():
                 return self._keep_still(now)
             self.due = self._next_due(now)
-        self._publish()
+        self._publish(now)
         result = StepResult(self._out, self._outcomes)
         self._out, self._outcomes = [], []
         return result
@@ -236,7 +236,7 @@ class RaftGroup:
             self._answer(self._queue.popleft(), NotLeader(None))
         result = StepResult([], self._outcomes)
         self._outcomes = held
-        self._publish()
+        self._publish(now)
         return result
 
     def close(self, *, healthy: bool) -> list[Outcome]:
@@ -488,10 +488,12 @@ class RaftGroup:
             while self._queue:
                 self._answer(self._queue.popleft(), NotLeader(core.leader()))
 
-    def _publish(self) -> None:
+    def _publish(self, now: float) -> None:
         core = self._core
         old = self._published
         leader, leads = (None, False) if self._full else (core.leader(), core.leads())
+        if not leads and now - self._leader_heard_at > self._options.leader_patience:
+            leader = None  # cut off: one that cannot win an election goes on following whom it followed
         new = (leader, leads, core.term(), core.applied(), core.committed(), not self._full)
         if new != (old.leader, old.is_leader, old.term, old.applied, old.committed, old.writable):
             with self._lock:
