@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from photon.cli.skip import skip
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -53,7 +55,12 @@ def _run(main: Callable[[asyncio.Event], Awaitable[None]], *, with_parent: bool)
 
 @click.group()
 def registry() -> None:
-    """The IdRegistry: the replicated set of event ids that have a verdict."""
+    """The IdRegistry: the replicated set of event ids that have a verdict.
+
+    \b
+    Example:
+      photon registry serve --config photon.toml --replica r1
+    """
 
 
 @registry.command("serve")
@@ -80,7 +87,12 @@ def registry_serve(
 
 @click.group()
 def eventstore() -> None:
-    """The EventStore: key to primary event."""
+    """The EventStore: key to primary event.
+
+    \b
+    Example:
+      photon eventstore serve --config photon.toml --datacentre east
+    """
 
 
 @eventstore.command("serve")
@@ -129,7 +141,12 @@ def eventstore_serve(
 
 @click.group()
 def joiner() -> None:
-    """The joiner: looks up, registers and writes."""
+    """The joiner: looks up, registers and writes.
+
+    \b
+    Example:
+      photon joiner serve --config photon.toml --datacentre east --slot east-1
+    """
 
 
 @joiner.command("serve")
@@ -153,7 +170,13 @@ def joiner_serve(
 
 @click.group()
 def dispatcher() -> None:
-    """The dispatcher: reads foreign logs and sees to it that each event gets its verdict."""
+    """The dispatcher: reads foreign logs and sees to it that each event gets its verdict.
+
+    \b
+    Examples:
+      photon dispatcher serve --config photon.toml --datacentre east
+      photon dispatcher skip --config photon.toml --datacentre east --to now
+    """
 
 
 @dispatcher.command("serve")
@@ -172,3 +195,6 @@ def dispatcher_serve(
 
     settings, base = _load(config, overrides)
     _run(lambda stop: serve_dispatcher(settings, base, datacentre, stop), with_parent=stop_with_parent)
+
+
+dispatcher.add_command(skip)

@@ -1,0 +1,120 @@
+"""Skipping over a pipeline's foreign logs: finds them as the follower does, plans, and commits the new positions.
+
+For a dispatcher whose state was lost, or that is too far behind, while another datacentre still reads the same logs
+(protocol rule 11); that one is there is the caller's to know. What is skipped is not counted: the ledger stays
+balanced, and says nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from photon.adapters.contract import Adapter
+from photon.adapters.logs.api import LogPosition
+from photon.adapters.logs.discovery import Found, check_directory, compile_patterns, discover
+from photon.adapters.logs.identity import HEAD_BYTES, Head, read_head
+from photon.adapters.logs.problems import LogDirectoryError, ProblemReporter
+from photon.adapters.logs.reader import open_source
+from photon.dispatcher.process import STATE_NAME, Places, state_rule
+from photon.dispatcher.skip import Log, Skip, plan, times_of
+from photon.dispatcher.state import Changes, State
+from photon.idregistry.api import Digester
+
+
+@dataclass(frozen=True, slots=True)
+class Skips:
+    """One row for each log that is there; ``problems``: a line for each file that cannot be looked at."""
+
+    skips: list[Skip] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def moved(self) -> list[Skip]:
+        """Those that leave something out."""
+        return [skip for skip in self.skips if skip.skipped > 0]
+
+
+@contextmanager
+def locked_state(
+    places: Places, join: str, adapter: Adapter, digester: Digester, *, create: bool
+) -> Iterator[State | None]:
+    """The dispatcher's state, which no dispatcher has meanwhile. None: there is none, and ``create`` is false.
+
+    Raises StateError, also while the dispatcher runs.
+    """
+    path = places.state / STATE_NAME
+    if not create and not path.exists():
+        yield None
+        return
+    state = State(path, rule=state_rule(join, adapter, digester))
+    try:
+        yield state
+    finally:
+        state.close()
+
+
+def plan_skips(
+    places: Places, adapter: Adapter, digester: Digester, known: Sequence[LogPosition], to_ns: int | None
+) -> Skips:
+    """What would be left out of each log; changes nothing. ``to_ns`` None: all that is there.
+
+    Raises LogDirectoryError.
+    """
+    check_directory(places.foreign)
+    planned = Skips()
+    told = ProblemReporter(lambda problem: planned.problems.append(str(problem)))
+    try:
+        found = discover(places.foreign, compile_patterns(places.patterns), told)
+    except OSError as error:
+        raise LogDirectoryError(
+            f"cannot be listed ({error.strerror})", str(places.foreign), "make it readable for this user"
+        ) from None
+    positions = {position.identity: position for position in known}
+    for each, head in _logs(places, found, adapter.foreign_has_header, planned.problems):
+        before = positions.get(head.identity)
+        offset = before.offset if before else 0
+        if offset > each.size and not each.path.endswith(".gz"):
+            offset = 0  # truncated since: it would be read again from its start
+        position = LogPosition(head.identity, each.path, offset, head.header)
+        log = Log(position, head.data_start, each.size)
+        try:
+            source = open_source(places.foreign / each.path)
+            try:
+                times = times_of(adapter, digester, log)
+                planned.skips.append(plan(log, source, times, to_ns, max_record=places.max_record))
+            finally:
+                source.close()
+        except OSError as error:
+            planned.problems.append(f"{each.path}: cannot be read ({error.strerror})")
+    return planned
+
+
+def commit_skips(state: State, skips: Skips) -> None:
+    """Moves the positions on, in one transaction. Raises StateError."""
+    state.commit(Changes(positions={skip.log.position.identity: skip.position() for skip in skips.moved}))
+
+
+def _logs(
+    places: Places, found: Sequence[Found], has_header: bool, problems: list[str]
+) -> Iterator[tuple[Found, Head]]:
+    """The file that each log is read from, as the follower chooses it: plain before compressed, then by name.
+
+    Files without a complete record are no logs yet: there is nothing to skip in them.
+    """
+    claims: dict[str, list[tuple[Found, Head]]] = {}
+    for each in found:
+        try:
+            source = open_source(places.foreign / each.path)
+            try:
+                head = read_head(each.path, source.read(0, HEAD_BYTES), has_header=has_header, final=False)
+            finally:
+                source.close()
+        except OSError as error:
+            problems.append(f"{each.path}: cannot be read ({error.strerror})")
+            continue
+        if head is not None:
+            claims.setdefault(head.identity, []).append((each, head))
+    for files in claims.values():
+        yield min(files, key=lambda claim: (claim[0].path.endswith(".gz"), claim[0].path))

@@ -1,0 +1,123 @@
+"""``photon dispatcher skip``: go on from now, or from a time, in logs that another datacentre reads as well."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import orjson
+
+if TYPE_CHECKING:
+    from photon.dispatcher.skip import Skip
+    from photon.embedded.skip import SkipAnswer
+
+
+@click.command("skip")
+@click.option("--config", type=click.Path(path_type=Path), required=True, help="The deployment file.")
+@click.option("--datacentre", metavar="NAME", required=True, help="Whose dispatcher skips.")
+@click.option("--to", "to", metavar="now|TIME", required=True,
+              help="now, or the event time to go on from: 2026-11-21T09:00, epoch seconds, or 2h (ago).")  # fmt: skip
+@click.option("--apply", is_flag=True, help="Do it; without this it is only shown.")
+@click.option("--reader", "readers", multiple=True, metavar="NAME",
+              help="This other datacentre reads the logs, though its dispatcher may not answer.")  # fmt: skip
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def skip(
+    config: Path,
+    datacentre: str,
+    to: str,
+    apply: bool,
+    readers: tuple[str, ...],
+    overrides: tuple[str, ...],
+    output_format: str,
+) -> None:
+    """Leave out what a stopped dispatcher has not read, because another datacentre reads it.
+
+    For a dispatcher whose state was lost, or that is too far behind. What is left out gets its verdict from the other
+    datacentre alone and is not counted in this one's ledger. Where records are not in the order of their event time,
+    less is left out. Compressed files are read through to find the place.
+
+    \b
+    Examples:
+      photon dispatcher skip --config photon.toml --datacentre east --to now
+      photon dispatcher skip --config photon.toml --datacentre east --to 2h --apply
+    """
+    from photon.config.errors import UsageError
+    from photon.config.loader import load
+    from photon.config.units import moment_ns
+    from photon.embedded.skip import skip as planned
+
+    settings = load(config, environment=os.environ, flags=overrides)
+    try:
+        to_ns = None if to == "now" else moment_ns(to, time.time_ns())
+    except ValueError as error:
+        raise UsageError(f"--to {to}: {error}, or now") from None
+    answer = planned(settings, config.parent, datacentre, to_ns, vouched=readers, apply=apply)
+    if output_format == "json":
+        click.echo(orjson.dumps(_as_json(answer)).decode())
+    else:
+        _show(answer)
+    for problem in answer.skips.problems:
+        click.echo(f"photon: not skipped: {problem}", err=True)
+
+
+def _time(ns: int | None) -> str | None:
+    if ns is None:
+        return None
+    try:
+        return datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return f"{ns} ns"
+
+
+def _row(skip: Skip) -> dict[str, object]:
+    log = skip.log
+    return {
+        "file": log.position.path,
+        "size": log.disk_bytes,
+        "from": log.begin,
+        "to": skip.to,
+        "bytes": skip.skipped,
+        "records": skip.records,
+        "oldest": _time(skip.oldest_ns),
+        "newest": _time(skip.newest_ns),
+    }
+
+
+def _as_json(answer: SkipAnswer) -> dict[str, object]:
+    return {
+        "datacentre": answer.datacentre,
+        "applied": answer.applied,
+        "readers": dict(answer.readers),
+        "logs": [_row(skip) for skip in answer.skips.skips],
+        "bytes": sum(skip.skipped for skip in answer.skips.moved),
+        "records": sum(skip.records for skip in answer.skips.moved),
+        "problems": answer.skips.problems,
+    }
+
+
+def _show(answer: SkipAnswer) -> None:
+    from rich.table import Table
+
+    from photon.cli.tables import show
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("file", "size", "from", "to", "bytes", "records (about)", "oldest", "newest"):
+        table.add_column(name, justify="left" if name in ("file", "oldest", "newest") else "right")
+    for each in answer.skips.skips:
+        row = _row(each)
+        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value or "-") for value in row.values()))
+    if answer.skips.skips:
+        show(table)
+    moved = answer.skips.moved
+    total = f"{sum(each.skipped for each in moved):,} bytes of {len(moved)} logs"
+    if answer.applied:
+        click.echo(f"{total} are left out by datacentre {answer.datacentre}")
+        return
+    reading = [name for name, reads in answer.readers.items() if reads]
+    who = f"{', '.join(reading)} reads on" if reading else f"no answer from {', '.join(answer.readers)}"
+    click.echo(f"{total} would be left out ({who}); nothing was changed: --apply does it")
