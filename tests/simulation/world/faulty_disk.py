@@ -103,6 +103,12 @@ class FaultyDisk(SimulatedDisk):
             known[1][:] = [(start, min(end, offset)) for start, end in known[1] if start < offset]
         inode.tail_from = len(inode.data)
 
+    def truncate(self, path: Path, size: int) -> None:
+        super().truncate(path, size)
+        known = self._lost.get(id(self._find(path)))
+        if known is not None:  # what is cut off is not in the cache any more; what comes there is dirty anew
+            known[1][:] = [(start, min(end, size)) for start, end in known[1] if start < size]
+
     def power_cut(self) -> None:
         for inode, ranges in self._lost.values():
             for start, end in ranges:
