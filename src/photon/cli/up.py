@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,7 +67,8 @@ def up(
     if detach:
         _detached(file, directory, timeout, unhealthy_after, output_format)
     else:
-        _attached(file, settings, directory, unhealthy_after, follow=not (no_logs or background))
+        follow = not (no_logs or background)
+        _attached(file, settings, directory, unhealthy_after, follow=follow, dated=background)
     return DONE
 
 
@@ -84,7 +86,9 @@ def _detached(file: Path, run: Path, timeout: float, unhealthy_after: float, out
     show(states, run, output_format)
 
 
-def _attached(file: Path, settings: Settings, run: Path, unhealthy_after: float, *, follow: bool) -> None:
+def _attached(
+    file: Path, settings: Settings, run: Path, unhealthy_after: float, *, follow: bool, dated: bool
+) -> None:
     from photon.embedded import runtime
     from photon.embedded.deployment import Deployment
     from photon.embedded.up import Up
@@ -93,7 +97,7 @@ def _attached(file: Path, settings: Settings, run: Path, unhealthy_after: float,
 
     async def main() -> None:
         stop = asyncio.Event()
-        say = _sayer([service.name for service in deployment.services()], stop)
+        say = _sayer([service.name for service in deployment.services()], stop, dated=dated)
         up = Up(deployment, say=say, unhealthy_s=unhealthy_after or None, follow=follow)
 
         def told() -> None:
@@ -108,14 +112,15 @@ def _attached(file: Path, settings: Settings, run: Path, unhealthy_after: float,
     runtime.run(main())
 
 
-def _sayer(names: list[str], stop: asyncio.Event) -> Callable[[str, str], None]:
-    """Prints ``process | line``, each process in its colour where there is a terminal."""
+def _sayer(names: list[str], stop: asyncio.Event, *, dated: bool) -> Callable[[str, str], None]:
+    """Prints ``process | line``, each process in its colour where there is a terminal; ``dated``: the time before."""
     width = max(len(name) for name in names)
     colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
 
     def say(name: str, line: str) -> None:
         try:
-            click.echo(click.style(f"{name:{width}} |", fg=colours.get(name)) + f" {line}")
+            at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} " if dated else ""
+            click.echo(at + click.style(f"{name:{width}} |", fg=colours.get(name)) + f" {line}")
         except OSError:  # whoever read this is gone
             stop.set()
 

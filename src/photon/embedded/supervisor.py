@@ -29,7 +29,8 @@ STOP_S = 10.0
 """Between SIGTERM and SIGKILL."""
 CHECK_TIMEOUT_S = 1.0
 CHECK_GAPS = 3.0
-"""So many times the time between two checks count as silence at most; more means that the supervisor stood still."""
+"""Of the time between two checks so many intervals and a time-out count as silence; more means that the supervisor
+itself stood still."""
 
 
 class ServiceFailed(PhotonError):
@@ -320,7 +321,8 @@ class Supervisor:
             if running.told:
                 wait = 0.0 if running.soon.is_set() else running.restarts.ended_by_operator()
             else:
-                wait = running.restarts.ended(code, loop.time() - running.since_s, self._draw())
+                lived_s = loop.time() - running.since_s if code is not None else 0.0
+                wait = running.restarts.ended(code, lived_s, self._draw())
             running.restart_at_s = loop.time() + wait
             self._tell(running.service.name, self._ended(running, code, wait))
             with contextlib.suppress(TimeoutError):
@@ -372,7 +374,8 @@ class Supervisor:
         if health is Health.SERVING and not answers.was_up:
             running.restarts.came_up()
             self._tell(service.name, "is up")
-        answers.heard(health, asyncio.get_running_loop().time(), CHECK_GAPS * watching.every_s)
+        gap_max_s = CHECK_GAPS * watching.every_s + CHECK_TIMEOUT_S
+        answers.heard(health, asyncio.get_running_loop().time(), gap_max_s)
         if watching.unhealthy_s is not None and answers.silent_s > watching.unhealthy_s:
             self._tell(service.name, f"has not answered for {answers.silent_s:.0f} s, kill -9")
             self._signal(running, signal.SIGKILL)

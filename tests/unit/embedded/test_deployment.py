@@ -1,0 +1,55 @@
+"""From a deployment file to processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from photon.embedded.deployment import Deployment, regions, routes_needed, routes_of
+from tests.unit.embedded.deployments import EXAMPLE, example_settings
+
+RUN = Path("/run")
+
+
+def _deployment() -> Deployment:
+    settings = example_settings()
+    return Deployment(EXAMPLE, settings, RUN, routes_of(settings, range(9000, 9000 + routes_needed(settings))))
+
+
+def test_processes_start_in_the_order_in_which_they_need_each_other() -> None:
+    nouns = [[service.arguments[0] for service in stage] for stage in _deployment().stages()]
+    assert nouns == [["wan"], ["registry"] * 3, ["eventstore"] * 2, ["joiner"] * 4, ["dispatcher"] * 2]
+    assert [s.name for s in _deployment().services()][:3] == ["wan", "registry r1", "registry r2"]
+
+
+def test_each_process_has_a_name_a_log_and_an_address_of_its_own() -> None:
+    services = _deployment().services()
+    for value in ("name", "log", "address"):
+        assert len({getattr(service, value) for service in services}) == len(services) == 12
+
+
+def test_a_datacentre_is_lost_with_its_replica() -> None:
+    lost = [service.name for service in _deployment().services() if service.datacentre == "east"]
+    assert lost == ["registry r1", "eventstore east", "joiner east-1", "joiner east-2", "dispatcher east"]
+
+
+def test_replicas_in_other_regions_are_reached_through_the_proxy() -> None:
+    deployment = _deployment()
+    assert regions(deployment.settings) == ["centre", "east", "west"]
+    by_listen = {route.listen: route for route in deployment.routes}
+    assert len(by_listen) == routes_needed(deployment.settings) == 6
+    for service in deployment.services():
+        sets = [
+            value for flag, value in zip(service.arguments, service.arguments[1:], strict=False) if flag == "--set"
+        ]
+        if service.name == "wan":
+            assert sets == []
+            continue
+        assert len(sets) == 2
+        region = service.datacentre or "centre"
+        for each in sets:
+            key, _, listen = each.partition("=")
+            route = by_listen[listen.strip('"')]
+            replica = key.split(".")[2]
+            assert route.source == region
+            assert route.destination == deployment.settings.region_of_replica(replica)
+            assert route.target == deployment.settings.registry.replicas[replica].address
