@@ -67,7 +67,8 @@ def start_detached(
         if any(state.exit_code == USAGE_EXIT for state in failing):
             raise UpFailed(f"{summary(states)} (photon up goes on trying; photon down ends it)")
         if time.monotonic() > deadline:
-            raise UpFailed(f"after {timeout:g} s {summary(states)} (photon up goes on; photon down ends it)")
+            what = summary(states) if states else f"nothing of it can be seen yet, see {log}"
+            raise UpFailed(f"after {timeout:g} s {what} (photon up goes on trying; photon down ends it)")
         time.sleep(POLL_S)
 
 

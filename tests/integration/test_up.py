@@ -1,0 +1,167 @@
+"""``photon up``, ``ps``, ``down`` as a person uses them: two datacentres, twelve real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from photon.config.loader import load
+from photon.embedded.control import Request, ask
+from tests.integration.commands import Result, children, interrupt, photon, running, until
+from tests.unit.embedded.deployments import write_deployment
+
+ALL_UP_S = 150.0
+NOTHING_RUNS, ATTENTION = 1, 3
+PROCESSES = 12
+
+
+class Site:
+    """A deployment file of two datacentres, and every process that was ever seen of it."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.run = file.parent / ".photon-run"
+        self.pids: set[int] = set()
+
+    def up(self) -> dict[str, dict[str, Any]]:
+        result = photon("up", self.file, "--detach", "--timeout", str(ALL_UP_S), "-o", "json", timeout=2 * ALL_UP_S)
+        assert result.code == 0, result.err
+        return self._seen(result)
+
+    def ps(self) -> dict[str, dict[str, Any]]:
+        result = photon("ps", self.file, "-o", "json")
+        assert result.code in (0, ATTENTION), result.err
+        rows = self._seen(result)
+        assert result.code == (0 if {row["state"] for row in rows.values()} == {"up"} else ATTENTION)
+        return rows
+
+    def _seen(self, result: Result) -> dict[str, dict[str, Any]]:
+        rows = {row["name"]: row for row in json.loads(result.out)["processes"]}
+        self.pids |= {row["pid"] for row in rows.values() if row["pid"] is not None}
+        return rows
+
+    def own_pid(self) -> int:
+        """Of ``photon up`` itself."""
+        pid = ask(self.run, Request(do="ps")).pid
+        self.pids.add(pid)
+        return pid
+
+    def left(self) -> list[int]:
+        return [pid for pid in self.pids if _lives(pid)]
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(write_deployment(tmp_path))
+    yield site
+    photon("down", site.file)
+    for pid in site.left():  # only after a failure
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_deployment_from_up_to_down(site: Site) -> None:
+    rows = site.up()
+    assert len(rows) == PROCESSES
+    assert {row["state"] for row in rows.values()} == {"up"}
+    assert rows["joiner east-1"]["datacentre"] == "east"
+    site.own_pid()
+    routes = (site.run / "routes.json").read_bytes()
+
+    second = photon("up", site.file, "--detach")
+    assert (second.code, len(second.err.splitlines())) == (1, 1)
+    assert f"(pid {site.own_pid()}) runs in {site.run} already" in second.err
+    third = photon("up", site.file)
+    assert (third.code, third.err) == (second.code, second.err)
+
+    victim = rows["joiner east-1"]["pid"]
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: site.ps()["joiner east-1"]["restarts"] == 1, ALL_UP_S, "restarted")
+    until(lambda: {row["state"] for row in site.ps().values()} == {"up"}, ALL_UP_S, "all up again")
+    assert site.ps()["joiner east-1"]["pid"] != victim
+
+    lost = {name for name, row in rows.items() if row["datacentre"] == "west"}
+    assert len(lost) == 5
+    ask(site.run, Request(do="kill", datacentre="west", hold=True))
+    until(lambda: {n for n, row in site.ps().items() if row["state"] == "held"} == lost, ALL_UP_S, "west is held")
+    shown = photon("ps", site.file)
+    assert shown.code == ATTENTION
+    assert shown.out.count(" held ") == 5
+    ask(site.run, Request(do="release", datacentre="west"))
+    until(lambda: {row["state"] for row in site.ps().values()} == {"up"}, ALL_UP_S, "west is back")
+
+    down = photon("down", site.file)
+    assert down.code == 0, down.err
+    assert f"{PROCESSES} processes have ended" in down.out
+    assert site.left() == []
+    assert len(site.pids) >= PROCESSES + 7  # photon up itself, one killed, five lost
+    again = photon("down", site.file)
+    assert (again.code, again.out) == (0, f"nothing runs in {site.run}\n")
+    nothing = photon("ps", site.file)
+    assert nothing.code == NOTHING_RUNS
+    assert f"nothing runs in {site.run}" in nothing.err
+    assert (site.run / "routes.json").read_bytes() == routes
+
+
+def test_kill_9_of_up_ends_its_children_and_the_next_up_or_down_what_hangs(site: Site) -> None:
+    first = site.up()
+    routes = (site.run / "routes.json").read_bytes()
+    hung = first["eventstore east"]["pid"]
+    os.kill(hung, signal.SIGSTOP)  # it cannot end by itself
+    os.kill(site.own_pid(), signal.SIGKILL)
+    until(lambda: site.left() == [hung], 60.0, "all children have ended, but the one that hangs")
+    assert photon("ps", site.file).code == NOTHING_RUNS
+    second = site.up()
+    assert not _lives(hung)
+    assert not {row["pid"] for row in first.values()} & {row["pid"] for row in second.values()}
+    assert (site.run / "routes.json").read_bytes() == routes
+    assert f"eventstore east (pid {hung})" in (site.run / "logs" / "up.log").read_text()
+
+    hung = second["dispatcher west"]["pid"]
+    os.kill(hung, signal.SIGSTOP)
+    os.kill(site.own_pid(), signal.SIGKILL)
+    until(lambda: site.left() == [hung], 60.0, "all children have ended, but the one that hangs")
+    down = photon("down", site.file)
+    assert (down.code, f"dispatcher west (pid {hung})" in down.out) == (0, True)
+    assert site.left() == []
+
+
+def test_in_the_foreground_until_ctrl_c(site: Site, tmp_path: Path) -> None:
+    """Shows what happens and what the processes write; a service that cannot start does not end the others."""
+    taken = int(load(site.file, environment={}).datacentre["east"].joiners["east-2"].address.rpartition(":")[2])
+    said = tmp_path / "up.txt"
+    with running("up", site.file, log=said) as process:
+        with socket.create_server(("127.0.0.1", taken)):
+            until(lambda: site.run.exists() and _state(site, "joiner east-2") == "failing", ALL_UP_S, "failing")
+            others = {name: row["state"] for name, row in site.ps().items() if name != "joiner east-2"}
+            assert "failing" not in others.values()
+            assert "is the port in use?" in site.ps()["joiner east-2"]["detail"]
+        until(lambda: {row["state"] for row in site.ps().values()} == {"up"}, ALL_UP_S, "all up")
+        site.pids |= set(children(process.pid))
+        assert len(children(process.pid)) == PROCESSES
+        assert interrupt(process, timeout=60.0) == 0
+    assert site.left() == []
+    text = said.read_text()
+    assert "joiner east-2   | ended with exit code 1, again in" in text
+    assert "dispatcher east | dispatcher serves" in text
+    assert "| stopping 12 processes" in text
+
+
+def _state(site: Site, name: str) -> str | None:
+    result = photon("ps", site.file, "-o", "json")
+    if not result.out:
+        return None
+    return next(row["state"] for row in json.loads(result.out)["processes"] if row["name"] == name)
