@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from photon.config.clock import NEVER_NS
 from photon.joiner.api import WAIT_NS
 
-ATTEMPTS_MAX = 1 << 30
-"""Attempts are counted up to here."""
 SETTLED_NS = NEVER_NS
 """As ``trigger_ns`` and next try: nothing in this run will change the answer."""
 COMPLETE_NS = NEVER_NS - 1

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -47,23 +43,13 @@ async def serve(
     disk: Disk,
     ready: Callable[[int], None],
     report: Callable[[str], None],
-    stop: asyncio.Event | None = None,
-    stop_on_stdin_eof: bool = False,
+    stop: asyncio.Event,
 ) -> None:
-    """Serves at ``address`` (host:port or unix:/path) until ``stop``; without one until SIGTERM or SIGINT.
-
-    With ``stop_on_stdin_eof`` also until the parent that holds our stdin is gone.
+    """Serves at ``address`` (host:port or unix:/path) until ``stop``.
 
     ``ready(port)`` is called once the server listens. Everything read is committed before it returns. Raises
     EventStoreFailed when it cannot start, or when a reader fails.
     """
-    loop = asyncio.get_running_loop()
-    signals = (signal.SIGTERM, signal.SIGINT) if stop is None else ()
-    stop = stop or asyncio.Event()
-    for number in signals:
-        loop.add_signal_handler(number, stop.set)
-    if stop_on_stdin_eof:
-        _watch_stdin(loop, stop)
     engines: dict[str, EventStoreEngine] = {}
     try:
         for each in joins:
@@ -79,8 +65,6 @@ async def serve(
     finally:
         for engine in engines.values():
             await engine.close()
-        for number in signals:
-            loop.remove_signal_handler(number)
 
 
 async def _engine(each: Served, clock: Clock, disk: Disk, report: Callable[[str], None]) -> EventStoreEngine:
@@ -114,15 +98,3 @@ async def _until_stopped(stop: asyncio.Event, engines: dict[str, EventStoreEngin
             await asyncio.wait_for(stop.wait(), WATCH_SECONDS)
         except TimeoutError:
             continue
-
-
-def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """A pipe whose writer is the parent: its end says that the parent is dead, however it died."""
-    descriptor = sys.stdin.fileno()
-
-    def wait() -> None:
-        while os.read(descriptor, 4096):
-            pass
-        loop.call_soon_threadsafe(stop.set)
-
-    threading.Thread(target=wait, name="stdin-eof", daemon=True).start()

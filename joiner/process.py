@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -47,11 +46,11 @@ async def serve(
     joins: Sequence[Served],
     *,
     address: str,
+    stop: asyncio.Event,
     ready: Callable[[int], None] = lambda _: None,
-    stop: asyncio.Event | None = None,
     may_open: Callable[[asyncio.Event], Awaitable[bool]] | None = None,
 ) -> None:
-    """Serves until ``stop`` is set, or SIGTERM or SIGINT where it is None.
+    """Serves until ``stop`` is set.
 
     ``may_open`` is asked once the process listens and before it opens a slot; False ends it, as what it raises does.
 
@@ -59,7 +58,6 @@ async def serve(
     drained for a bounded time and let go. Raises JoinerFailed when it cannot start, or when a verifier fails.
     """
     async with AsyncExitStack() as stack:
-        stop = stop or _stop_on_signals(stack)
         for each in joins:
             stack.push_async_callback(each.engine.close)
         server = await start_server({each.join: each.engine for each in joins}, address)
@@ -112,12 +110,3 @@ async def _verify(joins: Sequence[Served], stop: asyncio.Event) -> None:
         for task in (*tasks, stopped):
             task.cancel()
         await asyncio.gather(*tasks, stopped, return_exceptions=True)
-
-
-def _stop_on_signals(stack: AsyncExitStack) -> asyncio.Event:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-        stack.callback(loop.remove_signal_handler, number)
-    return stop

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 @click.group()
 def config() -> None:
-    """Look at configuration files."""
+    """Look at configuration files.
+
+    \b
+    Example:
+      photon config check config/examples/zeek.toml
+    """
 
 
 @config.command()

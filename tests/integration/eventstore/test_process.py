@@ -21,17 +21,24 @@ import asyncio, sys
 from pathlib import Path
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
+from photon.embedded.stopping import stop_event
 from photon.eventstore.engine import EventStoreConfig
 from photon.eventstore.process import EventStoreFailed, Served, serve
 from tests.unit.eventstore.helpers import LineAdapter
 
 base = Path(sys.argv[1])
 config = EventStoreConfig("clicks", base / "logs", base / "map", cache_bytes=1)
-try:
-    asyncio.run(serve(
+
+
+async def main():
+    await serve(
         [Served(config, LineAdapter({}))], address="127.0.0.1:0", clock=SystemClock(), disk=RealDisk(),
         ready=lambda port: print(port, flush=True), report=lambda line: print(line, file=sys.stderr),
-        stop_on_stdin_eof=True))
+        stop=stop_event(with_parent=True))
+
+
+try:
+    asyncio.run(main())
 except EventStoreFailed as err:
     sys.exit(f"photon: {err}")
 """
