@@ -1,0 +1,141 @@
+"""photon dispatcher skip with real processes: one datacentre reads everything, the other goes on in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from photon.config.loader import load
+from photon.demo.check import records
+from photon.embedded.deployment import Deployment
+from photon.embedded.ledger import read_ledger
+from photon.embedded.status import balances
+from photon.embedded.supervisor import Supervisor, free_ports
+from tests.integration.commands import Result, photon
+from tests.integration.join_logs import CONFIG
+
+T = 1_760_000_000
+"""Event time of the first click, seconds; one click a second."""
+CLICKS, SKIPPED, MORE = 400, 250, 40
+FAILED, USAGE = 1, 2
+
+
+def configuration(directory: Path) -> Path:
+    ports = [f"127.0.0.1:{port}" for port in free_ports(7)]
+    text = f'key_file = "key"\n{CONFIG}\n[registry.replicas.r1]\naddress = "{ports.pop()}"\ndirectory = "r1"\n'
+    for name in ("east", "west"):
+        for made in ("queries", "clicks"):
+            (directory / name / made).mkdir(parents=True)
+        text += f"""
+[datacentre.{name}]
+join = "clicks"
+primary = "{name}/queries"
+foreign = "{name}/clicks"
+output = "{name}/output"
+state = "{name}/state"
+eventstore = "{ports.pop()}"
+dispatcher = "{ports.pop()}"
+[datacentre.{name}.joiners.{name}-1]
+address = "{ports.pop()}"
+"""
+    (directory / "key").write_bytes(b"k" * 32)
+    file = directory / "photon.toml"
+    file.write_text(text)
+    return file
+
+
+def write(directory: Path, first: int, count: int) -> None:
+    for name in ("east", "west"):
+        with (directory / name / "queries" / "q.log").open("a") as queries:
+            queries.writelines(f'{{"query_id":"q{n}"}}\n' for n in range(first, first + count))
+        with (directory / name / "clicks" / "c.log").open("a") as clicks:
+            clicks.writelines(
+                f'{{"click_id":"c{n}","query_id":"q{n}","time_us":{(T + n) * 10**6}}}\n'
+                for n in range(first, first + count)
+            )
+
+
+def joined(directory: Path) -> list[str]:
+    """Ids in all outputs."""
+    outputs = [directory / name / "output" / "joined" for name in ("east", "west")]
+    return [record["event_id"] for output in outputs for record in records(output)]
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, what
+        await asyncio.sleep(0.05)
+
+
+async def test_what_one_datacentre_skips_comes_from_the_other(tmp_path: Path) -> None:
+    file = configuration(tmp_path)
+    write(tmp_path, 0, CLICKS)
+    services = {each.name: each for each in Deployment(file, load(file, environment={}), tmp_path / "run").services()}
+    east, west = tmp_path / "east" / "state", tmp_path / "west" / "state"
+
+    async def skip(datacentre: str, *more: str) -> Result:
+        command = ("dispatcher", "skip", "--config", str(file), "--datacentre", datacentre, *more)
+        return await asyncio.to_thread(photon, *command)
+
+    def refused(result: Result, code: int, says: str) -> None:
+        assert (result.code, result.out) == (code, "")
+        assert says in result.err
+        assert result.err.count("\n") == 1
+
+    to = ("--to", str(T + SKIPPED))
+    refused(await skip("east", *to, "--apply"), USAGE, "no dispatcher of another datacentre answers (west)")
+    refused(await skip("east", *to, "--reader", "north"), USAGE, "there are: west")
+    refused(await skip("east", "--to", "2025"), USAGE, "--to 2025: a time is")
+    shown = await skip("east", *to)
+    assert "no answer from west" in shown.out
+    assert not any(each != each.rstrip() for each in shown.out.splitlines())
+    assert not east.exists()
+    supervisor = Supervisor()
+    try:
+        late = services.pop("dispatcher east")
+        await supervisor.start(list(services.values()))
+        await until(lambda: read_ledger(west)["joined"] == CLICKS, "west joins all")
+        refused(await skip("west", "--to", "now", "--reader", "east"), FAILED, "is in use by another dispatcher")
+        shown = await skip("east", *to, "-o", "json")
+        assert (shown.code, shown.err, east.joinpath("dispatcher.db").exists()) == (0, "", False)
+        done = await skip("east", *to, "-o", "json", "--apply")
+        assert (done.code, done.err) == (0, "")
+        assert shown.json | {"applied": True} == done.json
+        [row] = done.json["logs"]
+        size = (tmp_path / "east" / "clicks" / "c.log").read_bytes().index(b'{"click_id":"c%d"' % SKIPPED)
+        assert row["bytes"] == row["to"] == size
+        assert abs(row["records"] - SKIPPED) <= 10
+        assert (row["oldest"], row["newest"]) == ("2025-10-09T08:53:20Z", "2025-10-09T08:57:29Z")
+        assert done.json["readers"] == {"west": True}
+        await supervisor.start([late])
+        write(tmp_path, CLICKS, MORE)
+        total = CLICKS + MORE
+        await until(lambda: read_ledger(west)["read"] == total and not read_ledger(west)["pending"], "west reads all")
+        rest = total - SKIPPED
+        await until(lambda: read_ledger(east)["read"] >= rest and not read_ledger(east)["pending"], "so does east")
+        ledgers = [read_ledger(east), read_ledger(west)]
+        assert all(map(balances, ledgers))
+        assert [each["read"] for each in ledgers] == [rest, total]
+        assert sum(each["joined"] for each in ledgers) == total
+        assert ledgers[0]["elsewhere"] >= CLICKS - SKIPPED
+        await until(lambda: len(joined(tmp_path)) >= total, "all is written")
+        assert sorted(joined(tmp_path)) == sorted(f"c{n}" for n in range(total))
+    finally:
+        await supervisor.stop()
+    again = await skip("east", "--to", "now", "--reader", "west", "--apply")
+    assert (again.code, again.err) == (0, "")
+    assert again.out.endswith("0 bytes of 0 logs are left out by datacentre east\n")
+
+
+async def test_a_datacentre_that_reads_alone_does_not_skip(tmp_path: Path) -> None:
+    file = configuration(tmp_path)
+    text = file.read_text()
+    file.write_text(text[: text.index("[datacentre.west]")])
+    done = await asyncio.to_thread(
+        photon, "dispatcher", "skip", "--config", file, "--datacentre", "east", "--to", "now"
+    )
+    assert (done.code, done.out) == (USAGE, "")
+    assert "alone reads join clicks" in done.err
