@@ -34,10 +34,11 @@ def _commands(command: click.Command, path: tuple[str, ...]) -> list[tuple[tuple
     return found
 
 
-LEAVES = [(path, command) for path, command in _commands(main, ("photon",)) if not isinstance(command, click.Group)]
+COMMANDS = _commands(main, ("photon",))
+"""Groups of commands as well."""
 
 
-@pytest.mark.parametrize(("path", "command"), LEAVES, ids=[" ".join(path) for path, _ in LEAVES])
+@pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[" ".join(path) for path, _ in COMMANDS])
 def test_each_command_s_help_has_an_example(path: tuple[str, ...], command: click.Command) -> None:
     shown = command.get_help(click.Context(command, info_name=" ".join(path[1:]) or "photon"))
     assert "Example" in shown

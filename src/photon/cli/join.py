@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import orjson
-from rich.console import Console
 
+from photon.cli import tables
 from photon.cli.errors import ATTENTION, DONE, FAILED
 
 if TYPE_CHECKING:
@@ -97,7 +95,7 @@ def join(
         click.echo(orjson.dumps(result.ledger).decode())
     else:
         click.echo(f"{output}")
-        Console().print(ledger_table(result.ledger))
+        tables.show(ledger_table(result.ledger))
     code, said = _verdict(result, options, max_rejected)
     if said:
         click.echo(f"photon: {said}", err=True)
@@ -108,11 +106,10 @@ def _run(options: JoinOptions, view: ProgressView) -> JoinResult:
     from photon.embedded import runtime
     from photon.embedded.join import run
     from photon.embedded.stages import sampled
+    from photon.embedded.stopping import stop_event
 
     async def main() -> JoinResult:
-        stop = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        stop = stop_event(with_parent=False)
         return await run(options, stop=stop, show=view.show, say=lambda line: click.echo(f"photon: {line}", err=True))
 
     try:

@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from pathlib import Path
 
 import click
 import orjson
-from rich.console import Console
 from rich.table import Table
 
+from photon.cli import tables
 from photon.cli.errors import ATTENTION, DONE
-
-PIPE_WIDTH = 240
-"""Columns for a table that goes into a file or a pipe: there is no terminal to wrap it for."""
 
 
 @click.command()
-@click.argument("output", type=click.Path(path_type=Path))
+@click.argument("output", type=click.Path(path_type=Path), required=False)
+@click.option("--config", type=click.Path(path_type=Path), help="In place of OUTPUT: the deployment file.")
+@click.option("--datacentre", metavar="NAME", help="With --config: whose ledger; may be left out if there is one.")
 @click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def ledger(output: Path, output_format: str) -> int:
+def ledger(output: Path | None, config: Path | None, datacentre: str | None, output_format: str) -> int:
     """Show the ledger per event-time hour, of an output of photon join or of a pipeline's state directory.
 
     \b
     Examples:
       photon ledger out/
+      photon ledger --config photon.toml --datacentre east
       photon ledger /var/lib/photon/east -o json
     Exit codes: 0 it balances, 3 it does not.
     """
     from photon.config.errors import UsageError
     from photon.dispatcher.ledger_reader import read_ledger
-    from photon.embedded.ledger import as_json, hour_name, ledger_file
+    from photon.embedded.ledger import as_json, hour_name
 
-    places = [ledger_file(output / ".photon"), ledger_file(output)]
-    found = next((path for path in places if path.exists()), None)
-    if found is None:
-        raise UsageError(f"{output}: no ledger there; name an output of photon join or a pipeline's state directory")
+    if output is not None and (config is not None or datacentre is not None):
+        raise UsageError("OUTPUT and --config with --datacentre say the same; name one of them")
+    found = _of_deployment(config, datacentre) if config is not None else _of_directory(output)
     read = read_ledger(found)
     if output_format == "json":
         click.echo(orjson.dumps(as_json(read)).decode())
@@ -49,9 +48,40 @@ def ledger(output: Path, output_format: str) -> int:
             table.add_row(hour_name(hour), *(f"{count:,}" for count in each.as_dict().values()))
         table.add_section()
         table.add_row("all", *(f"{count:,}" for count in read.total.as_dict().values()), style="bold")
-        Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
+        tables.show(table)
     if read.unbalanced:
         hours = ", ".join(map(hour_name, read.unbalanced))
         click.echo(f"photon: the ledger does not balance in {hours}; this is a defect, keep the directory", err=True)
         return ATTENTION
     return DONE
+
+
+def _of_directory(output: Path | None) -> Path:
+    from photon.config.errors import UsageError
+    from photon.embedded.ledger import ledger_file
+    from photon.embedded.site import OWN_DIRECTORIES
+
+    if output is None:
+        raise UsageError("name an output of photon join or a pipeline's state directory, or --config FILE")
+    for path in (ledger_file(output / ".photon"), ledger_file(output)):
+        if path.exists():
+            return path
+    if any((output / name).is_dir() for name in OWN_DIRECTORIES):
+        raise UsageError(
+            f"{output}: an output without a ledger; a deployment's is in the pipeline's state directory: name that, "
+            "or --config FILE --datacentre NAME"
+        )
+    raise UsageError(f"{output}: no ledger there; name an output of photon join or a pipeline's state directory")
+
+
+def _of_deployment(config: Path, datacentre: str | None) -> Path:
+    from photon.config.errors import UsageError
+    from photon.config.loader import load
+    from photon.embedded.ledger import ledger_file
+    from photon.embedded.services import pipeline_named
+
+    name, pipeline = pipeline_named(load(config, environment=os.environ), datacentre)
+    path = ledger_file(config.parent / pipeline.state)
+    if not path.exists():
+        raise UsageError(f"{path}: no ledger there yet; the dispatcher of datacentre {name} has not begun here")
+    return path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 import orjson
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from photon.cli import tables
 
 if TYPE_CHECKING:
     from photon.embedded.states import ServiceState
 
-PIPE_WIDTH = 240
-"""Columns for a table that goes into a file or a pipe: there is no terminal to wrap it for."""
 STYLES = {"up": "green", "failing": "bold red", "silent": "red", "not serving": "red"}
 
 run_option = click.option(
@@ -63,4 +61,4 @@ def show(states: Sequence[ServiceState], run: Path, output_format: str) -> None:
             str(state.restarts),
             state.address or "-",
         )
-    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
+    tables.show(table)

@@ -103,7 +103,7 @@ def _as_json(answer: SkipAnswer) -> dict[str, object]:
 def _show(answer: SkipAnswer) -> None:
     from rich.table import Table
 
-    from photon.cli.tables import show
+    from photon.cli import tables
 
     table = Table(box=None, pad_edge=False)
     for name in ("file", "size", "from", "to", "bytes", "records (about)", "oldest", "newest"):
@@ -112,7 +112,7 @@ def _show(answer: SkipAnswer) -> None:
         row = _row(each)
         table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value or "-") for value in row.values()))
     if answer.skips.skips:
-        show(table)
+        tables.show(table)
     moved = answer.skips.moved
     total = f"{sum(each.skipped for each in moved):,} bytes of {len(moved)} logs"
     if answer.applied:

@@ -86,7 +86,12 @@ def _control(control: str | None, config: Path | None) -> str:
 
 @click.group()
 def wan() -> None:
-    """Delay and cut what passes between regions on one machine."""
+    """Delay and cut what passes between regions on one machine.
+
+    \b
+    Example:
+      photon wan set east west --round-trip 100ms --control 127.0.0.1:7100
+    """
 
 
 @wan.command("serve")
@@ -238,12 +243,9 @@ def _as_json(each: DirectionNow) -> dict[str, str | int | float]:
 
 
 def _print_table(directions: Sequence[DirectionNow]) -> None:
-    import sys
-
-    from rich.console import Console
     from rich.table import Table
 
-    from photon.cli.ledger import PIPE_WIDTH
+    from photon.cli import tables
 
     table = Table(box=None, pad_edge=False)
     for name in ("from", "to"):
@@ -254,4 +256,4 @@ def _print_table(directions: Sequence[DirectionNow]) -> None:
         delay = f"{each.delay_s * 1000:g} ms"
         fault = each.fault.name.lower()
         table.add_row(each.source, each.destination, delay, fault, f"{each.bytes:,} B", f"{each.connections:,}")
-    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
+    tables.show(table)
