@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import os
+from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+_LISTEN = "0A"
+"""In the kernel's table of sockets."""
 
 
 class Health(enum.Enum):
@@ -27,6 +33,38 @@ async def ask_health(address: str, name: str, timeout: float) -> Health:
             return Health.NOT_SERVING if error.code() is grpc.StatusCode.NOT_FOUND else Health.SILENT
         serving = reply.status == health_pb2.HealthCheckResponse.SERVING
         return Health.SERVING if serving else Health.NOT_SERVING
+
+
+def listens(pid: int, address: str) -> bool:
+    """Whether it is this process that listens at host:port. Another one there would answer in its place, while this
+    one is about to end because the port is in use. True where that is not to be known."""
+    port = address.rpartition(":")[2]
+    if not port.isdigit():
+        return True
+    sockets: set[str] = set()
+    known = False
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            rows = [line.split() for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]]
+            sockets |= {
+                row[9] for row in rows if row[3] == _LISTEN and int(row[1].rpartition(":")[2], 16) == int(port)
+            }
+            known = True
+    if not known:
+        return os.path.exists(f"/proc/{pid}")
+    return any(name in sockets for name in _sockets(pid))
+
+
+def _sockets(pid: int) -> list[str]:
+    """Inodes of the sockets that a process has open."""
+    found = []
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                target = os.readlink(entry.path)
+                if target.startswith("socket:["):
+                    found.append(target[8:-1])
+    return found
 
 
 class Answers:

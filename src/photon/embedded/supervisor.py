@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from photon.config.errors import PhotonError
-from photon.embedded.health import Answers, Health, ask_health
+from photon.embedded.health import Answers, Health, ask_health, listens
 from photon.embedded.process_log import cut_log, is_above, last_said, open_log
 from photon.embedded.restarts import EMBEDDED, RestartPolicy, Restarts
 from photon.embedded.states import Condition, ServiceState
@@ -87,6 +87,8 @@ class _Running:
     """With which it ended last."""
     problem: str = ""
     """Why it could not be started."""
+    reason: str = ""
+    """Why it ended last, of itself."""
 
     def alive(self) -> bool:
         return self.process is not None and self.process.returncode is None
@@ -125,6 +127,10 @@ async def healthy(address: str, name: str, timeout: float) -> bool:
     return await ask_health(address, name, timeout) is Health.SERVING
 
 
+def _by(code: int) -> str:
+    return f"ended by signal {-code} ({signal.strsignal(-code) or 'unknown'})"
+
+
 class Supervisor:
     """Keeps a set of services running."""
 
@@ -153,6 +159,8 @@ class Supervisor:
         for service in services:
             running = self._running[service.name] = _Running(service, Restarts(self._policy))
             running.free.set()
+        for service in services:
+            running = self._running[service.name]
             await self._start(running)
             running.task = asyncio.create_task(self._keep(running), name=f"keep {service.name}")
 
@@ -320,9 +328,11 @@ class Supervisor:
             running.paused, running.code = False, code
             if running.told:
                 wait = 0.0 if running.soon.is_set() else running.restarts.ended_by_operator()
+                running.reason = running.reason if running.restarts.failing else ""
             else:
                 lived_s = loop.time() - running.since_s if code is not None else 0.0
                 wait = running.restarts.ended(code, lived_s, self._draw())
+                running.reason = self._said(running) if code is None or code >= 0 else _by(code)
             running.restart_at_s = loop.time() + wait
             self._tell(running.service.name, self._ended(running, code, wait))
             with contextlib.suppress(TimeoutError):
@@ -335,7 +345,7 @@ class Supervisor:
         if code is None:
             how, why = running.problem, ""
         elif code < 0:
-            how, why = f"was ended by {signal.strsignal(-code) or 'a signal'}", ""
+            how, why = _by(code), ""
         else:
             how, why = f"ended with exit code {code}", self._why(running) if code else ""
         again = "held down" if not running.free.is_set() else f"again in {wait:.1f} s"
@@ -345,9 +355,11 @@ class Supervisor:
         service = running.service
         if service.address is None:
             return True
-        if not running.alive() or running.told:
+        process = running.process
+        if process is None or process.returncode is not None or running.told:
             return False
-        return await healthy(service.address, service.health, CHECK_TIMEOUT_S)
+        answers = await healthy(service.address, service.health, CHECK_TIMEOUT_S)
+        return answers and listens(process.pid, service.address)
 
     async def _watch(self, watching: Watching) -> None:
         loop = asyncio.get_running_loop()
@@ -364,13 +376,15 @@ class Supervisor:
         if watching.log_bytes is not None and is_above(running.service.log, watching.log_bytes):
             await asyncio.to_thread(cut_log, running.service.log)
         process, answers, service = running.process, running.answers, running.service
-        if not running.alive() or running.paused:
+        if process is None or process.returncode is not None or running.paused:
             return
         health = Health.SERVING
         if service.address is not None:
             health = await ask_health(service.address, service.health, CHECK_TIMEOUT_S)
         if running.process is not process or not running.alive() or running.paused or running.told:
             return
+        if health is not Health.SILENT and not answers.was_up and service.address is not None:
+            health = health if listens(process.pid, service.address) else Health.SILENT
         if health is Health.SERVING and not answers.was_up:
             running.restarts.came_up()
             self._tell(service.name, "is up")
@@ -403,7 +417,7 @@ class Supervisor:
             datacentre=service.datacentre,
             pid=self.pid(service.name),
             state=state,
-            detail="" if state in ("up", "held", "paused") else self._said(running),
+            detail=self._detail(running, state),
             exit_code=running.code,
             restart_in_s=max(0.0, running.restart_at_s - now) if waits and running.restart_at_s is not None else None,
             uptime_s=now - running.since_s if alive else None,
@@ -411,13 +425,22 @@ class Supervisor:
             address=service.address,
         )
 
+    def _detail(self, running: _Running, state: Condition) -> str:
+        if state in ("up", "held", "paused"):
+            return ""
+        if state in ("failing", "restarting"):  # the reason, also while it is tried again and has said nothing yet
+            return running.reason
+        return self._said(running)
+
     def _condition(self, running: _Running) -> Condition:
         if not running.alive():
             if self._stopping:
                 return "ended"
             if not running.free.is_set():
                 return "held"
-            return "failing" if running.restarts.failing else "restarting"
+            if running.restarts.failing:
+                return "failing"
+            return "restarting" if running.starts else "starting"
         if running.paused:
             return "paused"
         answers = running.answers

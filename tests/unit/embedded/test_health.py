@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from photon.embedded.health import Answers, Health, ask_health
+import os
+import socket
+import subprocess
+import sys
+
+from photon.embedded.health import Answers, Health, ask_health, listens
 from photon.embedded.supervisor import free_ports
 
 GAP_S = 3.0
@@ -50,6 +55,18 @@ def test_after_a_pause_the_count_starts_anew() -> None:
     answers.excused()
     assert _heard(answers, Health.SILENT, 50) == 0.0
     assert _heard(answers, Health.SILENT, 51) == 1.0
+
+
+def test_who_listens_at_an_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        assert listens(os.getpid(), address)
+        other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        assert not listens(other.pid, address)
+        other.communicate(b"\n")
+        assert not listens(other.pid, address)
+    assert not listens(os.getpid(), address)
+    assert listens(os.getpid(), "unix:/run/a.sock")
 
 
 async def test_where_nobody_listens_there_is_silence() -> None:

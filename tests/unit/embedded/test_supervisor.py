@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,10 @@ async def test_a_usage_error_is_failing_and_is_tried_again_when_told(tmp_path: P
     assert state.restart_in_s > LONG_RUN.usage_wait_s / 2
     assert state.exit_code == 2
     assert "no such file" in state.detail
+    supervisor.restart("p0")
+    await _until(lambda: supervisor.pid("p0") is not None, "tried again")
+    assert (_state(supervisor, "p0"), supervisor.states()[0].detail) == ("failing", state.detail)
+    await _until(lambda: supervisor.pid("p0") is None, "failed again")
     assert supervisor.failure() is None  # this one never gives up
     (tmp_path / "away.json").rename(tmp_path / "routes.json")
     supervisor.restart("p0")
@@ -167,6 +172,24 @@ async def test_what_cannot_even_be_started_is_tried_again(
         await _until(lambda: _state(supervisor, "p0") == "failing", "failing")
         assert supervisor.states()[0].detail == "cannot be started: Too many open files"
     await _until(lambda: _state(supervisor, "p0") == "up", "up")
+
+
+async def test_one_whose_port_another_process_has_is_not_up(tmp_path: Path, supervisor: Supervisor) -> None:
+    [first] = _proxies(tmp_path, 1)
+    second = replace(first, name="second", log=tmp_path / "second.log")
+    other = Supervisor()
+    await other.start([first])
+    try:
+        await other.ready(READY_S)
+        await supervisor.start([second])
+        await _until(lambda: supervisor.states()[0].state == "failing", "failing")
+        assert "is the port in use?" in supervisor.states()[0].detail
+        with pytest.raises(ServiceFailed):
+            await supervisor.ready(2.0)
+    finally:
+        await other.stop()
+    supervisor.restart("second")
+    await supervisor.ready(READY_S)
 
 
 async def test_stages_are_stopped_one_after_the_other(tmp_path: Path) -> None:
