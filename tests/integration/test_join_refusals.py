@@ -59,11 +59,10 @@ def test_without_any_primary_record_nothing_is_called_unmatched(logs: Logs) -> N
 
 
 def test_services_with_another_key_do_not_start(tmp_path: Path) -> None:
-    from photon.demo.deployment import Deployment
+    from photon.demo.deployment import DemoDeployment, Shape
     from tests.integration.commands import running, until
 
-    deployment = Deployment(tmp_path, unmatched_after_s=3.0)
-    deployment.write()
+    deployment = DemoDeployment(tmp_path, Shape(datacentres=("east",), joiners=1, round_trip_s=None)).deployment
     replicas = [service for service in deployment.services() if service.name.startswith("registry")]
     running_all = [running(*service.arguments[:-1], log=tmp_path / f"{n}.log") for n, service in enumerate(replicas)]
     with running_all[0], running_all[1], running_all[2]:

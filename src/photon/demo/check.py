@@ -47,7 +47,7 @@ def records(directory: Path) -> Iterator[dict[str, Any]]:
 
 
 def check(outputs: Iterable[Path], truth: Truth) -> Findings:
-    """``outputs``: the output directory of each datacentre."""
+    """``outputs``: the output directory of each datacentre; a line that cannot be read is rejected once in each."""
     findings = Findings()
     joined: Counter[str] = Counter()
     unmatched: Counter[str] = Counter()
@@ -59,7 +59,10 @@ def check(outputs: Iterable[Path], truth: Truth) -> Findings:
             if not _right(record, click, truth):
                 wrong.add(click)
         unmatched.update(record["event_id"] for record in records(output / "unmatched"))
-        findings.rejected += sum(1 for _ in records(output / "rejected"))
+        rejected = sum(1 for _ in records(output / "rejected"))
+        if rejected != truth.malformed:
+            findings.problems.append(f"{truth.malformed} malformed lines, but {rejected} in {output / 'rejected'}")
+        findings.rejected += rejected
     findings.joined, findings.unmatched = joined.total(), unmatched.total()
     verdicts = joined + unmatched
     findings.add("clicks lost", (truth.joined.keys() | truth.unmatched) - verdicts.keys())
@@ -68,8 +71,6 @@ def check(outputs: Iterable[Path], truth: Truth) -> Findings:
     findings.add("clicks joined that have no query", joined.keys() & truth.unmatched)
     findings.add("clicks called unmatched that have a query", unmatched.keys() & truth.joined.keys())
     findings.add("clicks joined wrongly", wrong)
-    if findings.rejected != truth.malformed:
-        findings.problems.append(f"{truth.malformed} malformed lines, but {findings.rejected} in the rejected log")
     return findings
 
 

@@ -1,72 +1,93 @@
-"""The demo's deployment: its file, directories and processes. One datacentre; the registry has three replicas."""
+"""The demo's deployment: its file, directories and ports. Two datacentres and a third region for the odd replica."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
-from photon.embedded.supervisor import Service, free_ports
+from photon.config.loader import load
+from photon.embedded.deployment import Deployment, routes_needed, routes_of
+from photon.embedded.supervisor import free_ports
+from photon.wan.routes import write_routes
 
-DATACENTRE = "east"
-REPLICAS = ("r1", "r2", "r3")
-HEALTH = {
-    "registry": "photon.v1.Registry",
-    "eventstore": "photon.v1.EventStore",
-    "joiner": "photon.v1.Joiner",
-    "dispatcher": "photon.v1.Dispatcher",
-}
+DATACENTRES = ("east", "west")
+REPLICAS = {"r1": "east", "r2": "west", "r3": "central"}
+"""The third one stands where no pipeline is: either datacentre may be lost."""
 
 
-class Deployment:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one datacentre reads and writes."""
+
+    primary: Path
+    foreign: Path
+    output: Path
+    state: Path
+    dispatcher: str
+    """host:port of its status."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the demo deploys."""
+
+    datacentres: tuple[str, ...] = DATACENTRES
+    joiners: int = 2
+    """In each datacentre."""
+    round_trip_s: float | None = 0.03
+    """Between any two regions; None: no proxy between them."""
+    unmatched_after_s: float = 4.0
+    shards: int = 2
+
+
+class DemoDeployment:
     """A deployment below one directory, on free ports of this machine."""
 
-    def __init__(self, directory: Path, *, unmatched_after_s: float) -> None:
-        self.directory = directory
-        self.primary = directory / DATACENTRE / "queries"
-        self.foreign = directory / DATACENTRE / "clicks"
-        self.output = directory / DATACENTRE / "output"
-        self.state = directory / DATACENTRE / "state"
-        self.file = directory / "photon.toml"
-        self._unmatched_after_s = unmatched_after_s
-        ports = free_ports(len(REPLICAS) + 3)
-        self.replicas = {name: f"127.0.0.1:{port}" for name, port in zip(REPLICAS, ports, strict=False)}
-        self.eventstore, self.joiner, self.dispatcher = (f"127.0.0.1:{port}" for port in ports[len(REPLICAS) :])
+    def __init__(self, directory: Path, shape: Shape) -> None:
+        """Makes the directories, the deployment file, its key and the proxy's routes."""
+        self.shape = shape
+        per_datacentre = 2 + shape.joiners
+        ports = iter(free_ports(len(REPLICAS) + per_datacentre * len(shape.datacentres) + 1))
+        self.replicas = {name: f"127.0.0.1:{next(ports)}" for name in REPLICAS}
+        self.wan = f"127.0.0.1:{next(ports)}"
+        """Control of the proxy, where there is one."""
+        pipelines = ""
+        self.places: dict[str, Place] = {}
+        for name in shape.datacentres:
+            base = directory / name
+            own = [f"127.0.0.1:{next(ports)}" for _ in range(per_datacentre)]
+            place = Place(base / "queries", base / "clicks", base / "output", base / "state", own[0])
+            for made in (place.primary, place.foreign, place.output, place.state):
+                made.mkdir(parents=True, exist_ok=True)
+            self.places[name] = place
+            pipelines += _pipeline(name, own)
+        (directory / "key").write_bytes(os.urandom(32))
+        file = directory / "photon.toml"
+        file.write_text(_HEAD.format(after=shape.unmatched_after_s, shards=shape.shards) + self._middle() + pipelines)
+        settings = load(file, environment={})
+        routes = routes_of(settings, free_ports(routes_needed(settings)) if settings.wan else ())
+        self.deployment = Deployment(file, settings, directory / "run", routes)
+        if routes:
+            self.deployment.run.mkdir()
+            write_routes(self.deployment.routes_file, routes)
 
-    def write(self) -> None:
-        """Makes the directories, the deployment file and its key."""
-        for directory in (self.primary, self.foreign, self.output, self.state):
-            directory.mkdir(parents=True, exist_ok=True)
-        (self.directory / "key").write_bytes(os.urandom(32))
-        self.file.write_text(self._toml())
-
-    def services(self) -> list[Service]:
-        """Every process, in the order of their start."""
-        services = [
-            self._service("registry", name, ("--replica", name), address) for name, address in self.replicas.items()
-        ]
-        where = ("--datacentre", DATACENTRE)
-        slot = f"{DATACENTRE}-1"
-        services.append(self._service("eventstore", DATACENTRE, where, self.eventstore))
-        services.append(self._service("joiner", slot, (*where, "--slot", slot), self.joiner))
-        services.append(self._service("dispatcher", DATACENTRE, where, self.dispatcher))
-        return services
-
-    def _service(self, noun: str, name: str, arguments: tuple[str, ...], address: str) -> Service:
-        command = (noun, "serve", "--config", str(self.file), *arguments, "--stop-with-parent")
-        return Service(
-            f"{noun} {name}", command, self.directory / "logs" / f"{noun}-{name}.log", address, HEALTH[noun]
-        )
-
-    def _toml(self) -> str:
-        replicas = "".join(
+    def _middle(self) -> str:
+        trip = self.shape.round_trip_s
+        wan = "" if trip is None else f'\n[wan]\ncontrol = "{self.wan}"\nround_trip = {trip}\n'
+        return wan + "".join(
             f'\n[registry.replicas.{name}]\naddress = "{address}"\ndirectory = "registry/{name}"\n'
+            f'datacentre = "{REPLICAS[name]}"\n'
             for name, address in self.replicas.items()
         )
-        return f"""\
+
+
+_HEAD = """\
 key_file = "key"
 
 [join.clicks]
-unmatched_after = "{self._unmatched_after_s}s"
+unmatched_after = "{after}s"
+identical_copies = true
 [join.clicks.primary]
 format = "jsonl"
 key = "query_id"
@@ -80,17 +101,24 @@ time = {{ field = "time_us", unit = "us" }}
 uncertainty = "1s"
 
 [registry]
-shards = 2
+shards = {shards}
 tolerate = 1
-{replicas}
-[datacentre.{DATACENTRE}]
-join = "clicks"
-primary = "{DATACENTRE}/queries"
-foreign = "{DATACENTRE}/clicks"
-output = "{DATACENTRE}/output"
-state = "{DATACENTRE}/state"
-eventstore = "{self.eventstore}"
-dispatcher = "{self.dispatcher}"
-[datacentre.{DATACENTRE}.joiners.{DATACENTRE}-1]
-address = "{self.joiner}"
 """
+
+
+def _pipeline(name: str, addresses: list[str]) -> str:
+    dispatcher, eventstore, *joiners = addresses
+    slots = "".join(
+        f'[datacentre.{name}.joiners.{name}-{number}]\naddress = "{address}"\n'
+        for number, address in enumerate(joiners, 1)
+    )
+    return f"""
+[datacentre.{name}]
+join = "clicks"
+primary = "{name}/queries"
+foreign = "{name}/clicks"
+output = "{name}/output"
+state = "{name}/state"
+eventstore = "{eventstore}"
+dispatcher = "{dispatcher}"
+{slots}"""

@@ -1,93 +1,134 @@
-"""What can be seen of the demo from outside: the dispatcher's ledger, the registry's replicas, the output."""
+"""What can be seen of the demo from outside: dispatchers, the registry's replicas, outputs."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from pathlib import Path
 
 import grpc
 
 from photon.demo.check import records
-from photon.demo.deployment import Deployment
+from photon.demo.deployment import DemoDeployment, Place
 from photon.demo.feed import Feed
+from photon.demo.latency import Latencies
+from photon.dispatcher.client import DispatcherClient
 from photon.embedded.ledger import read_ledger
 from photon.idregistry import registry_pb2, registry_pb2_grpc
 
 SHARD = 1
-"""The group whose leader is shown and killed."""
+"""The group whose leader is shown."""
+ASK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One datacentre at one moment."""
+
+    up: bool
+    ledger: Mapping[str, int]
+    lag_bytes: int
+    """Of its logs as far as they are written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
     """One moment."""
 
-    ledger: dict[str, int]
+    datacentres: Mapping[str, Seen]
     written: int
     leader: str
     batch_mean: float
     commit_ms_p50: float
+    latencies_ms: tuple[float, float, float]
 
 
 class Observer:
-    """Looks at a deployment."""
+    """Looks at a deployment. Make it on the event loop it is used on; ``close`` it."""
 
-    def __init__(self, deployment: Deployment) -> None:
-        self._deployment = deployment
+    def __init__(self, demo: DemoDeployment, feed: Feed) -> None:
+        self.demo = demo
+        self._feed = feed
+        self._clients = {name: DispatcherClient(place.dispatcher) for name, place in demo.places.items()}
+        self._channels = {name: grpc.aio.insecure_channel(address) for name, address in demo.replicas.items()}
+        self._last: dict[str, Mapping[str, int]] = {}
+        self.latencies = Latencies((place.output / "joined" for place in demo.places.values()), feed.arrived_ns)
 
-    def ledger(self) -> dict[str, int]:
-        """The dispatcher's, from its database."""
-        return read_ledger(self._deployment.state)
+    async def close(self) -> None:
+        """Ends the connections."""
+        for client in self._clients.values():
+            await client.close()
+        for channel in self._channels.values():
+            await channel.close(None)
 
-    async def observe(self, feed: Feed) -> Observation:
+    def ledgers(self) -> dict[str, dict[str, int]]:
+        """Of each datacentre, from its dispatcher's database."""
+        return {name: read_ledger(place.state) for name, place in self.demo.places.items()}
+
+    async def totals(self) -> dict[str, Mapping[str, int]]:
+        """Of each datacentre as its dispatcher says, ahead of its database; of a dead one what it said last."""
+        for name in self.demo.places:
+            seen = await self._see(name)
+            if seen.up or name not in self._last:
+                self._last[name] = seen.ledger
+        return dict(self._last)
+
+    async def observe(self) -> Observation:
         """Now."""
-        leading = await _leading(self._deployment)
-        name, status = leading if leading else ("", registry_pb2.GroupStatus())
-        return Observation(self.ledger(), feed.written, name, status.batch_mean, status.commit_ms_p50)
-
-    async def idle(self) -> bool:
-        """Whether the output holds as many records as the ledger says."""
-        ledger = self.ledger()
-        output = self._deployment.output
-        return all(
-            sum(1 for _ in records(output / name)) >= ledger[name] for name in ("joined", "unmatched", "rejected")
+        names = list(self.demo.places)
+        leading, seen = await asyncio.gather(self._leading(), asyncio.gather(*(self._see(name) for name in names)))
+        name, group = leading or ("", registry_pb2.GroupStatus())
+        self.latencies.follow()
+        return Observation(
+            dict(zip(names, seen, strict=True)),
+            self._feed.written,
+            name,
+            group.batch_mean,
+            group.commit_ms_p50,
+            self.latencies.recent(),
         )
 
-    def latencies(self, feed: Feed) -> tuple[float, float, float]:
-        """p50, p90 and p99 in ms, from the write of a click's line to the moment its joined record was made."""
-        delays = []
-        for record in records(self._deployment.output / "joined"):
-            joined_ns = datetime.fromisoformat(record["joined_at"]).timestamp() * 1e9
-            delays.append((joined_ns - feed.arrived_ns[record["event_id"]]) / 1e6)
-        return percentiles(delays)
+    async def leader(self) -> str | None:
+        """Name of the replica that leads the first shard."""
+        leading = await self._leading()
+        return leading[0] if leading else None
+
+    def settled(self, lines: int) -> bool:
+        """Whether each datacentre has read so many lines, none is pending, and all verdicts are in the outputs."""
+        ledgers = self.ledgers()
+        if any(ledger["read"] != lines or ledger["pending"] for ledger in ledgers.values()):
+            return False
+        return all(_written(place, ledgers[name]) for name, place in self.demo.places.items())
+
+    async def _see(self, name: str) -> Seen:
+        status = await self._clients[name].status(timeout=ASK_S)
+        if status is not None:
+            return Seen(True, dict(status.ledger), max(0, status.bytes_known - status.bytes_read))
+        place = self.demo.places[name]
+        return Seen(False, read_ledger(place.state), 0)
+
+    async def _leading(self) -> tuple[str, registry_pb2.GroupStatus] | None:
+        """The replica that leads the first shard, and what it says of it."""
+        found = await asyncio.gather(*(self._describe(name) for name in self._channels))
+        for name, described in zip(self._channels, found, strict=True):
+            for group in described.groups if described is not None else ():
+                if group.group == SHARD and group.is_leader:
+                    return name, group
+        return None
+
+    async def _describe(self, name: str) -> registry_pb2.DescribeReply | None:
+        stub = registry_pb2_grpc.RegistryStub(self._channels[name])  # type: ignore[no-untyped-call]
+        try:
+            reply: registry_pb2.DescribeReply = await stub.Describe(registry_pb2.DescribeRequest(), timeout=ASK_S)
+        except grpc.aio.AioRpcError:
+            return None
+        return reply
 
 
-def percentiles(values: Iterable[float]) -> tuple[float, float, float]:
-    """p50, p90, p99; zeros of too few values."""
-    listed = sorted(values)
-    if len(listed) < 2:
-        return (0.0, 0.0, 0.0)
-    cuts = statistics.quantiles(listed, n=100, method="inclusive")
-    return (cuts[49], cuts[89], cuts[98])
+def _written(place: Place, ledger: Mapping[str, int]) -> bool:
+    return all(_count(place.output / name) >= ledger[name] for name in ("joined", "unmatched", "rejected"))
 
 
-async def _leading(deployment: Deployment) -> tuple[str, registry_pb2.GroupStatus] | None:
-    """The replica that leads the first shard, and what it says of it."""
-    for name, address in deployment.replicas.items():
-        async with grpc.aio.insecure_channel(address) as channel:
-            try:
-                stub = registry_pb2_grpc.RegistryStub(channel)  # type: ignore[no-untyped-call]
-                described = await stub.Describe(registry_pb2.DescribeRequest(), timeout=0.5)
-            except grpc.aio.AioRpcError:
-                continue
-        for group in described.groups:
-            if group.group == SHARD and group.is_leader:
-                return name, group
-    return None
-
-
-async def leader(deployment: Deployment) -> str:
-    """Name of the replica that leads the first shard; any replica while none does."""
-    leading = await _leading(deployment)
-    return leading[0] if leading else next(iter(deployment.replicas))
+def _count(log: Path) -> int:
+    return sum(1 for _ in records(log))

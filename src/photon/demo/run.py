@@ -1,29 +1,33 @@
-"""The demo: a live stream into growing logs, joined by real processes that are killed on the way, then verified."""
+"""The demo: a live stream into the logs of two datacentres, one of which is killed and comes back; then verified."""
 
 from __future__ import annotations
 
 import asyncio
-import os
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from photon.config.errors import PhotonError
-from photon.demo.check import Findings, check
-from photon.demo.deployment import DATACENTRE, Deployment
-from photon.demo.feed import Feed
+from photon.demo.check import check
+from photon.demo.deployment import DATACENTRES, REPLICAS, DemoDeployment, Shape
+from photon.demo.feed import Feed, Logs
 from photon.demo.generator import Disorder, Generator
-from photon.demo.observe import Observation, Observer, leader
-from photon.embedded.status import balances
+from photon.demo.latency import percentiles
+from photon.demo.ledgers import ledger_problems
+from photon.demo.observe import Observation, Observer
+from photon.demo.phases import Phase, Phases
 from photon.embedded.supervisor import Supervisor
 
 READY_S = 60.0
-SETTLE_S = 90.0
+SETTLE_S = 120.0
 """After the last line: until each click must have its verdict."""
-UNMATCHED_AFTER_S = 4.0
-KILLS = ((0.35, "joiner"), (0.65, "leader"))
-"""When, as a share of the stream's time, and whom."""
+KILL_AT, RETURN_AT = 0.35, 0.5
+"""When a datacentre is killed and when it comes back, as shares of the stream's time."""
+OBSERVE_S = 0.25
+BACK_BYTES = 64 << 10
+"""A datacentre is at the head of its logs again with less than this unread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class DemoOptions:
     """How long, how much, and whether anything is killed."""
 
     directory: Path
-    seconds: float = 12.0
+    seconds: float = 30.0
     rate: int = 500
     """Clicks a second; there are ten times as many queries."""
     seed: int = 1
@@ -42,17 +46,20 @@ class DemoOptions:
 class Report:
     """How it went."""
 
-    findings: Findings
-    ledger: dict[str, int]
-    problems: list[str] = field(default_factory=list)
-    kills: list[str] = field(default_factory=list)
+    ledgers: dict[str, dict[str, int]]
+    problems: list[str]
+    phases: list[Phase] = field(default_factory=list)
+    killed: str = ""
+    """What was killed, for people; empty: nothing."""
+    catch_up: str = ""
     latencies_ms: tuple[float, float, float] = (0.0, 0.0, 0.0)
     lines: int = 0
+    clicks: int = 0
     seconds: float = 0.0
 
     @property
     def good(self) -> bool:
-        """Every click exactly once, contents right, ledger balanced."""
+        """Every click exactly once over both datacentres, contents right, ledgers balanced and their sum right."""
         return not self.problems
 
 
@@ -71,94 +78,152 @@ async def run(options: DemoOptions, *, say: Callable[[str], None], show: Callabl
         epoch_us=time.time_ns() // 1000,
     )
     lines = sorted(generator.lines(), key=lambda line: line.at_us)
-    deployment = Deployment(options.directory, unmatched_after_s=UNMATCHED_AFTER_S)
-    deployment.write()
+    demo = DemoDeployment(options.directory, Shape())
+    feed = Feed(lines, {name: Logs(place.primary, place.foreign) for name, place in demo.places.items()})
     supervisor = Supervisor()
-    say(f"starting {len(deployment.services())} processes: 3 registry replicas, event store, joiner, dispatcher")
+    services = demo.deployment.services()
+    say(
+        f"starting {len(services)} processes: in {' and '.join(demo.places)} each an event store, "
+        f"{demo.shape.joiners} joiners, a dispatcher; {len(demo.replicas)} registry replicas; 30 ms between regions"
+    )
+    observer = Observer(demo, feed)
     try:
-        await supervisor.start(deployment.services())
+        await supervisor.start(services)
         await supervisor.ready(READY_S)
         say(f"all up after {time.monotonic() - began:.1f} s; {len(lines):,} lines follow in {options.seconds:g} s")
-        feed = Feed(lines, deployment.primary, deployment.foreign)
-        observer = Observer(deployment)
-        feeding = asyncio.create_task(feed.run())
-        kills = asyncio.create_task(_kill(supervisor, deployment, options, say)) if options.kill else None
-        watching = asyncio.create_task(_watch(observer, feed, show))
-        try:
-            await feeding
-            killed = await kills if kills else []
-            say("all written; waiting until each click has its verdict")
-            await _settled(observer, generator.truth.lines)
-        finally:
-            watching.cancel()
-            for task in (feeding, kills):
-                if task is not None:
-                    task.cancel()
+        report = await _stream(options, demo, feed, supervisor, observer, generator, say, show)
     finally:
+        await observer.close()
         await supervisor.stop()
-    findings = check([deployment.output], generator.truth)
-    ledger = observer.ledger()
-    report = Report(findings, ledger, list(findings.problems), killed, lines=len(lines))
-    report.problems += _ledger_problems(ledger, generator)
-    report.latencies_ms = observer.latencies(feed)
+    say("verifying the outputs against the generator's truth")
+    findings = check([place.output for place in demo.places.values()], generator.truth)
+    report.problems = [*findings.problems, *ledger_problems(report.ledgers, generator.truth)]
+    report.latencies_ms = percentiles(observer.latencies.all_ms)
+    report.lines, report.clicks = len(lines), generator.truth.lines
     report.seconds = time.monotonic() - began
     return report
 
 
-async def _watch(observer: Observer, feed: Feed, show: Callable[[Observation], None]) -> None:
+async def _stream(
+    options: DemoOptions,
+    demo: DemoDeployment,
+    feed: Feed,
+    supervisor: Supervisor,
+    observer: Observer,
+    generator: Generator,
+    say: Callable[[str], None],
+    show: Callable[[Observation], None],
+) -> Report:
+    report = Report({}, [])
+    phases = Phases(await observer.totals(), time.monotonic())
+    feeding = asyncio.create_task(feed.run())
+    watching = asyncio.create_task(_watch(observer, show))
+    try:
+        if options.kill:
+            drill = _Drill(options, demo, feed, supervisor, observer, phases, say)
+            report.killed, report.catch_up = await drill.run()
+        await feeding
+        say("all written; waiting until each click has its verdict")
+        await _settled(observer, generator.truth.lines)
+        report.ledgers = observer.ledgers()
+        phases.end("both up again" if options.kill else "both up", await observer.totals(), time.monotonic())
+        report.phases = phases.done
+        observer.latencies.follow()
+    finally:
+        for task in (feeding, watching):
+            task.cancel()
+        await asyncio.gather(feeding, watching, return_exceptions=True)
+    return report
+
+
+class _Drill:
+    """kill -9 of one whole datacentre with its registry replica, and its return."""
+
+    def __init__(
+        self,
+        options: DemoOptions,
+        demo: DemoDeployment,
+        feed: Feed,
+        supervisor: Supervisor,
+        observer: Observer,
+        phases: Phases,
+        say: Callable[[str], None],
+    ) -> None:
+        self._options = options
+        self._demo = demo
+        self._feed = feed
+        self._supervisor = supervisor
+        self._observer = observer
+        self._phases = phases
+        self._say = say
+        self._began = time.monotonic()
+
+    async def run(self) -> tuple[str, str]:
+        """What was killed, and how it caught up."""
+        await self._until(KILL_AT)
+        victim, leads = await self._victim()
+        names = self._supervisor.names(datacentre=victim)
+        self._phases.end("both up", await self._observer.totals(), time.monotonic())
+        self._feed.copies[victim].held = True
+        for name in names:
+            self._supervisor.kill(name, hold=True)
+        killed = f"all {len(names)} processes of {victim}" + (", the registry's leader among them" if leads else "")
+        self._say(f"kill -9 {killed}; nothing arrives there")
+        await self._until(RETURN_AT)
+        before = self._observer.ledgers()
+        self._phases.end(f"{victim} down", await self._observer.totals(), time.monotonic())
+        self._feed.copies[victim].held = False
+        for name in names:
+            self._supervisor.release(name)
+        self._say(f"{victim} comes back: its processes start, its logs arrive")
+        return killed, await self._caught_up(victim, before[victim]["read"])
+
+    async def _until(self, share: float) -> None:
+        await asyncio.sleep(max(0.0, self._began + share * self._options.seconds - time.monotonic()))
+
+    async def _victim(self) -> tuple[str, bool]:
+        """On odd seeds the datacentre with the registry's leader, where it has a pipeline; and whether it leads."""
+        leader = await self._observer.leader()
+        leading = REPLICAS.get(leader or "")
+        chosen = random.Random(self._options.seed).choice(DATACENTRES)
+        if self._options.seed % 2 and leading in self._demo.places:
+            chosen = leading
+        return chosen, chosen == leading
+
+    async def _caught_up(self, victim: str, read_before: int) -> str:
+        began = time.monotonic()
+        while True:
+            seen = (await self._observer.observe()).datacentres[victim]
+            if seen.up and seen.ledger["read"] > read_before and seen.lag_bytes < BACK_BYTES:
+                break
+            if time.monotonic() - began > SETTLE_S:
+                raise DemoFailed(f"{victim} has not caught up {SETTLE_S:g} s after its return; {_where(self._demo)}")
+            await asyncio.sleep(OBSERVE_S)
+        caught = seen.ledger["read"] - read_before
+        text = (
+            f"{victim} at the head of its logs again after {time.monotonic() - began:.1f} s: {caught:,} clicks read"
+        )
+        self._say(text)
+        self._phases.end(f"{victim} catching up", await self._observer.totals(), time.monotonic())
+        return text
+
+
+async def _watch(observer: Observer, show: Callable[[Observation], None]) -> None:
     while True:
-        show(await observer.observe(feed))
-        await asyncio.sleep(0.25)
-
-
-async def _kill(
-    supervisor: Supervisor, deployment: Deployment, options: DemoOptions, say: Callable[[str], None]
-) -> list[str]:
-    """kill -9 of the joiner, then of the replica that leads the first shard."""
-    began = time.monotonic()
-    killed = []
-    for share, whom in KILLS:
-        await asyncio.sleep(max(0.0, began + share * options.seconds - time.monotonic()))
-        name = f"joiner {DATACENTRE}-1" if whom == "joiner" else f"registry {await leader(deployment)}"
-        pid = supervisor.kill(name)
-        what = f"{name} (pid {pid})" + (", the leader" if whom == "leader" else "")
-        say(f"kill -9 {what}")
-        killed.append(what)
-    return killed
+        show(await observer.observe())
+        await asyncio.sleep(OBSERVE_S)
 
 
 async def _settled(observer: Observer, lines: int) -> None:
     deadline = time.monotonic() + SETTLE_S
-    while True:
-        ledger = observer.ledger()
-        if ledger["read"] == lines and ledger["pending"] == 0 and await observer.idle():
-            return
+    while not observer.settled(lines):
         if time.monotonic() > deadline:
             raise DemoFailed(
-                f"not every click has its verdict {SETTLE_S:g} s after the last line: {ledger} of {lines} lines; "
-                "the logs of the processes are in the folder 'logs' of the demo's directory"
+                f"not every click has its verdict {SETTLE_S:g} s after the last of {lines} lines: "
+                f"{observer.ledgers()}; {_where(observer.demo)}"
             )
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(OBSERVE_S)
 
 
-def _ledger_problems(ledger: dict[str, int], generator: Generator) -> list[str]:
-    truth = generator.truth
-    problems = [] if balances(ledger) else [f"the ledger does not balance: {ledger}"]
-    expected = {
-        "read": truth.lines,
-        "joined": len(truth.joined),
-        "unmatched": len(truth.unmatched),
-        "rejected": truth.malformed,
-        "duplicate": truth.duplicates,
-    }
-    problems += [
-        f"the ledger says {name} {ledger[name]}, the truth is {count}"
-        for name, count in expected.items()
-        if ledger[name] != count
-    ]
-    return problems
-
-
-def default_directory() -> Path:
-    """Where the demo keeps its files when none is named."""
-    return Path(os.environ.get("TMPDIR", "/tmp")) / f"photon-demo-{os.getpid()}"
+def _where(demo: DemoDeployment) -> str:
+    return f"the processes' logs are in {demo.deployment.run / 'logs'} (keep them with --keep DIR)"

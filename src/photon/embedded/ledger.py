@@ -10,8 +10,9 @@ from photon.dispatcher.ledger_reader import read_ledger as _read
 from photon.dispatcher.process import STATE_NAME
 
 EMPTY = dict.fromkeys(
-    ("read", "joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate", "pending"), 0
-)
+    ("read", "joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate", "pending",
+     "reread", "wasted"), 0
+)  # fmt: skip
 
 
 def ledger_file(state: Path) -> Path:
@@ -20,9 +21,12 @@ def ledger_file(state: Path) -> Path:
 
 
 def read_ledger(state: Path) -> dict[str, int]:
-    """The totals; zeros while the dispatcher has not begun. Raises StateError."""
+    """The totals, and what is counted apart; zeros while the dispatcher has not begun. Raises StateError."""
     path = ledger_file(state)
-    return _read(path).total.as_dict() if path.exists() else dict(EMPTY)
+    if not path.exists():
+        return dict(EMPTY)
+    total = _read(path).total
+    return total.as_dict() | total.apart()
 
 
 def hour_name(hour: int) -> str:

@@ -8,17 +8,20 @@ from photon.config.settings import Settings
 
 
 def survives(settings: Settings) -> list[str]:
-    """One sentence per replica count and per datacentre that holds replicas; empty without replicas."""
+    """One sentence for the replica count, and for each datacentre and region that holds replicas."""
     replicas = settings.registry.replicas
     if not replicas:
         return []
     majority = len(replicas) // 2 + 1
     spare = len(replicas) - majority
     lines = [f"the registry goes on while any {spare} of its {len(replicas)} replicas are lost"]
-    held = Counter(replica.datacentre for replica in replicas.values() if replica.datacentre)
-    for datacentre, count in sorted(held.items()):
-        verdict = "survives" if count <= spare else "does not survive"
-        lines.append(
-            f"the registry {verdict} the loss of datacentre {datacentre} ({count} of {len(replicas)} replicas)"
-        )
+    held = {name: replica.datacentre for name, replica in replicas.items()}
+    regions = {name: settings.region_of_replica(name) for name in replicas}
+    kinds = [("datacentre", held)]
+    if regions != held:
+        kinds.append(("region", regions))
+    for kind, places in kinds:
+        for place, count in sorted(Counter(place for place in places.values() if place).items()):
+            verdict = "survives" if count <= spare else "does not survive"
+            lines.append(f"the registry {verdict} the loss of {kind} {place} ({count} of {len(replicas)} replicas)")
     return lines

@@ -1,0 +1,155 @@
+"""A deployment with a live stream and faults on demand; afterwards everything is compared with the truth."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from photon.demo.check import check
+from photon.demo.deployment import REPLICAS, DemoDeployment, Shape
+from photon.demo.feed import Feed, Logs
+from photon.demo.generator import Disorder, Generator
+from photon.demo.ledgers import ledger_problems
+from photon.demo.observe import Observer
+from photon.embedded.supervisor import Supervisor
+from photon.wan.api import Fault
+from photon.wan.client import WanClient
+
+CLICKS_A_SECOND = 200
+READY_S = 90.0
+SETTLE_S = 150.0
+REGIONS = tuple(REPLICAS.values())
+
+
+def drawn_seed() -> int:
+    """A fresh seed, or the one to replay; printed, so that a failure shows it."""
+    seed = int(os.environ.get("PHOTON_SEED", random.SystemRandom().randrange(1 << 30)))
+    print(f"PHOTON_SEED={seed}")
+    return seed
+
+
+class Rig:
+    """Real processes, a feed, and what may happen to them. Make it on the event loop it is used on."""
+
+    def __init__(self, directory: Path, seed: int, *, seconds: float, shape: Shape) -> None:
+        self.random = random.Random(seed)
+        self.seconds = seconds
+        self.generator = Generator(
+            seed,
+            clicks=int(seconds * CLICKS_A_SECOND),
+            seconds=seconds,
+            disorder=Disorder(late_by=1.0, query_delay=0.4),
+            epoch_us=time.time_ns() // 1000,
+        )
+        self._lines = sorted(self.generator.lines(), key=lambda line: line.at_us)
+        self.demo = DemoDeployment(directory, shape)
+        self.feed = Feed(self._lines, {n: Logs(p.primary, p.foreign) for n, p in self.demo.places.items()})
+        self.supervisor = Supervisor()
+        self.observer = Observer(self.demo, self.feed)
+        self.wan = WanClient(self.demo.wan)
+
+    async def run(self, drill: Callable[[Rig], Awaitable[None]]) -> None:
+        """Starts all, feeds, runs the drill, heals, waits until all is settled, stops, and verifies."""
+        try:
+            await self.supervisor.start(self.demo.deployment.services())
+            await self.supervisor.ready(READY_S)
+            feeding = asyncio.create_task(self.feed.run())
+            await drill(self)
+            if self.demo.deployment.routes:
+                await self.wan.heal()
+            await feeding
+            await self._settled()
+        finally:
+            await self.observer.close()
+            await self.wan.close()
+            await self.supervisor.stop()
+        self.verify()
+
+    def verify(self) -> None:
+        """Every click exactly once over both datacentres, contents right, ledgers in agreement with the truth."""
+        outputs = [place.output for place in self.demo.places.values()]
+        problems = check(outputs, self.generator.truth).problems
+        problems += ledger_problems(self.observer.ledgers(), self.generator.truth)
+        assert problems == []
+
+    async def _settled(self) -> None:
+        deadline = time.monotonic() + SETTLE_S
+        while not self.observer.settled(self.generator.truth.lines):
+            assert time.monotonic() < deadline, (
+                f"not settled: {self.observer.ledgers()}, {self.generator.truth.lines}"
+            )
+            await asyncio.sleep(0.2)
+
+    async def _gone(self, names: list[str]) -> None:
+        while any(self.supervisor.pid(name) is not None for name in names):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    # -- what may happen --------------------------------------------------------------------------------------------
+    async def pause(self, least: float, most: float) -> None:
+        """Lets a random time pass."""
+        await asyncio.sleep(self.random.uniform(least, most))
+
+    async def kill(self, name: str) -> None:
+        """kill -9; the supervisor starts it again. A second replica only once all are up: two may not be down."""
+        if name.startswith("registry"):
+            await self.supervisor.ready(READY_S)
+        print(f"kill -9 {name} {self.supervisor.kill(name)}")
+
+    async def lose(self, datacentres: list[str], seconds: float) -> None:
+        """kill -9 of whole datacentres, their registry replicas included; nothing arrives there until they return."""
+        names = [name for each in datacentres for name in self.supervisor.names(datacentre=each)]
+        print(f"kill -9 {names} for {seconds:.1f} s")
+        for each in datacentres:
+            self.feed.copies[each].held = True
+        for name in names:
+            self.supervisor.kill(name, hold=True)
+        await asyncio.sleep(seconds)
+        for each in datacentres:
+            self.feed.copies[each].held = False
+        for name in names:
+            self.supervisor.release(name)
+
+    async def freeze(self, name: str, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT later."""
+        print(f"SIGSTOP {name} for {seconds:.1f} s")
+        self.supervisor.pause(name)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self.supervisor.resume(name)
+
+    async def cut(self, source: str, destination: str, seconds: float, fault: Fault, *, both: bool) -> None:
+        """Between two regions."""
+        print(f"cut {source} -> {destination} ({fault.name}, both ways: {both}) for {seconds:.1f} s")
+        await self.wan.cut(source, destination, fault=fault, both=both)
+        await asyncio.sleep(seconds)
+        await self.wan.heal()
+
+    async def kill_each_kind(self) -> None:
+        """kill -9 of every process but two replicas, in random order at random moments."""
+        names = [service.name for service in self.demo.deployment.services()]
+        replicas = [name for name in names if name.startswith("registry")]
+        victims = [self.random.choice(replicas), *(name for name in names if name not in replicas)]
+        self.random.shuffle(victims)
+        for victim in victims:
+            await self.pause(0.0, 1.2 * self.seconds / len(victims))
+            await self.kill(victim)
+
+    async def forget(self, datacentre: str) -> None:
+        """Its dispatcher's and its event store's state is gone: both begin at the beginning. Slots stay."""
+        names = [f"dispatcher {datacentre}", f"eventstore {datacentre}"]
+        print(f"state of {names} deleted")
+        for name in names:
+            self.supervisor.kill(name, hold=True)
+        await self._gone(names)
+        place = self.demo.places[datacentre]
+        for found in place.state.glob("dispatcher.db*"):
+            found.unlink()
+        shutil.rmtree(place.state / "eventstore")
+        for name in names:
+            self.supervisor.release(name)

@@ -1,0 +1,94 @@
+"""Two datacentres through the loss of anything: each event has one verdict over both (Photon, section 3.2.2)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from photon.demo.deployment import DATACENTRES, Shape
+from photon.wan.api import Fault
+from tests.integration.rig import REGIONS, Rig, drawn_seed
+
+FULL = bool(os.environ.get("PHOTON_FULL"))
+SECONDS = 6.0
+LONGER_THAN_EVERY_TIME_OUT_S = 50.0
+FAULTS_A_ROUND = 3
+
+
+async def kills(rig: Rig) -> None:
+    """kill -9 of each kind of process at random moments."""
+    await rig.kill_each_kind()
+
+
+async def a_datacentre(rig: Rig) -> None:
+    """One whole datacentre dies and returns; then the other one."""
+    first, second = rig.random.sample(DATACENTRES, 2)
+    await rig.pause(0.5, 2.0)
+    await rig.lose([first], rig.random.uniform(1.0, 3.0))
+    await rig.supervisor.ready(90)
+    await rig.lose([second], rig.random.uniform(1.0, 3.0))
+
+
+async def both_datacentres(rig: Rig) -> None:
+    """Nothing is left but the third replica, for a while."""
+    await rig.pause(1.0, 3.0)
+    await rig.lose(list(DATACENTRES), rig.random.uniform(0.5, 3.0))
+
+
+async def freezes(rig: Rig, seconds: float | None = None) -> None:
+    """SIGSTOP of a process that others wait for."""
+    names = [service.name for service in rig.demo.deployment.services()]
+    for victim in rig.random.sample(names, FAULTS_A_ROUND if seconds is None else 1):
+        await rig.pause(0.1, 1.0)
+        await rig.freeze(victim, seconds or rig.random.uniform(1.0, 4.0))
+
+
+async def cuts(rig: Rig) -> None:
+    """Between two regions, in one direction or both, silent or not."""
+    for _ in range(FAULTS_A_ROUND):
+        source, destination = rig.random.sample(REGIONS, 2)
+        fault = rig.random.choice([Fault.DROP, Fault.RESET, Fault.REFUSE])
+        await rig.pause(0.1, 1.0)
+        await rig.cut(source, destination, rig.random.uniform(1.0, 4.0), fault, both=rig.random.random() < 0.5)
+
+
+async def lost_state(rig: Rig) -> None:
+    """A datacentre starts again from the beginning of its logs."""
+    await rig.pause(1.0, SECONDS)
+    await rig.forget(rig.random.choice(DATACENTRES))
+
+
+DRILLS = (kills, a_datacentre, both_datacentres, freezes, cuts, lost_state)
+
+
+async def anything(rig: Rig) -> None:
+    """One thing after the other."""
+    for drill in rig.random.sample(DRILLS, 2):
+        await drill(rig)
+
+
+ROUNDS: list[Callable[[Rig], Awaitable[None]]] = [*DRILLS, *([anything] * 14 if FULL else [])]
+
+
+@pytest.mark.parametrize("number", range(len(ROUNDS)), ids=[f"{n}-{each.__name__}" for n, each in enumerate(ROUNDS)])
+async def test_each_event_has_one_verdict_over_both(tmp_path: Path, number: int) -> None:
+    await _round(tmp_path, ROUNDS[number])
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not FULL, reason="takes a minute each; make test-full runs it")
+@pytest.mark.parametrize("kind", ["joiner east-1", "dispatcher west", "eventstore east", "registry r1"])
+async def test_a_process_stopped_for_longer_than_every_time_out_goes_on(tmp_path: Path, kind: str) -> None:
+    async def drill(rig: Rig) -> None:
+        await rig.pause(0.5, 2.0)
+        await rig.freeze(kind, LONGER_THAN_EVERY_TIME_OUT_S)
+
+    await _round(tmp_path, drill)
+
+
+async def _round(directory: Path, drill: Callable[[Rig], Awaitable[None]]) -> None:
+    seed = drawn_seed()
+    await Rig(directory, seed, seconds=SECONDS, shape=Shape(joiners=1 + seed % 2, unmatched_after_s=3.0)).run(drill)
