@@ -106,7 +106,8 @@ def _attached(
             stop.set()
 
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, told)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                asyncio.get_running_loop().add_signal_handler(number, told)
         await up.run(stop)
 
     runtime.run(main())
