@@ -15,13 +15,15 @@ offset is not counted, and is read again after a crash; the registry then answer
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block, LogPosition
 from photon.config.clock import NEVER_NS, NS_PER_S
+from photon.dispatcher.columns import Columns, columns_of, records_of
 from photon.dispatcher.events import (
     ITEM_BYTES,
     LATE,
@@ -29,8 +31,6 @@ from photon.dispatcher.events import (
     Item,
     Stretch,
     add_rejected,
-    parse,
-    records_of,
     stretch_of,
 )
 from photon.dispatcher.evidence import of_answers, of_look_ups
@@ -48,7 +48,7 @@ from photon.dispatcher.retry import (
 )
 from photon.dispatcher.state import Changes, StoredEvent, row_bytes
 from photon.dispatcher.waiting import WaitingRoom
-from photon.idregistry.api import Digester
+from photon.idregistry.api import I64, U8, Digester
 from photon.joiner.api import VERDICT_OF_KIND, JoinAnswers, Outcome, TakenBy
 
 HELD_LONG = 10
@@ -126,40 +126,59 @@ class Core:
     # -- in: blocks ------------------------------------------------------------------------------------------------
     def take(self, block: Block, now_ns: int, now: float) -> Iterable[None]:
         """Takes a block over. A generator: step through it to its end, other work may be done between the steps."""
+        stretch = self.begin(block, now)
+        for columns in self.read(stretch, block, now_ns):
+            self.send(self.add(stretch, columns, now_ns), now)
+            yield
+        stretch.whole = True
+
+    def begin(self, block: Block, now: float) -> Stretch:
+        """The block's stretch. The log's offset does not pass it before it is ``whole``."""
         log = self._logs.setdefault(block.identity, _Log())
         stretch = stretch_of(block, now, log.end)
         log.end = max(log.end, stretch.end)
         log.stretches.append(stretch)
         self._busy[block.identity] = log
         self.window_bytes += stretch.weight
-        as_of = self._patience.as_of_ns(now_ns)
+        return stretch
+
+    def read(self, stretch: Stretch, block: Block, now_ns: int) -> Iterator[Columns]:
+        """What stands in a block, some records at a time. What cannot be read is rejected."""
         records, offsets = records_of(block)
         step = self._limits.parse_records
         for at in range(0, len(records), step):
-            parsed = parse(
-                block, records[at : at + step], offsets[at : at + step], self._adapter, self._digester, as_of
-            )
-            items = [Item(event, stretch, now_ns) for event in parsed.events]
-            stretch.items += items
-            stretch.left += len(items)
-            stretch.weight += ITEM_BYTES * len(items)
-            self.window_bytes += ITEM_BYTES * len(items)
-            self.open += len(items)
-            self.live[Verdict.READ] += len(items)
-            self._queues.read(items, now)
-            for bad in parsed.unreadable:
+            some = slice(at, at + step)
+            columns, unreadable = columns_of(block, records[some], offsets[some], self._adapter, self._digester)
+            self.live[Verdict.READ] += len(columns)
+            for bad in unreadable:
                 self._reject(stretch, bad.record, bad.offset, bad.reason, now_ns)
-            yield
+            yield columns
         for long in block.oversized:
             reason = f"the record is {long.length} bytes long, more than the limit; it begins as shown"
             self._reject(stretch, long.head, long.offset, reason, now_ns)
-        stretch.whole = True
+
+    def add(self, stretch: Stretch, columns: Columns, now_ns: int) -> list[Item]:
+        """Events of a stretch that need a verdict."""
+        items = [Item(event, stretch, now_ns) for event in columns.events(self._patience.as_of_ns(now_ns))]
+        stretch.items += items
+        stretch.left += len(items)
+        self.weigh(stretch, ITEM_BYTES * len(items))
+        self.open += len(items)
+        return items
+
+    def send(self, items: list[Item], now: float) -> None:
+        """These are on their way to a joiner."""
+        self._queues.read(items, now)
+
+    def weigh(self, stretch: Stretch, more: int) -> None:
+        """A stretch holds so many bytes more, or less."""
+        stretch.weight += more
+        self.window_bytes += more
 
     def _reject(self, stretch: Stretch, record: bytes, offset: int, reason: str, now_ns: int) -> None:
         line = self._envelope.unreadable(record, stretch.file.path, offset, reason, at_ns=now_ns)
         add_rejected(stretch, line)
-        stretch.weight += len(line)
-        self.window_bytes += len(line)
+        self.weigh(stretch, len(line))
         self.live[Verdict.READ] += 1
         self.live[Verdict.REJECTED] += 1
 
@@ -297,9 +316,21 @@ class Core:
             self._changes.exports.append(Export(LATE, line))
         else:
             stretch.exports.append(Export(LATE, line))
-            stretch.weight += len(line)
-            self.window_bytes += len(line)
+            self.weigh(stretch, len(line))
         self._count(item, Verdict.LATE)
+
+    def count_many(self, stretch: Stretch, times: I64, verdicts: U8) -> None:
+        """Events of a stretch that have a verdict and were never items. REREAD: counted before, so not read again."""
+        for verdict in map(Verdict, np.unique(verdicts).tolist()):
+            hours, counts = np.unique(times[verdicts == verdict] // HOUR_NS, return_counts=True)
+            total = int(counts.sum())
+            self.live[verdict] += total
+            if verdict is Verdict.REREAD:
+                self.live[Verdict.READ] -= total
+            for hour, count in zip(hours.tolist(), counts.tolist(), strict=True):
+                stretch.cells[hour << VERDICT_BITS | verdict] += count
+                if verdict is not Verdict.REREAD:
+                    stretch.cells[hour << VERDICT_BITS | Verdict.READ] += count
 
     def _count(self, item: Item, verdict: int) -> None:
         item.done = True

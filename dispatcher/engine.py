@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
-
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import UNREAD, ProblemKind
 from photon.config.clock import Clock
+from photon.dispatcher.asking import Asking
+from photon.dispatcher.backlog import Backlog, Question, Rules
 from photon.dispatcher.core import Batch, Core
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.exports import Exports
@@ -29,7 +30,7 @@ from photon.dispatcher.lookups import Behind, LookUpPolicy, question, settle
 from photon.dispatcher.reporting import Troubles
 from photon.dispatcher.retry import SETTLED_NS, Patience
 from photon.dispatcher.state import State
-from photon.idregistry.api import Answer, Digester, Registry
+from photon.idregistry.api import Digester, Registry
 from photon.joiner.api import UNKNOWN_REASON, JoinAnswers, Joiner, Outcome
 
 Progress = Callable[[], Awaitable[int]]
@@ -50,7 +51,9 @@ SCAN_SHARE = 0.1
 SCAN_MOST_S = 2.0
 QUESTIONS_IN_FLIGHT = 4
 """Look-ups at a time."""
-REGISTRY, LOOK_UPS, COMMIT_TIME, JOINER, STORE = "registry", "look-ups", "commit time", "joiner", "event store"
+UNSETTLED_MAX = 4
+"""Look-ups of a backlog at a time, each of what was read at once."""
+REGISTRY, COMMIT_TIME, JOINER, STORE = "registry", "commit time", "joiner", "event store"
 """What may be in trouble, as the log names it."""
 
 
@@ -161,7 +164,10 @@ class DispatcherEngine:
         self._troubles = Troubles(self._log)
         self._behind = Behind(several=homes is not None)
         self._caught_up = False  # when it last stopped reading
-        self._questions = 0
+        self._asking = Asking(registry, self._troubles, clock, self._options.look_up_timeout_s)
+        self._is_behind = False
+        self._backlog = Backlog(self._core, Rules(datacentre, self._options.identical_copies), homes)
+        self._questions = self._unsettled = 0
         self._flow = Flow(len(joiners), in_flight=self._options.in_flight, random=random)
         self._before: Ledger = state.ledger()
         self._wake = asyncio.Event()
@@ -171,7 +177,7 @@ class DispatcherEngine:
         self._read_to_end = False  # once: the follower has handed out everything
         self._swept_to = 0  # retry rows of earlier processes that were taken up
         self._next_scan = self._next_commit = self._next_load = 0.0
-        self._asked = self._looked_up = 0
+        self._asked = 0
 
     # -- control ----------------------------------------------------------------------------------------------------
     def stop(self) -> None:
@@ -196,7 +202,7 @@ class DispatcherEngine:
             bytes_known=known,
             in_flight=self._flow.outstanding,
             stored=self._state.retry_rows,
-            look_ups=self._looked_up,
+            look_ups=self._asking.looked_up,
             attempts=self._asked,
             oldest_first_read_ns=min(oldest, default=None),
             caught_up=self._follower.caught_up() and self._core.window_bytes == 0,
@@ -275,7 +281,12 @@ class DispatcherEngine:
             self._next_scan = now + min(wait, SCAN_MOST_S)
             self._core.look_first(self._look_first(now))
         took = False
-        while self._core.room() and now - begun < READ_SHARE_S and not self._stopping:
+        while (
+            self._core.room()
+            and self._unsettled < UNSETTLED_MAX
+            and now - begun < READ_SHARE_S
+            and not self._stopping
+        ):
             blocks = self._follower.poll(POLL_BYTES)
             if not blocks:
                 if self._options.once and not took:
@@ -292,15 +303,21 @@ class DispatcherEngine:
         if self._registry is None or policy is LookUpPolicy.NEVER:
             return False
         read, known = self._follower.backlog()
-        return self._behind.look(known - read, self._caught_up, now) or policy is LookUpPolicy.ALWAYS
+        self._is_behind = self._behind.look(known - read, self._caught_up, now)
+        return self._is_behind or policy is LookUpPolicy.ALWAYS
 
     async def _take(self, blocks: Sequence[Block]) -> None:
         """Parses, and sends what is ready on the way, so that joiners have work while the rest is parsed."""
         now_ns = self._clock.now_ns()
+        whole = self._is_behind and self._backlog.worth.next()
+        take = self._backlog.take if whole else self._core.take
         for block in blocks:
-            for _ in self._core.take(block, now_ns, self._clock.monotonic()):
+            for _ in take(block, now_ns, self._clock.monotonic()):
                 self._send(self._clock.monotonic())
                 await asyncio.sleep(0)
+        if whole:
+            self._unsettled += 1
+            self._begin(self._settle(self._backlog.question()))
 
     def _read_last(self) -> None:
         """Once: everything seen was read. Looks a last time, then takes unfinished last lines too."""
@@ -402,25 +419,20 @@ class DispatcherEngine:
 
     async def _look_up(self, batch: Batch) -> None:
         """What it finds has its verdict; when it fails, joiners find out."""
-        assert self._registry is not None
-        self._looked_up += len(batch.items)
         digests, times = question(batch)
         left = batch.items
-        try:
-            found = await self._registry.look_up(digests, times, timeout=self._options.look_up_timeout_s)
-        except Exception as error:
-            now = self._clock.monotonic()
-            self._troubles.met(LOOK_UPS, f"{type(error).__name__}: {error}", now)
-        else:
-            now = self._clock.monotonic()
-            if (found.answers == Answer.UNKNOWN).any():
-                self._troubles.met(LOOK_UPS, "no replica answers", now)
-            else:
-                self._troubles.well(LOOK_UPS, now)
+        found = await self._asking.look_up(digests, times)
+        self._questions -= 1
+        now = self._clock.monotonic()
+        if found is not None:
             left = settle(self._core, batch, found, self._clock.now_ns(), now)
-        finally:
-            self._questions -= 1
         self._core.asked(batch, left, now)
+
+    async def _settle(self, question: Question) -> None:
+        """Finds out what of a backlog has a verdict."""
+        found = await self._asking.look_up(question.digests, question.times)
+        self._unsettled -= 1
+        self._backlog.settle(question, found, self._clock.now_ns(), self._clock.monotonic())
 
     async def _follow_progress(self) -> None:
         """Asks the event store how far it is, while an event may wait for it."""

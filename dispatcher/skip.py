@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.reader import Source
-from photon.dispatcher.events import parse, records_of
+from photon.dispatcher.columns import records_of
+from photon.dispatcher.events import parse
 from photon.idregistry.api import Digester
 
 PROBE_BYTES = 1 << 16

@@ -9,7 +9,6 @@ from functools import lru_cache
 
 import numpy as np
 import xxhash
-
 from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined
 from photon.adapters.envelope import Envelope, payload_fault
 from photon.adapters.loader import MODULE_PREFIX
@@ -151,7 +150,12 @@ def tag_of(event: ForeignEvent) -> int:
     Of the record, its offset and its log's name without rotation suffix: a log that is rolled keeps its tags, and the
     same line in a copy of the log has another one.
     """
-    return xxhash.xxh32_intdigest(event.record, (event.offset ^ _log_seed(event.file.path)) & 0xFFFFFFFF)
+    return line_tag(event.record, event.offset, event.file.path)
+
+
+def line_tag(record: bytes, offset: int, path: str) -> int:
+    """``tag_of`` the event that stands there."""
+    return xxhash.xxh32_intdigest(record, (offset ^ _log_seed(path)) & 0xFFFFFFFF)
 
 
 @lru_cache(maxsize=LOG_NAMES_MAX)

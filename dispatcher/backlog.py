@@ -1,0 +1,209 @@
+"""Catch-up: events that another datacentre has been through, settled by the thousand. Pure (paper, 3.2, step 1).
+
+What is done for an event on its way to a joiner costs several times as much as finding out that it has a verdict. So
+while there is a backlog the records of a block stay columns until the registry was asked about all of them. Those
+with a verdict are counted from the columns; items are made of the others only, which then go the usual way (and are
+asked about once more just before a joiner gets them).
+
+Invariant: a stretch is not whole, so its log's offset does not pass it, before each of its events is counted or an
+item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from photon.adapters.logs.api import Block
+from photon.dispatcher.columns import Columns
+from photon.dispatcher.core import Core
+from photon.dispatcher.events import Stretch
+from photon.dispatcher.homes import Evidence, Homes
+from photon.dispatcher.ledger import Verdict
+from photon.idregistry.api import I64, U8, Answer, Kind, LookUps
+from photon.joiner.verdicts import line_tag
+
+COLUMN_BYTES = 250
+"""Counted for each event in columns beside its record."""
+WORTH = 0.5
+"""Below this share of events that had a verdict, asking about all of them first costs more than it saves."""
+PROBE_EVERY = 16
+"""It is then tried again with one of so many readings."""
+UNDECIDED = 0
+_KINDS = np.array(list(Kind), np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Events of one stretch."""
+
+    stretch: Stretch
+    columns: Columns
+    times: I64
+
+
+@dataclass(slots=True)
+class Question:
+    """The stretches read at one time; all their events are looked up at once."""
+
+    stretches: list[Stretch] = field(default_factory=list)
+    portions: list[Portion] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return sum(map(len, (portion.times for portion in self.portions)))
+
+    @property
+    def digests(self) -> bytes:
+        """For ``Registry.look_up``."""
+        return b"".join([portion.columns.digests for portion in self.portions])
+
+    @property
+    def times(self) -> I64:
+        """For ``Registry.look_up``."""
+        return (
+            np.concatenate([portion.times for portion in self.portions]) if self.portions else np.empty(0, np.int64)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a verdict that stands in the registry means here (as ``Core.taken`` says for one event)."""
+
+    datacentre: str
+    identical_copies: bool
+
+    def verdicts(self, columns: Columns, seen_to: int, found: LookUps) -> U8:
+        """For each row its ``Verdict`` for the ledger, UNDECIDED where it has none yet. ``found``: rows alike."""
+        out = np.zeros(len(columns), np.uint8)
+        present = (found.answers == Answer.PRESENT) & np.isin(found.owner_kinds, _KINDS)
+        if not present.any():
+            return out
+        names = found.datacentres
+        own = names.index(self.datacentre) if self.datacentre in names else len(names)
+        other = found.owner_datacentres != own
+        out[present & other] = Verdict.ELSEWHERE
+        mine = present & ~other
+        out[mine] = found.owner_kinds[mine]  # verdicts of the same numbers
+        for row in np.flatnonzero(present if self.identical_copies else mine).tolist():
+            if line_tag(columns.records[row], columns.offsets[row], columns.file.path) != found.owner_tags[row]:
+                out[row] = Verdict.DUPLICATE
+        if columns.offsets and columns.offsets[0] < seen_to:
+            out[present & (np.array(columns.offsets, np.int64) < seen_to)] = Verdict.REREAD
+        return out
+
+
+class Worth:
+    """Whether asking about whole stretches first is worth its while: it is where most of them have a verdict."""
+
+    def __init__(self) -> None:
+        self._share = 1.0
+        self._passed = 0
+
+    def next(self) -> bool:
+        """For what is read next."""
+        if self._share >= WORTH:
+            return True
+        self._passed += 1
+        if self._passed < PROBE_EVERY:
+            return False
+        self._passed = 0
+        return True
+
+    def observe(self, decided: int, asked: int) -> None:
+        """Of so many events that were asked about, so many had a verdict."""
+        if asked:
+            self._share += (decided / asked - self._share) / 2
+
+
+class Backlog:
+    """Takes blocks over for a core, and settles them. Times: ``now_ns`` wall clock, ``now`` monotonic seconds."""
+
+    def __init__(self, core: Core, rules: Rules, homes: Homes | None) -> None:
+        self._core = core
+        self._rules = rules
+        self._homes = homes
+        self._question = Question()
+        self.worth = Worth()
+
+    def take(self, block: Block, now_ns: int, now: float) -> Iterable[None]:
+        """As ``Core.take``. Its events are part of the next question."""
+        core, question = self._core, self._question
+        stretch = core.begin(block, now)
+        question.stretches.append(stretch)
+        for columns in core.read(stretch, block, now_ns):
+            question.portions.append(Portion(stretch, columns, columns.times()))
+            core.open += len(columns)
+            core.weigh(stretch, COLUMN_BYTES * len(columns))
+            yield
+
+    def question(self) -> Question:
+        """Of all that was taken since the last one. Give each to ``settle``."""
+        question, self._question = self._question, Question()
+        return question
+
+    def settle(self, question: Question, found: LookUps | None, now_ns: int, now: float) -> None:
+        """Counts what has a verdict; the others go on to a joiner. ``found`` None: nobody knows.
+
+        A hint may be stale only towards absent, and a reopened id is answered ABSENT: it never decides wrongly.
+        """
+        at = decided = 0
+        evidence = Evidence()
+        for portion in question.portions:
+            rows = slice(at, at + len(portion.times))
+            at = rows.stop
+            if found is None:
+                verdicts, answers = np.zeros(len(portion.times), np.uint8), np.zeros(0, np.uint8)
+            else:
+                part = _rows(found, rows)
+                answers = part.answers
+                verdicts = self._rules.verdicts(portion.columns, portion.stretch.seen_to, part)
+                self._learn(evidence, part, verdicts)
+            decided += int(np.count_nonzero(verdicts))
+            self._settle(portion, verdicts, answers, now_ns, now)
+        for stretch in question.stretches:
+            stretch.whole = True
+        self.worth.observe(decided, at)
+        if self._homes is not None:
+            self._homes.observe(evidence, now)
+
+    def _settle(self, portion: Portion, verdicts: U8, answers: U8, now_ns: int, now: float) -> None:
+        core, stretch, columns = self._core, portion.stretch, portion.columns
+        core.open -= len(columns)
+        core.weigh(stretch, -COLUMN_BYTES * len(columns))
+        decided = verdicts != UNDECIDED
+        core.count_many(stretch, portion.times[decided], verdicts[decided])
+        if decided.all():
+            return
+        left = ~decided
+        late = left & (answers == Answer.BELOW_BOUNDARY) if answers.size else np.zeros_like(left)
+        for item in core.add(stretch, _some(columns, late), now_ns):
+            core.late(item, now_ns)
+        core.send(core.add(stretch, _some(columns, left & ~late), now_ns), now)
+
+    def _learn(self, evidence: Evidence, found: LookUps, verdicts: U8) -> None:
+        """As ``evidence.of_look_ups``: these were left to nobody, so whoever registered one is ahead of us."""
+        homes = self._homes
+        if homes is None:
+            return
+        elsewhere = verdicts == Verdict.ELSEWHERE
+        if not elsewhere.any():
+            return
+        for at, name in enumerate(found.datacentres):
+            if (number := homes.number.get(name)) is not None and number != homes.own:
+                evidence.ahead[number] += int(np.count_nonzero(elsewhere & (found.owner_datacentres == at)))
+
+
+def _some(columns: Columns, mask: npt.NDArray[np.bool_]) -> Columns:
+    return columns if mask.all() else columns.take(np.flatnonzero(mask).tolist())
+
+
+def _rows(found: LookUps, rows: slice) -> LookUps:
+    return LookUps(
+        found.answers[rows],
+        found.owner_kinds[rows],
+        found.owner_tags[rows],
+        found.owner_datacentres[rows],
+        found.datacentres,
+    )
