@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+
 from photon.adapters.logs.api import Block
 from photon.dispatcher.columns import Columns
 from photon.dispatcher.core import Core

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
+
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
 from photon.adapters.logs.api import Block

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 import xxhash
+
 from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined
 from photon.adapters.envelope import Envelope, payload_fault
 from photon.adapters.loader import MODULE_PREFIX

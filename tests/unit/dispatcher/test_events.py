@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
 from photon.dispatcher.columns import records_of
 from photon.dispatcher.events import parse
-
 from tests.unit.dispatcher.world import DIGESTER, Words, block
 
 
