@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+import uvloop
 
 from photon.wan.api import Route
 from photon.wan.proxy import Proxy
@@ -18,6 +21,16 @@ SILENCE_S = 0.2
 T = TypeVar("T")
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test in the event loop that ``photon wan serve`` runs in."""
+
+    @functools.wraps(test)
+    def run(**arguments: Any) -> None:
+        uvloop.run(test(**arguments))
+
+    return run
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
