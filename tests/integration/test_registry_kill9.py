@@ -3,105 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from photon.embedded.supervisor import free_ports
-from photon.idregistry.api import Answer, Inserts, Slot, token_of
+from photon.idregistry.api import Answer, Slot, token_of
 from photon.idregistry.client import RegistryClient
+from tests.integration.registry_processes import SHARDS, Processes, client_of, leader_of, processes, rows
 
-ROOT = Path(__file__).resolve().parents[2]
 SEED = int(os.environ.get("PHOTON_SEED", "20"))
 ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 5
-SHARDS = 2
 BATCH = 200
 IDS = 40_000  # drawn from: the writers meet on the same ids
-
-
-def _peers() -> dict[str, str]:
-    return {f"r{number}": f"127.0.0.1:{port}" for number, port in enumerate(free_ports(3))}
-
-
-@dataclass
-class Processes:
-    """The replicas' processes."""
-
-    directory: Path
-    peers: dict[str, str] = field(default_factory=_peers)
-    running: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
-
-    def start(self, name: str, **more: str | int) -> None:
-        settings = {"name": name, "peers": self.peers, "directory": str(self.directory / name), "shards": SHARDS}
-        log = open(self.directory / f"{name}.out", "a")  # noqa: SIM115 (the child's)
-        with log:
-            self.running[name] = subprocess.Popen(
-                [sys.executable, "-m", "tests.integration.registry_replica", json.dumps(settings | more)],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-
-    def kill(self, name: str) -> None:
-        process = self.running.pop(name)
-        process.kill()
-        process.wait(10)
-
-    def output(self, name: str) -> str:
-        return (self.directory / f"{name}.out").read_text()
-
-    def check(self) -> None:
-        for name, process in self.running.items():
-            assert process.poll() is None, self.output(name)
-
-
-@contextmanager
-def processes(directory: Path) -> Iterator[Processes]:
-    every = Processes(directory)
-    try:
-        for name in every.peers:
-            every.start(name)
-        yield every
-    finally:
-        for name in list(every.running):
-            every.kill(name)
-
-
-@asynccontextmanager
-async def client_of(every: Processes) -> AsyncIterator[RegistryClient]:
-    client = RegistryClient(every.peers)
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
-def digests_of(ids: list[int]) -> bytes:
-    return b"".join(i.to_bytes(8, "little") + (i * 0x9E3779B97F4A7C15 % 2**64).to_bytes(8, "little") for i in ids)
-
-
-def rows(ids: list[int], tokens: list[int]) -> Inserts:
-    n = len(ids)
-    return Inserts(
-        digests_of(ids),
-        np.array(ids, np.int64),
-        np.array(tokens, np.uint64),
-        np.ones(n, np.uint8),
-        np.zeros(n, np.uint32),
-    )
 
 
 class Writer:
@@ -150,17 +68,6 @@ def batches(rng: random.Random, pool: range) -> Iterator[list[int]]:
     """Without end; the writers' batches overlap."""
     while True:
         yield rng.sample(pool, BATCH)
-
-
-async def leader_of(client: RegistryClient, every: Processes, group: int) -> str:
-    deadline = time.monotonic() + 15
-    while time.monotonic() < deadline:
-        known = await client.describe(timeout=2)
-        for facts in known.groups if known else ():
-            if facts.group == group and facts.leader in every.running:
-                return facts.leader
-        await asyncio.sleep(0.02)
-    raise AssertionError("no leader")
 
 
 async def progress(writers: list[Writer], every: Processes, more: int) -> None:

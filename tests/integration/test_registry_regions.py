@@ -1,0 +1,140 @@
+"""Three real replicas in three regions, with a round trip between them: elections, kill -9, a region that is cut."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from photon.idregistry.api import Answer, Slot, token_of
+from photon.idregistry.client import RegistryClient
+from photon.idregistry.sharding import single_range, split
+from tests.integration.registry_processes import SHARDS, RegionProcesses, client_of, leader_of, regions, rows
+
+SHARD = 1
+ROUND_TRIPS_S = [0.03, 0.1, 0.2] if os.environ.get("PHOTON_FULL") else [0.1]
+PATIENCE_S = 30.0
+FAIL_OVER_S = 10.0
+"""For an election and what a client does to find its winner, on a busy machine."""
+_batches = count()
+
+
+def shard_of(number: int) -> int:
+    one = rows([number], [0])
+    (part,) = split(one.digests, one.times, single_range(SHARDS))
+    return part.shard
+
+
+class Caller:
+    """Registers new ids of the shard, one by one."""
+
+    def __init__(self, name: str, client: RegistryClient, start: int) -> None:
+        self.slot = Slot(name, name)
+        self.client = client
+        self.ids = (number for number in count(start) if shard_of(number) == SHARD)
+        self.owned: dict[int, int] = {}
+
+    async def open(self) -> None:
+        opened = None
+        while opened is None:
+            opened = await self.client.open_slot(self.slot, 0, b"nonce of " + self.slot.name.encode())
+        assert opened.incarnation, opened.reason
+        self.incarnation = opened.incarnation
+        self.client.announce(self.slot, [opened.incarnation])
+
+    async def one(self, timeout: float = PATIENCE_S) -> float:
+        """Registers the next id; seconds it took until that was known. The same token until then, as a joiner."""
+        number, token = next(self.ids), token_of(self.incarnation, next(_batches))
+        began = time.monotonic()
+        while True:
+            found = await self.client.insert(rows([number], [token]), timeout=2.5)
+            if found.answers[0] == Answer.COMMITTED:
+                self.owned[number] = token
+                return time.monotonic() - began
+            assert found.answers[0] == Answer.UNKNOWN, Answer(int(found.answers[0]))
+            assert time.monotonic() - began < timeout, self.client.problem
+
+
+async def callers(every: RegionProcesses, clients: dict[str, RegistryClient]) -> dict[str, Caller]:
+    found = {name: Caller(name, client, 1_000_000 * n) for n, (name, client) in enumerate(clients.items())}
+    await asyncio.gather(*(caller.open() for caller in found.values()))
+    return found
+
+
+async def check_owners(everyone: dict[str, Caller], client: RegistryClient) -> None:
+    """Every id has the owner that was told so."""
+    client.announce(Slot("r1", "r1"), [everyone["r1"].incarnation])
+    ids = {number: token for caller in everyone.values() for number, token in caller.owned.items()}
+    for number, token in ids.items():
+        seen = await client.look_up(rows([number], [token]).digests, rows([number], [token]).times, timeout=10)
+        assert seen.answers[0] == Answer.PRESENT
+        assert seen.datacentres[seen.owner_datacentres[0]] == f"r{1 + number // 1_000_000}"
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("round_trip_s", ROUND_TRIPS_S)
+async def test_a_leader_is_elected_replaced_and_reached_over_a_distance(tmp_path: Path, round_trip_s: float) -> None:
+    async with (
+        regions(tmp_path, round_trip_s) as (every, _),
+        client_of(every, "r1") as one,
+        client_of(every, "r2") as two,
+        client_of(every, "r3") as three,
+    ):
+        clients = {"r1": one, "r2": two, "r3": three}
+        everyone = await callers(every, clients)
+        leader = await leader_of(one, every, SHARD)
+        other = next(name for name in every.peers if name != leader)
+        near = sorted([await everyone[leader].one() for _ in range(20)])[10]
+        far = sorted([await everyone[other].one() for _ in range(20)])[10]
+        print(f"leader {leader}: p50 of one id {1000 * near:.0f} ms there, {1000 * far:.0f} ms in another region")
+        assert near >= round_trip_s
+        assert far >= 2 * round_trip_s
+        pulse = await clients[other].pulse(5)
+        assert pulse.commit_s is not None
+        assert pulse.commit_s >= round_trip_s
+        assert pulse.round_trips_s[other] < round_trip_s <= pulse.round_trips_s[leader]
+        for _ in range(2):
+            victim = await leader_of(clients[other], every, SHARD)
+            survivor = next(name for name in every.peers if name != victim)
+            every.kill(victim)
+            took = await everyone[survivor].one(FAIL_OVER_S + 2 * round_trip_s)
+            print(f"kill -9 of {victim}: {took:.2f} s until an id is registered from {survivor}")
+            every.start(victim)
+            await everyone[victim].one()
+        await check_owners(everyone, clients[other])
+        every.check()
+
+
+@pytest.mark.timeout(180)
+async def test_a_region_that_is_cut_off_waits_and_goes_on_after_it(tmp_path: Path) -> None:
+    async with (
+        regions(tmp_path, 0.03) as (every, wan),
+        client_of(every, "r1") as one,
+        client_of(every, "r2") as two,
+        client_of(every, "r3") as three,
+    ):
+        clients = {"r1": one, "r2": two, "r3": three}
+        everyone = await callers(every, clients)
+        leader = await leader_of(one, every, SHARD)
+        rest = [name for name in every.peers if name != leader]
+        for caller in everyone.values():
+            await caller.one()
+        await wan.isolate(leader)
+        cut = time.monotonic()
+        waiting = asyncio.create_task(everyone[leader].one())
+        await asyncio.gather(*(everyone[name].one(FAIL_OVER_S) for name in rest))
+        print(f"region of the leader cut: {time.monotonic() - cut:.2f} s until both others have registered ids")
+        for _ in range(20):
+            await asyncio.gather(*(everyone[name].one() for name in rest))
+        assert not waiting.done()
+        await wan.heal()
+        healed = time.monotonic()
+        await waiting
+        print(f"healed: {time.monotonic() - healed:.2f} s until the region that was cut has registered its id")
+        assert time.monotonic() - healed < FAIL_OVER_S
+        await check_owners(everyone, clients[leader])
+        every.check()
