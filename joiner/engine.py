@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import structlog
 
@@ -33,6 +34,8 @@ from photon.joiner.verdicts import (
 )
 
 log = structlog.get_logger(__name__)
+
+_T = TypeVar("_T")
 
 REDO_PARTS = 4
 """A full redo log has at least about so many segments."""
@@ -141,7 +144,7 @@ class JoinerEngine:
                 output_limits=limits.output,
                 segment_bytes=limits.segment_bytes,
             )
-            recovered = await asyncio.to_thread(store.recover)
+            recovered = await _to_its_end(store.recover)
         except BaseException:
             self._lock.release()
             raise
@@ -250,3 +253,13 @@ class JoinerEngine:
         lines = self._build_lines(events, decided, token, self._world.clock.now_ns())
         reply = await shell.register(rows_of(events, decided, lines, token), deadline)
         return merge_reply(events, decided, reply, self._slot.datacentre)
+
+
+async def _to_its_end(work: Callable[[], _T]) -> _T:
+    """Runs it in a thread, which a cancellation waits for: the lock must not be let go while it writes (rule 6)."""
+    running = asyncio.create_task(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.gather(running, return_exceptions=True)
+        raise

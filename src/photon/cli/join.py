@@ -129,6 +129,8 @@ def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tup
         return FAILED, "the ledger does not balance; this is a defect, keep the output directory"
     if result.unowned:
         return FAILED, f"{result.unowned} output records are not owned in the registry; keep the output directory"
+    if result.stopped and options.once:
+        return FAILED, "interrupted before all had a verdict; run this again to go on"
     if result.unread:
         named = ", ".join(result.unread[:NAMED]) + (", …" if len(result.unread) > NAMED else "")
         many = f"{len(result.unread)} foreign logs were not read to their end: {named}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -29,7 +28,9 @@ from photon.embedded.pipeline import DispatcherPlan, joiner_engine, open_dispatc
 from photon.embedded.preview import check_readable, inferred_toml
 from photon.embedded.registry import RegistryPlan, open_registry
 from photon.embedded.site import DATACENTRE, SLOT, Site
+from photon.embedded.sockets import socket_address
 from photon.embedded.status import VERDICTS, Status
+from photon.embedded.stopping import Stopped, unless_stopped
 from photon.embedded.supervisor import Service, Supervisor
 from photon.eventstore.client import EventStoreClient
 from photon.idregistry.api import Digester, Registry, Slot
@@ -75,6 +76,8 @@ class JoinResult:
     """A line for each foreign log that was not read to its end."""
     unowned: int
     """Output records whose id the registry does not know as theirs: doubled, or written without a registration."""
+    stopped: bool = False
+    """By ``stop``, before all had a verdict."""
 
 
 @dataclass(slots=True)
@@ -107,8 +110,8 @@ async def run(
         if not ledger_file(site.state).exists():
             check_readable(adapter, options.primary, options.foreign)
         before = read_ledger(site.state)["rejected"]
-        async with _parts(options, config, settings, name, adapter, site, disk, clock) as parts:
-            await _work(parts, stop, show)
+        async with _parts(options, config, settings, name, adapter, site, disk, clock, stop) as parts:
+            stopped = await _work(parts, stop, show)
             unread = parts.dispatcher.status().unread
             if bad := (await parts.store.progress()).bad_records:
                 say(
@@ -117,7 +120,10 @@ async def run(
                 )
             verified = parts.verifier.total
         ledger = read_ledger(site.state)
-        return JoinResult(ledger, ledger["rejected"] - before, unread, verified.refused + verified.unreadable)
+        unowned = verified.refused + verified.unreadable
+        return JoinResult(ledger, ledger["rejected"] - before, unread, unowned, stopped)
+    except Stopped:  # while the parts were starting
+        return JoinResult(read_ledger(site.state), 0, (), 0, True)
     finally:
         lock.release()
 
@@ -150,18 +156,18 @@ async def _parts(
     site: Site,
     disk: Disk,
     clock: Clock,
+    stop: asyncio.Event,
 ) -> AsyncIterator[_Parts]:
-    """Starts the parts in order, and closes them in the reverse one."""
+    """Starts the parts in order, and closes them in the reverse one. Raises Stopped."""
     digester = Digester(site.key(disk), name)
     async with contextlib.AsyncExitStack() as stack:
+        address = stack.enter_context(socket_address(site.state, "eventstore"))
         supervisor = Supervisor()
         stack.push_async_callback(supervisor.stop)
-        sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="photon-")))
-        address = f"unix:{sockets / 'eventstore'}"
         await supervisor.start([_store_service(options, config, name, site, address)])
         plan = RegistryPlan(options.replicas, {name: rule_hash(adapter, digester)})
         registry = await stack.enter_async_context(
-            open_registry(site, settings, plan, supervisor, disk=disk, clock=clock)
+            open_registry(site, settings, plan, supervisor, disk=disk, clock=clock, stop=stop)
         )
         store = EventStoreClient(address, name)
         stack.push_async_callback(store.close)
@@ -169,8 +175,8 @@ async def _parts(
             settings, adapter, Slot(SLOT, DATACENTRE), site.slot,
             registry=registry, store=store, disk=disk, clock=clock,
         )  # fmt: skip
-        await joiner.start()
         stack.push_async_callback(joiner.close)
+        await unless_stopped(stop, joiner.start())  # which waits for the registry as long as it takes
         verifier = Verifier(disk, site.slot.state, site.output, digester, registry)
         dispatcher = stack.enter_context(
             open_dispatcher(
@@ -217,7 +223,9 @@ def _progress_of(store: EventStoreClient) -> Callable[[], Awaitable[int]]:
     return progress
 
 
-async def _work(parts: _Parts, stop: asyncio.Event, show: Callable[[Status], None]) -> None:
+async def _work(parts: _Parts, stop: asyncio.Event, show: Callable[[Status], None]) -> bool:
+    """Whether it was stopped before the dispatcher was done."""
+    stopped = False
     began = time.monotonic()
     done = asyncio.Event()
     verifying = asyncio.create_task(parts.verifier.run(done), name="verifier")
@@ -233,7 +241,8 @@ async def _work(parts: _Parts, stop: asyncio.Event, show: Callable[[Status], Non
             if verifying.done():
                 verifying.result()
             await asyncio.wait({dispatching, stopping}, timeout=SHOW_S, return_when=asyncio.FIRST_COMPLETED)
-            if stop.is_set():
+            if stop.is_set() and not dispatching.done():
+                stopped = True
                 parts.dispatcher.stop()
                 await asyncio.wait({dispatching}, timeout=SHOW_S)
         dispatching.result()
@@ -248,6 +257,7 @@ async def _work(parts: _Parts, stop: asyncio.Event, show: Callable[[Status], Non
         await asyncio.gather(dispatching, verifying, stopping, return_exceptions=True)
     await parts.verifier.run_once()
     show(await _status(parts, time.monotonic() - began))
+    return stopped
 
 
 def _ledger(parts: _Parts) -> dict[str, int]:

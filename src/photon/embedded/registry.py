@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from photon.config.disk import Disk
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
 from photon.embedded.site import Site
+from photon.embedded.stopping import unless_stopped
 from photon.embedded.supervisor import Service, Supervisor, free_ports
 from photon.idregistry.api import Registry
 from photon.idregistry.embedded import EmbeddedRegistry, RegistryConflict
@@ -29,9 +31,16 @@ class RegistryPlan:
 
 @contextlib.asynccontextmanager
 async def open_registry(
-    site: Site, settings: Settings, plan: RegistryPlan, supervisor: Supervisor, *, disk: Disk, clock: Clock
+    site: Site,
+    settings: Settings,
+    plan: RegistryPlan,
+    supervisor: Supervisor,
+    *,
+    disk: Disk,
+    clock: Clock,
+    stop: asyncio.Event,
 ) -> AsyncIterator[Registry]:
-    """Opens the registry of a site; closed with everything it runs at the end."""
+    """Opens the registry of a site; closed with everything it runs at the end. Raises Stopped."""
     _check_replicas(site, plan.replicas, disk)
     if plan.replicas == 1:
         try:
@@ -56,7 +65,7 @@ async def open_registry(
     names = [f"r{number}" for number in range(1, plan.replicas + 1)]
     addresses = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
     await supervisor.start([_service(site, settings, plan, name, addresses) for name in names])
-    await supervisor.ready(READY_S)
+    await unless_stopped(stop, supervisor.ready(READY_S))
     client = RegistryClient(addresses, clock=clock)
     try:
         yield client

@@ -1,4 +1,4 @@
-"""When a service process ends: SIGTERM, SIGINT, or (as a child) the end of its standard input."""
+"""When a process ends: SIGTERM, SIGINT, or (as a child) the end of its standard input; and what waits until then."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+class Stopped(Exception):
+    """Told to end before what was waited for had come."""
 
 
 def stop_event(*, with_parent: bool) -> asyncio.Event:
@@ -26,3 +34,18 @@ def _watch(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
         pass
     if not loop.is_closed():
         loop.call_soon_threadsafe(stop.set)
+
+
+async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T:
+    """The result of ``work``, which is cancelled when ``stop`` comes first: then raises Stopped."""
+    working = asyncio.create_task(work)
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Stopped
+        return working.result()
+    finally:
+        working.cancel()
+        stopping.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)

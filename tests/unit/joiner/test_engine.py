@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from photon.joiner.api import JoinAnswers, Outcome, TakenBy
 from photon.joiner.engine import JoinerEngine, JoinerLimits
 from photon.joiner.shell import ShellLimits
 from photon.joiner.slot.identity import SlotRefused
+from photon.joiner.slot.lock import SlotLock
+from photon.joiner.slot.slot import SlotStore
 from photon.joiner.verifier.verifier import Verifier
 from tests.unit.joiner.helpers import (
     DIGESTER,
@@ -305,3 +308,29 @@ async def test_a_joiner_that_is_not_started_refuses(tmp_path: Path) -> None:
     answers = await engine.join([event(b"a", b"k")], timeout=1.0)
     assert answers == JoinAnswers([Outcome.RETRY], reasons={0: "the joiner is not started"}, overloaded=True)
     await engine.close()
+
+
+async def test_a_start_that_is_cancelled_keeps_the_lock_until_its_recovery_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 6: a thread that still writes must not meet the slot's next owner."""
+    entered, leave, order = threading.Event(), threading.Event(), []
+
+    def recover(self: SlotStore) -> None:
+        entered.set()
+        assert leave.wait(30)
+        order.append("recovered")
+
+    release = SlotLock.release
+    monkeypatch.setattr(SlotStore, "recover", recover)
+    monkeypatch.setattr(SlotLock, "release", lambda lock: (order.append("released"), release(lock))[1])
+    engine = engine_at(tmp_path, FakeRegistry(), FakeStore(RECORDS))
+    starting = asyncio.create_task(engine.start())
+    await asyncio.to_thread(entered.wait, 30)
+    starting.cancel()
+    await asyncio.sleep(0)
+    assert not starting.done()
+    leave.set()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert order == ["recovered", "released"]

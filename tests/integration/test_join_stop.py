@@ -1,0 +1,106 @@
+"""photon join ended at odd moments: while it waits for its registry, and by kill -9; what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from photon.cli.errors import DONE, FAILED
+from photon.cli.join import _verdict
+from photon.embedded.join import JoinOptions, run
+from photon.embedded.sockets import socket_address
+from photon.embedded.supervisor import Supervisor
+from photon.joiner.engine import JoinerEngine
+from tests.integration.commands import children, until
+from tests.integration.join_logs import Logs
+from tests.integration.test_join_command import caught_up
+
+
+@pytest.mark.parametrize("waiting", [(JoinerEngine, "start"), (Supervisor, "ready")], ids=["slot", "replicas"])
+async def test_stopped_while_the_registry_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiting: tuple[type, str]
+) -> None:
+    logs = Logs(tmp_path, clicks=20)
+    logs.write()
+    stop, waits = asyncio.Event(), asyncio.Event()
+
+    async def for_ever(*_: object) -> None:
+        waits.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(*waiting, for_ever)
+        replicas = 3 if waiting[1] == "ready" else 1
+        options = JoinOptions(logs.primary, logs.foreign, logs.output, logs.config, once=True, replicas=replicas)
+        joining = asyncio.create_task(run(options, stop=stop, show=lambda _: None, say=lambda _: None))
+        await asyncio.wait_for(waits.wait(), 60)
+        began = time.monotonic()
+        stop.set()
+        result = await asyncio.wait_for(joining, 30)
+    assert (result.stopped, result.ledger["read"]) == (True, 0)
+    assert time.monotonic() - began < 20
+    logs.finish("--replicas", str(replicas))
+
+
+async def test_once_interrupted_does_not_say_that_all_is_done(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, clicks=20)
+    logs.write()
+    stop = asyncio.Event()
+    options = JoinOptions(logs.primary, logs.foreign, logs.output, logs.config, once=True)
+    # At the first look the event store has not even begun, without which no event gets a verdict.
+    result = await run(options, stop=stop, show=lambda _: stop.set(), say=lambda _: None)
+    assert result.stopped
+    assert _verdict(result, options, 0) == (FAILED, "interrupted before all had a verdict; run this again to go on")
+    assert _verdict(result, dataclasses.replace(options, once=False), 100)[0] == DONE
+    logs.finish()
+
+
+def test_kill_9_leaves_nothing_outside_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = tmp_path / "tmp"
+    elsewhere.mkdir()
+    monkeypatch.setenv("TMPDIR", str(elsewhere))
+    deep = tmp_path / ("d" * 100) / ("e" * 100)  # longer than a socket's path may be
+    deep.mkdir(parents=True)
+    logs = Logs(deep)
+    logs.write(0.5)
+    with logs.following() as following:
+        caught_up(logs)
+        assert len(list((logs.output / ".photon").glob("*.socket"))) == 1
+        orphans = children(following.process.pid)
+        assert orphans
+        following.kill()
+    assert list(elsewhere.iterdir()) == []
+    until(lambda: not any(map(_runs, orphans)), 30, "the event store ends with its parent")
+    logs.finish()
+    assert list((logs.output / ".photon").glob("*.socket")) == []
+    assert list(elsewhere.iterdir()) == []
+
+
+def _runs(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def test_a_file_system_without_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "store-17.socket").touch()
+    (tmp_path / "other").touch()
+    with socket_address(tmp_path, "store") as address:
+        assert address.startswith(f"unix:/proc/{os.getpid()}/fd/")
+        assert len(address) < 60
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(address.removeprefix("unix:"))
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["other", f"store-{os.getpid()}.socket"]
+    monkeypatch.setattr("photon.embedded.sockets._works", lambda _: False)
+    with socket_address(tmp_path, "store") as address:
+        directory = Path(address.removeprefix("unix:")).parent
+        assert directory.is_dir()
+        assert tmp_path not in directory.parents
+    assert not directory.exists()
