@@ -1,0 +1,309 @@
+"""Catch-up from columns: the same counts and the same events left as one by one, whatever comes between."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from photon.adapters.envelope import Envelope
+from photon.adapters.logs.api import Block, OversizedRecord
+from photon.dispatcher import lookups
+from photon.dispatcher.backlog import PROBE_EVERY, Backlog, Question, Rules, Worth
+from photon.dispatcher.core import Batch, Core
+from photon.dispatcher.ledger import Verdict
+from photon.dispatcher.limits import Limits
+from photon.dispatcher.lookups import LookUpPolicy, settle
+from photon.dispatcher.lookups import question as question_of
+from photon.dispatcher.retry import Patience
+from photon.dispatcher.state import Changes
+from photon.idregistry.api import I64, Answer, Kind, LookUps
+from photon.joiner.verdicts import line_tag
+from tests.unit.dispatcher import test_crashes, world
+from tests.unit.dispatcher.test_engine import FakeLookUps, World, lines
+from tests.unit.dispatcher.world import DIGESTER, HERE, Words
+
+OTHER = "there"
+NOW_NS = 10**18
+
+
+def core(*, high: int = 0, identical_copies: bool = False) -> Core:
+    return Core(
+        adapter=Words({}),
+        digester=DIGESTER,
+        datacentre=HERE,
+        patience=Patience(),
+        envelope=Envelope(with_joined_at=False),
+        limits=Limits(batch_events=10**6, parse_records=4),
+        random=random.Random(1).random,
+        highs={"log1": high},
+        identical_copies=identical_copies,
+    )
+
+
+# -- the same as one by one ---------------------------------------------------------------------------------------
+known = st.tuples(
+    st.sampled_from([Answer.PRESENT] * 4 + [Answer.ABSENT, Answer.BELOW_BOUNDARY, Answer.UNKNOWN]),
+    st.sampled_from([0, 1, 2, 3, 4, 9]),  # kinds; the first and the last are none
+    st.sampled_from([0, 1]),  # owner
+    st.booleans(),  # of the very line
+)
+line = st.sampled_from(
+    [b"%d k %d" % (n, hour) for n in range(8) for hour in (-2, 0, 1)] + [b"- k 3", b"bad", b"", b"1 k"]
+)
+endings = st.sampled_from([b"\n", b"\r\n"])
+
+
+def blocks_of(records: list[bytes], ending: bytes, oversized: bool) -> list[Block]:
+    """Two blocks of one log."""
+    half = len(records) // 2
+    first = b"".join(each + ending for each in records[:half])
+    second = b"".join(each + ending for each in records[half:])
+    long = OversizedRecord(len(first) + len(second), 50, b"xx")
+    tail = (long,) if oversized else ()
+    one = world.block(first)
+    two = world.block(second, len(first))
+    return [one, Block(two.identity, two.file, two.offset, two.data, two.end + 50 * oversized, tail)]
+
+
+def found_for(entries: list[tuple[bytes, int]], drawn: list[tuple[Answer, int, int, bool]]) -> LookUps:
+    """One answer for each (record, offset), in their order; the drawn ones again and again."""
+    rows = [drawn[at % len(drawn)] for at in range(len(entries))]
+    tags = [
+        line_tag(record, offset, "a.log") ^ (not row[3]) for (record, offset), row in zip(entries, rows, strict=True)
+    ]
+    return LookUps(
+        np.array([row[0] for row in rows], np.uint8),
+        np.array([row[1] for row in rows], np.uint8),
+        np.array(tags, np.uint32),
+        np.array([row[2] for row in rows], np.uint8),
+        (OTHER, HERE),
+    )
+
+
+def one_by_one(to: Core, blocks: list[Block], drawn: list[tuple[Answer, int, int, bool]]) -> Changes:
+    to.look_first(True)
+    for block in blocks:
+        world.take(to, block, NOW_NS, 1.0)
+    if (batch := to.next_question(1.0)) is not None:
+        found = found_for([(item.event.record, item.event.offset) for item in batch.items], drawn)
+        assert len(question_of(batch)[1]) == len(batch.items)
+        to.asked(batch, settle(to, batch, found, NOW_NS, 1.0), 1.0)
+    return to.changes(NOW_NS, 2.0, spill_all=True)
+
+
+def from_columns(
+    to: Core, blocks: list[Block], drawn: list[tuple[Answer, int, int, bool]], identical: bool
+) -> Changes:
+    to.look_first(True)
+    backlog = Backlog(to, Rules(HERE, identical), None)
+    for block in blocks:
+        for _ in backlog.take(block, NOW_NS, 1.0):
+            pass
+    asked = backlog.question()
+    entries = [pair for p in asked.portions for pair in zip(p.columns.records, p.columns.offsets, strict=True)]
+    assert to.open == len(entries) == len(asked) == len(asked.times) == len(asked.digests) // 16
+    assert not to.changes(NOW_NS, 2.0, spill_all=True).positions  # nothing is behind the offset before the answer
+    backlog.settle(asked, found_for(entries, drawn) if entries else None, NOW_NS, 1.0)
+    return to.changes(NOW_NS, 2.0, spill_all=True)
+
+
+def seen(changes: Changes) -> tuple[object, ...]:
+    return (
+        {number: count for number, count in changes.cells.items() if count},
+        changes.positions,
+        Counter(changes.exports),
+        [(item.event, item.first_read_ns, item.attempts) for item in changes.stored],
+    )
+
+
+@settings(deadline=None)
+@given(
+    st.lists(line, max_size=20),
+    endings,
+    st.booleans(),
+    st.lists(known, min_size=1, max_size=20),
+    st.integers(0, 120),
+    st.booleans(),
+)
+def test_the_same_as_one_by_one(
+    records: list[bytes],
+    ending: bytes,
+    oversized: bool,
+    drawn: list[tuple[Answer, int, int, bool]],
+    high: int,
+    same: bool,
+) -> None:
+    blocks = blocks_of(records, ending, oversized)
+    slow, fast = core(high=high, identical_copies=same), core(high=high, identical_copies=same)
+    expected = seen(one_by_one(slow, blocks, drawn))
+    assert seen(from_columns(fast, blocks, drawn, same)) == expected
+    assert +fast.live == +slow.live
+    assert (fast.open, fast.window_bytes) == (slow.open, 0)
+    assert slow.window_bytes == 0
+
+
+# -- with crashes and answers in any order ------------------------------------------------------------------------
+class Run(test_crashes.Run):
+    """As without a backlog; but blocks are read either way, and what the registry says comes when it comes."""
+
+    def start(self) -> None:
+        super().start()
+        self.backlog = Backlog(self.core, Rules(HERE, False), None)
+        self.questions: list[Question] = []
+
+    def read(self) -> None:
+        if self.random.random() < 0.4:
+            super().read()
+            return
+        before = dict(self.at)
+        taken: list[Block] = []
+        for _ in range(self.random.randrange(1, 4)):
+            identity = self.random.choice(list(self.logs))
+            rest = b"".join(self.logs[identity])[self.at[identity] :]
+            some = rest.split(b"\n")[:-1][: self.random.randrange(1, 12)]
+            if some and self.core.room():
+                data = b"\n".join(some) + b"\n"
+                taken.append(world.block(data, self.at[identity], identity=identity, path=identity))
+                self.at[identity] += len(data)
+                for _ in self.backlog.take(taken[-1], self.wall(), self.now):
+                    pass
+        assert bool(taken) == (before != self.at)
+        if taken:
+            self.questions.append(self.backlog.question())
+
+    def send(self) -> None:
+        super().send()
+        if self.questions and self.random.random() < 0.7:
+            asked = self.questions.pop(self.random.randrange(len(self.questions)))
+            found = None if self.random.random() < self.registry.trouble * 0.3 else self.found(asked)
+            self.backlog.settle(asked, found, self.wall(), self.now)
+
+    def found(self, asked: Question) -> LookUps:
+        ids = [event_id for portion in asked.portions for event_id in portion.columns.ids]
+        rows = []
+        for event_id in ids:
+            owner = self.registry.owners.get(event_id)
+            if self.random.random() < self.registry.trouble * 0.2:
+                rows.append((Answer.UNKNOWN, 0, 0, 0))
+            elif event_id in self.registry.late:
+                rows.append((Answer.BELOW_BOUNDARY, 0, 0, 0))
+            elif owner is None:
+                rows.append((Answer.ABSENT, 0, 0, 0))
+            else:
+                rows.append((Answer.PRESENT, int(owner[1]), owner[2], int(owner[0] == HERE)))
+        columns = np.array(rows, np.int64).reshape(-1, 4)
+        answers, kinds, tags, owners = columns.T
+        names = (OTHER, HERE)
+        return LookUps(
+            answers.astype(np.uint8), kinds.astype(np.uint8), tags.astype(np.uint32), owners.astype(np.uint8), names
+        )
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32))
+def test_every_record_is_counted_once_whatever_happens(seed: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        run = Run(seed, Path(name))
+        for _ in range(run.random.randrange(200)):
+            run.step()
+        run.finish()
+        counts, exported = run.expected()
+        total = run.state.ledger().total
+        assert +Counter({Verdict.READ: total.read} | dict(total.verdicts)) == +counts
+        assert (total.pending, total.reread) == (0, 0)
+        for log in ("rejected", "late"):
+            files = (Path(name) / log).glob("dispatcher-*.jsonl")
+            assert sum(file.read_bytes().count(b"\n") for file in files) == exported[log]
+        run.state.close()
+
+
+# -- parts --------------------------------------------------------------------------------------------------------
+def test_an_unanswered_stretch_holds_the_offset_and_those_behind_it() -> None:
+    to = core()
+    backlog = Backlog(to, Rules(HERE, False), None)
+    for _ in backlog.take(world.block(b"1 k 0\n"), NOW_NS, 0.0):
+        pass
+    asked = backlog.question()
+    world.take(to, world.block(b"bad\n", 6), NOW_NS, 0.0)
+    assert not to.changes(NOW_NS, 1000.0, spill_all=True)
+    assert to.open == 1
+    backlog.settle(asked, None, NOW_NS, 0.0)
+    batch = to.next_batch(1.0, flush=True)
+    assert isinstance(batch, Batch)
+    assert [item.event.event_id for item in batch.items] == [b"1"]
+
+
+def test_memory_is_counted_while_columns_wait() -> None:
+    to = core()
+    backlog = Backlog(to, Rules(HERE, False), None)
+    data = b"".join(b"%d k 0\n" % n for n in range(100))
+    for _ in backlog.take(world.block(data), NOW_NS, 0.0):
+        pass
+    assert to.window_bytes > 100 * len(data) / 100 + 100 * 100
+    assert to.oldest_first_read_ns() is None
+
+
+def test_it_is_worth_it_while_most_is_known() -> None:
+    worth = Worth()
+    assert all(worth.next() for _ in range(100))
+    worth.observe(0, 0)
+    assert worth.next()
+    for _ in range(5):
+        worth.observe(10, 1000)
+    assert [worth.next() for _ in range(2 * PROBE_EVERY)].count(True) == 2
+    for _ in range(3):
+        worth.observe(1000, 1000)
+    assert all(worth.next() for _ in range(100))
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_own_verdicts_before_a_crash(kind: Kind) -> None:
+    to = core()
+    found = LookUps(
+        np.array([Answer.PRESENT], np.uint8), np.array([kind], np.uint8),
+        np.array([line_tag(b"1 k 0", 0, "a.log")], np.uint32), np.array([0], np.uint8), (HERE,),
+    )  # fmt: skip
+    backlog = Backlog(to, Rules(HERE, False), None)
+    for _ in backlog.take(world.block(b"1 k 0\n"), NOW_NS, 0.0):
+        pass
+    backlog.settle(backlog.question(), found, NOW_NS, 0.0)
+    assert to.live == {Verdict.READ: 1, Verdict(int(kind)): 1}
+
+
+class Knows(FakeLookUps):
+    """Nine of ten events were registered by another datacentre."""
+
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps:
+        self.asked += len(times)
+        await asyncio.sleep(0)
+        zeros = np.zeros(len(times), np.uint8)
+        present = np.arange(len(times)) % 10 != 0
+        answers = np.where(present, np.uint8(Answer.PRESENT), np.uint8(Answer.ABSENT))
+        return LookUps(answers, zeros + 1, zeros.astype(np.uint32), zeros, (OTHER,))
+
+
+async def test_a_joiner_gets_only_what_the_registry_does_not_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookups, "BACKLOG_BYTES", 20_000)
+    here = World(tmp_path)
+    here.look_ups = Knows(here)
+    options = replace(here.policy.options, look_ups=LookUpPolicy.BACKLOG, look_up_timeout_s=5.0)
+    here.policy = replace(here.policy, options=options)
+    here.write("a.log", lines(0, 1500) + b"bad\n")
+    here.write("b.log", lines(1500, 3000))
+    total = await here.once()
+    counts = total.as_dict()
+    assert (total.read, counts["pending"]) == (3001, 0)
+    assert counts["elsewhere"] >= 2700
+    assert len(here.joiners[0].seen) == 3000 - counts["elsewhere"] > 0
+    assert here.look_ups.asked >= 3000
