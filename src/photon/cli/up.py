@@ -105,9 +105,11 @@ def _attached(
                 up.hurry()
             stop.set()
 
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-                asyncio.get_running_loop().add_signal_handler(number, told)
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+            numbers.append(signal.SIGHUP)
+        for number in numbers:
+            asyncio.get_running_loop().add_signal_handler(number, told)
         await up.run(stop)
 
     runtime.run(main())
