@@ -26,12 +26,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from photon.config.loader import load
-from photon.demo.feed import Feed
+from photon.demo.feed import Feed, Logs
 from photon.demo.generator import Disorder, Generator, Line
 from photon.demo.write_logs import write
+from photon.dispatcher.errors import StateError
+from photon.dispatcher.ledger_reader import read_ledger
 from photon.embedded.deployment import Deployment, routes_needed, routes_of
-from photon.embedded.ledger import read_ledger
+from photon.embedded.ledger import EMPTY, ledger_file
 from photon.embedded.supervisor import Service, Supervisor, free_ports
+from photon.wan.routes import write_routes
 
 NAMES = ("east", "west")
 REPLICAS = {"r1": "east", "r2": "west", "r3": "third"}
@@ -78,6 +81,9 @@ class Site:
         settings = load(file, environment={})
         routes = routes_of(settings, free_ports(routes_needed(settings)) if settings.wan else ())
         self.deployment = Deployment(file, settings, root / "run", routes)
+        if routes:
+            self.deployment.run.mkdir()
+            write_routes(self.deployment.routes_file, routes)
         self.supervisor = Supervisor()
 
     async def start(self, *datacentres: str) -> None:
@@ -92,7 +98,15 @@ class Site:
             await self.supervisor.ready(60)
 
     def ledger(self, name: str) -> dict[str, int]:
-        return read_ledger(self.root / name / "state")
+        """What became of its events so far; zeros while it has not begun."""
+        file = ledger_file(self.root / name / "state")
+        if not file.exists():
+            return dict(EMPTY)
+        try:
+            total = read_ledger(file).total
+        except StateError:  # is being made just now
+            return dict(EMPTY)
+        return total.as_dict() | total.apart()
 
     def cpu_s(self, name: str) -> dict[str, float]:
         """CPU seconds of each process that the datacentre needs, since it was started."""
@@ -146,6 +160,7 @@ def _toml(joiners: int, round_trip_s: float) -> str:
 key_file = "key"
 [join.clicks]
 unmatched_after = "1h"
+identical_copies = true
 [join.clicks.primary]
 format = "jsonl"
 key = "query_id"
@@ -177,7 +192,7 @@ def catch_up(options: argparse.Namespace, backlog: Path, clicks: int) -> dict[st
     """East alone to its end, then west from nothing."""
 
     async def scene(site: Site) -> dict[str, object]:
-        found = {}
+        found: dict[str, Progress] = {}
         for name in NAMES:
             await site.start(name)
             found |= await site.follow([name], clicks)
@@ -221,8 +236,8 @@ def live(options: argparse.Namespace) -> dict[str, object]:
     async def scene(site: Site) -> dict[str, object]:
         await site.start(*NAMES)
         await site.supervisor.ready(60)
-        feeds = [Feed(lines, site.root / name / "queries", site.root / name / "clicks") for name in NAMES]
-        await asyncio.gather(*(feed.run() for feed in feeds))
+        logs = {name: Logs(site.root / name / "queries", site.root / name / "clicks") for name in NAMES}
+        await Feed(lines, logs).run()
         began = time.perf_counter()
         found = await site.follow(NAMES, clicks)
         shares = _shares({name: progress.ledger for name, progress in found.items()})
@@ -236,7 +251,7 @@ def _shares(ledgers: Mapping[str, Mapping[str, int]]) -> dict[str, object]:
     joined = {name: ledger["joined"] for name, ledger in ledgers.items()}
     total = sum(joined.values())
     out: dict[str, object] = {f"{name}_share": count / total for name, count in joined.items()}
-    out["wasted"] = sum(ledger.get("wasted", 0) for ledger in ledgers.values()) / total
+    out["wasted"] = sum(ledger["wasted"] for ledger in ledgers.values()) / total
     return out
 
 
