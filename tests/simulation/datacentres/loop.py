@@ -47,6 +47,13 @@ class StandStill(Exception):
     """Nothing will ever happen again."""
 
 
+class BusyLoop(Exception):
+    """Somebody goes on and on without waiting for anything."""
+
+
+ROUNDS_AT_ONE_MOMENT_MAX = 5_000
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """``failed`` is told what a callback raised."""
 
@@ -54,6 +61,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.now = 0.0
         self.steps = 0
+        self._rounds = 0
         self.thread_delays = (0.0005, 0.003)
         """Seconds that a job given to a thread takes, least and most."""
         self._random = random
@@ -71,6 +79,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
+        self._rounds += 1
+        if self._rounds > ROUNDS_AT_ONE_MOMENT_MAX:
+            self.stop()
+            self._failed(BusyLoop(f"{ready[0] if ready else None}"))
+            return
         if not ready:
             while scheduled and scheduled[0]._cancelled:
                 heapq.heappop(scheduled)._scheduled = False
@@ -78,7 +91,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 self.stop()
                 self._failed(StandStill())
                 return
-            self.now = max(self.now, scheduled[0]._when)
+            if scheduled[0]._when > self.now:
+                self.now = scheduled[0]._when
+                self._rounds = 0
         while scheduled and scheduled[0]._when <= self.now:
             handle = heapq.heappop(scheduled)
             handle._scheduled = False

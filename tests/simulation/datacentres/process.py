@@ -13,6 +13,7 @@ from photon.adapters.envelope import Envelope
 from photon.config.disk import AppendFile
 from photon.dispatcher.engine import DispatcherEngine
 from photon.dispatcher.exports import Exports
+from photon.dispatcher.homes import HeadStart, Homes
 from photon.eventstore.client import EventStoreClient
 from photon.eventstore.service import EventStoreService
 from photon.idregistry import commands as c
@@ -180,7 +181,7 @@ class Replica(Process):
             name=self.name,
             groups=groups,
             machines=machines,
-            set_up=c.SetUp(single_range(world.shards), b"rule"),
+            set_up=c.SetUp(single_range(world.shards), {JOIN: b"rule"}),
             clock=self.clock,
             uncertainty_ns=settings.UNCERTAINTY_NS,
         )
@@ -258,6 +259,11 @@ class DispatcherProcess(Process):
             follower = SimulatedFollower(world, place, state.positions(), self.random)
             store = SimulatedStoreClient(self.stub(f"{place.name}-store"))
 
+            registry = self.registry()
+
+            async def commit_s() -> float | None:
+                return (await registry.pulse(1.0)).commit_s
+
             async def progress() -> int:
                 return (await store.progress()).read_past_ns
 
@@ -274,14 +280,21 @@ class DispatcherProcess(Process):
                 random=self.random.random,
                 datacentre=place.name,
                 patience=settings.PATIENCE,
-                registry=self.registry(),
+                registry=registry,
                 limits=world.dispatcher_limits,
                 options=world.dispatcher_options,
-                **world.dispatcher_extras(self),
+                homes=self._homes(),
+                measure=commit_s,
             )
             await self.engine.run()
         finally:
             state.close()
+
+    def _homes(self) -> Homes | None:
+        world, place = self.world, self.place
+        if not world.shared:
+            return None
+        return Homes(place.name, [each.name for each in world.datacentres], HeadStart(world.head_start_s))
 
     async def stop(self) -> None:
         if self.engine is not None:

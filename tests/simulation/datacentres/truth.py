@@ -147,8 +147,8 @@ def make_truth(
         fate = random.choices([f for f, _ in _FATES], [weight for _, weight in _FATES])[0]
         at = random.uniform(0, seconds)
         time_ns = EPOCH_NS + int(at * 1e9) - random.choice((0, 0, HOUR_S, 26 * HOUR_S)) * 1_000_000_000
-        if random.random() < 0.03:
-            time_ns = EPOCH_NS + int((at + future) * 1e9)
+        if random.random() < 0.05:
+            time_ns = EPOCH_NS + int((at + future * random.uniform(0.4, 1.0)) * 1e9)
         made[event_id] = Event(event_id, key, time_ns, fate)
         for copy in range(random.choice((1, 1, 1, 1, 1, 2, 3))):
             record = b"%b %d %b c%d" % (event_id, time_ns, key, random.choice((0, copy)))

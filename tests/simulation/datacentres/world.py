@@ -2,8 +2,8 @@
 
 Production code: dispatcher engine, state, exports; joiner engine, slot, verifier; the registry's client, routing,
 servicer, batching, state machines; the wire formats and servicers of joiner and event store. Simulated: time,
-threads, network, disks, clocks. Modelled, because they have simulations or tests of their own: Raft (``registry``), the event
-store (``store``), the log follower (``follower``).
+threads, network, disks, clocks. Modelled, because they have simulations or tests of their own: Raft (``registry``),
+the event store (``store``), the log follower (``follower``).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 import structlog
 
-from photon.dispatcher.core import Limits
 from photon.dispatcher.engine import DispatcherEngine, Options
+from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import LookUpPolicy
 from photon.idregistry import server as registry_server
 from photon.idregistry.api import Digester
@@ -132,13 +132,19 @@ class World:
             batch_events=random.choice((2, 10, 1000)),
             hold_s=random.choice((0.3, 2.0, 5.0)),
             window_bytes=random.choice((3000, 1 << 20)),
+            left_events=random.choice((3, 1000)),
             spill_bytes=random.choice((1500, 1 << 19)),
             parse_records=random.choice((1, 1000)),
         )
+        self.shared = random.random() < 0.85
+        """Dispatchers leave events to their home; else each joins what it reads."""
+        self.head_start_s = random.choice((None, None, 0.0, 0.4))
+        self.identical_copies = random.random() < 0.5
         self.dispatcher_options = Options(
             in_flight=random.choice((1, 4)),
             join_timeout_s=settings.JOIN_TIMEOUT_S,
             look_ups=random.choice(list(LookUpPolicy)),
+            identical_copies=self.identical_copies,
             commit_s=random.choice((0.2, 0.7)),
             scan_s=0.3,
             progress_s=0.4,
@@ -197,10 +203,6 @@ class World:
 
     def region_of(self, name: str) -> str:
         return self.kinds[name][1].region
-
-    def dispatcher_extras(self, process: DispatcherProcess) -> dict[str, Any]:
-        """Arguments of the engine that only several datacentres need."""
-        return {}
 
     # -- processes -------------------------------------------------------------------------------------------------
     def running(self, name: str) -> Process | None:

@@ -1,0 +1,209 @@
+"""One measure taken out each: the world must notice. Nothing of this is in the production code.
+
+Those of the joiner's own protocol are in ``tests/simulation/joiner/ablations``; some of them stand here again, as they
+show over two datacentres, and with them what only the assembly shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from photon.dispatcher import engine as dispatcher_engine
+from photon.dispatcher.core import Batch, Core
+from photon.dispatcher.exports import Exports
+from photon.dispatcher.state import Changes
+from photon.eventstore.api import EventLookUps, Found
+from photon.idregistry import routing
+from photon.idregistry.api import Answer, InsertAnswers, Inserts, Kind
+from photon.idregistry.raft.api import Applied
+from photon.idregistry.routing import RoutedRegistry
+from photon.joiner import engine as joiner_engine
+from photon.joiner.api import VERDICT_OF_KIND, JoinAnswers, Outcome, TakenBy
+from photon.joiner.core import SlotCore
+from photon.joiner.instructions import Instruction, Reply
+from photon.joiner.rows import Rows
+from photon.joiner.verdicts import Decided, Judge
+from tests.simulation.datacentres import process as processes
+from tests.simulation.datacentres import registry
+from tests.simulation.datacentres.state import SimulatedState
+from tests.simulation.datacentres.world import Variant
+from tests.simulation.joiner import ablations as of_the_joiner
+
+
+def _core(core: type[SlotCore]) -> Variant:
+    tolerant = (joiner_engine, "SlotStore", of_the_joiner.Tolerant)
+    return Variant(patches=((joiner_engine, "SlotCore", core), tolerant))
+
+
+# -- the joiner ------------------------------------------------------------------------------------------------------
+class AnswersBeforeLogged(SlotCore):
+    """The dispatcher hears a verdict of what is not logged, let alone registered."""
+
+    def submit(self, rows: Rows, deadline: float) -> tuple[int, list[Instruction]]:
+        number, instructions = super().submit(rows, deadline)
+        frame = self._open[number]
+        if frame.replied:
+            return number, instructions
+        frame.replied = True
+        verdicts = [VERDICT_OF_KIND[Kind(kind)] for kind in rows.kinds.tolist()]
+        return number, [*instructions, Reply(number, verdicts, {}, {})]
+
+
+class HastyJudge(Judge):
+    """What the event store has not read yet counts as absent."""
+
+    def decide(self, events: Any, found: EventLookUps, outstanding: Any) -> Decided:
+        answers = [Found.ABSENT if each is Found.NOT_YET else each for each in found.answers]
+        return super().decide(events, EventLookUps(answers, found.records), outstanding)
+
+
+class UnmatchedUnregistered(RoutedRegistry):
+    """An unmatched event is written without asking anybody."""
+
+    async def insert(self, inserts: Inserts, *, timeout: float) -> InsertAnswers:
+        rows = np.flatnonzero(inserts.kinds != Kind.UNMATCHED)
+        n = len(inserts.kinds)
+        codes = np.full(n, Answer.COMMITTED, np.uint8)
+        blank = [np.zeros(n, kind) for kind in (np.uint64, np.uint8, np.uint32, np.uint8)]
+        if not len(rows):
+            return InsertAnswers(codes, blank[0], blank[1], blank[2], blank[3], ())
+        some = Inserts(
+            b"".join(inserts.digests[16 * row : 16 * row + 16] for row in rows.tolist()),
+            inserts.times[rows],
+            inserts.tokens[rows],
+            inserts.kinds[rows],
+            inserts.tags[rows],
+            None if inserts.generations is None else inserts.generations[rows],
+        )
+        found = await super().insert(some, timeout=timeout)
+        columns = (found.answers, found.owner_tokens, found.owner_kinds, found.owner_tags, found.owner_datacentres)
+        for whole, part in zip((codes, *blank), columns, strict=True):
+            whole[rows] = part
+        return InsertAnswers(codes, blank[0], blank[1], blank[2], blank[3], found.datacentres)
+
+
+# -- the dispatcher --------------------------------------------------------------------------------------------------
+class RetryIsAVerdict(Core):
+    """What a joiner does not know is taken for done."""
+
+    def answered(self, batch: Batch, answers: JoinAnswers, now_ns: int, now: float) -> None:
+        outcomes = [Outcome.JOINED if each is Outcome.RETRY else each for each in answers.outcomes]
+        super().answered(batch, replace(answers, outcomes=outcomes), now_ns, now)
+
+
+class OwnLinesAreDuplicates(Core):
+    """A line that is read again after a crash is not known again."""
+
+    def taken(self, item: Any, by: TakenBy, *args: Any) -> Any:
+        return super().taken(item, replace(by, same_line=False), *args)
+
+
+class WaitsInMemoryOnly(Core):
+    """The offset moves on, and events without a verdict do not come into the retry store."""
+
+    def changes(self, *args: Any, **kwargs: Any) -> Changes:
+        found = super().changes(*args, **kwargs)
+        found.stored.clear()
+        return found
+
+
+class OffsetBeforeRetries(SimulatedState):
+    """Offsets and counts are committed in one transaction, what is left in the next."""
+
+    def commit(self, changes: Changes) -> None:
+        super().commit(Changes(positions=changes.positions))
+        super().commit(replace(changes, positions={}))
+
+
+class NotCutBack(Exports):
+    """A start appends to the exported lines as it finds them."""
+
+    def _recover(self, log: str, warn: Any) -> None:
+        self._numbers[log] = max(1, self._state.export_place(log)[0])
+
+
+def absent_is_a_verdict(core: Any, batch: Any, found: Any, *args: Any) -> Any:
+    """A look-up's miss ends an event as a hit does."""
+    datacentres = (*found.datacentres, "nowhere")
+    missing = found.answers == Answer.ABSENT
+    patched = replace(
+        found,
+        answers=np.where(missing, Answer.PRESENT, found.answers).astype(np.uint8),
+        owner_kinds=np.where(missing, Kind.JOINED, found.owner_kinds).astype(np.uint8),
+        owner_datacentres=np.where(missing, len(datacentres) - 1, found.owner_datacentres).astype(np.uint8),
+        datacentres=datacentres,
+    )
+    return _settle(core, batch, patched, *args)
+
+
+_settle = dispatcher_engine.settle
+
+
+# -- the registry ----------------------------------------------------------------------------------------------------
+class AnswersWithoutMajority(registry.ModelGroup):
+    """A leader that nobody follows any more answers from its own copy."""
+
+    def proposed(self, end: registry.GroupEnd, proposal: registry.Proposal) -> None:
+        if self.fit(end.name):
+            super().proposed(end, proposal)
+        else:
+            end.answer(proposal, Applied(end.machine.apply(end.applied, proposal.command)))
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A measure taken out, and what the world has to find then (a regular expression over the violation)."""
+
+    variant: Variant
+    finds: str
+
+
+LOST = "lost"
+TWICE = "twice"
+LEDGER = "ledger"
+_DISPATCHER = dispatcher_engine
+_SLOT_STORE = (joiner_engine, "SlotStore")
+ABLATIONS: dict[str, Ablation] = {
+    "joiner: registers before the log is synced": Ablation(_core(of_the_joiner.InsertsBeforeSync), LOST),
+    "joiner: answers before the log is synced": Ablation(_core(AnswersBeforeLogged), LOST),
+    "joiner: unknown dropped": Ablation(_core(of_the_joiner.UnknownDropped), LOST),
+    "joiner: unknown taken for committed": Ablation(_core(of_the_joiner.UnknownIs), TWICE),
+    "joiner: unknown taken for taken": Ablation(_core(of_the_joiner.UnknownIsTaken), LOST),
+    "joiner: unknown under a new token": Ablation(_core(of_the_joiner.NewTokenForUnknown), LOST),
+    "joiner: no redo": Ablation(Variant(patches=((*_SLOT_STORE, of_the_joiner.NoRedo),)), LOST),
+    "joiner: output not looked into": Ablation(Variant(patches=((*_SLOT_STORE, of_the_joiner.NotLookedUp),)), TWICE),
+    "joiner: unmatched not registered": Ablation(
+        Variant(patches=((processes, "RoutedRegistry", UnmatchedUnregistered),)), TWICE
+    ),
+    "joiner: not yet taken for absent": Ablation(
+        Variant(patches=((joiner_engine, "Judge", HastyJudge),)), "wrong verdict"
+    ),
+    "verifier: beyond the durable length": Ablation(Variant(verifier=of_the_joiner.VerifierBeyondDurable), LOST),
+    "dispatcher: retry taken for a verdict": Ablation(
+        Variant(patches=((_DISPATCHER, "Core", RetryIsAVerdict),)), LOST
+    ),
+    "dispatcher: waits in memory only": Ablation(
+        Variant(patches=((_DISPATCHER, "Core", WaitsInMemoryOnly),)), LEDGER
+    ),
+    "dispatcher: offset before retries": Ablation(
+        Variant(patches=((processes, "SimulatedState", OffsetBeforeRetries),)), f"{LOST}|{LEDGER}"
+    ),
+    "dispatcher: own lines are duplicates": Ablation(
+        Variant(patches=((_DISPATCHER, "Core", OwnLinesAreDuplicates),)), LEDGER
+    ),
+    "dispatcher: a look-up's miss is a verdict": Ablation(
+        Variant(patches=((_DISPATCHER, "settle", absent_is_a_verdict),)), LOST
+    ),
+    "dispatcher: exports not cut back": Ablation(
+        Variant(patches=((processes, "Exports", NotCutBack),)), "unreadable"
+    ),
+    "registry: a deposed leader answers": Ablation(
+        Variant(patches=((registry, "ModelGroup", AnswersWithoutMajority),)), f"{TWICE}|{LOST}"
+    ),
+    "registry: too new hides an earlier insert": Ablation(
+        Variant(patches=((routing, "_too_new_is_unknown", lambda found: found),)), LOST
+    ),
+}
