@@ -6,7 +6,7 @@ N      ?= 300
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-unit test-sim test-integration test-full sim demo bench lint types fmt proto clean
+.PHONY: help install test test-unit test-sim test-integration test-full sim demo bench bench-datacentres bench-registry lint types fmt proto clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -36,11 +36,17 @@ test-full: install       ## all of it, with the long rounds
 sim: install             ## replay one simulated schedule: make sim SEED=123
 	PHOTON_SIM_SEED=$(SEED) $(BIN)/pytest tests/simulation -s -p no:cacheprovider
 
-demo: install            ## join a live stream through kills, and verify it
+demo: install            ## join a live stream in two datacentres, lose one, verify all
 	$(BIN)/photon demo
 
 bench: install           ## events/s, CPU seconds and memory of `photon join --once`
 	$(BIN)/python -m tests.bench.join
+
+bench-datacentres: install  ## two datacentres: catch-up against joining, wasted joins, split
+	$(BIN)/python -m tests.bench.datacentres
+
+bench-registry: install  ## conditional inserts/s beside etcd (where Go is there), also 100 ms apart
+	$(BIN)/python -m tests.bench.registry
 
 lint: install            ## style, layers, types, stale generated code
 	$(BIN)/ruff check .
