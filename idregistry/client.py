@@ -1,9 +1,10 @@
 """The registry over gRPC. Routing and retries are ``routing``'s; here is one try at the replica that seems right.
 
 Which replica leads a shard is learnt from Describe, from NOT_LEADER hints and from silence: after a failed try the
-next replica is asked. Look-ups go to the nearest one (``nearest``), which is measured while look-ups are asked for.
-Any gRPC error means unknown. Replicas are named on the wire; a name's address is what this client was configured
-with, since each region may reach a replica by another one.
+next replica is asked, and hints that name the one that failed are not followed for a while, since the others notice a
+leader's death later than its clients do. Look-ups go to the nearest one (``nearest``), which is measured while there
+are any. Any gRPC error means unknown. Replicas are named on the wire; a name's address is what this client was
+configured with, since each region may reach a replica by another one.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ LOOK_UP_ROUND_TRIPS = 10
 """A look-up's try lasts so many round trips, but LOOK_UP_SECONDS_MIN at least: a batch of ids takes several."""
 PROBE_SECONDS = 1.0
 """While look-ups are asked for, every replica is asked how it is as often as this."""
+SILENT_SECONDS = 1.0
+"""A replica that did not answer is not asked as a leader for so long, while there is another to ask."""
 
 _Probe = asyncio.Task[Description | Refusal]
 
@@ -62,6 +65,7 @@ class GrpcBackend:
         self._nearest = Nearest(self._names)
         self._leaders: dict[int, str] = {}
         self._terms: dict[int, int] = {}
+        self._silent: dict[str, float] = {}  # replica -> when it failed to answer
         self._probes: dict[str, _Probe] = {}  # under way: at most one a replica
         self._probed_at = -float("inf")
 
@@ -207,19 +211,31 @@ class GrpcBackend:
         reply = await self._channels.call(name, method, request, timeout=min(timeout, TRY_SECONDS_MAX))
         if isinstance(reply, pb.OpenSlotReply) and reply.status == pb.STATUS_REFUSED:
             return reply  # an answer: it says what the newest incarnation is
-        refusal = reply if isinstance(reply, Refusal) else refused(reply)
-        if refusal is None:
-            self._leaders[group] = name
-            return reply
-        if refusal.status is Status.NOT_LEADER and refusal.leader in self._addresses and refusal.leader != name:
-            self._leaders[group] = refusal.leader
+        if isinstance(reply, Refusal):
+            self._silent[name] = self._clock.monotonic()
+            refusal = reply
+        else:
+            self._silent.pop(name, None)
+            answer = refused(reply)
+            if answer is None:
+                self._leaders[group] = name
+                return reply
+            refusal = answer
+        hint = refusal.leader
+        if refusal.status is Status.NOT_LEADER and hint in self._addresses and hint != name and self._speaks(hint):
+            self._leaders[group] = hint
         elif refusal.status in (Status.NOT_LEADER, Status.UNKNOWN) and self._leaders.get(group, name) == name:
             self._leaders[group] = self._after(name)
         return refusal
 
+    def _speaks(self, name: str) -> bool:
+        return self._clock.monotonic() - self._silent.get(name, -float("inf")) >= SILENT_SECONDS
+
     def _after(self, name: str) -> str:
-        """The next replica in turn."""
-        return self._names[(self._names.index(name) + 1) % len(self._names)]
+        """The next replica in turn, silent ones last."""
+        at = self._names.index(name) + 1
+        turn = [*self._names[at:], *self._names[:at]]
+        return next((each for each in turn if each != name and self._speaks(each)), turn[0])
 
 
 class RegistryClient(RoutedRegistry):
