@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block, LogPosition
@@ -62,6 +63,8 @@ class Batch:
 
     items: list[Item]
     read_past_ns: int
+    patient: bool = False
+    """Of a question: what has no verdict waits on, for its home."""
 
 
 @dataclass(slots=True)
@@ -219,12 +222,12 @@ class Core:
     def next_question(self, now: float) -> Batch | None:
         """Events to look up in the registry now. What has no verdict there is to be given to ``asked``."""
         self._wake(now)
-        items = self._queues.next_question(now)
-        return Batch(items, self.read_past_ns) if items else None
+        items, patient = self._queues.next_question(now)
+        return Batch(items, self.read_past_ns, patient) if items else None
 
     def asked(self, question: Batch, left: Sequence[Item], now: float) -> None:
         """These of the events of a question have no verdict yet."""
-        self._queues.asked(left, len(question.items), now)
+        self._queues.asked(left, len(question.items), now, patient=question.patient)
 
     def next_batch(self, now: float, *, flush: bool) -> Batch | None:
         """The next batch to send, when one is full, has waited long enough, or with ``flush``."""
@@ -247,14 +250,18 @@ class Core:
         """When something waiting in memory is to be tried again; monotonic seconds."""
         return self._waiting.next_due()
 
-    def next_question_due(self) -> float | None:
-        """When a head start is over; monotonic seconds."""
-        return self._queues.next_due()
+    def next_question_due(self, now: float) -> float | None:
+        """When something that was left to another datacentre is to be looked up; monotonic seconds."""
+        return self._queues.next_due(now)
 
     @property
     def left(self) -> int:
         """Events that are left to their home now."""
         return self._queues.left
+
+    def batches_of(self, events: int) -> None:
+        """How many events go into a batch at most."""
+        self._queues.batch_events = events
 
     def look_first(self, first: bool) -> None:
         """Whether others have probably been there before: events are then looked up before they are sent."""
@@ -268,7 +275,8 @@ class Core:
         if len(outcomes) != len(batch.items):
             outcomes = [Outcome.RETRY] * len(batch.items)
         if self._homes is not None:
-            self._homes.observe(of_answers(batch.items, outcomes, answers.taken, self._homes), now)
+            evidence = of_answers(batch.items, outcomes, answers.taken, self._homes, now)
+            self._homes.observe(evidence, now, backlog=self._queues.look_first)
         count = self._count
         for row, (item, outcome) in enumerate(zip(batch.items, outcomes, strict=True)):
             if Outcome.JOINED <= outcome <= Outcome.REJECTED:
@@ -301,10 +309,11 @@ class Core:
         cells = self._stored_cells if item.stretch is None else item.stretch.cells
         cells[cell(item.event.event_time_ns, Verdict.WASTED)] += 1
 
-    def present(self, found: Sequence[tuple[Item, TakenBy]], now: float) -> None:
-        """The registry knows these events: a look-up found them."""
+    def present(self, found: Sequence[tuple[Item, TakenBy]], others: Sequence[Item], now: float) -> None:
+        """The registry knows these events, by a look-up, and does not know the others."""
         if self._homes is not None:
-            self._homes.observe(of_look_ups(found, self._homes), now)
+            evidence = of_look_ups(found, others, self._homes)
+            self._homes.observe(evidence, now, backlog=self._queues.look_first)
         for item, by in found:
             self.taken(item, by)
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
+
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block
@@ -168,7 +169,14 @@ class DispatcherEngine:
         self._is_behind = False
         self._backlog = Backlog(self._core, Rules(datacentre, self._options.identical_copies), homes)
         self._questions = self._unsettled = 0
-        self._flow = Flow(len(joiners), in_flight=self._options.in_flight, random=random)
+        soon = None if homes is None else lambda: homes.head_start.answer_s
+        self._flow = Flow(
+            len(joiners),
+            in_flight=self._options.in_flight,
+            random=random,
+            batch_events=self._limits.batch_events,
+            soon=soon,
+        )
         self._before: Ledger = state.ledger()
         self._wake = asyncio.Event()
         self._stopping = False
@@ -262,7 +270,7 @@ class DispatcherEngine:
             moments.append(self._next_scan)
         if (due := self._core.next_due()) is not None and self._flow.has_room(now):
             moments.append(due)
-        if (due := self._core.next_question_due()) is not None and self._questions < QUESTIONS_IN_FLIGHT:
+        if (due := self._core.next_question_due(now)) is not None and self._questions < QUESTIONS_IN_FLIGHT:
             moments.append(due)
         if (free := self._flow.next_free(now)) is not None:
             moments.append(free)
@@ -351,12 +359,14 @@ class DispatcherEngine:
     # -- sending ----------------------------------------------------------------------------------------------------
     def _send(self, now: float) -> bool:
         """As many batches as joiners and the registry take; whether any."""
+        if self._homes is not None:
+            self._core.batches_of(self._flow.batch_events())
         sent = self._ask(now)
         flush = self._read_to_end or self._follower.caught_up() or not self._core.room()
         while (target := self._flow.choose(now)) is not None:
             batch = self._core.next_batch(now, flush=flush)
+            self._flow.sent(target, len(batch.items) if batch is not None else 0)
             if batch is None:
-                target.outstanding -= 1
                 break
             sent = True
             self._begin(self._attempt(target, batch))
@@ -384,11 +394,12 @@ class DispatcherEngine:
 
     async def _attempt(self, target: Target, batch: Batch) -> None:
         answers: JoinAnswers | None = None
+        sent_at = self._clock.monotonic()
         try:
             answers = await self._join(target, batch)
         finally:
             now = self._clock.monotonic()
-            self._flow.answered(target, answers, now)
+            self._flow.answered(target, len(batch.items), answers, sent_at, now)
         reply = answers or JoinAnswers([Outcome.RETRY] * len(batch.items))
         self._core.answered(batch, reply, self._clock.now_ns(), now)
 

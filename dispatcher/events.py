@@ -32,6 +32,7 @@ class Item:
         "first_read_ns",
         "left_to",
         "next_try_ns",
+        "placed_at",
         "row_id",
         "settled",
         "stretch",
@@ -51,6 +52,7 @@ class Item:
         self.next_try_ns = 0
         self.trigger_ns = 0
         self.left_to = NOBODY  # the datacentre whose head start this attempt waits or has waited for
+        self.placed_at = 0.0  # monotonic seconds; when it was an own event's turn
 
 
 @dataclass(slots=True)

@@ -27,26 +27,41 @@ from photon.idregistry.api import DIGEST_BYTES, U64
 
 NOBODY = -1
 """In place of a datacentre's number: the event is not left to anybody."""
-PROBE_MASK = np.uint64(15)
+YIELDED = -2
+"""The same: an own event that is left to whoever takes our events just now."""
+PROBE_MASK = 15
 """One of 16 events is a probe, the same ones in every datacentre."""
 
 MEMORY = 16
 """About so many of the last events left to a datacentre decide whether it is trusted."""
-DISTRUST, TRUST = 0.75, 0.4
+SPELL_S, SPELL_MOST_S, SPELL_GROWS = 0.5, 30.0, 4
+"""Trust stays lost at least so long: longer each time, when it is lost again soon after its return. A datacentre
+that cannot do its half all the time is not asked to every second."""
+DISTRUST, TRUST = 0.75, 0.6
 """Share of events not taken in time above which trust is lost, and below which it returns."""
+SPELL_REMEMBERED = 20
+"""Soon is within so many spells."""
 GRACE_S = 0.2
 """Trust is lost only after so long above the bound (or two head starts): a hiccup gives many bad answers at once."""
 
-CONTEST_MEMORY = 64
+CONTEST_MEMORY = 32
 CONTESTED, QUIET = 0.2, 0.05
 """Share of own events that another datacentre had registered: above the first they are looked up before they are
 joined, below the second no more."""
+YIELD = 0.35
+"""The same share above which own events, but for probes, are left to others as well: whoever takes them does not
+trust us, and to take them at once would be a race for each. That they are left to us again shows when they come
+back."""
 
 FIRST_S = 0.1
 """The head start until the registry's commit time is known."""
 LEAST_S, MOST_S = 0.02, 2.0
 COMMITS = 2.0
 """A head start is so many commit times: one for the home's registration, one for what comes before and after it."""
+ANSWER_S, ANSWER_COMMITS = 0.25, 3.0
+OWN_TIMES = 1.25
+OWN_FADES = 0.05
+"""How much of a slow answer is forgotten with the next one."""
 STRETCH_MOST = 8.0
 STRETCH_EVENTS = 128
 """The stretch of a measured head start is looked at after each so many events."""
@@ -84,6 +99,8 @@ class Trust:
         self.left = self.in_time = 0
         self._late = Share(MEMORY)
         self._bad_since: float | None = None
+        self._spell = SPELL_S
+        self._changed_at = float("-inf")
 
     def observe(self, in_time: int, missed: int, ahead: int, now: float, grace_s: float) -> None:
         """Of the events left to it, so many were taken by it, so many had to be joined here.
@@ -94,37 +111,64 @@ class Trust:
         self._late.observe(in_time + ahead, missed)
         share = self._late.value
         if not self.trusted:
-            self.trusted = share < TRUST
+            if share < TRUST and now - self._changed_at >= self._spell:
+                self.trusted = True
+                self._changed_at = now
         elif share <= DISTRUST:
             self._bad_since = None
         elif self._bad_since is None:
             self._bad_since = now
         elif now - self._bad_since >= grace_s:
+            again = now - self._changed_at < SPELL_REMEMBERED * self._spell
+            self._spell = min(SPELL_GROWS * self._spell, SPELL_MOST_S) if again else SPELL_S
             self.trusted = False
+            self._changed_at = now
             self._bad_since = None
 
 
 class HeadStart:
     """How long events are left to their home: as configured, or as the registry's commit time says.
 
-    What is measured leaves out the home's reading and joining. Where those take long, events come back too early and
-    are joined twice; the head start then stretches.
+    The commit time leaves out queues and joiners. The home's are taken to be like ours: it gets at least the time
+    that our own events take. Where it needs more, events come back too early and are joined twice; then the head
+    start stretches.
     """
 
     def __init__(self, configured_s: float | None = None) -> None:
         self._configured = configured_s
         self._base = FIRST_S
         self._stretch = 1.0
+        self._own_s = 0.0
         self._seen = self._wasted = 0
 
     @property
     def seconds(self) -> float:
         """Now."""
-        return self._configured if self._configured is not None else min(self._base * self._stretch, MOST_S)
+        if self._configured is not None:
+            return self._configured
+        return min(self._unstretched * self._stretch, MOST_S)
 
     def measured(self, commit_s: float) -> None:
         """``commit_s``: from asking a registration until every datacentre could know of it."""
         self._base = min(max(COMMITS * commit_s, LEAST_S), MOST_S)
+
+    @property
+    def least_s(self) -> float:
+        """Now, where what is left is taken up only when there is nothing else to do."""
+        return self._configured if self._configured is not None else min(self._unstretched, MOST_S)
+
+    @property
+    def _unstretched(self) -> float:
+        return max(self._base, OWN_TIMES * self._own_s)
+
+    @property
+    def answer_s(self) -> float:
+        """How long a joiner may take: with less in flight it would not be kept busy."""
+        return max(ANSWER_S, ANSWER_COMMITS * self._base / COMMITS)
+
+    def took(self, seconds: float) -> None:
+        """The slowest of some own events took so long from its turn to its verdict."""
+        self._own_s = seconds if seconds > self._own_s else self._own_s + (seconds - self._own_s) * OWN_FADES
 
     def observe(self, left: int, wasted: int) -> None:
         """Of so many events left to others, so many were sent to a joiner and then turned out to be taken by them."""
@@ -159,9 +203,11 @@ class Evidence:
     wasted: int = 0
     """Events that were left to another datacentre, joined here after the head start, and taken by it meanwhile."""
     own: int = 0
-    """Own events that got a verdict here."""
+    """Own events that got a verdict here, or that nobody took while we left them."""
     contested: int = 0
     """Own events that another datacentre had registered."""
+    slowest_s: float = 0.0
+    """The longest that an own event took from its turn to its verdict."""
 
 
 class Homes:
@@ -178,16 +224,35 @@ class Homes:
         self._contest = Share(CONTEST_MEMORY)
         self.contested = False
         """Another datacentre registers many of our events before us: they are looked up first."""
+        self.yielding = False
+        """It registers so many that it does not trust us: they are left to it, but for probes."""
 
     @property
     def ranks(self) -> int:
         """The greatest rank there is."""
         return len(self._trusts)
 
+    def wait_s(self, rank: int, *, backlog: bool) -> float:
+        """How long an event in this place is left. The second in line gives the first one's stand-in time too."""
+        return rank * (self.head_start.least_s if backlog else self.head_start.seconds)
+
     def place(self, digests: bytes) -> Places:
         """Where each event stands. A datacentre counts when it precedes us in the event's order and is trusted."""
-        words = np.frombuffer(digests, dtype="<u8").reshape(-1, DIGEST_BYTES // 8)
-        probes = (words[:, 1] & PROBE_MASK) == 0
+        places = self._places(digests)
+        if self.yielding:
+            yielded = (places.ranks == 0) & ~_probes(_words(digests))
+            places.ranks[yielded] = 1
+            places.homes[yielded] = YIELDED
+        return places
+
+    def own_ones(self, digests: bytes) -> npt.NDArray[np.bool_]:
+        """Which events are nobody else's to take first."""
+        mask: npt.NDArray[np.bool_] = self._places(digests).ranks == 0
+        return mask
+
+    def _places(self, digests: bytes) -> Places:
+        words = _words(digests)
+        probes = _probes(words)
         own = _mixed(words[:, 0], self._seeds[self.own])
         ranks = np.zeros(len(words), dtype=np.int64)
         homes = np.full(len(words), NOBODY, dtype=np.int64)
@@ -208,8 +273,8 @@ class Homes:
         for number, count in left.items():
             self._trusts[number].left += count
 
-    def observe(self, evidence: Evidence, now: float) -> None:
-        """Learns from answers."""
+    def observe(self, evidence: Evidence, now: float, *, backlog: bool = False) -> None:
+        """Learns from answers. ``backlog``: events come from one, where the two of us meet for other reasons."""
         grace = max(GRACE_S, 2 * self.head_start.seconds)
         left = 0
         for number, trust in self._trusts.items():
@@ -217,13 +282,28 @@ class Homes:
             if in_time or missed or ahead:
                 trust.observe(in_time, missed, ahead, now, grace)
                 left += in_time + missed
-        self.head_start.observe(left, evidence.wasted)
+        if not backlog:
+            self.head_start.observe(left, evidence.wasted)
+        if evidence.slowest_s:
+            self.head_start.took(evidence.slowest_s)
         self._contest.observe(evidence.own, evidence.contested)
         self.contested = self._contest.value > (QUIET if self.contested else CONTESTED)
+        trusting = any(trust.trusted for trust in self._trusts.values())  # or else there is nobody to leave them to
+        self.yielding = trusting and self._contest.value > (YIELD / 2 if self.yielding else YIELD)
 
     def status(self) -> list[HomeStatus]:
         """Of each other datacentre."""
         return [HomeStatus(self.names[n], t.trusted, t.left, t.in_time) for n, t in self._trusts.items()]
+
+
+def _words(digests: bytes) -> U64:
+    """n x 2."""
+    return np.frombuffer(digests, dtype="<u8").reshape(-1, DIGEST_BYTES // 8)
+
+
+def _probes(words: U64) -> npt.NDArray[np.bool_]:
+    mask: npt.NDArray[np.bool_] = (words[:, 1] & np.uint64(PROBE_MASK)) == 0
+    return mask
 
 
 def _seed(name: str) -> np.uint64:

@@ -69,6 +69,7 @@ def settle(core: Core, batch: Batch, found: LookUps, now_ns: int, now: float) ->
     """
     answers = found.answers
     if not ((answers == Answer.PRESENT) | (answers == Answer.BELOW_BOUNDARY)).any():
+        core.present([], [] if (answers == Answer.UNKNOWN).any() else batch.items, now)
         return batch.items
     left: list[Item] = []
     present: list[tuple[Item, TakenBy]] = []
@@ -86,7 +87,7 @@ def settle(core: Core, batch: Batch, found: LookUps, now_ns: int, now: float) ->
             core.late(item, now_ns)
         else:
             left.append(item)
-    core.present(present, now)
+    core.present(present, left, now)
     return left
 
 

@@ -13,12 +13,16 @@ from collections import Counter, deque
 from collections.abc import Sequence
 
 from photon.dispatcher.events import Item
-from photon.dispatcher.homes import NOBODY, Homes
+from photon.dispatcher.homes import NOBODY, YIELDED, Homes
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.waiting import HeadStartQueue
 
-READY_BATCHES = 4
+READY_BATCHES = 2
 """Nothing is looked up while so many batches are being looked up or wait for a joiner."""
+PROGRESS = 0.5
+"""Share of the oldest events left to others that are done, above which the others are waited for in a backlog."""
+PATIENT_S = 0.1
+"""The oldest ones are asked about this often while they are not done."""
 
 
 class Queues:
@@ -29,18 +33,23 @@ class Queues:
         self._homes = homes
         self._fresh: deque[Item] = deque()
         self._unasked: deque[Item] = deque()
+        self._waited: deque[Item] = deque()
         self._ready: deque[Item] = deque()
         self._leaving = HeadStartQueue(homes.ranks if homes is not None else 0)
         self._asking = 0
+        self._progress = 1.0  # share of the oldest events that we left which their home has done; of late
+        self._next_patient = 0.0
         self._oldest_fresh = 0.0
         self._fresh_is_next = True
+        self.batch_events = limits.batch_events
+        """Events in a batch; less where joiners are slow and others are at work on the same events."""
         self.look_first = False
         """Whether events are looked up before they go to a joiner: others have probably been there before."""
 
     @property
     def left(self) -> int:
         """Events that are left to their home now."""
-        return self._leaving.items
+        return self._leaving.items + len(self._waited)
 
     # -- in ----------------------------------------------------------------------------------------------------------
     def read(self, items: list[Item], now: float) -> None:
@@ -65,15 +74,23 @@ class Queues:
             self._unasked += [item for item in items if item.stretch is None]
             self._ready += self._leave([item for item in items if item.stretch is not None], now)
 
-    def asked(self, items: Sequence[Item], count: int, now: float) -> None:
-        """Of ``count`` events that were looked up, these have no verdict: they go on to a joiner or are left."""
+    def asked(self, items: Sequence[Item], count: int, now: float, *, patient: bool = False) -> None:
+        """Of ``count`` events that were looked up, these have no verdict: they go on to a joiner or are left.
+
+        ``patient``: as ``next_question`` said of them.
+        """
         self._asking -= count
-        if self._homes is None:
+        homes = self._homes
+        if homes is None:
             self._ready += items
-            return
-        waited = [item for item in items if item.left_to != NOBODY]
-        self._ready += waited
-        self._ready += self._leave([item for item in items if item.left_to == NOBODY], now) if items else []
+        elif patient:
+            self._progress += (1 - len(items) / count - self._progress) / 2
+            self._waited.extendleft(reversed(items))
+            if items:
+                self._next_patient = now + PATIENT_S
+        else:
+            self._ready += [item for item in items if item.left_to != NOBODY]
+            self._ready += self._leave([item for item in items if item.left_to == NOBODY], now)
 
     def _leave(self, items: list[Item], now: float) -> list[Item]:
         """Leaves those of another home to it; the own ones."""
@@ -81,36 +98,53 @@ class Queues:
         if homes is None or not items:
             return items
         places = homes.place(b"".join([item.event.digest for item in items]))
-        if not places.ranks.any():
-            return items
         own: list[Item] = []
-        by_rank: dict[int, list[Item]] = {}
+        left: dict[int, list[Item]] = {}
         first: Counter[int] = Counter()
         for item, rank, home in zip(items, places.ranks.tolist(), places.homes.tolist(), strict=True):
             if not rank:
+                item.placed_at = now
                 own.append(item)
                 continue
             item.left_to = home
-            by_rank.setdefault(rank, []).append(item)
-            if is_evidence(item):
+            left.setdefault(rank, []).append(item)
+            if home != YIELDED and is_evidence(item):
                 first[home] += 1
-        for rank, left in by_rank.items():  # the second in line gives the first one's stand-in a head start too
-            self._leaving.add(left, now + rank * homes.head_start.seconds, rank - 1)
+        for rank, some in left.items():
+            self._leaving.add(some, now + homes.wait_s(rank, backlog=self.look_first), rank - 1)
         homes.count_left(first)
         return own
 
     # -- out ---------------------------------------------------------------------------------------------------------
-    def next_question(self, now: float) -> list[Item]:
-        """Events to look up now. Each call's are to be given to ``asked``."""
-        self._unasked += self._leaving.due(now)
+    def next_question(self, now: float) -> tuple[list[Item], bool]:
+        """Events to look up now, and whether those without a verdict then wait on. Give each call's to ``asked``."""
+        self._waited += self._leaving.due(now)
         if self._fresh and self._asks(now):
             self._unasked += self._fresh
             self._fresh.clear()
-        if not self._unasked or self._asking + len(self._ready) >= READY_BATCHES * self._limits.batch_events:
-            return []
-        items = self._pull(self._unasked)
+        if self._asking + len(self._ready) >= READY_BATCHES * self.batch_events:
+            return [], False
+        if self._waited and not self.look_first:
+            items, patient = self._pull(self._waited), False
+        elif self._unasked or not self._waited:
+            items, patient = self._pull(self._unasked), False
+        else:
+            items, patient = self._pull_waited(now)
         self._asking += len(items)
-        return items
+        return items, patient
+
+    def _pull_waited(self, now: float) -> tuple[list[Item], bool]:
+        """In a backlog, and there is nothing of our own to do.
+
+        The oldest ones show whether their home comes on; what it has done makes room to read on. If it does not, the
+        newest ones are taken: it comes to those last, so the two of us meet once and not at each event.
+        """
+        if now >= self._next_patient:
+            self._next_patient = now + PATIENT_S if self._progress < PROGRESS else now
+            return self._pull(self._waited), True
+        if self._progress >= PROGRESS:
+            return [], False
+        return [self._waited.pop() for _ in range(min(len(self._waited), self.batch_events))], False
 
     def _asks(self, now: float) -> bool:
         """Whether own events, too, are looked up before they are sent.
@@ -128,9 +162,8 @@ class Queues:
 
     def next_batch(self, now: float, *, flush: bool) -> list[Item]:
         """The next events to send, when a batch is full, has waited long enough, or with ``flush``."""
-        limits = self._limits
-        ripe = len(self._fresh) >= limits.batch_events or (
-            bool(self._fresh) and (flush or now - self._oldest_fresh >= limits.batch_wait_s)
+        ripe = len(self._fresh) >= self.batch_events or (
+            bool(self._fresh) and (flush or now - self._oldest_fresh >= self._limits.batch_wait_s)
         )
         if self._ready and not (ripe and self._fresh_is_next):
             self._fresh_is_next = True  # they take turns: neither a backlog nor a storm of retries starves the other
@@ -142,7 +175,7 @@ class Queues:
         return self._pull(self._fresh)
 
     def _pull(self, queue: deque[Item]) -> list[Item]:
-        count = min(len(queue), self._limits.batch_events)
+        count = min(len(queue), self.batch_events)
         items: list[Item] = []
         left = self._limits.batch_bytes
         for _ in range(count):
@@ -152,9 +185,12 @@ class Queues:
             items.append(queue.popleft())
         return items
 
-    def next_due(self) -> float | None:
-        """When the next head start is over."""
-        return self._leaving.next_due()
+    def next_due(self, now: float) -> float | None:
+        """When the next head start is over, or those that were left are to be asked about again."""
+        due = self._leaving.next_due()
+        if self._waited and self._next_patient > now:
+            due = self._next_patient if due is None else min(due, self._next_patient)
+        return due
 
 
 def is_evidence(item: Item) -> bool:

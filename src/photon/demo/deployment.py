@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.config.loader import load
-from photon.embedded.deployment import Deployment, routes_needed, routes_of
+from photon.embedded.deployment import Deployment, routes_of
 from photon.embedded.supervisor import free_ports
 from photon.wan.routes import write_routes
 
@@ -48,7 +48,8 @@ class DemoDeployment:
         """Makes the directories, the deployment file, its key and the proxy's routes."""
         self.shape = shape
         per_datacentre = 2 + shape.joiners
-        ports = iter(free_ports(len(REPLICAS) + per_datacentre * len(shape.datacentres) + 1))
+        between = len(REPLICAS) ** 2  # ports of the proxy at most; all are drawn at once, so that none is drawn twice
+        ports = iter(free_ports(len(REPLICAS) + per_datacentre * len(shape.datacentres) + 1 + between))
         self.replicas = {name: f"127.0.0.1:{next(ports)}" for name in REPLICAS}
         self.wan = f"127.0.0.1:{next(ports)}"
         """Control of the proxy, where there is one."""
@@ -66,7 +67,7 @@ class DemoDeployment:
         file = directory / "photon.toml"
         file.write_text(_HEAD.format(after=shape.unmatched_after_s, shards=shape.shards) + self._middle() + pipelines)
         settings = load(file, environment={})
-        routes = routes_of(settings, free_ports(routes_needed(settings)) if settings.wan else ())
+        routes = routes_of(settings, list(ports))
         self.deployment = Deployment(file, settings, directory / "run", routes)
         if routes:
             self.deployment.run.mkdir()

@@ -47,7 +47,8 @@ class Phases:
         """The phase that began with the last one's end is over."""
         before = self._before
         made = {dc: _made(ledger) - _made(before[dc]) for dc, ledger in now.items()}
-        wasted = sum(ledger["wasted"] - before[dc]["wasted"] for dc, ledger in now.items())
+        # What a killed dispatcher had counted and not committed is missing afterwards.
+        wasted = sum(max(0, ledger["wasted"] - before[dc]["wasted"]) for dc, ledger in now.items())
         self.done.append(Phase(name, at_s - self._at_s, made, wasted))
         self._before, self._at_s = now, at_s
 

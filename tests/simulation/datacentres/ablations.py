@@ -1,7 +1,7 @@
 """One measure taken out each: the world must notice. Nothing of this is in the production code.
 
-Those of the joiner's own protocol are in ``tests/simulation/joiner/ablations``; some of them stand here again, as they
-show over two datacentres, and with them what only the assembly shows.
+Those of the joiner's own protocol are in ``tests/simulation/joiner/ablations``; some of them stand here again, as
+they show over two datacentres, and with them what only the assembly shows.
 """
 
 from __future__ import annotations
