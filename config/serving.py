@@ -9,14 +9,28 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from photon.config.errors import PhotonError
+from photon.config.tls import CannotListen, Tls, bind
+
+__all__ = ["BOUNDS", "CannotListen", "HealthyServer", "listen"]
 
 NO_SHARED_PORT = ("grpc.so_reuseport", 0)
 """Two processes on one port would take each other's requests: the second one must fail instead."""
-
-
-class CannotListen(PhotonError):
-    """The address cannot be had; one line."""
+CONNECTIONS_MAX = 1024
+"""Of one port; further ones are refused."""
+STREAMS_MAX = 256
+"""Requests under way on one connection: with the size of a message it bounds what a connection can make us keep."""
+METADATA_BYTES_MAX = 16 << 10
+HANDSHAKE_MS = 10_000
+"""A connection that has not said by then in good form that it speaks HTTP/2 (and who it is) is closed."""
+BOUNDS = (
+    ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
+    ("grpc.max_concurrent_streams", STREAMS_MAX),
+    ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+    ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+)
+"""What every server of ours is told. Messages above 4 MiB, or the size that a service names, are refused by their
+declared length, before a byte of them is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +60,20 @@ async def listen(
     *,
     options: Sequence[tuple[str, int]] = (),
     requests_max: int | None = None,
+    tls: Tls | None = None,
 ) -> HealthyServer:
     """Listens at ``host:port`` (port 0: a free one) or ``unix:/path``; not serving yet.
 
     ``add`` adds the services; ``name`` is what health is reported under, besides "". More than ``requests_max``
-    requests in flight are refused at once (RESOURCE_EXHAUSTED). Raises CannotListen.
+    requests in flight are refused at once (RESOURCE_EXHAUSTED). ``tls`` None: plain text.
+    Raises CannotListen.
     """
-    server = grpc.aio.server(options=(*options, NO_SHARED_PORT), maximum_concurrent_rpcs=requests_max)
+    server = grpc.aio.server(options=(*BOUNDS, *options, NO_SHARED_PORT), maximum_concurrent_rpcs=requests_max)
     add(server)
     servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     for each in ("", name):
         await servicer.set(each, health_pb2.HealthCheckResponse.NOT_SERVING)
-    try:
-        port = server.add_insecure_port(address)
-    except RuntimeError:
-        raise CannotListen(f"{address}: {name} cannot listen there; is the port in use?") from None
+    port = bind(server, address, name, tls)
     await server.start()
     return HealthyServer(server, servicer, name, port)

@@ -91,6 +91,13 @@ class DispatcherSettings(_Table, frozen=True, kw_only=True, forbid_unknown_field
     """How long an event is left to its home datacentre. Unset: two commit times of the registry, as measured."""
 
 
+class TlsSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[tls]``: every connection between processes is mutual TLS. Without it all are plain text."""
+
+    directory: str
+    """``ca.crt``, and ``IDENTITY.crt`` and ``IDENTITY.key`` of each process that runs on this machine."""
+
+
 class Wan(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[wan]``: ``photon up`` puts a proxy between the regions of a deployment on one machine."""
 
@@ -156,6 +163,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     clock: ClockSettings = msgspec.field(default_factory=ClockSettings)
     registry: RegistrySettings = msgspec.field(default_factory=RegistrySettings)
     dispatcher: DispatcherSettings = msgspec.field(default_factory=DispatcherSettings)
+    tls: TlsSettings | None = None
     wan: Wan | None = None
     datacentre: dict[str, Pipeline] = msgspec.field(default_factory=dict)
     key_file: str | None = None
@@ -181,6 +189,7 @@ def tables() -> Mapping[str, type[_Table]]:
         "output": Output,
         "clock": ClockSettings,
         "dispatcher": DispatcherSettings,
+        "tls": TlsSettings,
         "wan": Wan,
         "registry": RegistrySettings,
         "registry.replicas.NAME": Replica,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grpc
 
+from photon.config.tls import Towards, open_channel
 from photon.dispatcher import dispatcher_pb2 as pb
 from photon.dispatcher import dispatcher_pb2_grpc
 
@@ -17,8 +18,9 @@ OPTIONS = (
 class DispatcherClient:
     """One dispatcher at an address. Make it on the event loop it is used on; ``close`` it."""
 
-    def __init__(self, address: str) -> None:
-        self._channel = grpc.aio.insecure_channel(address, options=OPTIONS)
+    def __init__(self, address: str, to: Towards | None = None) -> None:
+        """``to`` None: plain text."""
+        self._channel = open_channel(address, OPTIONS, to)
         self._stub = dispatcher_pb2_grpc.DispatcherStub(self._channel)  # type: ignore[no-untyped-call]
 
     async def status(self, timeout: float) -> pb.StatusReply | None:

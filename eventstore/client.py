@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import grpc
 
+from photon.config.tls import Towards, open_channel
 from photon.eventstore import columns, eventstore_pb2_grpc
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import EventLookUps, Found, PrimaryRecord, Progress
@@ -23,11 +24,15 @@ OPTIONS = (
 class EventStoreClient:
     """One join's event store at an address. Whatever goes wrong on the way is UNAVAILABLE for the keys concerned."""
 
-    def __init__(self, address: str, join: str, *, timeout: float = TIMEOUT_SECONDS) -> None:
-        """``timeout`` in seconds, for each request. Call it inside the event loop that will use it."""
+    def __init__(
+        self, address: str, join: str, *, timeout: float = TIMEOUT_SECONDS, to: Towards | None = None
+    ) -> None:
+        """``timeout`` in seconds, for each request; ``to`` None: plain text.
+
+        Call it inside the event loop that will use it."""
         self._join = join
         self._timeout = timeout
-        self._channel = grpc.aio.insecure_channel(address, options=OPTIONS)
+        self._channel = open_channel(address, OPTIONS, to)
         self._stub = eventstore_pb2_grpc.EventStoreStub(self._channel)  # type: ignore[no-untyped-call]
         self._last = Progress(read_past_ns=NOTHING_READ_NS)
         self.error = ""

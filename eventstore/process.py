@@ -11,6 +11,7 @@ from photon.adapters.logs.problems import LogDirectoryError
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
+from photon.config.tls import Tls
 from photon.eventstore.embedded_file_map import FileMapBusy
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import FileMapError
@@ -44,8 +45,9 @@ async def serve(
     ready: Callable[[int], None],
     report: Callable[[str], None],
     stop: asyncio.Event,
+    tls: Tls | None = None,
 ) -> None:
-    """Serves at ``address`` (host:port or unix:/path) until ``stop``.
+    """Serves at ``address`` (host:port or unix:/path) until ``stop``; ``tls`` None: in plain text.
 
     ``ready(port)`` is called once the server listens. Everything read is committed before it returns. Raises
     EventStoreFailed when it cannot start, or when a reader fails.
@@ -54,7 +56,7 @@ async def serve(
     try:
         for each in joins:
             engines[each.config.join] = await _engine(each, clock, disk, report)
-        server = await start_server(engines, address)
+        server = await start_server(engines, address, tls)
         for engine in engines.values():
             engine.start()
         ready(server.port)

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import grpc
 
 from photon.config.serving import HealthyServer, listen
+from photon.config.tls import Tls
 from photon.eventstore import columns, eventstore_pb2_grpc
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import EventStore
@@ -57,12 +58,12 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusC
     raise AssertionError("abort returned")
 
 
-async def start_server(stores: Mapping[str, EventStore], address: str) -> HealthyServer:
+async def start_server(stores: Mapping[str, EventStore], address: str, tls: Tls | None = None) -> HealthyServer:
     """See config.serving.listen. Raises CannotListen."""
 
     def add(server: grpc.aio.Server) -> None:
         eventstore_pb2_grpc.add_EventStoreServicer_to_server(EventStoreService(stores), server)  # type: ignore[no-untyped-call]
 
-    server = await listen(address, SERVICE_NAME, add, options=OPTIONS, requests_max=REQUESTS_MAX)
+    server = await listen(address, SERVICE_NAME, add, options=OPTIONS, requests_max=REQUESTS_MAX, tls=tls)
     await server.serving()
     return server

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from photon.config.tls import Tls, open_channel, registry_identity, towards
 from photon.idregistry import registry_pb2_grpc
 from photon.idregistry.outcomes import Refusal, Status
 from photon.idregistry.service import MESSAGE_BYTES_MAX
@@ -41,8 +42,9 @@ _OPTIONS = (
 class Channels:
     """One channel per replica, by its name. Lives on one event loop."""
 
-    def __init__(self, addresses: Mapping[str, str]) -> None:
-        """``addresses``: replica name -> host:port as seen from here."""
+    def __init__(self, addresses: Mapping[str, str], tls: Tls | None = None) -> None:
+        """``addresses``: replica name -> host:port as seen from here. ``tls`` None: plain text."""
+        self._tls = tls
         self._addresses = dict(addresses)
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._stubs: dict[str, Any] = {}
@@ -78,7 +80,7 @@ class Channels:
     def _stub(self, name: str) -> Any:
         stub = self._stubs.get(name)
         if stub is None:
-            channel = grpc.aio.insecure_channel(self._addresses[name], options=_OPTIONS)
+            channel = open_channel(self._addresses[name], _OPTIONS, towards(self._tls, registry_identity(name)))
             self._channels[name] = channel
             stub = self._stubs[name] = registry_pb2_grpc.RegistryStub(channel)  # type: ignore[no-untyped-call]
         return stub

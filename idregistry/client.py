@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from photon.config.clock import Clock, SystemClock
+from photon.config.tls import Tls
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Opened, Pulse, Slot
@@ -54,14 +55,14 @@ _Probe = asyncio.Task[Description | Refusal]
 class GrpcBackend:
     """One channel per replica, and what is known of each."""
 
-    def __init__(self, addresses: Mapping[str, str], clock: Clock) -> None:
+    def __init__(self, addresses: Mapping[str, str], clock: Clock, tls: Tls | None = None) -> None:
         """``addresses``: all replicas, name -> host:port as seen from here. Call on the event loop."""
         if not addresses:
             raise ValueError("registry: no replica's address is configured")
         self._addresses = dict(addresses)
         self._names = list(addresses)
         self._clock = clock
-        self._channels = Channels(addresses)
+        self._channels = Channels(addresses, tls)
         self._nearest = Nearest(self._names)
         self._leaders: dict[int, str] = {}
         self._terms: dict[int, int] = {}
@@ -241,7 +242,7 @@ class GrpcBackend:
 class RegistryClient(RoutedRegistry):
     """api.Registry over gRPC. Make it on the event loop it is used on; ``close`` it."""
 
-    def __init__(self, addresses: Mapping[str, str], *, clock: Clock | None = None) -> None:
-        """``addresses``: all replicas, name -> host:port as seen from here."""
+    def __init__(self, addresses: Mapping[str, str], *, clock: Clock | None = None, tls: Tls | None = None) -> None:
+        """``addresses``: all replicas, name -> host:port as seen from here. ``tls`` None: plain text."""
         clock = clock or SystemClock()
-        super().__init__(GrpcBackend(addresses, clock), clock)
+        super().__init__(GrpcBackend(addresses, clock, tls), clock)

@@ -17,6 +17,8 @@ from grpc_health.v1._async import HealthServicer
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import PhotonError
+from photon.config.serving import BOUNDS
+from photon.config.tls import CannotListen, Tls, bind
 from photon.idregistry import commands as c
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.server import Machines, RegistryReplica
@@ -54,6 +56,8 @@ class ReplicaSettings:
     """Join -> hash of the rule that derives id, key and time from its records."""
     bind: str | None = None
     """Where to listen, if it is not the advertised address."""
+    tls: Tls | None = None
+    """None: plain text, for clients and between replicas."""
 
 
 async def serve_registry(
@@ -80,6 +84,7 @@ async def serve_registry(
             machines=machines.by_group(),
             disk=disk or RealDisk(),
             clock=clock,
+            tls=settings.tls,
         )
     except ValueError as error:
         raise ServeError(str(error)) from None
@@ -92,7 +97,7 @@ async def serve_registry(
         uncertainty_ns=int(settings.uncertainty_s * 1e9),
         retention_ns=None if settings.retention_s is None else int(settings.retention_s * 1e9),
     )
-    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server = grpc.aio.server(options=(*BOUNDS, *SERVER_OPTIONS))
     health = HealthServicer()
     await health.set(HEALTH_SERVICE, _NOT_SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
@@ -153,8 +158,6 @@ def _ranges(shards: int) -> tuple[c.Range, ...]:
 def _bind(server: grpc.aio.Server, settings: ReplicaSettings) -> None:
     address = settings.bind or settings.peers[settings.name]
     try:
-        port = server.add_insecure_port(address)
-    except RuntimeError:
-        port = 0
-    if not port:
-        raise ServeError(f"registry {settings.name}: cannot listen on {address}: is the port in use?")
+        bind(server, address, f"registry {settings.name}", settings.tls)
+    except CannotListen:
+        raise ServeError(f"registry {settings.name}: cannot listen on {address}: is the port in use?") from None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import grpc
 
+from photon.config.tls import Towards, open_channel
 from photon.joiner import joiner_pb2_grpc, wire
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 
@@ -20,10 +21,10 @@ OPTIONS = (
 class JoinerClient:
     """One join's joiner at an address. Whatever goes wrong on the way is RETRY for the events concerned: unknown."""
 
-    def __init__(self, address: str, join: str) -> None:
-        """Call it inside the event loop that will use it."""
+    def __init__(self, address: str, join: str, to: Towards | None = None) -> None:
+        """Call it inside the event loop that will use it. ``to`` None: plain text."""
         self._join = join
-        self._channel = grpc.aio.insecure_channel(address, options=OPTIONS)
+        self._channel = open_channel(address, OPTIONS, to)
         self._stub = joiner_pb2_grpc.JoinerStub(self._channel)  # type: ignore[no-untyped-call]
         self.error = ""
         """Why the last request failed; "" when it did not."""

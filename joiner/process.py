@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from photon.config.errors import PhotonError
+from photon.config.tls import Tls
 from photon.joiner.engine import JoinerEngine
 from photon.joiner.service import start_server
 from photon.joiner.slot.identity import SlotRefused
@@ -49,8 +50,9 @@ async def serve(
     stop: asyncio.Event,
     ready: Callable[[int], None] = lambda _: None,
     may_open: Callable[[asyncio.Event], Awaitable[bool]] | None = None,
+    tls: Tls | None = None,
 ) -> None:
-    """Serves until ``stop`` is set.
+    """Serves until ``stop`` is set; ``tls`` None: in plain text.
 
     ``may_open`` is asked once the process listens and before it opens a slot; False ends it, as what it raises does.
 
@@ -60,7 +62,7 @@ async def serve(
     async with AsyncExitStack() as stack:
         for each in joins:
             stack.push_async_callback(each.engine.close)
-        server = await start_server({each.join: each.engine for each in joins}, address)
+        server = await start_server({each.join: each.engine for each in joins}, address, tls)
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         if (may_open is not None and not await may_open(stop)) or not await _start(joins, stop):
             return

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import grpc
 
 from photon.config.serving import HealthyServer, listen
+from photon.config.tls import Tls
 from photon.joiner import joiner_pb2 as pb
 from photon.joiner import joiner_pb2_grpc, wire
 from photon.joiner.api import Joiner
@@ -52,10 +53,10 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusC
     raise AssertionError("abort returned")
 
 
-async def start_server(joiners: Mapping[str, Joiner], address: str) -> HealthyServer:
+async def start_server(joiners: Mapping[str, Joiner], address: str, tls: Tls | None = None) -> HealthyServer:
     """Listens, not serving yet: see config.serving.listen. Raises CannotListen."""
 
     def add(server: grpc.aio.Server) -> None:
         joiner_pb2_grpc.add_JoinerServicer_to_server(JoinerService(joiners), server)  # type: ignore[no-untyped-call]
 
-    return await listen(address, SERVICE_NAME, add, options=OPTIONS, requests_max=REQUESTS_MAX)
+    return await listen(address, SERVICE_NAME, add, options=OPTIONS, requests_max=REQUESTS_MAX, tls=tls)

@@ -22,8 +22,9 @@ from photon.idregistry.raft.options import INBOX_BYTES_MAX, RaftOptions, RaftSto
 from photon.idregistry.raft.transport import GroupMessage, Hello, Network, Refused
 
 if TYPE_CHECKING:
-    import grpc
     import grpc.aio
+
+    from photon.config.tls import Tls
 
 log = structlog.get_logger(__name__)
 
@@ -49,11 +50,12 @@ class RaftHost:
         clock: Clock,
         options: RaftOptions | None = None,
         network: Network | None = None,
-        credentials: grpc.ChannelCredentials | None = None,
+        tls: Tls | None = None,
         random: Random | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        """``peers`` are all replicas, this one included: name -> host:port. ``network`` None: gRPC between them."""
+        """``peers`` are all replicas, this one included: name -> host:port. ``network`` None: gRPC between them,
+        in plain text if ``tls`` is None."""
         if name not in peers:
             raise ValueError(f"raft: {name} is not among the replicas {sorted(peers)}")
         self._name = name
@@ -68,7 +70,7 @@ class RaftHost:
         if network is None and self._others:
             from photon.idregistry.raft.wire import GrpcNetwork  # not for embedded use
 
-            self._network = GrpcNetwork({each: peers[each] for each in self._others}, credentials, clock)
+            self._network = GrpcNetwork({each: peers[each] for each in self._others}, tls, clock)
         self._groups = {
             number: RaftGroup(
                 number=number,

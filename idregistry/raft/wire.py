@@ -16,6 +16,7 @@ import grpc.aio
 import structlog
 
 from photon.config.clock import Clock
+from photon.config.tls import Tls, Towards, caller, open_blocking_channel, registry_identity, towards
 from photon.idregistry.raft import peer_pb2, peer_pb2_grpc
 from photon.idregistry.raft.options import (
     FRAME_BYTES_MAX,
@@ -44,9 +45,13 @@ _CHANNEL_OPTIONS = (
 class GrpcNetwork:
     """Implements ``transport.Network``."""
 
-    def __init__(self, peers: Mapping[str, str], credentials: grpc.ChannelCredentials | None, clock: Clock) -> None:
-        """``peers``: the others, name -> host:port. ``credentials`` None: plain text, for a private network."""
-        self._links = {name: _Link(name, address, credentials, clock) for name, address in peers.items()}
+    def __init__(self, peers: Mapping[str, str], tls: Tls | None, clock: Clock) -> None:
+        """``peers``: the others, name -> host:port. ``tls`` None: plain text, for a private network."""
+        self._tls = tls
+        self._links = {
+            name: _Link(name, address, towards(tls, registry_identity(name)), clock)
+            for name, address in peers.items()
+        }
         self._receiver: Receiver | None = None
         self._hello: Hello | None = None
 
@@ -73,11 +78,19 @@ class GrpcNetwork:
     def running(self) -> bool:
         return self._receiver is not None
 
-    def take(self, frame: peer_pb2.PeerFrame) -> Refused | None:
-        """A frame from a stream. The server's receive limit bounded it before it was allocated."""
+    def take(self, frame: peer_pb2.PeerFrame, identity: str = "") -> Refused | None:
+        """A frame from a stream. The server's receive limit bounded it before it was allocated.
+
+        ``identity``: whose certificate came with it. With TLS only a replica's own certificate speaks for it: with
+        any other of the deployment one could vote, or acknowledge entries, in its name.
+        """
         receiver, hello = self._receiver, self._hello
         assert receiver is not None
         assert hello is not None
+        if self._tls is not None and identity != registry_identity(frame.sender):
+            return Refused(
+                f"the certificate is of {identity or 'nobody'}, not of replica {frame.sender!r}", fatal=False
+            )
         if frame.receiver != hello.name:
             return Refused(f"this is replica {hello.name}, not {frame.receiver}: check the addresses", fatal=False)
         if _too_large(frame):
@@ -101,10 +114,11 @@ class _Servicer(peer_pb2_grpc.RaftPeerServicer):
     async def Exchange(  # noqa: N802 - the service's name
         self, request_iterator: AsyncIterator[peer_pb2.PeerFrame], context: Any
     ) -> peer_pb2.PeerAck:
+        identity = caller(context)
         async for frame in request_iterator:
             if not self._network.running:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "this replica does not run")
-            refusal = self._network.take(frame)
+            refusal = self._network.take(frame, identity)
             if refusal is not None:
                 kind = peer_pb2.REFUSAL_OTHER_DISK if refusal.fatal else peer_pb2.REFUSAL_STRANGER
                 return peer_pb2.PeerAck(refusal=kind, reason=refusal.reason)
@@ -114,11 +128,11 @@ class _Servicer(peer_pb2_grpc.RaftPeerServicer):
 class _Link:
     """Frames to one peer: a bounded queue, and a thread that keeps a stream open."""
 
-    def __init__(self, peer: str, address: str, credentials: grpc.ChannelCredentials | None, clock: Clock) -> None:
+    def __init__(self, peer: str, address: str, to: Towards | None, clock: Clock) -> None:
         self.now = clock.monotonic
         self._peer = peer
         self._address = address
-        self._credentials = credentials
+        self._to = to
         self._condition = threading.Condition()
         self._queue: deque[GroupMessage] = deque()
         self._bytes = 0
@@ -177,7 +191,7 @@ class _Link:
             stream = self._stream
             self._ping = True
         began = self.now()
-        channel = self._open_channel()
+        channel = open_blocking_channel(self._address, _CHANNEL_OPTIONS, self._to)
         try:
             call = peer_pb2_grpc.RaftPeerStub(channel).Exchange.future(self._frames(stream))  # type: ignore[no-untyped-call]
             ack = self._await(call, began)
@@ -207,11 +221,6 @@ class _Link:
                 return None
             else:
                 return ack
-
-    def _open_channel(self) -> grpc.Channel:
-        if self._credentials is None:
-            return grpc.insecure_channel(self._address, options=_CHANNEL_OPTIONS)
-        return grpc.secure_channel(self._address, self._credentials, options=_CHANNEL_OPTIONS)
 
     def _frames(self, stream: int) -> Iterator[peer_pb2.PeerFrame]:
         """What gRPC sends: it takes the next frame when the transport has room for it."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from photon.config.tls import WAN, towards
 from photon.demo.check import check
 from photon.demo.deployment import REPLICAS, DemoDeployment, Shape
 from photon.demo.feed import Feed, Logs
@@ -51,7 +52,7 @@ class Rig:
         self.feed = Feed(self._lines, {n: Logs(p.primary, p.foreign) for n, p in self.demo.places.items()})
         self.supervisor = Supervisor()
         self.observer = Observer(self.demo, self.feed)
-        self.wan = WanClient(self.demo.wan)
+        self.wan = WanClient(self.demo.wan, towards(self.demo.tls, WAN))
 
     async def run(self, drill: Callable[[Rig], Awaitable[None]]) -> None:
         """Starts all, feeds, runs the drill, heals, waits until all is settled, stops, and verifies."""

@@ -61,13 +61,14 @@ def checked(file: Path, overrides: tuple[str, ...] = ()) -> tuple[Settings, list
 
 
 def _notes(settings: Settings, base: Path) -> list[str]:
-    """What must still be made before the services start. Raises UsageError for a key that cannot be used."""
+    """What must still be made before the services start. Raises UsageError for a key or certificate that cannot be
+    used."""
     from photon.embedded.services import key_path, read_key
 
     if not settings.datacentre:
         return []
     path = key_path(settings, base)
-    notes = []
+    notes = _certificates(settings, base)
     if path.exists():
         read_key(path)
     else:
@@ -79,3 +80,20 @@ def _notes(settings: Settings, base: Path) -> list[str]:
             if not (base / side).is_dir()
         ]
     return notes
+
+
+def _certificates(settings: Settings, base: Path) -> list[str]:
+    """Which are still to be made. Raises UsageError for one that cannot be used."""
+    from photon.config.tls import identities
+    from photon.embedded.services import tls_of
+
+    if settings.tls is None:
+        return []
+    directory = base / settings.tls.directory
+    missing = [name for name in identities(settings) if not (directory / f"{name}.crt").exists()]
+    for name in identities(settings):
+        if name not in missing:
+            tls_of(settings, base, name)
+    if not missing:
+        return []
+    return [f"still to be made: certificates of {', '.join(missing)} in {directory} (photon certs for FILE)"]

@@ -21,6 +21,7 @@ _NOUNS = {
     "down": "photon.cli.down",
     "ledger": "photon.cli.ledger",
     "config": "photon.cli.config",
+    "certs": "photon.cli.certs",
     "registry": "photon.cli.serve",
     "eventstore": "photon.cli.serve",
     "joiner": "photon.cli.serve",

@@ -89,11 +89,14 @@ def _detached(file: Path, run: Path, timeout: float, unhealthy_after: float, out
 def _attached(
     file: Path, settings: Settings, run: Path, unhealthy_after: float, *, follow: bool, dated: bool
 ) -> None:
+    from photon.config.tls import OPERATOR
     from photon.embedded import runtime
     from photon.embedded.deployment import Deployment
+    from photon.embedded.services import logged, tls_of
     from photon.embedded.up import Up
 
-    deployment = Deployment(file.absolute(), settings, run)
+    tls = logged(tls_of(settings, file.absolute().parent, OPERATOR))
+    deployment = Deployment(file.absolute(), settings, run, tls=tls)
 
     async def main() -> None:
         stop = asyncio.Event()

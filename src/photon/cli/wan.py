@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from photon.config.tls import Towards
     from photon.wan.client import WanClient
     from photon.wan.links import DirectionNow
 
@@ -42,7 +43,9 @@ DURATION = _Duration()
 def _controlled(command: Callable[..., Any]) -> Callable[..., Any]:
     options = [
         click.option("--control", metavar="HOST:PORT", help="Where the proxy is controlled."),
-        click.option("--config", type=click.Path(path_type=Path), help="The deployment file: its wan.control."),
+        click.option(
+            "--config", type=click.Path(path_type=Path), help="The deployment file: its wan.control and [tls]."
+        ),
     ]
     for option in reversed(options):
         command = option(command)
@@ -54,9 +57,10 @@ def _tell(control: str | None, config: Path | None, what: Callable[[WanClient], 
     from photon.wan.client import WanClient
 
     address = _control(control, config)
+    to = _operator(config)
 
     async def told() -> T:
-        client = WanClient(address)
+        client = WanClient(address, to)
         try:
             return await what(client)
         finally:
@@ -84,6 +88,17 @@ def _control(control: str | None, config: Path | None) -> str:
     return settings.wan.control
 
 
+def _operator(config: Path | None) -> Towards | None:
+    """How the proxy of a deployment file is called; None: in plain text."""
+    from photon.config.loader import load
+    from photon.config.tls import OPERATOR, WAN, towards
+    from photon.embedded.services import tls_of
+
+    if config is None:
+        return None
+    return towards(tls_of(load(config, environment=os.environ), config.parent, OPERATOR), WAN)
+
+
 @click.group()
 def wan() -> None:
     """Delay and cut what passes between regions on one machine.
@@ -99,7 +114,15 @@ def wan() -> None:
 @click.option("--control", required=True, metavar="HOST:PORT", help="Where to listen for commands.")
 @click.option("--round-trip", type=DURATION, default="0s", help="Between any two regions, at the start.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
-def wan_serve(routes: Path, control: str, round_trip: float, stop_with_parent: bool) -> None:
+@click.option(
+    "--tls",
+    "certificates",
+    type=click.Path(path_type=Path),
+    help="Directory of certificates; the control speaks mutual TLS.",
+)
+def wan_serve(
+    routes: Path, control: str, round_trip: float, stop_with_parent: bool, certificates: Path | None
+) -> None:
     """Run the proxy until SIGTERM: each route listens in one region and leads to a target in another.
 
     A route is {"listen": "127.0.0.1:7101", "source": "east", "destination": "west", "target": "127.0.0.1:7001"}.
@@ -110,7 +133,9 @@ def wan_serve(routes: Path, control: str, round_trip: float, stop_with_parent: b
     """
     from photon.config import log
     from photon.config.errors import UsageError
+    from photon.config.tls import WAN
     from photon.embedded import runtime
+    from photon.embedded.services import logged, tls_in
     from photon.embedded.stopping import stop_event
     from photon.wan.api import DELAY_S_MAX
     from photon.wan.process import serve
@@ -121,10 +146,11 @@ def wan_serve(routes: Path, control: str, round_trip: float, stop_with_parent: b
         raise UsageError(f"--round-trip: at most {2 * DELAY_S_MAX:g} s")
     found = read_routes(routes)
     log.configure(json=True)
+    tls = logged(tls_in(certificates, WAN)) if certificates is not None else None
 
     async def main() -> None:
         stop = stop_event(with_parent=stop_with_parent)
-        await serve(found, control=control, delay_s=round_trip / 2, stop=stop)
+        await serve(found, control=control, delay_s=round_trip / 2, stop=stop, tls=tls)
 
     runtime.run(main())
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import grpc
 
+from photon.config.tls import dispatcher_identity, open_channel, registry_identity, towards
 from photon.demo.check import records
 from photon.demo.deployment import DemoDeployment, Place
 from photon.demo.feed import Feed
@@ -50,8 +51,15 @@ class Observer:
     def __init__(self, demo: DemoDeployment, feed: Feed) -> None:
         self.demo = demo
         self._feed = feed
-        self._clients = {name: DispatcherClient(place.dispatcher) for name, place in demo.places.items()}
-        self._channels = {name: grpc.aio.insecure_channel(address) for name, address in demo.replicas.items()}
+        tls = demo.deployment.tls
+        self._clients = {
+            name: DispatcherClient(place.dispatcher, towards(tls, dispatcher_identity(name)))
+            for name, place in demo.places.items()
+        }
+        self._channels = {
+            name: open_channel(address, to=towards(tls, registry_identity(name)))
+            for name, address in demo.replicas.items()
+        }
         self._last: dict[str, Mapping[str, int]] = {}
         self.latencies = Latencies((place.output / "joined" for place in demo.places.values()), feed.arrived_ns)
 

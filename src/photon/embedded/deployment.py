@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.config.settings import Settings, Wan
+from photon.config.tls import WAN, Tls, towards
 from photon.embedded.supervisor import Service
 from photon.wan.api import Route
 
@@ -28,6 +29,8 @@ class Deployment:
     run: Path
     """Directory for the processes' logs and the routes of the proxy."""
     routes: tuple[Route, ...] = ()
+    tls: Tls | None = None
+    """What the operator shows who asks the processes how they are; None: plain text."""
 
     @property
     def routes_file(self) -> Path:
@@ -62,7 +65,9 @@ class Deployment:
     def _proxy(self, wan: Wan) -> Service:
         command = ("wan", "serve", "--routes", str(self.routes_file), "--control", wan.control)
         delay = ("--round-trip", f"{wan.round_trip:.6f}s", "--stop-with-parent")
-        return self._service("wan", "", (*command, *delay), wan.control, "")
+        tls = self.settings.tls
+        own = () if tls is None else ("--tls", str(self.file.parent / tls.directory))
+        return self._service("wan", "", (*command, *delay, *own), wan.control, "", WAN)
 
     def _of_file(
         self, noun: str, name: str, arguments: Sequence[str], address: str | None, datacentre: str, region: str
@@ -74,7 +79,8 @@ class Deployment:
         ]
         flags = [each for pair in seen for each in pair]
         command = (noun, "serve", "--config", str(self.file), *arguments, *flags, "--stop-with-parent")
-        return self._service(noun, name, command, address, datacentre)
+        identity = f"{noun}-{name if noun == 'registry' else datacentre}"
+        return self._service(noun, name, command, address, datacentre, identity)
 
     def _routes_from(self, region: str) -> Mapping[str, Route]:
         """Replica in another region -> the port that leads there."""
@@ -83,11 +89,11 @@ class Deployment:
         return {name: by_target[r.address] for name, r in replicas.items() if r.address in by_target}
 
     def _service(
-        self, noun: str, name: str, command: tuple[str, ...], address: str | None, datacentre: str
+        self, noun: str, name: str, command: tuple[str, ...], address: str | None, datacentre: str, identity: str
     ) -> Service:
         label = f"{noun} {name}".strip()
         log = self.run / "logs" / f"{label.replace(' ', '-')}.log"
-        return Service(label, command, log, address, HEALTH[noun], datacentre)
+        return Service(label, command, log, address, HEALTH[noun], datacentre, towards(self.tls, identity))
 
 
 def routes_of(settings: Settings, ports: Sequence[int], host: str = "127.0.0.1") -> tuple[Route, ...]:

@@ -10,6 +10,8 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from photon.config.tls import Towards, open_channel
+
 _LISTEN = "0A"
 """In the kernel's table of sockets."""
 
@@ -23,9 +25,9 @@ class Health(enum.Enum):
     SILENT = "silent"
 
 
-async def ask_health(address: str, name: str, timeout: float) -> Health:
-    """Asks a process's gRPC health service once."""
-    async with grpc.aio.insecure_channel(address) as channel:
+async def ask_health(address: str, name: str, timeout: float, to: Towards | None = None) -> Health:
+    """Asks a process's gRPC health service once. ``to`` None: plain text."""
+    async with open_channel(address, to=to) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
             reply = await stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=timeout)

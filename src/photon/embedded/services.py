@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,14 @@ from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.serving import listen
 from photon.config.settings import Pipeline, Settings
+from photon.config.tls import (
+    Tls,
+    dispatcher_identity,
+    eventstore_identity,
+    joiner_identity,
+    registry_identity,
+    towards,
+)
 from photon.embedded.adapter import adapter_of, join_named, rule_hash
 from photon.idregistry.api import Digester, Slot
 
@@ -42,6 +51,7 @@ class StorePlace:
     address: str
     once: bool = False
     may_be_empty: bool = False
+    tls: Tls | None = None
 
 
 async def serve_replica(
@@ -62,8 +72,31 @@ async def serve_replica(
         uncertainty_s=settings.clock.uncertainty,
         retention_s=settings.registry.retention,
         id_rules=dict(map(_given, id_rules)) if id_rules else _rules(settings, base),
+        tls=logged(tls_of(settings, base, registry_identity(name))),
     )
     await serve_registry(own, stop=stop)
+
+
+def tls_of(settings: Settings, base: Path, identity: str) -> Tls | None:
+    """What a process of this identity shows and trusts, as its files say now; None without ``[tls]``.
+
+    Raises UsageError.
+    """
+    return None if settings.tls is None else tls_in(base / settings.tls.directory, identity)
+
+
+def tls_in(directory: Path, identity: str) -> Tls:
+    """As tls_of, from a directory of certificates."""
+    from photon.config.certificate_files import load
+
+    return load(directory, identity, datetime.now(UTC))
+
+
+def logged(tls: Tls | None) -> Tls | None:
+    """The same; a service says at its start that its certificate expires soon."""
+    for note in tls.notes if tls is not None else ():
+        log.warning("tls", note=note)
+    return tls
 
 
 def _given(id_rule: str) -> tuple[str, bytes]:
@@ -102,9 +135,10 @@ def pipeline_named(settings: Settings, name: str | None) -> tuple[str, Pipeline]
 
 def store_place(settings: Settings, base: Path, datacentre: str | None) -> StorePlace:
     """Of a pipeline of the deployment file."""
-    _, pipeline = pipeline_named(settings, datacentre)
+    name, pipeline = pipeline_named(settings, datacentre)
     state = base / pipeline.state / "eventstore"
-    return StorePlace(pipeline.join, base / pipeline.primary, state, pipeline.eventstore)
+    tls = logged(tls_of(settings, base, eventstore_identity(name)))
+    return StorePlace(pipeline.join, base / pipeline.primary, state, pipeline.eventstore, tls=tls)
 
 
 async def serve_store(settings: Settings, base: Path, place: StorePlace, stop: asyncio.Event) -> None:
@@ -128,6 +162,7 @@ async def serve_store(settings: Settings, base: Path, place: StorePlace, stop: a
         ready=lambda port: log.info("event store serves", address=place.address),
         report=reporter("event store"),
         stop=stop,
+        tls=place.tls,
     )
 
 
@@ -153,13 +188,13 @@ def read_key(path: Path) -> bytes:
     return key
 
 
-def _registry(settings: Settings) -> RegistryClient:
+def _registry(settings: Settings, tls: Tls | None) -> RegistryClient:
     from photon.idregistry.client import RegistryClient
 
     addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
     if not addresses:
         raise UsageError("registry.replicas: is empty; a deployment names 1, 3 or 5 replicas")
-    return RegistryClient(addresses, clock=SystemClock())
+    return RegistryClient(addresses, clock=SystemClock(), tls=tls)
 
 
 async def _agree(registry: RegistryClient, join: str, rule: bytes, stop: asyncio.Event) -> bool:
@@ -207,8 +242,9 @@ async def serve_joiner(
         raise UsageError(f"--slot {slot}: not a joiner of datacentre {name}; there are: {known}")
     join = pipeline.join
     disk, clock = RealDisk(), SystemClock()
-    registry = _registry(settings)
-    store = EventStoreClient(pipeline.eventstore, join)
+    tls = logged(tls_of(settings, base, joiner_identity(name)))
+    registry = _registry(settings, tls)
+    store = EventStoreClient(pipeline.eventstore, join, to=towards(tls, eventstore_identity(name)))
     paths = SlotPaths(base / pipeline.state / "slots" / slot, base / pipeline.output)
     address = f"{socket.gethostname()}:{os.getpid()}:{clock.now_ns()}"
     engine = joiner_engine(
@@ -223,6 +259,7 @@ async def serve_joiner(
             address=pipeline.joiners[slot].address,
             stop=stop,
             may_open=lambda stopped: _agree(registry, join, rule, stopped),
+            tls=tls,
         )
     finally:
         await store.close()
@@ -240,9 +277,11 @@ async def serve_dispatcher(settings: Settings, base: Path, datacentre: str | Non
 
     name, pipeline = pipeline_named(settings, datacentre)
     join = pipeline.join
-    registry = _registry(settings)
-    store = EventStoreClient(pipeline.eventstore, join)
-    joiners = [JoinerClient(joiner.address, join) for joiner in pipeline.joiners.values()]
+    tls = logged(tls_of(settings, base, dispatcher_identity(name)))
+    registry = _registry(settings, tls)
+    store = EventStoreClient(pipeline.eventstore, join, to=towards(tls, eventstore_identity(name)))
+    to_joiners = towards(tls, joiner_identity(name))
+    joiners = [JoinerClient(joiner.address, join, to_joiners) for joiner in pipeline.joiners.values()]
     shared_with = [other for other, its in settings.datacentre.items() if its.join == join and other != name]
     plan = DispatcherPlan(
         join=join,
@@ -277,7 +316,9 @@ async def serve_dispatcher(settings: Settings, base: Path, datacentre: str | Non
                 await serve(engine, stop)
                 return
             served = service.DispatcherService(name, join, engine.status)
-            server = await listen(pipeline.dispatcher, service.SERVICE_NAME, lambda to: service.add(to, served))
+            server = await listen(
+                pipeline.dispatcher, service.SERVICE_NAME, lambda to: service.add(to, served), tls=tls
+            )
             try:
                 await server.serving()
                 await serve(engine, stop)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from photon.config.errors import PhotonError
+from photon.config.tls import Towards
 from photon.embedded.health import Answers, Health, ask_health, listens
 from photon.embedded.process_log import cut_log, is_above, last_said, open_log
 from photon.embedded.restarts import EMBEDDED, RestartPolicy, Restarts
@@ -50,6 +51,8 @@ class Service:
     """The name that it reports its health under."""
     datacentre: str = ""
     """With which it is lost; empty: with none."""
+    to: Towards | None = None
+    """How its health is asked for; None: in plain text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +125,9 @@ def free_ports(count: int) -> list[int]:
     )
 
 
-async def healthy(address: str, name: str, timeout: float) -> bool:
-    """Asks a process's gRPC health service once."""
-    return await ask_health(address, name, timeout) is Health.SERVING
+async def healthy(address: str, name: str, timeout: float, to: Towards | None = None) -> bool:
+    """Asks a process's gRPC health service once. ``to`` None: plain text."""
+    return await ask_health(address, name, timeout, to) is Health.SERVING
 
 
 def _by(code: int) -> str:
@@ -358,7 +361,7 @@ class Supervisor:
         process = running.process
         if process is None or process.returncode is not None or running.told:
             return False
-        answers = await healthy(service.address, service.health, CHECK_TIMEOUT_S)
+        answers = await healthy(service.address, service.health, CHECK_TIMEOUT_S, service.to)
         return answers and listens(process.pid, service.address)
 
     async def _watch(self, watching: Watching) -> None:
@@ -380,7 +383,7 @@ class Supervisor:
             return
         health = Health.SERVING
         if service.address is not None:
-            health = await ask_health(service.address, service.health, CHECK_TIMEOUT_S)
+            health = await ask_health(service.address, service.health, CHECK_TIMEOUT_S, service.to)
         if running.process is not process or not running.alive() or running.paused or running.told:
             return
         if health is not Health.SILENT and not answers.was_up and service.address is not None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import grpc
 
 from photon.config.errors import PhotonError
+from photon.config.tls import Towards, open_channel
 from photon.wan import wan_pb2 as pb
 from photon.wan import wan_pb2_grpc, wire
 from photon.wan.api import Fault
@@ -24,10 +25,10 @@ class WanError(PhotonError):
 class WanClient:
     """Every method raises WanError. Call it inside the event loop that will use it."""
 
-    def __init__(self, address: str) -> None:
-        """``address``: host:port of the control (``wan.control``)."""
+    def __init__(self, address: str, to: Towards | None = None) -> None:
+        """``address``: host:port of the control (``wan.control``). ``to`` None: plain text."""
         self._address = address
-        self._channel = grpc.aio.insecure_channel(address, options=OPTIONS)
+        self._channel = open_channel(address, OPTIONS, to)
         self._stub = wan_pb2_grpc.WanStub(self._channel)  # type: ignore[no-untyped-call]
 
     async def set(self, changes: Sequence[Change]) -> None:

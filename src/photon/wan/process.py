@@ -6,6 +6,7 @@ import asyncio
 import resource
 from collections.abc import Callable, Sequence
 
+from photon.config.tls import Tls
 from photon.wan.api import Route
 from photon.wan.proxy import CONNECTIONS_MAX, Proxy
 from photon.wan.service import start_server
@@ -21,16 +22,18 @@ async def serve(
     control: str,
     delay_s: float,
     stop: asyncio.Event,
+    tls: Tls | None = None,
     ready: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Serves until ``stop`` is set. ``control``: host:port; ``delay_s``: one way, in every direction at the start.
+    ``tls`` None: the control speaks plain text; what passes the proxy stays as it is.
 
     ``ready(port)`` is called with the control's port once all listen. Raises CannotListen.
     """
     proxy = Proxy(routes, delay_s=delay_s, connections_max=connections_max(len(routes)))
     await proxy.start()
     try:
-        server = await start_server(proxy, control)
+        server = await start_server(proxy, control, tls)
         try:
             await server.serving()
             ready(server.port)

@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 
 from photon.config.serving import HealthyServer, listen
+from photon.config.tls import Tls
 from photon.wan import wan_pb2 as pb
 from photon.wan import wan_pb2_grpc, wire
 from photon.wan.proxy import Proxy
@@ -39,10 +40,10 @@ class WanService(wan_pb2_grpc.WanServicer):
         return wire.list_reply(self._proxy.directions())
 
 
-async def start_server(proxy: Proxy, address: str) -> HealthyServer:
+async def start_server(proxy: Proxy, address: str, tls: Tls | None = None) -> HealthyServer:
     """Listens at host:port, not serving yet. Raises CannotListen."""
 
     def add(server: grpc.aio.Server) -> None:
         wan_pb2_grpc.add_WanServicer_to_server(WanService(proxy), server)  # type: ignore[no-untyped-call]
 
-    return await listen(address, SERVICE_NAME, add, requests_max=REQUESTS_MAX)
+    return await listen(address, SERVICE_NAME, add, requests_max=REQUESTS_MAX, tls=tls)

@@ -1,0 +1,159 @@
+"""The directory of a deployment's certificates: ``ca.crt``, ``ca.key``, and ``IDENTITY.crt`` and ``.key`` of each.
+
+A service needs ``ca.crt`` and its own two files, and nothing else: ``ca.key`` may lie in another directory, on
+another machine, or in a safe.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from photon.config.certificates import (
+    EXPIRES_SOON,
+    PEM_BYTES_MAX,
+    CertificateError,
+    Facts,
+    Pair,
+    check_identity,
+    check_pair,
+    facts,
+    issue,
+    make_authority,
+    read_certificate,
+)
+from photon.config.tls import Tls
+
+AUTHORITY = "ca"
+_KEY_MODE = 0o600
+_CERTIFICATE_MODE = 0o644
+_DIRECTORY_MODE = 0o700
+
+
+def load(directory: Path, identity: str, now: datetime) -> Tls:
+    """What a process of this identity shows, and whom it trusts; checked, so that a wrong file is one clear line here
+    rather than failed handshakes later. Raises CertificateError."""
+    certificate = directory / f"{identity}.crt"
+    authorities = _read(directory / f"{AUTHORITY}.crt")
+    pair = Pair(_read(certificate), _read(directory / f"{identity}.key"))
+    said = check_pair(authorities, pair, identity, now, str(certificate))
+    notes = [f"{certificate}: expires on {said.ends:%Y-%m-%d %H:%M} UTC; renew it"] if said.expires_soon(now) else []
+    return Tls(identity, authorities, pair.certificate, pair.key, tuple(notes))
+
+
+def begin(directory: Path, name: str, now: datetime, *, days: int, force: bool = False) -> Path:
+    """Makes an authority; its certificate's path. Raises CertificateError, also where there is one already."""
+    for path in _paths(directory, AUTHORITY):
+        if path.exists() and not force:
+            raise CertificateError(
+                f"{path}: is there already; with another authority all certificates must be issued anew "
+                "(--force replaces it)"
+            )
+    return _write(directory, AUTHORITY, make_authority(name, now, days))
+
+
+def issue_into(
+    authority: Path,
+    directory: Path,
+    identity: str,
+    now: datetime,
+    *,
+    days: int,
+    hosts: Sequence[str] = (),
+    force: bool = False,
+) -> Path:
+    """Issues a certificate, and copies the authority's beside it; the new one's path. Raises CertificateError."""
+    check_identity(identity)
+    paths = _paths(directory, identity)
+    if all(path.exists() for path in paths) and not force:
+        raise CertificateError(f"{paths[0]}: is there already (--force replaces it)")
+    certificate, key = _paths(authority, AUTHORITY)
+    signer = Pair(_read(certificate), _read(key))
+    made = issue(signer, identity, now, days=days, hosts=hosts)
+    beside = directory / f"{AUTHORITY}.crt"
+    if not beside.exists():
+        _make_directory(directory)
+        _replace(beside, signer.certificate, _CERTIFICATE_MODE)
+    check_pair(_read(beside), made, identity, now, str(paths[0]))
+    return _write(directory, identity, made)
+
+
+def issue_missing(
+    authority: Path,
+    directory: Path,
+    identities: Sequence[str],
+    now: datetime,
+    *,
+    days: int,
+    renew: bool = False,
+    force: bool = False,
+) -> dict[str, str]:
+    """A certificate for each identity that has none: identity -> ``issued`` or ``kept``. ``renew``: also for those
+    that expire within EXPIRES_SOON; ``force``: for all. Raises CertificateError."""
+    done = {}
+    for identity in identities:
+        paths = _paths(directory, identity)
+        there = all(path.exists() for path in paths)
+        due = there and renew and facts(read_certificate(_read(paths[0]), str(paths[0]))).ends - now < EXPIRES_SOON
+        if there and not (due or force):
+            done[identity] = "kept"
+            continue
+        issue_into(authority, directory, identity, now, days=days, force=True)
+        done[identity] = "issued"
+    return done
+
+
+def show(path: Path) -> list[tuple[Path, Facts]]:
+    """Each certificate of a file, or of a directory's ``*.crt`` files. Raises CertificateError."""
+    files = sorted(path.glob("*.crt")) if path.is_dir() else [path]
+    if not files:
+        raise CertificateError(f"{path}: has no certificates (*.crt)")
+    return [(file, facts(read_certificate(_read(file), str(file)))) for file in files]
+
+
+def _paths(directory: Path, name: str) -> tuple[Path, Path]:
+    return directory / f"{name}.crt", directory / f"{name}.key"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            text = file.read(PEM_BYTES_MAX + 1)
+    except OSError as error:
+        raise CertificateError(f"{path}: cannot be read ({error.strerror}); photon certs makes such files") from None
+    if len(text) > PEM_BYTES_MAX:
+        raise CertificateError(f"{path}: has more than {PEM_BYTES_MAX} bytes; it is no certificate or key")
+    return text
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=_DIRECTORY_MODE)
+    except OSError as error:
+        raise CertificateError(f"{directory}: cannot be made ({error.strerror})") from None
+
+
+def _write(directory: Path, name: str, pair: Pair) -> Path:
+    """The certificate comes last: a pair that lacks it counts as none."""
+    _make_directory(directory)
+    certificate, key = _paths(directory, name)
+    certificate.unlink(missing_ok=True)
+    _replace(key, pair.key, _KEY_MODE)
+    _replace(certificate, pair.certificate, _CERTIFICATE_MODE)
+    return certificate
+
+
+def _replace(path: Path, text: bytes, mode: int) -> None:
+    """Whole or not at all, and never readable by more than ``mode`` says."""
+    new = path.with_name(f"{path.name}.new")
+    try:
+        new.unlink(missing_ok=True)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError as error:
+        raise CertificateError(f"{path}: cannot be written ({error.strerror})") from None

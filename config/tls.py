@@ -1,0 +1,143 @@
+"""The one place where channels are opened and ports bound: plain, or mutual TLS.
+
+Services are reached by addresses of any kind (also through the proxy between regions), so a client does not check the
+address. It demands the *identity* of whom it wants: the DNS name ``IDENTITY.photon.internal`` in the other's
+certificate. So the certificate of an event store cannot pose as a registry replica, nor an operator's as any service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from photon.config.errors import PhotonError
+from photon.config.settings import Settings
+
+OPERATOR = "operator"
+WAN = "wan"
+SUFFIX = ".photon.internal"
+"""Ends the DNS name that an identity has in its certificate. ``.internal`` is nobody's, so no resolver answers it."""
+_NAMES = "x509_subject_alternative_name"
+
+Options = Sequence[tuple[str, int | str]]
+
+
+class CannotListen(PhotonError):
+    """The address cannot be had; one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """What a process shows and whom it trusts; PEM, as read at its start. A restart picks up renewed files."""
+
+    identity: str
+    authorities: bytes
+    certificate: bytes
+    key: bytes = field(repr=False)
+    notes: tuple[str, ...] = ()
+    """What should be said at the start: a certificate that expires soon."""
+
+    def to(self, identity: str) -> Towards:
+        """For calls to a service."""
+        return Towards(self, identity)
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """Every caller must show a certificate of the same authority."""
+        return grpc.ssl_server_credentials([(self.key, self.certificate)], self.authorities, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Towards:
+    """How to call one service."""
+
+    tls: Tls
+    identity: str
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """The caller's certificate, and the authority that the other's must come from."""
+        return grpc.ssl_channel_credentials(self.tls.authorities, self.tls.key, self.tls.certificate)
+
+    def options(self) -> Options:
+        """The name that the other's certificate must have."""
+        return (("grpc.ssl_target_name_override", dns_name(self.identity)),)
+
+
+def dns_name(identity: str) -> str:
+    """An identity as it stands in a certificate."""
+    return identity + SUFFIX
+
+
+def identity_of(name: str) -> str:
+    """The reverse of dns_name; empty for any other name."""
+    identity = name.removesuffix(SUFFIX)
+    return identity if identity != name else ""
+
+
+def towards(tls: Tls | None, identity: str) -> Towards | None:
+    """None stays none: plain text."""
+    return None if tls is None else tls.to(identity)
+
+
+def open_channel(address: str, options: Options = (), to: Towards | None = None) -> grpc.aio.Channel:
+    """A channel of the running event loop. ``to`` None: plain text."""
+    if to is None:
+        return grpc.aio.insecure_channel(address, options=options)
+    return grpc.aio.secure_channel(address, to.credentials(), options=(*options, *to.options()))
+
+
+def open_blocking_channel(address: str, options: Options = (), to: Towards | None = None) -> grpc.Channel:
+    """As open_channel, for threads."""
+    if to is None:
+        return grpc.insecure_channel(address, options=options)
+    return grpc.secure_channel(address, to.credentials(), options=(*options, *to.options()))
+
+
+def bind(server: grpc.aio.Server, address: str, name: str, tls: Tls | None = None) -> int:
+    """Gives a server its address; the port. ``name`` is for the error. Raises CannotListen."""
+    try:
+        if tls is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, tls.server_credentials())
+    except RuntimeError:
+        port = 0
+    if not port:
+        raise CannotListen(f"{address}: {name} cannot listen there; is the port in use?")
+    return port
+
+
+def caller(context: Any) -> str:
+    """Whose certificate the other end of a call has shown: its identity; empty on a plain connection."""
+    names = context.auth_context().get(_NAMES, ())
+    return next((identity for name in names if (identity := identity_of(name.decode("ascii", "replace")))), "")
+
+
+def registry_identity(replica: str) -> str:
+    """Of a registry replica."""
+    return f"registry-{replica}"
+
+
+def eventstore_identity(datacentre: str) -> str:
+    """Of a datacentre's event store."""
+    return f"eventstore-{datacentre}"
+
+
+def joiner_identity(datacentre: str) -> str:
+    """Of all joiners of a datacentre: how many there are may change."""
+    return f"joiner-{datacentre}"
+
+
+def dispatcher_identity(datacentre: str) -> str:
+    """Of a datacentre's dispatchers."""
+    return f"dispatcher-{datacentre}"
+
+
+def identities(settings: Settings) -> list[str]:
+    """Every identity that a deployment needs a certificate for."""
+    found = [registry_identity(name) for name in settings.registry.replicas]
+    for name in settings.datacentre:
+        found += [eventstore_identity(name), joiner_identity(name), dispatcher_identity(name)]
+    return [*found, *([WAN] if settings.wan is not None else []), OPERATOR]

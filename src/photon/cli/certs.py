@@ -1,0 +1,167 @@
+"""``photon certs``: a small authority, and the certificates of a deployment's processes."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from photon.cli.errors import ATTENTION, DONE
+
+if TYPE_CHECKING:
+    from photon.config.certificates import Facts
+
+DAYS = click.IntRange(min=1, max=36_500)
+OUTPUT = click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+
+
+@click.group()
+def certs() -> None:
+    """Make and show the certificates for mutual TLS between the processes of a deployment.
+
+    \b
+    Example:
+      photon certs for photon.toml
+    """
+
+
+@certs.command("init")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--name", default="photon", show_default=True, help="What the authority calls itself.")
+@click.option("--days", type=DAYS, default=3650, show_default=True, help="How long it is valid.")
+@click.option("--force", is_flag=True, help="Replace the one that is there: all its certificates become useless.")
+def certs_init(directory: Path, name: str, days: int, force: bool) -> None:
+    """Make an authority: ca.crt, which every process needs, and ca.key, which only photon certs needs.
+
+    \b
+    Example:
+      photon certs init ca/
+    """
+    from photon.config.certificate_files import begin
+
+    path = begin(directory, name, datetime.now(UTC), days=days, force=force)
+    click.echo(f"{path}: made; keep {path.with_suffix('.key')} where no service can read it")
+
+
+@certs.command("issue")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--name", "identity", required=True, metavar="IDENTITY",
+              help="registry-REPLICA, eventstore-DATACENTRE, joiner-…, dispatcher-…, wan, operator-….")  # fmt: skip
+@click.option("--host", "hosts", multiple=True, metavar="HOST", help="A further DNS name or address to put into it.")
+@click.option("--ca", "authority", type=click.Path(path_type=Path), help="The authority's directory, if another one.")
+@click.option("--days", type=DAYS, default=365, show_default=True, help="How long it is valid.")
+@click.option("--force", is_flag=True, help="Replace the one that is there.")
+def certs_issue(
+    directory: Path, identity: str, hosts: tuple[str, ...], authority: Path | None, days: int, force: bool
+) -> None:
+    """Issue one certificate with its key into DIRECTORY, and ca.crt if it is not there.
+
+    \b
+    Examples:
+      photon certs issue certs/ --name registry-r1
+      photon certs issue alice/ --name operator-alice --ca ca/
+    """
+    from photon.config.certificate_files import issue_into
+
+    path = issue_into(
+        authority or directory, directory, identity, datetime.now(UTC), days=days, hosts=hosts, force=force
+    )
+    click.echo(f"{path}: issued")
+
+
+@certs.command("for")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--ca", "authority", type=click.Path(path_type=Path),
+              help="The authority's directory; default: that of [tls]. Made if it has none.")  # fmt: skip
+@click.option("--days", type=DAYS, default=365, show_default=True, help="How long the certificates are valid.")
+@click.option("--renew", is_flag=True, help="Also issue anew what expires within 30 days.")
+@click.option("--force", is_flag=True, help="Issue all anew; the authority stays.")
+@OUTPUT
+def certs_for(file: Path, authority: Path | None, days: int, renew: bool, force: bool, output_format: str) -> None:
+    """Issue whatever certificate a deployment file's processes and its operator lack, into the directory of [tls].
+
+    Can be repeated: what is there is kept. A process takes up a renewed certificate when it is restarted.
+
+    \b
+    Examples:
+      photon certs for photon.toml
+      photon certs for photon.toml --ca /safe/ca --renew
+    """
+    from photon.config.certificate_files import AUTHORITY, begin, issue_missing
+    from photon.config.certificates import AUTHORITY_DAYS
+    from photon.config.errors import UsageError
+    from photon.config.loader import load
+    from photon.config.tls import identities
+
+    settings = load(file, environment=os.environ)
+    if settings.tls is None:
+        raise UsageError(f'{file}: has no [tls]; add the table with directory = "certs"')
+    directory, now = file.parent / settings.tls.directory, datetime.now(UTC)
+    authority = authority or directory
+    if not (authority / f"{AUTHORITY}.crt").exists():
+        begin(authority, "photon", now, days=AUTHORITY_DAYS)
+    done = issue_missing(authority, directory, identities(settings), now, days=days, renew=renew, force=force)
+    if output_format == "json":
+        import orjson
+
+        click.echo(orjson.dumps({"directory": str(directory), "certificates": done}).decode())
+        return
+    for identity, what in done.items():
+        click.echo(f"{directory / identity}.crt: {what}")
+
+
+@certs.command("show")
+@click.argument("path", type=click.Path(path_type=Path))
+@OUTPUT
+def certs_show(path: Path, output_format: str) -> int:
+    """Show what a certificate says, or each one of a directory.
+
+    \b
+    Example:
+      photon certs show certs/ -o json
+    Exit codes: 0 good, 3 one has expired or expires within 30 days, 2 it cannot be read.
+    """
+    from photon.config.certificate_files import show
+
+    now = datetime.now(UTC)
+    found = show(path)
+    if output_format == "json":
+        import orjson
+
+        click.echo(orjson.dumps([_as_json(file, facts, now) for file, facts in found]).decode())
+    else:
+        _print_table(found, now)
+    return ATTENTION if any(facts.expires_soon(now) for _, facts in found) else DONE
+
+
+def _as_json(file: Path, facts: Facts, now: datetime) -> dict[str, Any]:
+    return {
+        "file": str(file),
+        "identity": facts.identity,
+        "authority": facts.authority,
+        "names": facts.names,
+        "issuer": facts.issuer,
+        "serial": facts.serial,
+        "begins": facts.begins,
+        "ends": facts.ends,
+        "days_left": (facts.ends - now).days,
+    }
+
+
+def _print_table(found: list[tuple[Path, Facts]], now: datetime) -> None:
+    from rich.table import Table
+
+    from photon.cli import tables
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("file", "identity", "names", "expires"):
+        table.add_column(name, overflow="fold")
+    for file, facts in found:
+        left = facts.ends - now
+        expires = f"{facts.ends:%Y-%m-%d}, " + (f"in {left.days} days" if left.days >= 0 else "EXPIRED")
+        identity = facts.identity or ("authority" if facts.authority else "none of ours")
+        table.add_row(file.name, identity, ", ".join(facts.names), expires)
+    tables.show(table)
