@@ -38,7 +38,7 @@ def test_no_joiner_gets_more_than_its_share() -> None:
     assert sorted(some(f.choose(0.0)).number for _ in range(6)) == [0, 0, 1, 1, 2, 2]
     assert f.choose(0.0) is None
     assert f.next_free(0.0) is None
-    f.answered(f.targets[1], GOOD, 0.0)
+    f.answered(f.targets[1], 1, GOOD, 0.0, 0.0)
     assert some(f.choose(0.0)).number == 1
 
 
@@ -49,7 +49,7 @@ def test_the_slow_one_gets_less() -> None:
         target = some(f.choose(0.0))
         if target.number:
             fast += 1
-            f.answered(target, GOOD, 0.0)
+            f.answered(target, 1, GOOD, 0.0, 0.0)
         else:
             slow += 1
     assert slow < 10 < fast
@@ -60,7 +60,7 @@ def test_a_failing_joiner_is_left_alone_for_a_while_then_tried_with_one_batch(an
     f = flow(2)
     bad = f.targets[0]
     bad.outstanding += 1
-    f.answered(bad, answer, 10.0)
+    f.answered(bad, 1, answer, 10.0, 10.0)
     assert {some(f.choose(10.0)).number for _ in range(8)} == {1}
     assert f.choose(10.0) is None
     back = f.next_free(10.0)
@@ -68,15 +68,55 @@ def test_a_failing_joiner_is_left_alone_for_a_while_then_tried_with_one_batch(an
     assert 10.0 < back <= 10.1
     assert some(f.choose(back)) is bad
     assert f.choose(back) is None
-    f.answered(bad, GOOD, back)
+    f.answered(bad, 1, GOOD, back, back)
     assert [some(f.choose(back)) for _ in range(8)] == [bad] * 8
+
+
+def sharing(batch_events: int = 1000) -> Flow:
+    return Flow(1, in_flight=8, random=random.Random(1).random, batch_events=batch_events, soon=lambda: 0.25)
+
+
+def keep_busy(f: Flow, speed: float, seconds: float) -> float:
+    """A joiner that does ``speed`` events a second; how long the last answers took."""
+    now = free = took = 0.0
+    waiting: list[tuple[float, float, int]] = []  # (answered, sent, events)
+    while now < seconds:
+        while (target := f.choose(now)) is not None:
+            events = f.batch_events()
+            f.sent(target, events)
+            free = max(free, now) + events / speed
+            waiting.append((free, now, events))
+        now, sent, events = waiting.pop(0)
+        took = now - sent
+        f.answered(f.targets[0], events, GOOD, sent, now)
+    return took
+
+
+@pytest.mark.parametrize("speed", [600.0, 3000.0, 20_000.0])
+def test_where_others_share_the_work_little_waits_at_a_joiner(speed: float) -> None:
+    f = sharing()
+    assert keep_busy(f, speed, 30.0) < 0.4
+    assert f.targets[0].limit >= min(0.1 * speed, 8000)  # and it is kept busy
+
+
+def test_alone_a_joiner_gets_all_that_is_allowed() -> None:
+    f = flow(1)
+    assert keep_busy(f, 600.0, 60.0) > 5.0
+    assert f.batch_events() == 1000
+
+
+def test_a_place_for_which_there_is_no_batch_is_given_back() -> None:
+    f = sharing()
+    target = some(f.choose(0.0))
+    f.sent(target, 0)
+    assert f.outstanding == target.events == 0
 
 
 def test_ejections_grow_to_a_bound() -> None:
     f = flow(1)
     now = 0.0
     for _ in range(30):
-        f.answered(some(f.choose(now)), None, now)
+        f.answered(some(f.choose(now)), 1, None, now, now)
         back = f.next_free(now)
         assert back is not None
         assert back - now <= 1.0
