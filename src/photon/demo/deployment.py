@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from photon.config.loader import load
+from photon.config.settings import Settings
+from photon.config.tls import OPERATOR, Tls, identities
 from photon.embedded.deployment import Deployment, routes_of
 from photon.embedded.supervisor import free_ports
 from photon.wan.routes import write_routes
@@ -14,6 +17,8 @@ from photon.wan.routes import write_routes
 DATACENTRES = ("east", "west")
 REPLICAS = {"r1": "east", "r2": "west", "r3": "central"}
 """The third one stands where no pipeline is: either datacentre may be lost."""
+CERTIFICATES = "certs"
+CERTIFICATE_DAYS = 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,8 @@ class Shape:
     """Between any two regions; None: no proxy between them."""
     unmatched_after_s: float = 4.0
     shards: int = 2
+    tls: bool = False
+    """Mutual TLS between all processes, with certificates made for it."""
 
 
 class DemoDeployment:
@@ -67,8 +74,9 @@ class DemoDeployment:
         file = directory / "photon.toml"
         file.write_text(_HEAD.format(after=shape.unmatched_after_s, shards=shape.shards) + self._middle() + pipelines)
         settings = load(file, environment={})
+        self.tls = _certificates(directory / CERTIFICATES, settings) if shape.tls else None
         routes = routes_of(settings, list(ports))
-        self.deployment = Deployment(file, settings, directory / "run", routes)
+        self.deployment = Deployment(file, settings, directory / "run", routes, self.tls)
         if routes:
             self.deployment.run.mkdir()
             write_routes(self.deployment.routes_file, routes)
@@ -76,11 +84,26 @@ class DemoDeployment:
     def _middle(self) -> str:
         trip = self.shape.round_trip_s
         wan = "" if trip is None else f'\n[wan]\ncontrol = "{self.wan}"\nround_trip = {trip}\n'
-        return wan + "".join(
-            f'\n[registry.replicas.{name}]\naddress = "{address}"\ndirectory = "registry/{name}"\n'
-            f'datacentre = "{REPLICAS[name]}"\n'
-            for name, address in self.replicas.items()
+        tls = f'\n[tls]\ndirectory = "{CERTIFICATES}"\n' if self.shape.tls else ""
+        return (
+            wan
+            + tls
+            + "".join(
+                f'\n[registry.replicas.{name}]\naddress = "{address}"\ndirectory = "registry/{name}"\n'
+                f'datacentre = "{REPLICAS[name]}"\n'
+                for name, address in self.replicas.items()
+            )
         )
+
+
+def _certificates(directory: Path, settings: Settings) -> Tls:
+    """Makes an authority and all certificates; the operator's."""
+    from photon.config.certificate_files import begin, issue_missing, load
+
+    now = datetime.now(UTC)
+    begin(directory, "photon demo", now, days=CERTIFICATE_DAYS)
+    issue_missing(directory, directory, identities(settings), now, days=CERTIFICATE_DAYS)
+    return load(directory, OPERATOR, now)
 
 
 _HEAD = """\
