@@ -120,10 +120,26 @@ def problems(settings: Settings) -> list[str]:
             found.append(f"datacentre.{dc}.join = {pipeline.join!r}: no such join; there are: {known}")
         if not pipeline.joiners:
             found.append(f"datacentre.{dc}.joiners: needs at least one slot, as [datacentre.{dc}.joiners.{dc}-1]")
+    found += _id_problems(settings)
     slots = [slot for pipeline in settings.datacentre.values() for slot in pipeline.joiners]
     if "dispatcher" in slots:
         found.append("slot dispatcher: this name is the dispatcher's own in the rejected log; choose another")
     found += [f"slot {slot}: named twice; slot names are unique over all datacentres" for slot in _twice(slots)]
+    return found
+
+
+def _id_problems(settings: Settings) -> list[str]:
+    """Without an id in the record an event's id is its place in a log: the same only in copies byte by byte."""
+    found = []
+    for name, join in settings.join.items():
+        shared = [dc for dc, pipeline in settings.datacentre.items() if pipeline.join == name]
+        placed = join.adapter is None and join.foreign is not None and join.foreign.get("id") is None
+        if len(shared) > 1 and placed and not join.identical_copies:
+            found.append(
+                f"join.{name}.foreign.id: is not set, and {' and '.join(shared)} share this join; name the field "
+                f"that holds the event's id, or set join.{name}.identical_copies = true if their foreign logs are "
+                "the same files byte by byte"
+            )
     return found
 
 

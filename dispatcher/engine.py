@@ -7,8 +7,8 @@ Database and core are changed together without a pause between, so a crash or a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 
 import structlog
 
@@ -24,13 +24,14 @@ from photon.dispatcher.core import Batch, Core
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.flow import Flow, Target
-from photon.dispatcher.homes import Homes, HomeStatus
+from photon.dispatcher.homes import Homes
 from photon.dispatcher.ledger import FINAL, Ledger, Verdict
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import Behind, LookUpPolicy, question, settle
 from photon.dispatcher.reporting import Troubles
 from photon.dispatcher.retry import SETTLED_NS, Patience
 from photon.dispatcher.state import State
+from photon.dispatcher.status import Status
 from photon.idregistry.api import Digester, Registry
 from photon.joiner.api import UNKNOWN_REASON, JoinAnswers, Joiner, Outcome
 
@@ -76,34 +77,6 @@ class Options:
     progress_s: float = 0.05
     stop_s: float = 5.0
     """A graceful stop waits so long for answers that are on their way."""
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """For progress views. Counts include what the next commit will make durable."""
-
-    read: int
-    verdicts: Mapping[Verdict, int]
-    reread: int
-    wasted: int  # joins thrown away because another datacentre was first
-    bytes_read: int
-    bytes_known: int
-    in_flight: int  # batches
-    stored: int  # events in the retry store
-    look_ups: int
-    attempts: int
-    oldest_first_read_ns: int | None  # of an event without a verdict
-    caught_up: bool
-    left: int = 0  # events that are left to their home now
-    head_start_s: float = 0.0
-    homes: Sequence[HomeStatus] = ()
-    problems: Mapping[str, int] = field(default_factory=dict)
-    unread: tuple[str, ...] = ()  # a line for each log that is not read to its end
-
-    @property
-    def pending(self) -> int:
-        """Read and without a verdict."""
-        return self.read - sum(self.verdicts.values())
 
 
 class DispatcherEngine:

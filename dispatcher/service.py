@@ -9,7 +9,7 @@ import grpc
 
 from photon.dispatcher import dispatcher_pb2 as pb
 from photon.dispatcher import dispatcher_pb2_grpc
-from photon.dispatcher.engine import Status
+from photon.dispatcher.status import Status
 
 SERVICE_NAME = "photon.v1.Dispatcher"
 

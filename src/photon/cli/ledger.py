@@ -40,14 +40,16 @@ def ledger(output: Path | None, config: Path | None, datacentre: str | None, out
         click.echo(orjson.dumps(as_json(read)).decode())
     else:
         table = Table(box=None, pad_edge=False)
-        names = list(read.total.as_dict())
         table.add_column("hour (UTC)")
-        for name in names:
-            table.add_column(name, justify="right")
-        for hour, each in read.hours.items():
-            table.add_row(hour_name(hour), *(f"{count:,}" for count in each.as_dict().values()))
-        table.add_section()
-        table.add_row("all", *(f"{count:,}" for count in read.total.as_dict().values()), style="bold")
+        for name in read.total.as_dict() | read.total.apart():
+            table.add_column(name, justify="right", style="dim" if name in read.total.apart() else "")
+        for hour, each in [*read.hours.items(), (None, read.total)]:
+            if hour is None:
+                table.add_section()
+            counts = each.as_dict() | each.apart()
+            style = "bold" if hour is None else ""
+            name = "all" if hour is None else hour_name(hour)
+            table.add_row(name, *(f"{count:,}" for count in counts.values()), style=style)
         tables.show(table)
     if read.unbalanced:
         hours = ", ".join(map(hour_name, read.unbalanced))

@@ -37,9 +37,9 @@ def hour_name(hour: int) -> str:
 
 
 def as_json(ledger: Ledger) -> dict[str, object]:
-    """Totals and hours."""
+    """Totals and hours, with what is counted apart."""
     return {
-        "total": ledger.total.as_dict(),
-        "hours": {hour_name(hour): line.as_dict() for hour, line in ledger.hours.items()},
+        "total": ledger.total.as_dict() | ledger.total.apart(),
+        "hours": {hour_name(hour): line.as_dict() | line.apart() for hour, line in ledger.hours.items()},
         "balances": not ledger.unbalanced,
     }

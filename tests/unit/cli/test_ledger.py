@@ -44,14 +44,16 @@ def deployment(tmp_path: Path) -> Path:
     (tmp_path / "photon.toml").write_text(DEPLOYMENT)
     (tmp_path / "out" / "joined").mkdir(parents=True)
     state = State(tmp_path / "state" / "east" / "dispatcher.db")
-    state.commit(Changes(cells={cell(HOUR_NS, verdict): 1234 for verdict in (Verdict.READ, Verdict.JOINED)}))
+    cells = {cell(HOUR_NS, verdict): 1234 for verdict in (Verdict.READ, Verdict.JOINED)}
+    state.commit(Changes(cells=cells | {cell(HOUR_NS, Verdict.WASTED): 5, cell(HOUR_NS, Verdict.REREAD): 7}))
     state.close()
     return tmp_path
 
 
 def test_a_deployment_s_ledger_by_its_file_and_by_its_state(deployment: Path) -> None:
     by_state = ledger(deployment / "state" / "east", "-o", "json")
-    assert json.loads(by_state.output)["total"]["joined"] == 1234
+    total = json.loads(by_state.output)["total"]
+    assert [total[name] for name in ("joined", "reread", "wasted")] == [1234, 7, 5]  # the last two outside the balance
     for more in ((), ("--datacentre", "east")):
         assert ledger("--config", deployment / "photon.toml", *more, "-o", "json").output == by_state.output
 
@@ -60,6 +62,7 @@ def test_the_table_has_no_spaces_at_the_lines_ends(deployment: Path) -> None:
     shown = ledger(deployment / "state" / "east")
     assert shown.exit_code == 0
     assert "1970-01-01T01  1,234   1,234" in shown.output
+    assert [line.split()[-2:] for line in shown.output.splitlines()] == [["reread", "wasted"], ["7", "5"], ["7", "5"]]
     assert [line for line in shown.output.splitlines() if line != line.rstrip()] == []
 
 

@@ -1,3 +1,4 @@
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,40 @@ def test_size(text: str | int, value: int) -> None:
 def test_a_wrong_duration_is_refused(text: str | float) -> None:
     with pytest.raises(ValueError, match="duration"):
         seconds(text)
+
+
+SHARED = """
+[join.clicks.primary]
+format = "jsonl"
+key = "q"
+[join.clicks.foreign]
+format = "jsonl"
+key = "q"
+[datacentre.{0}]
+join = "clicks"
+primary = "p"
+foreign = "f"
+output = "o"
+state = "s"
+eventstore = "127.0.0.1:{1}1"
+joiners.{0}-1.address = "127.0.0.1:{1}2"
+"""
+
+
+def test_datacentres_that_share_a_join_need_ids_in_the_record_or_identical_copies() -> None:
+    one = SHARED.format("east", 700)
+    both = tomllib.loads(one + SHARED[SHARED.index("[datacentre") :].format("west", 800))
+    convert(tomllib.loads(one), "f.toml")
+    with pytest.raises(ConfigError) as error:
+        convert(both, "f.toml")
+    assert str(error.value) == (
+        "f.toml: join.clicks.foreign.id: is not set, and east and west share this join; name the field that holds the "
+        "event's id, or set join.clicks.identical_copies = true if their foreign logs are the same files byte by byte"
+    )
+    clicks = both["join"]["clicks"]
+    for mended in (
+        clicks | {"identical_copies": True},
+        clicks | {"foreign": clicks["foreign"] | {"id": "c"}},
+        {"adapter": "a.py:A"},
+    ):
+        convert(both | {"join": {"clicks": mended}}, "f.toml")

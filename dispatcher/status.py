@@ -1,0 +1,37 @@
+"""What a dispatcher says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from photon.dispatcher.homes import HomeStatus
+from photon.dispatcher.ledger import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """For progress views. Counts include what the next commit will make durable."""
+
+    read: int
+    verdicts: Mapping[Verdict, int]
+    reread: int
+    wasted: int  # joins thrown away because another datacentre was first
+    bytes_read: int
+    bytes_known: int
+    in_flight: int  # batches
+    stored: int  # events in the retry store
+    look_ups: int
+    attempts: int
+    oldest_first_read_ns: int | None  # of an event without a verdict
+    caught_up: bool
+    left: int = 0  # events that are left to their home now
+    head_start_s: float = 0.0
+    homes: Sequence[HomeStatus] = ()
+    problems: Mapping[str, int] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()  # a line for each log that is not read to its end
+
+    @property
+    def pending(self) -> int:
+        """Read and without a verdict."""
+        return self.read - sum(self.verdicts.values())

@@ -1,0 +1,258 @@
+"""Datacentres that share a log, simulated: pure cores, joiners with a speed, a registry with a commit time.
+
+Registrations are decided in the order in which they reach the leader, and every replica knows of them one commit time
+later. Nothing else connects the datacentres.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from photon.adapters.envelope import Envelope
+from photon.dispatcher.core import Batch, Core
+from photon.dispatcher.flow import Flow
+from photon.dispatcher.homes import HeadStart, Homes
+from photon.dispatcher.ledger import Verdict, split_cell
+from photon.dispatcher.limits import Limits
+from photon.dispatcher.lookups import Behind, question, settle
+from photon.dispatcher.retry import Patience
+from photon.idregistry.api import Answer, Kind, LookUps
+from photon.joiner.api import JoinAnswers, Outcome, TakenBy
+from tests.unit.dispatcher.world import DIGESTER, Words, block, take
+
+SCAN_S = 0.02
+COMMIT_S = 0.2
+LOOK_UP_S = 0.001
+IN_FLIGHT = 8
+QUESTIONS = 4
+LIMITS = Limits(batch_events=200, window_bytes=2 << 20, spill_bytes=2 << 20)
+BLOCK = 1000  # lines
+
+
+@dataclass
+class Counts:
+    """What became of events in a span of time."""
+
+    joined: dict[str, int]
+    wasted: dict[str, int]
+
+    @property
+    def all(self) -> int:
+        return sum(self.joined.values())
+
+    def share(self, name: str) -> float:
+        return self.joined[name] / max(self.all, 1)
+
+    @property
+    def wasted_share(self) -> float:
+        return sum(self.wasted.values()) / max(self.all, 1)
+
+
+@dataclass
+class World:
+    """``round_trip_s``, ``commit_s``: to the registry's leader, and from there to a majority."""
+
+    seed: int
+    round_trip_s: float = 0.03
+    commit_s: float = 0.04
+    now: float = 0.0
+    written: int = 0
+    rate: float = 0.0
+    sites: dict[str, Site] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.owners: dict[bytes, tuple[str, float]] = {}  # digest -> (datacentre, when every replica knows)
+        self.latencies: list[tuple[float, float]] = []  # (when joined, after how long)
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = 0
+        self._rest = 0.0
+        self.lines: list[tuple[int, float]] = []  # (offset behind it, when written)
+        self.data = b""
+        self.after(SCAN_S, self._write)
+
+    def after(self, delay: float, what: Callable[[], None]) -> None:
+        self._number += 1
+        heapq.heappush(self._queue, (self.now + delay, self._number, what))
+
+    def run(self, seconds: float) -> Counts:
+        """Goes on for so long; what was joined and wasted in that time."""
+        before = {name: (site.joined, site.wasted) for name, site in self.sites.items()}
+        end = self.now + seconds
+        while self._queue and self._queue[0][0] <= end:
+            self.now, _, what = heapq.heappop(self._queue)
+            what()
+        self.now = end
+        return Counts(
+            {name: site.joined - before[name][0] for name, site in self.sites.items()},
+            {name: site.wasted - before[name][1] for name, site in self.sites.items()},
+        )
+
+    def add(self, name: str, names: list[str], *, speed: float, lag_s: float = 0.0) -> Site:
+        site = self.sites[name] = Site(self, name, names, speed, lag_s)
+        site.start()
+        return site
+
+    def append(self, count: int) -> None:
+        more = b"".join(b"%d k 1\n" % n for n in range(self.written, self.written + count))
+        at = len(self.data)
+        for line in more.splitlines(keepends=True):
+            at += len(line)
+            self.lines.append((at, self.now))
+        self.data += more
+        self.written += count
+
+    def _write(self) -> None:
+        due = self._rest + self.rate * SCAN_S
+        self._rest = due % 1
+        if due >= 1:
+            self.append(int(due))
+        self.after(SCAN_S, self._write)
+
+
+class Site:
+    """One datacentre. ``speed``: events a second of its joiners. ``lag_s``: its copy of the log is so late."""
+
+    def __init__(self, world: World, name: str, names: list[str], speed: float, lag_s: float) -> None:
+        self.world, self.name, self.names, self.speed, self.lag_s = world, name, names, speed, lag_s
+        self.committed = 0  # offset
+        self.joined = self.wasted = self.read = 0
+        self.life = 0
+        self.alive = False
+
+    def start(self) -> None:
+        world = self.world
+        self.life += 1
+        self.alive = True
+        self.homes = Homes(self.name, self.names, HeadStart())
+        self.homes.head_start.measured(world.round_trip_s + world.commit_s)
+        self.core = Core(
+            adapter=Words({}),
+            digester=DIGESTER,
+            datacentre=self.name,
+            patience=Patience(),
+            envelope=Envelope(),
+            limits=LIMITS,
+            random=world.random.random,
+            highs={"log1": self.committed},
+            homes=self.homes,
+        )
+        self.at = self.committed
+        self.line = sum(1 for end, _ in world.lines if end <= self.at)
+        self.behind = Behind(several=True)
+        self.caught_up = False
+        self.questions = 0
+        self._due = 0.0
+        head_start = self.homes.head_start
+        self.flow = Flow(
+            1,
+            in_flight=IN_FLIGHT,
+            random=world.random.random,
+            batch_events=LIMITS.batch_events,
+            soon=lambda: head_start.answer_s,
+        )
+        self.free_at = world.now
+        self._alone(world.random.random() * SCAN_S, self._scan)
+        self._alone(COMMIT_S, self._commit)
+
+    def stop(self) -> None:
+        """As kill -9 of all of it; what has reached the registry stays."""
+        self.alive = False
+        self.life += 1
+
+    def _alone(self, delay: float, what: Callable[[], None]) -> None:
+        """Unless it dies before."""
+        life = self.life
+        self.world.after(delay, lambda: what() if self.life == life else None)
+
+    # -- what the engine does
+    def _scan(self) -> None:
+        world = self.world
+        lines = world.lines
+        seen = self.line
+        while seen < len(lines) and lines[seen][1] <= world.now - self.lag_s:
+            seen += 1
+        unread = (lines[seen - 1][0] if seen else 0) - self.at
+        self.core.look_first(
+            self.behind.look(unread * 20, self.caught_up, world.now)
+        )  # short lines: as if they were long
+        while self.line < seen and self.core.room():
+            upto = min(seen, self.line + BLOCK)
+            end = lines[upto - 1][0]
+            take(self.core, block(world.data[self.at : end], self.at), int(world.now * 1e9), world.now)
+            self.at, self.line = end, upto
+        self.caught_up = self.line == seen
+        self._send()
+        self._alone(SCAN_S, self._scan)
+
+    def _send(self) -> None:
+        core, now = self.core, self.world.now
+        core.batches_of(self.flow.batch_events())
+        while self.questions < QUESTIONS and (asked := core.next_question(now)) is not None:
+            self.questions += 1
+            self._alone(LOOK_UP_S, lambda asked=asked: self._look_up(asked))  # type: ignore[misc]
+        while (target := self.flow.choose(now)) is not None:
+            batch = core.next_batch(now, flush=self.caught_up)
+            self.flow.sent(target, len(batch.items) if batch is not None else 0)
+            if batch is None:
+                break
+            self.free_at = max(self.free_at, now) + len(batch.items) / self.speed
+            arrives = self.free_at - now + self.world.round_trip_s / 2
+            self._alone(arrives, lambda batch=batch: self._register(batch, now))  # type: ignore[misc]
+        due = core.next_question_due(now)
+        if due is not None and self.questions < QUESTIONS:
+            self._due = due
+            self._alone(max(due - now, 0.0) + 1e-6, lambda: self._send() if self._due == due else None)
+
+    def _look_up(self, asked: Batch) -> None:
+        world = self.world
+        n = len(asked.items)
+        digests, _ = question(asked)
+        answers, owners = np.full(n, Answer.ABSENT, np.uint8), np.zeros(n, np.uint8)
+        names = tuple(world.sites)
+        for row in range(n):
+            owner = world.owners.get(digests[16 * row : 16 * row + 16])
+            if owner is not None and owner[1] <= world.now:
+                answers[row], owners[row] = Answer.PRESENT, names.index(owner[0])
+        kinds = np.full(n, Kind.JOINED, np.uint8)
+        found = LookUps(answers, kinds, np.zeros(n, np.uint32), owners, names)
+        self.questions -= 1
+        left = settle(self.core, asked, found, int(world.now * 1e9), world.now)
+        self.core.asked(asked, left, world.now)
+        self._send()
+
+    def _register(self, batch: Batch, sent_at: float) -> None:
+        world = self.world
+        outcomes, taken = [], {}
+        for row, item in enumerate(batch.items):
+            owner = world.owners.setdefault(item.event.digest, (self.name, world.now + world.commit_s))
+            if owner[0] == self.name:
+                outcomes.append(Outcome.JOINED)
+                self.joined += 1
+                written = world.lines[int(item.event.event_id)][1]
+                world.latencies.append((world.now, world.now - written))
+            else:
+                outcomes.append(Outcome.TAKEN)
+                taken[row] = TakenBy(owner[0], Kind.JOINED, False)
+                self.wasted += 1
+        answered = world.commit_s + world.round_trip_s / 2
+        self._alone(answered, lambda: self._answered(batch, JoinAnswers(outcomes, taken), sent_at))
+
+    def _answered(self, batch: Batch, answers: JoinAnswers, sent_at: float) -> None:
+        self.flow.answered(self.flow.targets[0], len(batch.items), answers, sent_at, self.world.now)
+        self.core.answered(batch, answers, int(self.world.now * 1e9), self.world.now)
+        self._send()
+
+    def _commit(self) -> None:
+        changes = self.core.changes(int(self.world.now * 1e9), self.world.now)
+        if (position := changes.positions.get("log1")) is not None:
+            self.committed = position.offset
+        assert not changes.stored  # nothing waits for a primary here
+        self.read += sum(n for number, n in changes.cells.items() if split_cell(number)[1] is Verdict.READ)
+        self.core.committed()
+        self._alone(COMMIT_S, self._commit)
