@@ -160,7 +160,7 @@ class Backlog:
                 part = _rows(found, rows)
                 answers = part.answers
                 verdicts = self._rules.verdicts(portion.columns, portion.stretch.seen_to, part)
-                self._learn(evidence, part, verdicts)
+                self._learn(evidence, portion.columns.digests, part, verdicts)
             decided += int(np.count_nonzero(verdicts))
             self._settle(portion, verdicts, answers, now_ns, now)
         for stretch in question.stretches:
@@ -183,7 +183,7 @@ class Backlog:
             core.late(item, now_ns)
         core.send(core.add(stretch, _some(columns, left & ~late), now_ns), now)
 
-    def _learn(self, evidence: Evidence, found: LookUps, verdicts: U8) -> None:
+    def _learn(self, evidence: Evidence, digests: bytes, found: LookUps, verdicts: U8) -> None:
         """As ``evidence.of_look_ups``: these were left to nobody, so whoever registered one is ahead of us."""
         homes = self._homes
         if homes is None:
@@ -194,6 +194,7 @@ class Backlog:
         for at, name in enumerate(found.datacentres):
             if (number := homes.number.get(name)) is not None and number != homes.own:
                 evidence.ahead[number] += int(np.count_nonzero(elsewhere & (found.owner_datacentres == at)))
+        evidence.contested += int(np.count_nonzero(elsewhere & homes.own_ones(digests)))
 
 
 def _some(columns: Columns, mask: npt.NDArray[np.bool_]) -> Columns:

@@ -19,6 +19,7 @@ from photon.adapters.logs.api import Block, OversizedRecord
 from photon.dispatcher import lookups
 from photon.dispatcher.backlog import PROBE_EVERY, Backlog, Question, Rules, Worth
 from photon.dispatcher.core import Batch, Core
+from photon.dispatcher.homes import Homes
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import LookUpPolicy, settle
@@ -35,7 +36,7 @@ OTHER = "there"
 NOW_NS = 10**18
 
 
-def core(*, high: int = 0, identical_copies: bool = False) -> Core:
+def core(*, high: int = 0, identical_copies: bool = False, homes: Homes | None = None) -> Core:
     return Core(
         adapter=Words({}),
         digester=DIGESTER,
@@ -46,6 +47,7 @@ def core(*, high: int = 0, identical_copies: bool = False) -> Core:
         random=random.Random(1).random,
         highs={"log1": high},
         identical_copies=identical_copies,
+        homes=homes,
     )
 
 
@@ -307,3 +309,21 @@ async def test_a_joiner_gets_only_what_the_registry_does_not_know(
     assert counts["elsewhere"] >= 2700
     assert len(here.joiners[0].seen) == 3000 - counts["elsewhere"] > 0
     assert here.look_ups.asked >= 3000
+
+
+def test_what_is_learnt_of_the_other_datacentre() -> None:
+    """It is ahead, so it lives; and it takes our events, so these are looked up before they are joined."""
+    homes = Homes(HERE, [OTHER])
+    to = core(homes=homes)
+    backlog = Backlog(to, Rules(HERE, False), homes)
+    data = b"".join(b"%d k 0\n" % n for n in range(400))
+    for _ in backlog.take(world.block(data), NOW_NS, 0.0):
+        pass
+    asked = backlog.question()
+    zeros = np.zeros(len(asked), np.uint8)
+    assert not homes.contested
+    present = np.full(len(asked), Answer.PRESENT, np.uint8)
+    backlog.settle(asked, LookUps(present, zeros + 1, zeros.astype(np.uint32), zeros, (OTHER,)), NOW_NS, 0.0)
+    assert homes.contested
+    assert [each.trusted for each in homes.status()] == [True]
+    assert to.live[Verdict.ELSEWHERE] == 400
