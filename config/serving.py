@@ -11,26 +11,32 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from photon.config.tls import CannotListen, Tls, bind
 
-__all__ = ["BOUNDS", "CannotListen", "HealthyServer", "listen"]
+__all__ = ["CannotListen", "HealthyServer", "listen", "server_options"]
 
-NO_SHARED_PORT = ("grpc.so_reuseport", 0)
-"""Two processes on one port would take each other's requests: the second one must fail instead."""
 CONNECTIONS_MAX = 1024
 """Of one port; further ones are refused."""
 STREAMS_MAX = 256
 """Requests under way on one connection: with the size of a message it bounds what a connection can make us keep."""
 METADATA_BYTES_MAX = 16 << 10
+REQUEST_BYTES_MAX = 64 << 10
+"""Of services that do not name a size: they are asked small questions."""
 HANDSHAKE_MS = 10_000
 """A connection that has not said by then in good form that it speaks HTTP/2 (and who it is) is closed."""
-BOUNDS = (
-    ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
-    ("grpc.max_concurrent_streams", STREAMS_MAX),
-    ("grpc.max_metadata_size", METADATA_BYTES_MAX),
-    ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
-    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
-)
-"""What every server of ours is told. Messages above 4 MiB, or the size that a service names, are refused by their
-declared length, before a byte of them is kept."""
+_BOUNDS = {
+    "grpc.max_allowed_incoming_connections": CONNECTIONS_MAX,
+    "grpc.max_concurrent_streams": STREAMS_MAX,
+    "grpc.max_metadata_size": METADATA_BYTES_MAX,
+    "grpc.absolute_max_metadata_size": METADATA_BYTES_MAX,
+    "grpc.max_receive_message_length": REQUEST_BYTES_MAX,
+    "grpc.server_handshake_timeout_ms": HANDSHAKE_MS,
+    "grpc.so_reuseport": 0,  # two processes on one port would take each other's requests: the second one must fail
+}
+
+
+def server_options(options: Sequence[tuple[str, int]] = ()) -> list[tuple[str, int]]:
+    """What every server of ours is told; ``options`` go before the bounds above. A message that is too large is
+    refused by its declared length, before a byte of it is kept; so is one that would be when decompressed."""
+    return list({**_BOUNDS, **dict(options)}.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ async def listen(
     requests in flight are refused at once (RESOURCE_EXHAUSTED). ``tls`` None: plain text.
     Raises CannotListen.
     """
-    server = grpc.aio.server(options=(*BOUNDS, *options, NO_SHARED_PORT), maximum_concurrent_rpcs=requests_max)
+    server = grpc.aio.server(options=server_options(options), maximum_concurrent_rpcs=requests_max)
     add(server)
     servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)

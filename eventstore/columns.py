@@ -16,6 +16,8 @@ REPLY_BYTES_MAX = 32 << 20
 """Records in one reply. A reply that would hold more answers a prefix of the keys; the client asks for the rest."""
 KEYS_MAX = 4096
 """Keys in one request."""
+FIELDS_MAX = KEYS_MAX + 16
+"""Of a request: its keys, and what else it has."""
 KEYS_BYTES_MAX = 16 << 20
 
 

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import grpc
 
+from photon.config.message_bounds import bounded
 from photon.config.serving import HealthyServer, listen
 from photon.config.tls import Tls
 from photon.eventstore import columns, eventstore_pb2_grpc
@@ -62,7 +63,18 @@ async def start_server(stores: Mapping[str, EventStore], address: str, tls: Tls 
     """See config.serving.listen. Raises CannotListen."""
 
     def add(server: grpc.aio.Server) -> None:
-        eventstore_pb2_grpc.add_EventStoreServicer_to_server(EventStoreService(stores), server)  # type: ignore[no-untyped-call]
+        service = EventStoreService(stores)
+        handlers = {
+            "LookUp": grpc.unary_unary_rpc_method_handler(
+                service.LookUp,
+                bounded(pb.EventLookUpRequest.FromString, columns.FIELDS_MAX),
+                pb.EventLookUpReply.SerializeToString,
+            ),
+            "Progress": grpc.unary_unary_rpc_method_handler(
+                service.Progress, pb.ProgressRequest.FromString, pb.ProgressReply.SerializeToString
+            ),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
 
     server = await listen(address, SERVICE_NAME, add, options=OPTIONS, requests_max=REQUESTS_MAX, tls=tls)
     await server.serving()

@@ -17,7 +17,7 @@ from grpc_health.v1._async import HealthServicer
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import PhotonError
-from photon.config.serving import BOUNDS
+from photon.config.serving import server_options
 from photon.config.tls import CannotListen, Tls, bind
 from photon.idregistry import commands as c
 from photon.idregistry.raft.host import RaftHost
@@ -97,7 +97,7 @@ async def serve_registry(
         uncertainty_ns=int(settings.uncertainty_s * 1e9),
         retention_ns=None if settings.retention_s is None else int(settings.retention_s * 1e9),
     )
-    server = grpc.aio.server(options=(*BOUNDS, *SERVER_OPTIONS))
+    server = grpc.aio.server(options=server_options(SERVER_OPTIONS))
     health = HealthServicer()
     await health.set(HEALTH_SERVICE, _NOT_SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)

@@ -53,7 +53,8 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         claim = None
         if request.HasField("slot"):
             named = request.slot
-            claim = SlotClaim(Slot(named.slot, named.datacentre, named.address), tuple(named.incarnations))
+            announced = tuple(named.incarnations[: c.MAX_ANNOUNCED + 1])  # no entry could hold more
+            claim = SlotClaim(Slot(named.slot, named.datacentre, named.address), announced)
         outcome = await self._replica.insert(request.shard, request.caller, claim, columns, timeout=_timeout(context))
         if isinstance(outcome, Refusal):
             return pb.InsertReply(**_refusal(outcome))

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import grpc
 
+from photon.config.message_bounds import bounded
 from photon.config.serving import HealthyServer, listen
 from photon.config.tls import Tls
 from photon.joiner import joiner_pb2 as pb
@@ -57,6 +58,11 @@ async def start_server(joiners: Mapping[str, Joiner], address: str, tls: Tls | N
     """Listens, not serving yet: see config.serving.listen. Raises CannotListen."""
 
     def add(server: grpc.aio.Server) -> None:
-        joiner_pb2_grpc.add_JoinerServicer_to_server(JoinerService(joiners), server)  # type: ignore[no-untyped-call]
+        join = grpc.unary_unary_rpc_method_handler(
+            JoinerService(joiners).Join,
+            bounded(pb.JoinRequest.FromString, wire.FIELDS_MAX),
+            pb.JoinReply.SerializeToString,
+        )
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, {"Join": join}),))
 
     return await listen(address, SERVICE_NAME, add, options=OPTIONS, requests_max=REQUESTS_MAX, tls=tls)

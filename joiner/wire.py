@@ -17,6 +17,8 @@ MESSAGE_BYTES_MAX = 64 << 20
 """gRPC's limit, set on both ends."""
 EVENTS_MAX = 16 << 10
 """Events in one request."""
+FIELDS_MAX = 4 * EVENTS_MAX + 64
+"""Of a request: id, key and record of each event, a file for each at most, and the columns."""
 REQUEST_BYTES_MAX = 32 << 20
 """Records and keys in one request, unless a single event is bigger."""
 

@@ -16,6 +16,7 @@ import grpc.aio
 import structlog
 
 from photon.config.clock import Clock
+from photon.config.message_bounds import bounded
 from photon.config.tls import Tls, Towards, caller, open_blocking_channel, registry_identity, towards
 from photon.idregistry.raft import peer_pb2, peer_pb2_grpc
 from photon.idregistry.raft.options import (
@@ -33,6 +34,9 @@ BACK_OFF_MAX = 1.0
 REFUSED_PAUSE = 1.0
 SILENCE_MAX = 5.0
 """A stream to a peer that was not heard for so long is opened anew: its connection may be dead without knowing."""
+_SERVICE = peer_pb2.DESCRIPTOR.services_by_name["RaftPeer"].full_name
+_OTHER_FIELDS = 16
+"""Of a frame, beside its messages."""
 _CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -56,7 +60,13 @@ class GrpcNetwork:
         self._hello: Hello | None = None
 
     def add_to_server(self, server: grpc.aio.Server) -> None:
-        peer_pb2_grpc.add_RaftPeerServicer_to_server(_Servicer(self), server)  # type: ignore[no-untyped-call]
+        """Registers the service by hand, so that a frame's fields are counted before it is parsed."""
+        exchange = grpc.stream_unary_rpc_method_handler(
+            _Servicer(self).Exchange,
+            bounded(peer_pb2.PeerFrame.FromString, FRAME_MESSAGES_MAX + _OTHER_FIELDS),
+            peer_pb2.PeerAck.SerializeToString,
+        )
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {"Exchange": exchange}),))
 
     def start(self, hello: Hello, receiver: Receiver) -> None:
         self._hello = hello
