@@ -38,6 +38,7 @@ class Processes:
     directory: Path
     peers: dict[str, str] = field(default_factory=_peers)
     running: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+    shards: int = SHARDS
 
     def seen_from(self, region: str) -> dict[str, str]:
         """Every replica's address for who is in this region; each replica is in one of its own name."""
@@ -48,7 +49,7 @@ class Processes:
             "name": name,
             "peers": self.seen_from(name),
             "directory": str(self.directory / name),
-            "shards": SHARDS,
+            "shards": self.shards,
         }
         replica = ["-m", "tests.integration.registry_replica", json.dumps(settings | more)]
         self.running[name] = self.python(replica, self.directory / f"{name}.out")
@@ -153,9 +154,11 @@ class RegionProcesses(Processes):
 
 
 @asynccontextmanager
-async def regions(directory: Path, round_trip_s: float) -> AsyncIterator[tuple[RegionProcesses, WanClient]]:
+async def regions(
+    directory: Path, round_trip_s: float, shards: int = SHARDS
+) -> AsyncIterator[tuple[RegionProcesses, WanClient]]:
     """Three replicas, ``round_trip_s`` apart, started; and the control of what is between them."""
-    every = RegionProcesses(directory, round_trip_s=round_trip_s)
+    every = RegionProcesses(directory, shards=shards, round_trip_s=round_trip_s)
     every.start_proxy()
     wan = WanClient(every.control)
     try:
