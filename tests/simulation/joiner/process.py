@@ -113,7 +113,7 @@ class Process:
         self.registry.announce(slot, [*recovered.incarnations, incarnation])
         self.world.say(f"{self.site.name} serves as {incarnation}, redoes {sum(len(r) for _, r in recovered.kept)}")
         self.site.unrepaired = False
-        self.core = self.world.variant.core(incarnation, slot.datacentre, LIMITS)
+        self.core = self.world.variant.core(incarnation, LIMITS)
         self.do(self.core.start(recovered.kept))
 
     # -- what the shell does -----------------------------------------------------------------------------------
