@@ -22,7 +22,7 @@ _NOUNS = {
     "ledger": "photon.cli.ledger",
     "config": "photon.cli.config",
     "certs": "photon.cli.certs",
-    "registry": "photon.cli.serve",
+    "registry": "photon.cli.registry",
     "eventstore": "photon.cli.serve",
     "joiner": "photon.cli.serve",
     "dispatcher": "photon.cli.serve",

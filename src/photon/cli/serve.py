@@ -1,4 +1,7 @@
-"""``photon registry | eventstore | joiner | dispatcher serve``: one service process each."""
+"""``photon registry | eventstore | joiner | dispatcher serve``: one service process each.
+
+The command group ``photon registry`` is in ``photon.cli.registry``.
+"""
 
 from __future__ import annotations
 
@@ -53,17 +56,7 @@ def _run(main: Callable[[asyncio.Event], Awaitable[None]], *, with_parent: bool)
     runtime.run(stoppable())
 
 
-@click.group()
-def registry() -> None:
-    """The IdRegistry: the replicated set of event ids that have a verdict.
-
-    \b
-    Example:
-      photon registry serve --config photon.toml --replica r1
-    """
-
-
-@registry.command("serve")
+@click.command("serve")
 @_common
 @click.option("--replica", required=True, metavar="NAME", help="Which of [registry.replicas] this process is.")
 @click.option(

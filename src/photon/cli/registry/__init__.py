@@ -1,0 +1,35 @@
+"""``photon registry``: run, watch and repair the IdRegistry. Commands are imported when they are called."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+_COMMANDS = {
+    "serve": "photon.cli.serve:registry_serve",
+}
+"""Name -> module:command."""
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[name].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=_Lazy)
+def registry() -> None:
+    """The IdRegistry: the replicated set of event ids that have a verdict.
+
+    \b
+    Example:
+      photon registry serve --config photon.toml --replica r1
+    """
