@@ -36,6 +36,8 @@ from photon.idregistry.outcomes import (
     pulse_of,
 )
 from photon.idregistry.replies import described, owners, refused, slot_name
+from photon.idregistry.resharding.api import Action, Ask, ReshardOutcome
+from photon.idregistry.resharding.wire import request_of, resharding_of
 from photon.idregistry.routing import RoutedRegistry
 from photon.idregistry.server import CONFIG_GROUP
 
@@ -143,6 +145,17 @@ class GrpcBackend:
         second = await self._look_up_at(other, shard, digests, times, deadline - self._clock.monotonic())
         return outcome if isinstance(second, Refusal) else second
 
+    async def reshard(self, ask: Ask, *, replica: str = "", timeout: float) -> ReshardOutcome:
+        """One try, at this replica, or at the config group's leader. Raises KeyError for an unknown replica."""
+        request = request_of(ask)
+        if replica:
+            reply = await self._channels.call(replica, "Reshard", request, timeout=timeout)
+        else:
+            reply = await self._at_leader(CONFIG_GROUP, "Reshard", request, timeout)
+        if isinstance(reply, Refusal):
+            return reply
+        return refused(reply) or resharding_of(reply)
+
     async def close(self) -> None:
         probes = list(self._probes.values())
         for probe in probes:
@@ -245,4 +258,18 @@ class RegistryClient(RoutedRegistry):
     def __init__(self, addresses: Mapping[str, str], *, clock: Clock | None = None, tls: Tls | None = None) -> None:
         """``addresses``: all replicas, name -> host:port as seen from here. ``tls`` None: plain text."""
         clock = clock or SystemClock()
-        super().__init__(GrpcBackend(addresses, clock, tls), clock)
+        self._grpc = GrpcBackend(addresses, clock, tls)
+        super().__init__(self._grpc, clock)
+
+    async def reshard(self, ask: Ask, *, replica: str = "", timeout: float) -> ReshardOutcome:
+        """Shards by event time: plan, begin, end or look at a change (rule 16). Tries until there is an answer.
+
+        ``replica`` names who shall answer STATUS and VERIFY of what it knows itself; else the config group's leader
+        is asked. A Refusal says in ``reason`` why nothing was done (REFUSED) or that nobody knows (any other status).
+        """
+        if replica and ask.action not in (Action.STATUS, Action.VERIFY):
+            raise ValueError(f"{ask.action.name.lower()} is for the leader, not for replica {replica}")
+        return await self._persist(
+            self._clock.monotonic() + timeout,
+            lambda remaining: self._grpc.reshard(ask, replica=replica, timeout=remaining),
+        )

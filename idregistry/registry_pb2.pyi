@@ -17,6 +17,23 @@ class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     STATUS_WRONG_SHARD: _ClassVar[Status]
     STATUS_UNKNOWN_CALLER: _ClassVar[Status]
     STATUS_REFUSED: _ClassVar[Status]
+
+class ReshardAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RESHARD_ACTION_UNSPECIFIED: _ClassVar[ReshardAction]
+    RESHARD_ACTION_STATUS: _ClassVar[ReshardAction]
+    RESHARD_ACTION_PLAN: _ClassVar[ReshardAction]
+    RESHARD_ACTION_APPLY: _ClassVar[ReshardAction]
+    RESHARD_ACTION_ABORT: _ClassVar[ReshardAction]
+    RESHARD_ACTION_VERIFY: _ClassVar[ReshardAction]
+
+class ShardChangeStage(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SHARD_CHANGE_STAGE_UNSPECIFIED: _ClassVar[ShardChangeStage]
+    SHARD_CHANGE_STAGE_PLANNED: _ClassVar[ShardChangeStage]
+    SHARD_CHANGE_STAGE_PREPARING: _ClassVar[ShardChangeStage]
+    SHARD_CHANGE_STAGE_ACTIVATED: _ClassVar[ShardChangeStage]
+    SHARD_CHANGE_STAGE_ABORTED: _ClassVar[ShardChangeStage]
 STATUS_UNSPECIFIED: Status
 STATUS_OK: Status
 STATUS_NOT_LEADER: Status
@@ -25,6 +42,17 @@ STATUS_UNKNOWN: Status
 STATUS_WRONG_SHARD: Status
 STATUS_UNKNOWN_CALLER: Status
 STATUS_REFUSED: Status
+RESHARD_ACTION_UNSPECIFIED: ReshardAction
+RESHARD_ACTION_STATUS: ReshardAction
+RESHARD_ACTION_PLAN: ReshardAction
+RESHARD_ACTION_APPLY: ReshardAction
+RESHARD_ACTION_ABORT: ReshardAction
+RESHARD_ACTION_VERIFY: ReshardAction
+SHARD_CHANGE_STAGE_UNSPECIFIED: ShardChangeStage
+SHARD_CHANGE_STAGE_PLANNED: ShardChangeStage
+SHARD_CHANGE_STAGE_PREPARING: ShardChangeStage
+SHARD_CHANGE_STAGE_ACTIVATED: ShardChangeStage
+SHARD_CHANGE_STAGE_ABORTED: ShardChangeStage
 
 class SlotName(_message.Message):
     __slots__ = ("slot", "datacentre", "address", "incarnations")
@@ -199,7 +227,7 @@ class GroupStatus(_message.Message):
     def __init__(self, group: _Optional[int] = ..., leader: _Optional[str] = ..., term: _Optional[int] = ..., applied: _Optional[int] = ..., ids: _Optional[int] = ..., is_leader: _Optional[bool] = ..., batches: _Optional[int] = ..., batch_mean: _Optional[float] = ..., commit_ms_p50: _Optional[float] = ..., commit_ms_p99: _Optional[float] = ...) -> None: ...
 
 class DescribeReply(_message.Message):
-    __slots__ = ("replica", "ranges", "groups", "id_rules")
+    __slots__ = ("replica", "ranges", "groups", "id_rules", "config")
     class IdRulesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -211,8 +239,311 @@ class DescribeReply(_message.Message):
     RANGES_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     ID_RULES_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
     replica: str
     ranges: _containers.RepeatedCompositeFieldContainer[ShardRange]
     groups: _containers.RepeatedCompositeFieldContainer[GroupStatus]
     id_rules: _containers.ScalarMap[str, bytes]
-    def __init__(self, replica: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[ShardRange, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., id_rules: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+    config: int
+    def __init__(self, replica: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[ShardRange, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., id_rules: _Optional[_Mapping[str, bytes]] = ..., config: _Optional[int] = ...) -> None: ...
+
+class ReshardRequest(_message.Message):
+    __slots__ = ("action", "shards", "dry_run", "lead_ms", "config")
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    LEAD_MS_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    action: ReshardAction
+    shards: int
+    dry_run: bool
+    lead_ms: int
+    config: int
+    def __init__(self, action: _Optional[_Union[ReshardAction, str]] = ..., shards: _Optional[int] = ..., dry_run: _Optional[bool] = ..., lead_ms: _Optional[int] = ..., config: _Optional[int] = ...) -> None: ...
+
+class ShardChange(_message.Message):
+    __slots__ = ("config", "starts_ns", "shards", "added", "leaving", "stage", "reason", "settled")
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    STARTS_NS_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    ADDED_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    config: int
+    starts_ns: int
+    shards: _containers.RepeatedScalarFieldContainer[int]
+    added: _containers.RepeatedScalarFieldContainer[int]
+    leaving: _containers.RepeatedScalarFieldContainer[int]
+    stage: ShardChangeStage
+    reason: str
+    settled: bool
+    def __init__(self, config: _Optional[int] = ..., starts_ns: _Optional[int] = ..., shards: _Optional[_Iterable[int]] = ..., added: _Optional[_Iterable[int]] = ..., leaving: _Optional[_Iterable[int]] = ..., stage: _Optional[_Union[ShardChangeStage, str]] = ..., reason: _Optional[str] = ..., settled: _Optional[bool] = ...) -> None: ...
+
+class ShardPreparation(_message.Message):
+    __slots__ = ("shard", "config", "decided", "prepared", "refused", "latest_ns", "boundary_ns", "until_ns", "ids", "leader")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    DECIDED_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    LATEST_NS_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_NS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_NS_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    config: int
+    decided: int
+    prepared: int
+    refused: int
+    latest_ns: int
+    boundary_ns: int
+    until_ns: int
+    ids: int
+    leader: str
+    def __init__(self, shard: _Optional[int] = ..., config: _Optional[int] = ..., decided: _Optional[int] = ..., prepared: _Optional[int] = ..., refused: _Optional[int] = ..., latest_ns: _Optional[int] = ..., boundary_ns: _Optional[int] = ..., until_ns: _Optional[int] = ..., ids: _Optional[int] = ..., leader: _Optional[str] = ...) -> None: ...
+
+class ReshardReply(_message.Message):
+    __slots__ = ("status", "leader_hint", "reason", "replica", "config", "ranges", "change", "shards", "removed", "now_ns", "why_not_sooner", "problems")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LEADER_HINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    NOW_NS_FIELD_NUMBER: _ClassVar[int]
+    WHY_NOT_SOONER_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    leader_hint: str
+    reason: str
+    replica: str
+    config: int
+    ranges: _containers.RepeatedCompositeFieldContainer[ShardRange]
+    change: ShardChange
+    shards: _containers.RepeatedCompositeFieldContainer[ShardPreparation]
+    removed: _containers.RepeatedScalarFieldContainer[int]
+    now_ns: int
+    why_not_sooner: _containers.RepeatedScalarFieldContainer[str]
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ..., replica: _Optional[str] = ..., config: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[ShardRange, _Mapping]]] = ..., change: _Optional[_Union[ShardChange, _Mapping]] = ..., shards: _Optional[_Iterable[_Union[ShardPreparation, _Mapping]]] = ..., removed: _Optional[_Iterable[int]] = ..., now_ns: _Optional[int] = ..., why_not_sooner: _Optional[_Iterable[str]] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class InspectRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GroupInspection(_message.Message):
+    __slots__ = ("group", "leader", "is_leader", "term", "applied", "committed", "healthy", "writable", "ids", "bytes", "boundary_ns", "closed", "batches", "batch_mean", "commit_ms_p50", "commit_ms_p99", "alarms")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    IS_LEADER_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    HEALTHY_FIELD_NUMBER: _ClassVar[int]
+    WRITABLE_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_NS_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    BATCH_MEAN_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_MS_P50_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_MS_P99_FIELD_NUMBER: _ClassVar[int]
+    ALARMS_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    leader: str
+    is_leader: bool
+    term: int
+    applied: int
+    committed: int
+    healthy: bool
+    writable: bool
+    ids: int
+    bytes: int
+    boundary_ns: int
+    closed: bool
+    batches: int
+    batch_mean: float
+    commit_ms_p50: float
+    commit_ms_p99: float
+    alarms: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, group: _Optional[int] = ..., leader: _Optional[str] = ..., is_leader: _Optional[bool] = ..., term: _Optional[int] = ..., applied: _Optional[int] = ..., committed: _Optional[int] = ..., healthy: _Optional[bool] = ..., writable: _Optional[bool] = ..., ids: _Optional[int] = ..., bytes: _Optional[int] = ..., boundary_ns: _Optional[int] = ..., closed: _Optional[bool] = ..., batches: _Optional[int] = ..., batch_mean: _Optional[float] = ..., commit_ms_p50: _Optional[float] = ..., commit_ms_p99: _Optional[float] = ..., alarms: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class InspectReply(_message.Message):
+    __slots__ = ("replica", "epoch", "members", "groups", "clock_ns", "disk_free", "disk_size", "version", "alarms", "heard")
+    class MembersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_NS_FIELD_NUMBER: _ClassVar[int]
+    DISK_FREE_FIELD_NUMBER: _ClassVar[int]
+    DISK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ALARMS_FIELD_NUMBER: _ClassVar[int]
+    HEARD_FIELD_NUMBER: _ClassVar[int]
+    replica: str
+    epoch: int
+    members: _containers.ScalarMap[str, str]
+    groups: _containers.RepeatedCompositeFieldContainer[GroupInspection]
+    clock_ns: int
+    disk_free: int
+    disk_size: int
+    version: str
+    alarms: _containers.RepeatedScalarFieldContainer[str]
+    heard: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, replica: _Optional[str] = ..., epoch: _Optional[int] = ..., members: _Optional[_Mapping[str, str]] = ..., groups: _Optional[_Iterable[_Union[GroupInspection, _Mapping]]] = ..., clock_ns: _Optional[int] = ..., disk_free: _Optional[int] = ..., disk_size: _Optional[int] = ..., version: _Optional[str] = ..., alarms: _Optional[_Iterable[str]] = ..., heard: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class BarrierRequest(_message.Message):
+    __slots__ = ("group", "mark")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    mark: bytes
+    def __init__(self, group: _Optional[int] = ..., mark: _Optional[bytes] = ...) -> None: ...
+
+class BarrierReply(_message.Message):
+    __slots__ = ("status", "leader_hint", "reason", "index", "term")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LEADER_HINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    leader_hint: str
+    reason: str
+    index: int
+    term: int
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ..., index: _Optional[int] = ..., term: _Optional[int] = ...) -> None: ...
+
+class ExportRequest(_message.Message):
+    __slots__ = ("group", "mark")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    mark: bytes
+    def __init__(self, group: _Optional[int] = ..., mark: _Optional[bytes] = ...) -> None: ...
+
+class ExportPart(_message.Message):
+    __slots__ = ("head", "chunk", "end")
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    head: ExportHead
+    chunk: ExportChunk
+    end: ExportEnd
+    def __init__(self, head: _Optional[_Union[ExportHead, _Mapping]] = ..., chunk: _Optional[_Union[ExportChunk, _Mapping]] = ..., end: _Optional[_Union[ExportEnd, _Mapping]] = ...) -> None: ...
+
+class ExportHead(_message.Message):
+    __slots__ = ("magic", "version", "replica", "group", "status", "reason")
+    MAGIC_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    magic: str
+    version: int
+    replica: str
+    group: int
+    status: Status
+    reason: str
+    def __init__(self, magic: _Optional[str] = ..., version: _Optional[int] = ..., replica: _Optional[str] = ..., group: _Optional[int] = ..., status: _Optional[_Union[Status, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ExportChunk(_message.Message):
+    __slots__ = ("data", "crc32")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    CRC32_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    crc32: int
+    def __init__(self, data: _Optional[bytes] = ..., crc32: _Optional[int] = ...) -> None: ...
+
+class ExportEnd(_message.Message):
+    __slots__ = ("chunks", "bytes", "checksum", "applied", "term")
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    chunks: int
+    bytes: int
+    checksum: bytes
+    applied: int
+    term: int
+    def __init__(self, chunks: _Optional[int] = ..., bytes: _Optional[int] = ..., checksum: _Optional[bytes] = ..., applied: _Optional[int] = ..., term: _Optional[int] = ...) -> None: ...
+
+class TransferLeaderRequest(_message.Message):
+    __slots__ = ("group", "to")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    to: str
+    def __init__(self, group: _Optional[int] = ..., to: _Optional[str] = ...) -> None: ...
+
+class OperatorReply(_message.Message):
+    __slots__ = ("status", "leader_hint", "reason")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LEADER_HINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    leader_hint: str
+    reason: str
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class OpenShardRequest(_message.Message):
+    __slots__ = ("shard", "raise_boundary", "boundary_ns")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    RAISE_BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_NS_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    raise_boundary: bool
+    boundary_ns: int
+    def __init__(self, shard: _Optional[int] = ..., raise_boundary: _Optional[bool] = ..., boundary_ns: _Optional[int] = ...) -> None: ...
+
+class RegisterAgainRequest(_message.Message):
+    __slots__ = ("shard", "digests", "times", "tokens", "kinds", "tags", "generations", "slot", "datacentre", "cleared")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    GENERATIONS_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    DATACENTRE_FIELD_NUMBER: _ClassVar[int]
+    CLEARED_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    digests: bytes
+    times: bytes
+    tokens: bytes
+    kinds: bytes
+    tags: bytes
+    generations: bytes
+    slot: str
+    datacentre: str
+    cleared: bool
+    def __init__(self, shard: _Optional[int] = ..., digests: _Optional[bytes] = ..., times: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., kinds: _Optional[bytes] = ..., tags: _Optional[bytes] = ..., generations: _Optional[bytes] = ..., slot: _Optional[str] = ..., datacentre: _Optional[str] = ..., cleared: _Optional[bool] = ...) -> None: ...
+
+class RegisterAgainReply(_message.Message):
+    __slots__ = ("status", "leader_hint", "reason", "answers")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LEADER_HINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    leader_hint: str
+    reason: str
+    answers: bytes
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ..., answers: _Optional[bytes] = ...) -> None: ...

@@ -59,6 +59,11 @@ class RegistryStub:
                 request_serializer=photon_dot_idregistry_dot_registry__pb2.DescribeRequest.SerializeToString,
                 response_deserializer=photon_dot_idregistry_dot_registry__pb2.DescribeReply.FromString,
                 _registered_method=True)
+        self.Reshard = channel.unary_unary(
+                '/photon.v1.Registry/Reshard',
+                request_serializer=photon_dot_idregistry_dot_registry__pb2.ReshardRequest.SerializeToString,
+                response_deserializer=photon_dot_idregistry_dot_registry__pb2.ReshardReply.FromString,
+                _registered_method=True)
 
 
 class RegistryServicer:
@@ -99,6 +104,14 @@ class RegistryServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Reshard(self, request, context):
+        """Changes of the shards by event time. Served by the leader of the config group; STATUS and VERIFY by any replica,
+        of what it knows itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RegistryServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -126,6 +139,11 @@ def add_RegistryServicer_to_server(servicer, server):
                     servicer.Describe,
                     request_deserializer=photon_dot_idregistry_dot_registry__pb2.DescribeRequest.FromString,
                     response_serializer=photon_dot_idregistry_dot_registry__pb2.DescribeReply.SerializeToString,
+            ),
+            'Reshard': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reshard,
+                    request_deserializer=photon_dot_idregistry_dot_registry__pb2.ReshardRequest.FromString,
+                    response_serializer=photon_dot_idregistry_dot_registry__pb2.ReshardReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -263,6 +281,329 @@ class Registry:
             '/photon.v1.Registry/Describe',
             photon_dot_idregistry_dot_registry__pb2.DescribeRequest.SerializeToString,
             photon_dot_idregistry_dot_registry__pb2.DescribeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reshard(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.Registry/Reshard',
+            photon_dot_idregistry_dot_registry__pb2.ReshardRequest.SerializeToString,
+            photon_dot_idregistry_dot_registry__pb2.ReshardReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class RegistryOperatorStub:
+    """What operators do (photon registry ...). Over TLS only the identities operator and operator-NAME may call it.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Inspect = channel.unary_unary(
+                '/photon.v1.RegistryOperator/Inspect',
+                request_serializer=photon_dot_idregistry_dot_registry__pb2.InspectRequest.SerializeToString,
+                response_deserializer=photon_dot_idregistry_dot_registry__pb2.InspectReply.FromString,
+                _registered_method=True)
+        self.Barrier = channel.unary_unary(
+                '/photon.v1.RegistryOperator/Barrier',
+                request_serializer=photon_dot_idregistry_dot_registry__pb2.BarrierRequest.SerializeToString,
+                response_deserializer=photon_dot_idregistry_dot_registry__pb2.BarrierReply.FromString,
+                _registered_method=True)
+        self.Export = channel.unary_stream(
+                '/photon.v1.RegistryOperator/Export',
+                request_serializer=photon_dot_idregistry_dot_registry__pb2.ExportRequest.SerializeToString,
+                response_deserializer=photon_dot_idregistry_dot_registry__pb2.ExportPart.FromString,
+                _registered_method=True)
+        self.TransferLeader = channel.unary_unary(
+                '/photon.v1.RegistryOperator/TransferLeader',
+                request_serializer=photon_dot_idregistry_dot_registry__pb2.TransferLeaderRequest.SerializeToString,
+                response_deserializer=photon_dot_idregistry_dot_registry__pb2.OperatorReply.FromString,
+                _registered_method=True)
+        self.OpenShard = channel.unary_unary(
+                '/photon.v1.RegistryOperator/OpenShard',
+                request_serializer=photon_dot_idregistry_dot_registry__pb2.OpenShardRequest.SerializeToString,
+                response_deserializer=photon_dot_idregistry_dot_registry__pb2.OperatorReply.FromString,
+                _registered_method=True)
+        self.RegisterAgain = channel.unary_unary(
+                '/photon.v1.RegistryOperator/RegisterAgain',
+                request_serializer=photon_dot_idregistry_dot_registry__pb2.RegisterAgainRequest.SerializeToString,
+                response_deserializer=photon_dot_idregistry_dot_registry__pb2.RegisterAgainReply.FromString,
+                _registered_method=True)
+
+
+class RegistryOperatorServicer:
+    """What operators do (photon registry ...). Over TLS only the identities operator and operator-NAME may call it.
+    """
+
+    def Inspect(self, request, context):
+        """this replica and its groups
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Barrier(self, request, context):
+        """commits an entry that changes nothing; served by the leader
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Export(self, request, context):
+        """a group's state as of one entry, while traffic runs
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TransferLeader(self, request, context):
+        """served by the leader
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def OpenShard(self, request, context):
+        """of a restored shard; served by the leader
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RegisterAgain(self, request, context):
+        """of a restored shard; served by the leader
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_RegistryOperatorServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Inspect': grpc.unary_unary_rpc_method_handler(
+                    servicer.Inspect,
+                    request_deserializer=photon_dot_idregistry_dot_registry__pb2.InspectRequest.FromString,
+                    response_serializer=photon_dot_idregistry_dot_registry__pb2.InspectReply.SerializeToString,
+            ),
+            'Barrier': grpc.unary_unary_rpc_method_handler(
+                    servicer.Barrier,
+                    request_deserializer=photon_dot_idregistry_dot_registry__pb2.BarrierRequest.FromString,
+                    response_serializer=photon_dot_idregistry_dot_registry__pb2.BarrierReply.SerializeToString,
+            ),
+            'Export': grpc.unary_stream_rpc_method_handler(
+                    servicer.Export,
+                    request_deserializer=photon_dot_idregistry_dot_registry__pb2.ExportRequest.FromString,
+                    response_serializer=photon_dot_idregistry_dot_registry__pb2.ExportPart.SerializeToString,
+            ),
+            'TransferLeader': grpc.unary_unary_rpc_method_handler(
+                    servicer.TransferLeader,
+                    request_deserializer=photon_dot_idregistry_dot_registry__pb2.TransferLeaderRequest.FromString,
+                    response_serializer=photon_dot_idregistry_dot_registry__pb2.OperatorReply.SerializeToString,
+            ),
+            'OpenShard': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenShard,
+                    request_deserializer=photon_dot_idregistry_dot_registry__pb2.OpenShardRequest.FromString,
+                    response_serializer=photon_dot_idregistry_dot_registry__pb2.OperatorReply.SerializeToString,
+            ),
+            'RegisterAgain': grpc.unary_unary_rpc_method_handler(
+                    servicer.RegisterAgain,
+                    request_deserializer=photon_dot_idregistry_dot_registry__pb2.RegisterAgainRequest.FromString,
+                    response_serializer=photon_dot_idregistry_dot_registry__pb2.RegisterAgainReply.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'photon.v1.RegistryOperator', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('photon.v1.RegistryOperator', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class RegistryOperator:
+    """What operators do (photon registry ...). Over TLS only the identities operator and operator-NAME may call it.
+    """
+
+    @staticmethod
+    def Inspect(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.RegistryOperator/Inspect',
+            photon_dot_idregistry_dot_registry__pb2.InspectRequest.SerializeToString,
+            photon_dot_idregistry_dot_registry__pb2.InspectReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Barrier(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.RegistryOperator/Barrier',
+            photon_dot_idregistry_dot_registry__pb2.BarrierRequest.SerializeToString,
+            photon_dot_idregistry_dot_registry__pb2.BarrierReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Export(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/photon.v1.RegistryOperator/Export',
+            photon_dot_idregistry_dot_registry__pb2.ExportRequest.SerializeToString,
+            photon_dot_idregistry_dot_registry__pb2.ExportPart.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TransferLeader(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.RegistryOperator/TransferLeader',
+            photon_dot_idregistry_dot_registry__pb2.TransferLeaderRequest.SerializeToString,
+            photon_dot_idregistry_dot_registry__pb2.OperatorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenShard(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.RegistryOperator/OpenShard',
+            photon_dot_idregistry_dot_registry__pb2.OpenShardRequest.SerializeToString,
+            photon_dot_idregistry_dot_registry__pb2.OperatorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RegisterAgain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.RegistryOperator/RegisterAgain',
+            photon_dot_idregistry_dot_registry__pb2.RegisterAgainRequest.SerializeToString,
+            photon_dot_idregistry_dot_registry__pb2.RegisterAgainReply.FromString,
             options,
             channel_credentials,
             insecure,
