@@ -6,6 +6,8 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -17,8 +19,15 @@ from photon.config.disk import Disk
 from photon.idregistry.raft.api import Group, StateMachine
 from photon.idregistry.raft.codec import BadMessage, Message, decode, encode
 from photon.idregistry.raft.group import Outcome, RaftGroup
-from photon.idregistry.raft.identity import Identity, group_directory
-from photon.idregistry.raft.options import INBOX_BYTES_MAX, RaftOptions, RaftStopped
+from photon.idregistry.raft.identity import Identity, delete_group, group_directory
+from photon.idregistry.raft.options import (
+    GROUPS_MAX,
+    INBOX_BYTES_MAX,
+    DiskFull,
+    RaftOptions,
+    RaftStopped,
+    no_space,
+)
 from photon.idregistry.raft.transport import GroupMessage, Hello, Network, Refused
 
 if TYPE_CHECKING:
@@ -32,8 +41,21 @@ _NEVER = float("inf")
 _SLEEP_MAX = 60.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Change:
+    """A group that comes (``machine``) or goes (None)."""
+
+    number: int
+    machine: StateMachine | None
+    done: Future[Group | None] = field(default_factory=Future)
+
+
 class RaftHost:
     """All groups of one replica. ``start`` and ``stop`` it, or, in a simulation, ``open`` it and ``pump`` it.
+
+    Groups also come and go while it runs. Who uses it knows which ones there should be; which ones were here at the
+    last stop is on disk (``identity.known_groups``), so that each is opened at the start, before anything is sent.
+    Replicas need not be of one mind at one moment: messages for a group that is not here are lost, which Raft bears.
 
     Any exception while driving ends the whole replica (fail-stop): ``healthy`` turns false, what was proposed is
     answered Unknown, nothing is sent any more.
@@ -66,33 +88,24 @@ class RaftHost:
         self._clock = clock
         self._options = options or RaftOptions()
         self._entropy = entropy
+        self._wake = threading.Event()
         self._network = network
         if network is None and self._others:
             from photon.idregistry.raft.wire import GrpcNetwork  # not for embedded use
 
             self._network = GrpcNetwork({each: peers[each] for each in self._others}, tls, clock)
-        self._groups = {
-            number: RaftGroup(
-                number=number,
-                name=name,
-                peers=self._others,
-                directory=group_directory(directory, number),
-                machine=machine,
-                disk=disk,
-                clock=clock,
-                random=random or Random(),
-                options=self._options,
-                wake=self._wake_up,
-            )
-            for number, machine in sorted(machines.items())
-        }
+        self._random = random or Random()
+        self._groups = {number: self._make_group(number, machine) for number, machine in sorted(machines.items())}
+        """Replaced, never altered: other threads look into it."""
         self._identity: Identity | None = None
-        self._wake = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._running = False
         self._lock = threading.Lock()
+        self._changes: deque[_Change] = deque()
+        self._change_after = -_NEVER
+        self._ended = False
         self._inbox: deque[tuple[str, int, bytes]] = deque()
         self._inbox_bytes = 0
         self._signs: set[str] = set()
@@ -123,6 +136,38 @@ class RaftHost:
     def group(self, number: int) -> Group:
         """Raises KeyError."""
         return self._groups[number]
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of the groups that are here now, ascending."""
+        return sorted(self._groups)
+
+    def add_group(self, number: int, machine: StateMachine) -> Future[Group | None]:
+        """Opens a group while the replica runs; the future is done when it is durably here and takes part.
+
+        For a group that is new on this replica: one with much on its disk would hold up the others while it is read
+        (give it to the constructor). While the disk is full it waits. The future gets RaftStopped when the group
+        was removed here before, or the replica ended first. Raises ValueError when it is here, or there are
+        GROUPS_MAX. Thread-safe.
+        """
+        with self._lock:
+            coming = {change.number for change in self._changes if change.machine is not None}
+            if number in self._groups or number in coming:
+                raise ValueError(f"raft: group {number} is here already")
+            if len(self._groups) + len(coming) >= GROUPS_MAX:
+                raise ValueError(f"raft: replica {self._name} has {GROUPS_MAX} groups, no more are taken")
+            return self._queue_change(_Change(number, machine))
+
+    def remove_group(self, number: int) -> Future[Group | None]:
+        """Ends a group and deletes its files, for ever: open proposals are answered Unknown, its number is noted.
+
+        For a group of which no replica needs anything any more. The future is done when that is durable. Raises
+        KeyError when it is not here. Thread-safe.
+        """
+        with self._lock:
+            if number not in self._groups or any(change.number == number for change in self._changes):
+                raise KeyError(number)
+            return self._queue_change(_Change(number, None))
 
     def transfer_leadership(self, number: int, to: str | None = None) -> None:
         """Where this replica leads the group: another one shall (None: the one that is furthest). Thread-safe.
@@ -198,9 +243,14 @@ class RaftHost:
             groups=list(self._groups),
             entropy=self._entropy,
         )
+        for number in self._identity.removed:
+            delete_group(self._disk, self._directory, number)  # it may have ended in the middle of that
         for group in self._groups.values():
             group.open()
         self._identity.made(list(self._groups))
+        left = sorted({*self._identity.groups} - {*self._groups})
+        if left:
+            log.warning("raft.groups_not_opened", replica=self._name, groups=left)
         if self._network is not None:
             self._network.start(self._identity.hello, self)
         self._running = True
@@ -213,6 +263,7 @@ class RaftHost:
         if self._failure is not None:
             raise self._failure
         now = self._clock.monotonic()
+        self._change_groups(now)
         messages = self._take_inbox(now)
         self._mark_connected(now)
         out: dict[str, list[GroupMessage]] = {}
@@ -226,6 +277,8 @@ class RaftHost:
                     out.setdefault(peer, []).append((number, encode(message)))
                 outcomes += result.outcomes
             due = min(due, group.due)
+        if self._changes:
+            due = min(due, self._change_after)
         self._send(out, now)
         _answer(outcomes)
         self._tell_of_room()
@@ -240,6 +293,11 @@ class RaftHost:
         for group in self._groups.values():
             outcomes += group.close(healthy=self._failure is None)
         _answer(outcomes)
+        with self._lock:
+            self._ended = True
+            changes, self._changes = self._changes, deque()
+        for change in changes:
+            change.done.set_exception(self._over())
 
     def _run(self, ready: threading.Event) -> None:
         try:
@@ -260,6 +318,92 @@ class RaftHost:
         finally:
             self.close()
             ready.set()
+
+    # --- groups that come and go ------------------------------------------------------------------------------
+
+    def _make_group(self, number: int, machine: StateMachine) -> RaftGroup:
+        return RaftGroup(
+            number=number,
+            name=self._name,
+            peers=self._others,
+            directory=group_directory(self._directory, number),
+            machine=machine,
+            disk=self._disk,
+            clock=self._clock,
+            random=self._random,
+            options=self._options,
+            wake=self._wake_up,
+        )
+
+    def _over(self) -> RaftStopped:
+        return RaftStopped(f"replica {self._name} has stopped")
+
+    def _queue_change(self, change: _Change) -> Future[Group | None]:
+        """With the lock held."""
+        change.done.set_running_or_notify_cancel()  # it happens, whoever still waits
+        if self._ended:
+            change.done.set_exception(self._over())
+        else:
+            self._changes.append(change)
+            self._wake_up()
+        return change.done
+
+    def _change_groups(self, now: float) -> None:
+        """One change a round, as each takes several syncs."""
+        if not self._changes or now < self._change_after:
+            return
+        assert self._identity is not None
+        change = self._changes[0]
+        self._change_after = now
+        group: RaftGroup | None = None
+        error: RaftStopped | None = None
+        try:
+            with no_space(self._directory):
+                if change.machine is None:
+                    self._remove_now(self._identity, change.number)
+                elif change.number in self._identity.removed:
+                    error = RaftStopped(
+                        f"group {change.number} was removed from {self._name}: its number is not used again"
+                    )
+                else:
+                    group = self._add_now(self._identity, change.number, change.machine)
+        except DiskFull as e:
+            self._change_after = now + self._options.disk_retry
+            log.warning("raft.group_waits", replica=self._name, group=change.number, reason=str(e))
+            return
+        with self._lock:
+            self._changes.popleft()
+        if error is not None:
+            change.done.set_exception(error)
+        else:
+            change.done.set_result(group)
+
+    def _add_now(self, identity: Identity, number: int, machine: StateMachine) -> RaftGroup:
+        """Votes and entries of it leave this replica only after its directory and its name are durable."""
+        group = self._make_group(number, machine)
+        try:
+            group.open()
+            identity.made([number])
+        except Exception:
+            group.close(healthy=False)
+            raise
+        for peer in sorted(self._connected):
+            group.connect(peer, True)
+        with self._lock:
+            self._groups = {**self._groups, number: group}
+        log.info("raft.group_added", replica=self._name, group=number)
+        return group
+
+    def _remove_now(self, identity: Identity, number: int) -> None:
+        """Noted before anything is deleted: a journal that is gone without a note is a lost one."""
+        identity.unmade(number)
+        group = self._groups.get(number)
+        if group is not None:  # else a full disk stopped the deleting, and it goes on now
+            with self._lock:
+                self._groups = {each: other for each, other in self._groups.items() if each != number}
+            _answer(group.close(healthy=True))
+        delete_group(self._disk, self._directory, number)
+        log.info("raft.group_removed", replica=self._name, group=number)
 
     def _tell_of_room(self) -> None:
         if self.writable == self._full:

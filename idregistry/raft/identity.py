@@ -4,7 +4,11 @@ A replica that forgot its log and vote, and votes again, can take acknowledged e
 id drawn at random when it is made; each peer notes it durably when it first hears it, and refuses another one under
 the same name ever after.
 
-File ``replica``: magic "PHOTREPL", version u8, crc32 u32 little-endian, msgpack of ``_Record``.
+It also notes the groups that this replica has: a journal that is gone is missed at the next start, groups that were
+added at run time are found again (``known_groups``), and one that was removed is never opened again under its number.
+
+File ``replica``: magic "PHOTREPL", version u8, crc32 u32 little-endian, msgpack of ``_Record``. Version 1 has no
+``removed``.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -23,9 +28,11 @@ from photon.idregistry.raft.options import RaftStopped
 from photon.idregistry.raft.transport import Hello, Refused
 
 MAGIC = b"PHOTREPL"
-VERSION = 1
+VERSION = 2
+_READABLE = (1, 2)
 DISK_ID_BYTES = 16
 _HEADER = struct.Struct("<8sBI")
+_GROUP_PREFIX = "group-"
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -35,11 +42,41 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     epoch: int
     groups: list[int]
     peers: dict[str, bytes]
+    removed: list[int] = []
+
+
+@dataclass(frozen=True, slots=True)
+class KnownGroups:
+    """What a replica's directory says of its groups, ascending."""
+
+    present: tuple[int, ...]
+    """Their journals exist: to be opened at the next start."""
+    removed: tuple[int, ...]
+    """Were here, and never come back under these numbers."""
+
+
+def known_groups(disk: Disk, directory: Path) -> KnownGroups:
+    """Read before a ``RaftHost`` is made; nothing at all before the first start. Raises RaftStopped, OSError."""
+    path = directory / "replica"
+    if not disk.exists(path):
+        return KnownGroups((), ())
+    record = _read(disk, path)
+    return KnownGroups(tuple(record.groups), tuple(record.removed))
 
 
 def group_directory(directory: Path, group: int) -> Path:
     """Where one group's journal and snapshot live."""
-    return directory / f"group-{group:05d}"
+    return directory / f"{_GROUP_PREFIX}{group:05d}"
+
+
+def delete_group(disk: Disk, directory: Path, group: int) -> None:
+    """Deletes a group's files; its empty directory stays. Only after the group was noted as removed."""
+    here = group_directory(directory, group)
+    names = disk.names(here)
+    for name in names:
+        disk.remove(here / name)
+    if names:
+        disk.sync_dir(here)
 
 
 class Identity:
@@ -62,8 +99,8 @@ class Identity:
         self._lock = threading.Lock()
         disk.make_dir(directory)
         if disk.exists(self._path):
-            self._record = self._read()
-            self._verify(directory, name, sorted(members), epoch)
+            self._record = _read(disk, self._path)
+            self._verify(directory, name, sorted(members), epoch, groups)
         else:
             self._refuse_leftovers(directory, groups)
             self._write(_Record(name, entropy(DISK_ID_BYTES), sorted(members), epoch, [], {}))
@@ -75,6 +112,23 @@ class Identity:
             known = sorted({*self._record.groups, *groups})
             if known != self._record.groups:
                 self._write(msgspec.structs.replace(self._record, groups=known))
+
+    def unmade(self, group: int) -> None:
+        """Notes that the group is no more: its files may go, and its number is not used again."""
+        with self._lock:
+            record = self._record
+            left = [each for each in record.groups if each != group]
+            self._write(msgspec.structs.replace(record, groups=left, removed=sorted({*record.removed, group})))
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Whose journals exist here."""
+        return tuple(self._record.groups)
+
+    @property
+    def removed(self) -> tuple[int, ...]:
+        """That were here and are no more."""
+        return tuple(self._record.removed)
 
     def check(self, hello: Hello) -> Refused | None:
         """Whether to listen to a peer; its disk is noted durably the first time."""
@@ -101,7 +155,7 @@ class Identity:
                 )
         return None
 
-    def _verify(self, directory: Path, name: str, members: list[str], epoch: int) -> None:
+    def _verify(self, directory: Path, name: str, members: list[str], epoch: int, groups: Collection[int]) -> None:
         record = self._record
         if record.name != name:
             raise RaftStopped(f"{self._path} belongs to replica {record.name}, not {name}")
@@ -116,28 +170,33 @@ class Identity:
                     f"{group_directory(directory, group)} has lost its journal: this replica has forgotten what it "
                     f"acknowledged; restore its disk, or replace it by a replica of a new name"
                 )
+        again = sorted({*groups} & {*record.removed})
+        if again:
+            raise RaftStopped(f"{self._path}: groups {again} were removed, and their numbers are not used again")
         if epoch > record.epoch:
             peers = {peer: disk for peer, disk in record.peers.items() if peer in members}
             self._write(msgspec.structs.replace(record, epoch=epoch, members=members, peers=peers))
 
     def _refuse_leftovers(self, directory: Path, groups: Collection[int]) -> None:
-        for group in groups:
-            if segments_in(self._disk, group_directory(directory, group)):
-                raise RaftStopped(f"{self._path} is missing beside journals: restore it, or replace this replica")
-
-    def _read(self) -> _Record:
-        data = self._disk.read(self._path)
-        try:
-            magic, version, crc = _HEADER.unpack_from(data)
-            body = data[_HEADER.size :]
-            if magic != MAGIC or version != VERSION or crc != zlib.crc32(body):
-                raise ValueError("bad header or checksum")
-            return msgspec.msgpack.decode(body, type=_Record)
-        except (struct.error, ValueError, msgspec.MsgspecError) as e:
-            raise RaftStopped(f"{self._path} is damaged ({e}): restore it, or replace this replica") from None
+        here = {group_directory(directory, group).name for group in groups}
+        here |= {name for name in self._disk.names(directory) if name.startswith(_GROUP_PREFIX)}
+        if any(segments_in(self._disk, directory / name) for name in here):
+            raise RaftStopped(f"{self._path} is missing beside journals: restore it, or replace this replica")
 
     def _write(self, record: _Record) -> None:
         """Believed only once it is durable."""
         body = msgspec.msgpack.encode(record)
         self._disk.replace(self._path, _HEADER.pack(MAGIC, VERSION, zlib.crc32(body)) + body)
         self._record = record
+
+
+def _read(disk: Disk, path: Path) -> _Record:
+    data = disk.read(path)
+    try:
+        magic, version, crc = _HEADER.unpack_from(data)
+        body = data[_HEADER.size :]
+        if magic != MAGIC or version not in _READABLE or crc != zlib.crc32(body):
+            raise ValueError("bad header or checksum")
+        return msgspec.msgpack.decode(body, type=_Record)
+    except (struct.error, ValueError, msgspec.MsgspecError) as e:
+        raise RaftStopped(f"{path} is damaged ({e}): restore it, or replace this replica") from None

@@ -31,6 +31,8 @@ QUEUE_BYTES_MAX = 32 << 20
 """Waiting for one peer; beyond it the oldest is dropped (Raft tolerates loss)."""
 INBOX_BYTES_MAX = 64 << 20
 """Received and not yet handled; beyond it the newest is dropped."""
+GROUPS_MAX = 1024
+"""Groups of one replica; beyond it none is added."""
 PROPOSALS_MAX = 4096
 """Waiting in one group; beyond it a proposal is answered NotLeader, as it was not proposed."""
 
