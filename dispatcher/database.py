@@ -70,20 +70,33 @@ def lock_state(path: Path) -> int:
 
 
 def open_database(path: Path) -> sqlite3.Connection:
+    """The state, made where there is none yet. The caller holds its lock. Raises StateError, sqlite3.Error."""
     fresh = not path.exists() or path.stat().st_size == 0
+    if fresh:
+        _make(path)
     db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
     try:
         if not fresh:
             _check(db, path)
-        if fresh:
-            marks = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION};"
-            db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} {marks} COMMIT;")
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=NORMAL")
     except BaseException:
         db.close()
         raise
     return db
+
+
+def _make(path: Path) -> None:
+    """An empty state, under its name only when it is whole: readers come at any moment."""
+    new = path.with_name(path.name + ".new")
+    new.unlink(missing_ok=True)
+    db = sqlite3.connect(new, isolation_level=None)
+    try:
+        marks = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION};"
+        db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} {marks} COMMIT;")
+    finally:
+        db.close()
+    os.replace(new, path)
 
 
 def check_marks(db: sqlite3.Connection, path: Path) -> None:

@@ -10,3 +10,9 @@ class StateError(PhotonError):
 
     def __init__(self, where: str, what: str, todo: str) -> None:
         super().__init__(f"{where}: {what}; {todo}")
+
+
+class RuleError(StateError):
+    """The state was written under other rules than the configuration's: to be mended there."""
+
+    exit_code = 2

@@ -17,7 +17,7 @@ from pathlib import Path
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import LogPosition
 from photon.dispatcher.database import Transaction, lock_state, open_database, unusable
-from photon.dispatcher.errors import StateError
+from photon.dispatcher.errors import RuleError, StateError
 from photon.dispatcher.events import Export, Item
 from photon.dispatcher.ledger import Ledger, split_cell
 from photon.dispatcher.ledger_reader import read_ledger_from
@@ -264,7 +264,7 @@ class State:
         if not rows:
             self._db.execute("INSERT INTO meta VALUES ('rule', ?)", (rule,))
         elif bytes(rows[0][0]) != rule:
-            raise StateError(
+            raise RuleError(
                 str(self.path),
                 "was written under another key file or other rules for deriving id, key and time from a record",
                 "restore the key and the join's configuration and adapter, or start with a new output and state "

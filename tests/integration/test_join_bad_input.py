@@ -227,7 +227,7 @@ def test_other_rules_on_an_output(again: Logs) -> None:
     again.config.write_text(CONFIG.replace('id = "click_id"\n', ""))
     one_line(again.once(), USAGE, f"{again.output}: this registry was filled under the id rule", "Restore the old")
     again.config.write_text(CONFIG.replace("join.clicks", "join.views"))
-    one_line(again.once(), USAGE, f"{again.output}: this registry was filled under the id rule", "Restore the old")
+    one_line(again.once(), USAGE, "dispatcher.db: was written under another key file or other", "restore the key")
     again.config.write_text(CONFIG)
     one_line(again.once("--replicas", "3"), USAGE, f"{again.output}: was begun with --replicas 1")
     one_line(

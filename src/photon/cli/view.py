@@ -69,10 +69,11 @@ def _table(before: Status, now: Status) -> Table:
 
 
 def ledger_table(ledger: Mapping[str, int]) -> Table:
-    """The final ledger as a table."""
+    """The final ledger as a table; what is counted apart from it comes last."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
-    for name in ("read", *VERDICTS, "pending"):
-        table.add_row(name, f"{ledger[name]:,}")
+    balanced = ("read", *VERDICTS, "pending")
+    for name in (*balanced, *(name for name in ledger if name not in balanced)):
+        table.add_row(name, f"{ledger[name]:,}", style="" if name in balanced else "dim")
     return table

@@ -1,0 +1,61 @@
+"""Troubles: one line when they last, one when they are over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from photon.dispatcher.reporting import CALM_S, LASTS_S, Troubles
+
+
+class Lines:
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def warning(self, line: str, **_: Any) -> None:
+        self.said.append(line)
+
+    info = warning
+
+
+@pytest.fixture
+def lines() -> Lines:
+    return Lines()
+
+
+def test_what_is_soon_over_is_not_said(lines: Lines) -> None:
+    troubles = Troubles(lines)
+    troubles.met("store", "starts", 0.0)
+    troubles.met("store", "starts", LASTS_S / 2)
+    troubles.well("store", LASTS_S / 2 + CALM_S)
+    troubles.met("store", "again", LASTS_S + CALM_S)
+    assert lines.said == []
+
+
+def test_what_lasts_is_said_once_and_its_end_once(lines: Lines) -> None:
+    troubles = Troubles(lines)
+    for at in range(20):
+        troubles.met("store", "away", float(at))
+    assert lines.said == ["store: trouble"]
+    troubles.well("store", 19.0 + CALM_S / 2)
+    assert len(lines.said) == 1
+    troubles.well("store", 19.0 + CALM_S)
+    troubles.well("store", 30.0 + CALM_S)
+    assert lines.said == ["store: trouble", "store: well again"]
+
+
+def test_one_shard_of_many_is_a_trouble_that_lasts(lines: Lines) -> None:
+    troubles = Troubles(lines)
+    for at in range(10):
+        troubles.met("registry", "no leader", float(at))
+        troubles.well("registry", at + 0.5)
+    assert lines.said == ["registry: trouble"]
+
+
+def test_two_short_ones_far_apart_are_not_one_that_lasts(lines: Lines) -> None:
+    troubles = Troubles(lines)
+    troubles.met("store", "starts", 0.0)
+    troubles.well("store", 1.0)
+    troubles.met("store", "starts", 100.0)
+    assert lines.said == []
