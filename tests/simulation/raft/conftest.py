@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from photon.idregistry.raft import host, snapshot
+from photon.idregistry.raft import driver, host, snapshot
 
 
-class _Silent:
+class Silent:
     def info(self, *_: object, **__: object) -> None: ...
 
     warning = error = exception = info
@@ -18,10 +18,11 @@ class _Silent:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Snapshots of a few hundred bytes still take several slices and messages."""
+    """Snapshots of a few hundred bytes, and a few entries, still take several slices and messages."""
+    monkeypatch.setattr(driver, "ENTRIES_MAX", 3)
     monkeypatch.setattr(snapshot, "SNAPSHOT_SLICE_BYTES", 200)
     monkeypatch.setattr(snapshot, "TRANSFER_BYTES", 300)
-    monkeypatch.setattr(host, "log", _Silent())
+    monkeypatch.setattr(host, "log", Silent())
     logger = logging.getLogger("pysyncobj")  # the library complains a lot when it is ablated, and goes on
     before = logger.level
     logger.setLevel(100)

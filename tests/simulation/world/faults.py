@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
+from photon.idregistry.raft import journal
 from tests.simulation.world.cluster import DIRECTORY, Cluster, Node
 from tests.simulation.world.faulty_disk import FaultyDisk
 
@@ -144,13 +145,29 @@ def bit_rot(world: Cluster) -> None:
     node = _spare(world)
     if node is None or node.broken or node.harmed:
         return
-    where = node.disk.rot(str(DIRECTORY))
+    proven = node.host is not None and all(group._journal._proven for group in node.host._groups.values())
+    where = node.disk.rot(str(DIRECTORY), (lambda path, data: 0) if proven else _unprovable)
     if where is None:
         return
     node.harmed = f"a bit flipped in {where}"
     world.tell(f"{node.name}: {node.harmed}")
     if world.random.random() < 0.7:
         world.later(world.random.uniform(0.0, 0.5), lambda: node.up and node.crash(power=world.random.random() < 0.5))
+
+
+def _unprovable(path: str, data: bytes) -> int:
+    """Bytes of a journal's last frame, if the power went before the frame behind it was written back.
+
+    That such a frame rots as well is the one thing that the journal takes for a torn write (see its head).
+    """
+    if "journal-" not in path:
+        return 0
+    _, _, segment, durable = journal._HEADER.unpack_from(data)
+    at = journal.HEADER_BYTES
+    while (parsed := journal._parse(data, at, segment)) is not None:
+        durable = max(durable, parsed[1])
+        at += journal._FRAME.size + len(parsed[2])
+    return len(data) - durable
 
 
 def wiped_disk(world: Cluster) -> None:

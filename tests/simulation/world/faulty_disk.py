@@ -6,6 +6,7 @@ A failed sync does what a kernel does: the failed pages are clean afterwards, an
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -118,8 +119,11 @@ class FaultyDisk(SimulatedDisk):
         self._lost.clear()
         super().power_cut()
 
-    def rot(self, under: str) -> str | None:
-        """Flips one bit of a file at rest: what is in it has long been written back. Answers where, if anywhere."""
+    def rot(self, under: str, spared: Callable[[str, bytes], int] = lambda path, data: 0) -> str | None:
+        """Flips one bit of a file at rest: what is in it has long been written back. Answers where, if anywhere.
+
+        ``spared``: how many bytes at the end of a file stay.
+        """
         files = [
             (f"{directory}/{name}", inode)
             for directory, names in sorted(self._durable.items())
@@ -131,7 +135,7 @@ class FaultyDisk(SimulatedDisk):
             return None
         path, inode = self.random.choice(files)
         inode.tail_from = len(inode.data)
-        end = len(inode.data)
+        end = len(inode.data) - spared(path, bytes(inode.data))
         at = self.random.randrange(0 if self.random.random() < 0.6 else max(0, end - 90), end)
         inode.data[at] ^= 1 << self.random.randrange(8)
-        return f"{path} at byte {at} of {end}"
+        return f"{path} at byte {at} of {len(inode.data)}"

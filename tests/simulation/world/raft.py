@@ -158,9 +158,10 @@ def run(
     seconds: float = 6.0,
     story: list[str] | None = None,
     kinds: Sequence[faults.Fault] = faults.RAFT_FAULTS,
+    options: Callable[[Random], RaftOptions] = draw_options,
 ) -> World:
     """One schedule: boot, propose under faults, heal, converge, check. Raises Violation."""
-    world = World(seed, replicas=replicas, lies_about=lies_about)
+    world = World(seed, replicas=replicas, lies_about=lies_about, options=options)
     world.story = story
     for node in world.nodes.values():
         world.later(world.random.uniform(0, 0.2), node.boot)

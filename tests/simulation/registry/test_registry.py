@@ -1,0 +1,217 @@
+"""The registry under every fault: seeded schedules, and what they find when a rule is taken out.
+
+`make sim SEED=123` replays one and tells its story.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from photon.idregistry import commands as c
+from photon.idregistry import routing
+from photon.idregistry.api import Answer, Opened
+from photon.idregistry.config_machine import ConfigMachine
+from photon.idregistry.outcomes import OwnerColumns
+from photon.idregistry.raft.api import Applied, ProposalOutcome, Unknown
+from photon.idregistry.routing import RoutedRegistry
+from photon.idregistry.shard_server import ShardServer
+from photon.idregistry.state_machine import BatchAnswers, ShardMachine
+from tests.simulation.registry import world
+from tests.simulation.world import faults
+from tests.simulation.world.cluster import Violation
+from tests.simulation.world.seeds import seeds
+
+BATCH = 5
+
+
+def _run(seed: int) -> world.RegistryWorld:
+    story: list[str] | None = [] if "PHOTON_SIM_SEED" in os.environ else None
+    try:
+        return world.run(seed, story=story)
+    except BaseException as e:
+        raise AssertionError(f"replay with: make sim SEED={seed} (registry): {e}") from e
+    finally:
+        if story:
+            print(f"\nRegistry, seed {seed}", *story, sep="\n")
+
+
+_SEEDS = seeds(50)
+
+
+@pytest.mark.parametrize(
+    "batch", [_SEEDS[n : n + BATCH] for n in range(0, len(_SEEDS), BATCH)], ids=lambda b: f"{b[0]}-{b[-1]}"
+)
+def test_the_promises_hold(batch: list[int]) -> None:
+    answers = 0
+    for seed in batch:
+        answers += len(_run(seed).history.asked)
+    print(f"{len(batch)} seeds: {answers} answers", file=sys.stderr)
+    if len(batch) == BATCH:
+        assert answers > 20 * len(batch)  # or nothing was tested
+
+
+def test_a_seed_replays() -> None:
+    stories: list[list[str]] = [[], []]
+    first, second = (world.run(11, story=story) for story in stories)
+    assert stories[0] == stories[1]
+    assert first.history.asked == second.history.asked
+
+
+def test_schedules_reach_what_they_are_for() -> None:
+    """Answers of every kind, entries of every kind, clients killed and slots retired."""
+    told: list[str] = []
+    answers: set[int] = set()
+    commands: set[str] = set()
+    moved = 0
+    for seed in range(60):
+        done = world.run(seed, story=told)
+        answers |= {each.answer for each in done.history.asked}
+        for shard in done.history.shards:
+            log = done.history.log(shard)
+            commands |= {type(entry.command).__name__ for entry in log}
+            moved += sum(isinstance(entry.command, c.Boundary) for entry in log)
+    assert answers >= {
+        *(Answer.UNKNOWN, Answer.COMMITTED, Answer.TAKEN, Answer.BELOW_BOUNDARY, Answer.TOO_NEW),
+        *(Answer.FENCED, Answer.CLEARED),
+    }
+    assert commands >= {"Batch", "Announce", "Fence", "Boundary", "Reopen", "Configure"}
+    assert moved > 60
+    text = "\n".join(told)
+    for what in (
+        r"is killed",
+        r"redoes [1-9]",
+        r"is to be retired",
+        r"is fenced everywhere",
+        r"the wall clock jumps",
+    ):
+        assert re.search(what, text), what
+
+
+# --- the rules, taken out one by one ------------------------------------------------------------------------------
+def _unknown_answered_as(answer: Answer) -> Callable[[pytest.MonkeyPatch], None]:
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        finished = ShardServer._finished
+
+        def sure(self: ShardServer, entry: Any, outcome: ProposalOutcome) -> None:
+            if isinstance(outcome, Unknown):
+                inserts = sum(len(each.columns) for each in entry.inserts)
+                clears = sum(len(each.columns) for each in entry.clears)
+                rows = OwnerColumns.blank(inserts, answer)
+                outcome = Applied(BatchAnswers(rows, np.full(clears, Answer.CLEARED, np.uint8)))
+            finished(self, entry, outcome)
+
+        monkeypatch.setattr(ShardServer, "_finished", sure)
+
+    return patch
+
+
+def _too_new_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "_too_new_is_unknown", lambda found: found)
+
+
+def _boundary_moves_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def either_way(self: ShardMachine, time_ns: int) -> int:
+        self._state.boundary = time_ns
+        return time_ns
+
+    monkeypatch.setattr(ShardMachine, "_raise_boundary", either_way)
+
+
+def _boundary_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def collect_only(self: ShardMachine, time_ns: int) -> int:
+        self._table.collect(time_ns)
+        return time_ns
+
+    monkeypatch.setattr(ShardMachine, "_raise_boundary", collect_only)
+
+
+def _fence_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ShardMachine, "_fence", lambda self, name: "")
+
+
+def _open_without_compare(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = ConfigMachine._refusal
+
+    def lenient(self: ConfigMachine, command: Any, slot: Any, newest: int) -> str:
+        why = refusal(self, command, slot, newest)
+        return "" if "remember" in why else why
+
+    monkeypatch.setattr(ConfigMachine, "_refusal", lenient)
+
+
+def _nonce_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that asks again is taken for another one."""
+    original = ConfigMachine._open
+
+    def forgetful(self: ConfigMachine, command: c.OpenSlot) -> Opened:
+        slot = self._slots.get(command.slot)
+        if slot is not None:
+            slot.nonce = b""
+        return original(self, command)
+
+    monkeypatch.setattr(ConfigMachine, "_open", forgetful)
+
+
+def _no_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that asks one replica only, once."""
+
+    async def once(self: RoutedRegistry, deadline: float, attempt: Any) -> Any:
+        self._backend._leaders = dict.fromkeys(range(9), "a")  # type: ignore[attr-defined]
+        return await self._within(deadline, attempt)
+
+    monkeypatch.setattr(RoutedRegistry, "_persist", once)
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """``finds``: what the violation says; ``kinds``: faults under which it shows soon."""
+
+    patch: Callable[[pytest.MonkeyPatch], None]
+    finds: str
+    kinds: Sequence[faults.Fault]
+
+
+_CLIENTS: Sequence[faults.Fault] = (world.client_killed, world.client_killed, world.client_cut)
+_REPLICAS: Sequence[faults.Fault] = (faults.crash, faults.partition, faults.weather)
+_CLOCKS: Sequence[faults.Fault] = (world.small_clock_jump, world.small_clock_jump, world.late_boundary)
+
+ABLATIONS: dict[str, Ablation] = {
+    "unknown told as committed": Ablation(
+        _unknown_answered_as(Answer.COMMITTED), "was answered 1|acknowledged to tokens", _REPLICAS
+    ),
+    "unknown told as taken": Ablation(_unknown_answered_as(Answer.TAKEN), "was answered 2|taken by", _REPLICAS),
+    "too new believed after unknown": Ablation(
+        _too_new_is_believed, "too new", (world.small_clock_jump, faults.crash, faults.weather)
+    ),
+    "boundary moves back": Ablation(_boundary_moves_back, "moves back|the replicas say", _CLOCKS),
+    "boundary not checked": Ablation(_boundary_not_checked, "the replicas say", _CLOCKS),
+    "fence not kept": Ablation(
+        _fence_not_kept, "the replicas say|acknowledged to tokens", (world.slot_retired, *_REPLICAS)
+    ),
+    "slots opened without compare": Ablation(_open_without_compare, "was opened as", (*_CLIENTS, faults.weather)),
+    "nonce forgotten": Ablation(_nonce_forgotten, "was opened as|was refused", (*_CLIENTS, *_REPLICAS)),
+    "no retries, no hints": Ablation(_no_retries, "have no answer", _REPLICAS),
+}
+SEEDS_OF_AN_ABLATION = 400
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_the_simulator_notices_a_missing_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ablation = ABLATIONS[name]
+    ablation.patch(monkeypatch)
+    for seed in range(SEEDS_OF_AN_ABLATION):
+        try:
+            world.run(seed, kinds=ablation.kinds)
+        except Violation as e:
+            if re.search(ablation.finds, str(e)):
+                print(f"{name}: seed {seed}: {e}", file=sys.stderr)
+                return
+    pytest.fail(f"{name}: {SEEDS_OF_AN_ABLATION} schedules and nothing found")
