@@ -77,18 +77,20 @@ class OpenSlotRequest(_message.Message):
     def __init__(self, slot: _Optional[_Union[SlotName, _Mapping]] = ..., last: _Optional[int] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class OpenSlotReply(_message.Message):
-    __slots__ = ("status", "leader_hint", "reason", "incarnation", "newest")
+    __slots__ = ("status", "leader_hint", "reason", "incarnation", "newest", "witness")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     LEADER_HINT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     NEWEST_FIELD_NUMBER: _ClassVar[int]
+    WITNESS_FIELD_NUMBER: _ClassVar[int]
     status: Status
     leader_hint: str
     reason: str
     incarnation: int
     newest: int
-    def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ..., incarnation: _Optional[int] = ..., newest: _Optional[int] = ...) -> None: ...
+    witness: _containers.RepeatedCompositeFieldContainer[WitnessLog]
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ..., incarnation: _Optional[int] = ..., newest: _Optional[int] = ..., witness: _Optional[_Iterable[_Union[WitnessLog, _Mapping]]] = ...) -> None: ...
 
 class InsertRequest(_message.Message):
     __slots__ = ("shard", "caller", "slot", "digests", "times", "tokens", "kinds", "tags", "generations")
@@ -537,6 +539,178 @@ class RegisterAgainRequest(_message.Message):
     def __init__(self, shard: _Optional[int] = ..., digests: _Optional[bytes] = ..., times: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., kinds: _Optional[bytes] = ..., tags: _Optional[bytes] = ..., generations: _Optional[bytes] = ..., slot: _Optional[str] = ..., datacentre: _Optional[str] = ..., cleared: _Optional[bool] = ...) -> None: ...
 
 class RegisterAgainReply(_message.Message):
+    __slots__ = ("status", "leader_hint", "reason", "answers")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LEADER_HINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    leader_hint: str
+    reason: str
+    answers: bytes
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ..., answers: _Optional[bytes] = ...) -> None: ...
+
+class WitnessLog(_message.Message):
+    __slots__ = ("number", "length", "hash")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    length: int
+    hash: bytes
+    def __init__(self, number: _Optional[int] = ..., length: _Optional[int] = ..., hash: _Optional[bytes] = ...) -> None: ...
+
+class ReadWitnessRequest(_message.Message):
+    __slots__ = ("slot",)
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    slot: str
+    def __init__(self, slot: _Optional[str] = ...) -> None: ...
+
+class ExtendWitnessRequest(_message.Message):
+    __slots__ = ("slot", "incarnation", "end", "to")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    slot: str
+    incarnation: int
+    end: _containers.RepeatedCompositeFieldContainer[WitnessLog]
+    to: _containers.RepeatedCompositeFieldContainer[WitnessLog]
+    def __init__(self, slot: _Optional[str] = ..., incarnation: _Optional[int] = ..., end: _Optional[_Iterable[_Union[WitnessLog, _Mapping]]] = ..., to: _Optional[_Iterable[_Union[WitnessLog, _Mapping]]] = ...) -> None: ...
+
+class WitnessReply(_message.Message):
+    __slots__ = ("status", "leader_hint", "reason", "newest", "witness", "retired", "refused")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LEADER_HINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    WITNESS_FIELD_NUMBER: _ClassVar[int]
+    RETIRED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    leader_hint: str
+    reason: str
+    newest: int
+    witness: _containers.RepeatedCompositeFieldContainer[WitnessLog]
+    retired: bool
+    refused: str
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ..., newest: _Optional[int] = ..., witness: _Optional[_Iterable[_Union[WitnessLog, _Mapping]]] = ..., retired: _Optional[bool] = ..., refused: _Optional[str] = ...) -> None: ...
+
+class RetireSlotRequest(_message.Message):
+    __slots__ = ("slot",)
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    slot: str
+    def __init__(self, slot: _Optional[str] = ...) -> None: ...
+
+class RetireSlotReply(_message.Message):
+    __slots__ = ("status", "leader_hint", "reason")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LEADER_HINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    leader_hint: str
+    reason: str
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ClearBelowRequest(_message.Message):
+    __slots__ = ("shard", "incarnation", "batch", "count", "xor")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    XOR_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    incarnation: int
+    batch: int
+    count: int
+    xor: bytes
+    def __init__(self, shard: _Optional[int] = ..., incarnation: _Optional[int] = ..., batch: _Optional[int] = ..., count: _Optional[int] = ..., xor: _Optional[bytes] = ...) -> None: ...
+
+class ClearBelowReply(_message.Message):
+    __slots__ = ("status", "leader_hint", "reason", "applied", "count", "xor")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LEADER_HINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    XOR_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    leader_hint: str
+    reason: str
+    applied: bool
+    count: int
+    xor: bytes
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ..., applied: _Optional[bool] = ..., count: _Optional[int] = ..., xor: _Optional[bytes] = ...) -> None: ...
+
+class ScanOwnedRequest(_message.Message):
+    __slots__ = ("shard", "slot", "upto", "cursor", "limit")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    UPTO_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    slot: str
+    upto: int
+    cursor: bytes
+    limit: int
+    def __init__(self, shard: _Optional[int] = ..., slot: _Optional[str] = ..., upto: _Optional[int] = ..., cursor: _Optional[bytes] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ScanReopenedRequest(_message.Message):
+    __slots__ = ("shard", "cursor", "limit")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    cursor: bytes
+    limit: int
+    def __init__(self, shard: _Optional[int] = ..., cursor: _Optional[bytes] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class EntriesReply(_message.Message):
+    __slots__ = ("status", "leader_hint", "reason", "digests", "times", "tokens", "kinds", "tags", "generations", "cursor", "fenced")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LEADER_HINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    GENERATIONS_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    FENCED_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    leader_hint: str
+    reason: str
+    digests: bytes
+    times: bytes
+    tokens: bytes
+    kinds: bytes
+    tags: bytes
+    generations: bytes
+    cursor: bytes
+    fenced: bool
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ..., digests: _Optional[bytes] = ..., times: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., kinds: _Optional[bytes] = ..., tags: _Optional[bytes] = ..., generations: _Optional[bytes] = ..., cursor: _Optional[bytes] = ..., fenced: _Optional[bool] = ...) -> None: ...
+
+class ReopenRequest(_message.Message):
+    __slots__ = ("shard", "digests", "times", "tokens", "generations", "operator", "retired")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    GENERATIONS_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    RETIRED_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    digests: bytes
+    times: bytes
+    tokens: bytes
+    generations: bytes
+    operator: bool
+    retired: bool
+    def __init__(self, shard: _Optional[int] = ..., digests: _Optional[bytes] = ..., times: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., generations: _Optional[bytes] = ..., operator: _Optional[bool] = ..., retired: _Optional[bool] = ...) -> None: ...
+
+class ReopenReply(_message.Message):
     __slots__ = ("status", "leader_hint", "reason", "answers")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     LEADER_HINT_FIELD_NUMBER: _ClassVar[int]

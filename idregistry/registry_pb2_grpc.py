@@ -64,6 +64,41 @@ class RegistryStub:
                 request_serializer=photon_dot_idregistry_dot_registry__pb2.ReshardRequest.SerializeToString,
                 response_deserializer=photon_dot_idregistry_dot_registry__pb2.ReshardReply.FromString,
                 _registered_method=True)
+        self.ReadWitness = channel.unary_unary(
+                '/photon.v1.Registry/ReadWitness',
+                request_serializer=photon_dot_idregistry_dot_registry__pb2.ReadWitnessRequest.SerializeToString,
+                response_deserializer=photon_dot_idregistry_dot_registry__pb2.WitnessReply.FromString,
+                _registered_method=True)
+        self.ExtendWitness = channel.unary_unary(
+                '/photon.v1.Registry/ExtendWitness',
+                request_serializer=photon_dot_idregistry_dot_registry__pb2.ExtendWitnessRequest.SerializeToString,
+                response_deserializer=photon_dot_idregistry_dot_registry__pb2.WitnessReply.FromString,
+                _registered_method=True)
+        self.RetireSlot = channel.unary_unary(
+                '/photon.v1.Registry/RetireSlot',
+                request_serializer=photon_dot_idregistry_dot_registry__pb2.RetireSlotRequest.SerializeToString,
+                response_deserializer=photon_dot_idregistry_dot_registry__pb2.RetireSlotReply.FromString,
+                _registered_method=True)
+        self.ClearBelow = channel.unary_unary(
+                '/photon.v1.Registry/ClearBelow',
+                request_serializer=photon_dot_idregistry_dot_registry__pb2.ClearBelowRequest.SerializeToString,
+                response_deserializer=photon_dot_idregistry_dot_registry__pb2.ClearBelowReply.FromString,
+                _registered_method=True)
+        self.ScanOwned = channel.unary_unary(
+                '/photon.v1.Registry/ScanOwned',
+                request_serializer=photon_dot_idregistry_dot_registry__pb2.ScanOwnedRequest.SerializeToString,
+                response_deserializer=photon_dot_idregistry_dot_registry__pb2.EntriesReply.FromString,
+                _registered_method=True)
+        self.ScanReopened = channel.unary_unary(
+                '/photon.v1.Registry/ScanReopened',
+                request_serializer=photon_dot_idregistry_dot_registry__pb2.ScanReopenedRequest.SerializeToString,
+                response_deserializer=photon_dot_idregistry_dot_registry__pb2.EntriesReply.FromString,
+                _registered_method=True)
+        self.Reopen = channel.unary_unary(
+                '/photon.v1.Registry/Reopen',
+                request_serializer=photon_dot_idregistry_dot_registry__pb2.ReopenRequest.SerializeToString,
+                response_deserializer=photon_dot_idregistry_dot_registry__pb2.ReopenReply.FromString,
+                _registered_method=True)
 
 
 class RegistryServicer:
@@ -112,6 +147,56 @@ class RegistryServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadWitness(self, request, context):
+        """What the exactly-once protocol asks beside inserts and clears (protocol.py).
+        any replica, of what it knows
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExtendWitness(self, request, context):
+        """leader of the config group
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetireSlot(self, request, context):
+        """leader of the config group
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClearBelow(self, request, context):
+        """shard's leader
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ScanOwned(self, request, context):
+        """shard's leader, behind all it committed before
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ScanReopened(self, request, context):
+        """any replica, of what it knows
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Reopen(self, request, context):
+        """shard's leader
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RegistryServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -144,6 +229,41 @@ def add_RegistryServicer_to_server(servicer, server):
                     servicer.Reshard,
                     request_deserializer=photon_dot_idregistry_dot_registry__pb2.ReshardRequest.FromString,
                     response_serializer=photon_dot_idregistry_dot_registry__pb2.ReshardReply.SerializeToString,
+            ),
+            'ReadWitness': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadWitness,
+                    request_deserializer=photon_dot_idregistry_dot_registry__pb2.ReadWitnessRequest.FromString,
+                    response_serializer=photon_dot_idregistry_dot_registry__pb2.WitnessReply.SerializeToString,
+            ),
+            'ExtendWitness': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExtendWitness,
+                    request_deserializer=photon_dot_idregistry_dot_registry__pb2.ExtendWitnessRequest.FromString,
+                    response_serializer=photon_dot_idregistry_dot_registry__pb2.WitnessReply.SerializeToString,
+            ),
+            'RetireSlot': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetireSlot,
+                    request_deserializer=photon_dot_idregistry_dot_registry__pb2.RetireSlotRequest.FromString,
+                    response_serializer=photon_dot_idregistry_dot_registry__pb2.RetireSlotReply.SerializeToString,
+            ),
+            'ClearBelow': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClearBelow,
+                    request_deserializer=photon_dot_idregistry_dot_registry__pb2.ClearBelowRequest.FromString,
+                    response_serializer=photon_dot_idregistry_dot_registry__pb2.ClearBelowReply.SerializeToString,
+            ),
+            'ScanOwned': grpc.unary_unary_rpc_method_handler(
+                    servicer.ScanOwned,
+                    request_deserializer=photon_dot_idregistry_dot_registry__pb2.ScanOwnedRequest.FromString,
+                    response_serializer=photon_dot_idregistry_dot_registry__pb2.EntriesReply.SerializeToString,
+            ),
+            'ScanReopened': grpc.unary_unary_rpc_method_handler(
+                    servicer.ScanReopened,
+                    request_deserializer=photon_dot_idregistry_dot_registry__pb2.ScanReopenedRequest.FromString,
+                    response_serializer=photon_dot_idregistry_dot_registry__pb2.EntriesReply.SerializeToString,
+            ),
+            'Reopen': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reopen,
+                    request_deserializer=photon_dot_idregistry_dot_registry__pb2.ReopenRequest.FromString,
+                    response_serializer=photon_dot_idregistry_dot_registry__pb2.ReopenReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -308,6 +428,195 @@ class Registry:
             '/photon.v1.Registry/Reshard',
             photon_dot_idregistry_dot_registry__pb2.ReshardRequest.SerializeToString,
             photon_dot_idregistry_dot_registry__pb2.ReshardReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadWitness(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.Registry/ReadWitness',
+            photon_dot_idregistry_dot_registry__pb2.ReadWitnessRequest.SerializeToString,
+            photon_dot_idregistry_dot_registry__pb2.WitnessReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExtendWitness(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.Registry/ExtendWitness',
+            photon_dot_idregistry_dot_registry__pb2.ExtendWitnessRequest.SerializeToString,
+            photon_dot_idregistry_dot_registry__pb2.WitnessReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetireSlot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.Registry/RetireSlot',
+            photon_dot_idregistry_dot_registry__pb2.RetireSlotRequest.SerializeToString,
+            photon_dot_idregistry_dot_registry__pb2.RetireSlotReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClearBelow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.Registry/ClearBelow',
+            photon_dot_idregistry_dot_registry__pb2.ClearBelowRequest.SerializeToString,
+            photon_dot_idregistry_dot_registry__pb2.ClearBelowReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ScanOwned(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.Registry/ScanOwned',
+            photon_dot_idregistry_dot_registry__pb2.ScanOwnedRequest.SerializeToString,
+            photon_dot_idregistry_dot_registry__pb2.EntriesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ScanReopened(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.Registry/ScanReopened',
+            photon_dot_idregistry_dot_registry__pb2.ScanReopenedRequest.SerializeToString,
+            photon_dot_idregistry_dot_registry__pb2.EntriesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reopen(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.Registry/Reopen',
+            photon_dot_idregistry_dot_registry__pb2.ReopenRequest.SerializeToString,
+            photon_dot_idregistry_dot_registry__pb2.ReopenReply.FromString,
             options,
             channel_credentials,
             insecure,
