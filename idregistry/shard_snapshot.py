@@ -16,10 +16,14 @@ import msgspec
 import numpy as np
 
 from photon.idregistry import commands as c
-from photon.idregistry.id_table import MAX_BUCKET_BITS, ROW, BucketRows, Rows
+from photon.idregistry.api import I64
+from photon.idregistry.id_table import MAX_BUCKET_BITS, ROW, FrozenBucket, IdTable, Rows
+from photon.idregistry.resharding.preparing import Sharding, Standing, restored
 
 MAGIC = "PHOTSHRD"
-VERSION = 1
+VERSION = 2
+VERSIONS_READ = (1, VERSION)
+"""Version 1 has no watermarks, and nothing of changes of the shards."""
 NO_BOUNDARY = -(2**63)
 _ROWS_PER_CHUNK = 16_384  # 560 KiB
 _GENERATIONS_PER_CHUNK = 65_536
@@ -45,12 +49,22 @@ class SlotState:
 class ShardState:
     """Everything but the ids."""
 
-    number: int = 0  # 0 until configured
-    ranges: tuple[c.Range, ...] = ()
+    sharding: Sharding = field(default_factory=Sharding)
     boundary: int = NO_BOUNDARY
     datacentres: list[str] = field(default_factory=list)
     slots: dict[str, SlotState] = field(default_factory=dict)
     incarnations: dict[int, str] = field(default_factory=dict)  # -> slot
+    watermarks: dict[int, int] = field(default_factory=dict)  # incarnation -> batch below which all was cleared
+
+    @property
+    def number(self) -> int:
+        """0 until configured."""
+        return self.sharding.number
+
+    @property
+    def ranges(self) -> tuple[c.Range, ...]:
+        """The active shard config."""
+        return self.sharding.ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +74,10 @@ class ShardImage:
     applied: int
     bucket_bits: int
     state: ShardState
-    buckets: list[BucketRows]
+    buckets: list[FrozenBucket] = field(default_factory=list)
+    """Of one that is to be written."""
+    table: IdTable = field(default_factory=IdTable)
+    """Of one that was read."""
 
 
 # -- the chunks -----------------------------------------------------------------------------------------------------
@@ -82,10 +99,16 @@ class _Head(_Chunk, frozen=True, tag="head"):
     ranges: tuple[c.Range, ...]
     boundary: c.TimeNs
     datacentres: list[str]
+    standing: Standing | None = None
+    latest: c.TimeNs = NO_BOUNDARY
 
 
 class _Slots(_Chunk, frozen=True, tag="slots"):
     items: list[SlotItem]
+
+
+class _Watermarks(_Chunk, frozen=True, tag="watermarks"):
+    items: list[tuple[c.Incarnation, Count]]
 
 
 class _Ids(_Chunk, frozen=True, tag="ids"):
@@ -102,24 +125,26 @@ class _End(_Chunk, frozen=True, tag="end"):
     ids: Count
 
 
-_decoder = msgspec.msgpack.Decoder(_Head | _Slots | _Ids | _Generations | _End)
+_decoder = msgspec.msgpack.Decoder(_Head | _Slots | _Watermarks | _Ids | _Generations | _End)
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def write_shard(image: ShardImage) -> Iterable[bytes]:
-    """The image's chunks. The state is encoded now, the rows (which nobody changes any more) when they are read."""
+    """The image's chunks. The state is encoded now, the frozen rows when they are read."""
     state = image.state
     head = _Head(
         MAGIC,
         VERSION,
         image.applied,
         image.bucket_bits,
-        state.number,
-        state.ranges,
+        state.sharding.number,
+        state.sharding.ranges,
         state.boundary,
         state.datacentres,
+        state.sharding.standing,
+        state.sharding.latest,
     )
-    first = [_encode(head), *_slot_chunks(state)]
+    first = [_encode(head), *_slot_chunks(state), *_watermark_chunks(state)]
     return itertools.chain(first, _row_chunks(image.buckets))
 
 
@@ -142,12 +167,18 @@ def _slot_chunks(state: ShardState) -> Iterator[bytes]:
         yield _encode(_Slots(items))
 
 
-def _row_chunks(buckets: list[BucketRows]) -> Iterator[bytes]:
+def _watermark_chunks(state: ShardState) -> Iterator[bytes]:
+    items = sorted(state.watermarks.items())
+    for start in range(0, len(items), _INCARNATIONS_PER_ITEM):
+        yield _encode(_Watermarks(items[start : start + _INCARNATIONS_PER_ITEM]))
+
+
+def _row_chunks(buckets: list[FrozenBucket]) -> Iterator[bytes]:
     ids = 0
     for bucket in buckets:
-        for start in range(0, len(bucket.rows), _ROWS_PER_CHUNK):
-            yield _encode(_Ids(bucket.number, bucket.rows[start : start + _ROWS_PER_CHUNK].tobytes()))
-        ids += len(bucket.rows)
+        while bucket.position < bucket.count:
+            yield _encode(_Ids(bucket.number, bucket.read(_ROWS_PER_CHUNK).tobytes()))
+        ids += bucket.count
         pairs = sorted(bucket.generations.items())
         for start in range(0, len(pairs), _GENERATIONS_PER_CHUNK):
             yield _encode(_Generations(bucket.number, pairs[start : start + _GENERATIONS_PER_CHUNK]))
@@ -156,36 +187,54 @@ def _row_chunks(buckets: list[BucketRows]) -> Iterator[bytes]:
 
 def read_shard(chunks: Iterable[bytes]) -> ShardImage:
     """What ``write_shard`` wrote. Raises SnapshotError."""
-    image: ShardImage | None = None
-    parts: dict[int, list[bytes]] = {}
-    generations: dict[int, dict[int, int]] = {}
-    expected = None
-    for data in chunks:
+    reading = ShardReading()
+    for chunk in chunks:
+        reading.take(chunk)
+    return reading.done()
+
+
+class ShardReading:
+    """Reads a snapshot chunk by chunk, some milliseconds each; at no time are there two copies of the ids."""
+
+    def __init__(self) -> None:
+        self._image: ShardImage | None = None
+        self._expected: int | None = None
+
+    def take(self, data: bytes) -> None:
+        """The next chunk. Raises SnapshotError."""
         chunk = _decode(data)
+        image = self._image
         if image is None:
-            image = _begin(chunk)
+            self._image = _begin(chunk)
         elif isinstance(chunk, _Slots):
             _read_slots(chunk, image.state)
+        elif isinstance(chunk, _Watermarks):
+            image.state.watermarks.update(chunk.items)
         elif isinstance(chunk, _Ids):
-            parts.setdefault(chunk.bucket, []).append(chunk.rows)
+            rows = _read_rows(chunk.rows)
+            image.state.sharding.entered(_times(chunk.bucket, rows, image.bucket_bits))
+            image.table.load(chunk.bucket, rows)
         elif isinstance(chunk, _Generations):
-            generations.setdefault(chunk.bucket, {}).update(chunk.rows)
+            try:
+                image.table.load_generations(chunk.bucket, chunk.rows)
+            except ValueError as error:
+                raise SnapshotError(f"shard snapshot: {error}") from None
         elif isinstance(chunk, _End):
-            expected = chunk.ids
-    if image is None or expected is None:
-        raise SnapshotError("shard snapshot: cut short")
-    for number in sorted(parts):
-        rows = _read_rows(parts.pop(number))
-        image.buckets.append(BucketRows(number, rows, generations.get(number, {})))
-    ids = sum(len(bucket.rows) for bucket in image.buckets)
-    if ids != expected:
-        raise SnapshotError(f"shard snapshot: {ids} ids, should be {expected}")
-    return image
+            self._expected = chunk.ids
+
+    def done(self) -> ShardImage:
+        """All chunks were taken. Raises SnapshotError."""
+        image = self._image
+        if image is None or self._expected is None:
+            raise SnapshotError("shard snapshot: cut short")
+        if len(image.table) != self._expected:
+            raise SnapshotError(f"shard snapshot: {len(image.table)} ids, should be {self._expected}")
+        return image
 
 
-def _decode(data: bytes) -> _Head | _Slots | _Ids | _Generations | _End:
+def _decode(data: bytes) -> _Chunk:
     try:
-        chunk: _Head | _Slots | _Ids | _Generations | _End = _decoder.decode(data)
+        chunk: _Chunk = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SnapshotError(f"shard snapshot: {error}") from None
     return chunk
@@ -194,10 +243,14 @@ def _decode(data: bytes) -> _Head | _Slots | _Ids | _Generations | _End:
 def _begin(chunk: _Chunk) -> ShardImage:
     if not isinstance(chunk, _Head) or chunk.magic != MAGIC:
         raise SnapshotError("shard snapshot: does not start with its head")
-    if chunk.version != VERSION:
+    if chunk.version not in VERSIONS_READ:
         raise SnapshotError(f"shard snapshot: version {chunk.version} is not {VERSION}, of another release of Photon")
-    state = ShardState(chunk.number, chunk.ranges, chunk.boundary, list(chunk.datacentres))
-    return ShardImage(chunk.applied, chunk.bucket_bits, state, [])
+    state = ShardState(
+        restored(chunk.number, chunk.ranges, chunk.standing, chunk.latest, chunk.boundary),
+        chunk.boundary,
+        list(chunk.datacentres),
+    )
+    return ShardImage(chunk.applied, chunk.bucket_bits, state, table=IdTable(chunk.bucket_bits))
 
 
 def _read_slots(chunk: _Slots, state: ShardState) -> None:
@@ -209,8 +262,13 @@ def _read_slots(chunk: _Slots, state: ShardState) -> None:
             state.incarnations[incarnation] = name
 
 
-def _read_rows(parts: list[bytes]) -> Rows:
-    data = b"".join(parts)
+def _times(bucket: int, rows: Rows, bucket_bits: int) -> I64:
+    """Event times: version 1 does not say which was the latest."""
+    low: I64 = rows["time_low"].astype(np.int64) | rows["time_high"].astype(np.int64) << 32
+    return low + np.int64(bucket << bucket_bits)
+
+
+def _read_rows(data: bytes) -> Rows:
     if len(data) % ROW.itemsize:
         raise SnapshotError(f"shard snapshot: {len(data)} bytes of rows is no multiple of {ROW.itemsize}")
-    return np.frombuffer(data, ROW).copy()  # writable
+    return np.frombuffer(data, ROW)

@@ -94,9 +94,8 @@ class ShardMachine:
     def restore(self, chunks: Iterable[bytes]) -> None:
         """Raises SnapshotError."""
         image = read_shard(chunks)
-        table = IdTable.thaw(image.buckets, image.bucket_bits)
         with self._lock:
-            self._table, self._state, self._applied = table, image.state, image.applied
+            self._table, self._state, self._applied = image.table, image.state, image.applied
             self._bucket_bits = image.bucket_bits
 
     # -- reads from other threads -------------------------------------------------------------------------------
