@@ -17,7 +17,7 @@ from pathlib import Path
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import LogPosition
 from photon.dispatcher.database import Transaction, lock_state, open_database, unusable
-from photon.dispatcher.errors import RuleError, StateError
+from photon.dispatcher.errors import RuleError
 from photon.dispatcher.events import Export, Item
 from photon.dispatcher.ledger import Ledger, split_cell
 from photon.dispatcher.ledger_reader import read_ledger_from
