@@ -15,6 +15,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from photon.idregistry.witness import Witness, Witnessed
+
 DIGEST_BYTES = 16
 BATCH_BITS = 40
 KEY_PROOF = b"photon: the key of this deployment"
@@ -120,6 +122,8 @@ class Opened:
     incarnation: int
     newest: int
     reason: str = ""
+    witness: Witness = ()
+    """As of the opening, which fenced all earlier incarnations: the output must extend it (rule 6)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +180,14 @@ class Registry(Protocol):
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened | None:
         """Compare-and-set of a slot's newest incarnation. None: unknown, ask again with the same nonce."""
+        ...
+
+    async def read_witness(self, slot: str) -> Witnessed | None:
+        """A slot's witness as one replica knows it, perhaps of late; None: unknown."""
+        ...
+
+    async def extend_witness(self, slot: str, incarnation: int, end: Witness, to: Witness) -> Witnessed | None:
+        """Moves the witness from ``end`` to ``to``; None: unknown, ask the very same again."""
         ...
 
     def announce(self, slot: Slot, incarnations: Sequence[int]) -> None:

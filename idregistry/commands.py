@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, INCARNATION_BITS, U8, U32, U64, Inserts, Kind
+from photon.idregistry.witness import Witness
 
 VERSION = 2
 MAX_ENTRY_IDS = 16_384
@@ -24,6 +25,10 @@ MAX_ANNOUNCED = 4_096
 """Incarnations of one announcement."""
 MAX_SHARDS = 4_096
 MAX_RANGES = 1_024
+MAX_RANGE_SHARDS = 131_072
+"""Shards of all ranges of a config together: it fits into one entry."""
+MAX_SEEDED = 1_024
+"""Slots of one Seed."""
 NONCE_BYTES_MAX = 64
 ID_RULE_BYTES_MAX = 64
 MAX_JOINS = 1_024
@@ -35,6 +40,9 @@ Text = Annotated[str, msgspec.Meta(max_length=MAX_NAME_BYTES)]
 Incarnation = Annotated[int, msgspec.Meta(ge=1, lt=1 << INCARNATION_BITS)]
 TimeNs = Annotated[int, msgspec.Meta(ge=_MIN_I64, le=_MAX_I64)]
 ShardNumber = Annotated[int, msgspec.Meta(ge=1, le=MAX_SHARDS)]
+ShardNumbers = Annotated[tuple[ShardNumber, ...], msgspec.Meta(min_length=1, max_length=MAX_SHARDS)]
+ConfigNumber = Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
+"""The first set-up is 1; each change takes the next one, activated or not."""
 
 
 class CommandError(ValueError):
@@ -83,6 +91,17 @@ class Boundary(Command, frozen=True, tag="boundary"):
     time_ns: TimeNs
 
 
+class ClearBelow(Command, frozen=True, tag="below"):
+    """Clears all that is owned under (incarnation, batches below this one), if count and XOR agree (rule 8)."""
+
+    incarnation: Incarnation
+    batch: Annotated[int, msgspec.Meta(ge=0, le=1 << BATCH_BITS)]
+    count: Annotated[int, msgspec.Meta(ge=0)]
+    """Ids that were read in the output and not yet cleared."""
+    xor: Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+    """XOR of their digests."""
+
+
 class Reopen(Command, frozen=True, tag="reopen"):
     """Gives ids up by compare on the exported entry: owned ones, and by the operator's word others (rules 13-15)."""
 
@@ -91,6 +110,8 @@ class Reopen(Command, frozen=True, tag="reopen"):
     tokens: bytes  # of the exported entry
     generations: bytes  # of the exported entry
     operator: bool = False
+    retired: bool = False
+    """Only ids whose owner's slot is fenced in this shard (rule 14)."""
 
 
 class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
@@ -109,10 +130,47 @@ Ranges = Annotated[tuple[Range, ...], msgspec.Meta(min_length=1, max_length=MAX_
 
 
 class Configure(Command, frozen=True, tag="configure"):
-    """A shard's first entry: its number and the active shard configs, from the config group."""
+    """Opens a shard: its number and the active shard configs, from the config group. Before it come the Seeds."""
 
     shard: ShardNumber
     ranges: Ranges
+    config: ConfigNumber = 1
+    """Number of this config."""
+    decided: ConfigNumber = 1
+    """The last change that had ended by then."""
+
+
+class Seed(Command, frozen=True, tag="seed"):
+    """What the config group says of slots, for a shard that is opened: (slot, datacentre, newest, retired)."""
+
+    slots: Annotated[
+        list[tuple[Name, Name, Annotated[int, msgspec.Meta(ge=0, lt=1 << INCARNATION_BITS)], bool]],
+        msgspec.Meta(min_length=1, max_length=MAX_SEEDED),
+    ]
+
+
+class Prepare(Command, frozen=True, tag="prepare"):
+    """Applied only if every time ever entered is below ``starts_ns``; ids must then be the shard's own under both."""
+
+    config: ConfigNumber
+    starts_ns: TimeNs
+    shards: ShardNumbers
+
+
+class Activate(Command, frozen=True, tag="activate"):
+    """The prepared config is the shard's from here on."""
+
+    config: ConfigNumber
+
+
+class Abort(Command, frozen=True, tag="abort"):
+    """This change, and any before it that the shard has not heard of, came to nothing."""
+
+    config: ConfigNumber
+
+
+class Close(Command, frozen=True, tag="close"):
+    """The shard takes nothing any more: only if its boundary has passed its last time and it is empty."""
 
 
 # -- config group ---------------------------------------------------------------------------------------------------
@@ -139,8 +197,41 @@ class RetireSlot(Command, frozen=True, tag="retire"):
     slot: Name
 
 
-ShardCommand = Batch | Announce | Fence | Boundary | Reopen | Configure
-ConfigCommand = SetUp | OpenSlot | RetireSlot
+class ExtendWitness(Command, frozen=True, tag="witness"):
+    """What a slot has made durable, exactly from the witness's end (rule 6)."""
+
+    slot: Name
+    incarnation: Incarnation
+    end: Witness
+    to: Witness
+
+
+class Intend(Command, frozen=True, tag="intend"):
+    """A change of the shards, if it becomes this number: from ``starts_ns`` on events belong to ``shards``."""
+
+    config: ConfigNumber
+    starts_ns: TimeNs
+    shards: ShardNumbers
+
+
+class Decide(Command, frozen=True, tag="decide"):
+    """How the change under way ends; the first one wins."""
+
+    config: ConfigNumber
+    activate: bool
+    reason: Text = ""
+
+
+class Drop(Command, frozen=True, tag="drop"):
+    """A closed shard exists no more; its number is not used again."""
+
+    shard: ShardNumber
+
+
+ShardCommand = (
+    Batch | Announce | Fence | Boundary | ClearBelow | Reopen | Configure | Seed | Prepare | Activate | Abort | Close
+)
+ConfigCommand = SetUp | OpenSlot | RetireSlot | ExtendWitness | Intend | Decide | Drop
 
 _encoder = msgspec.msgpack.Encoder()
 _shard_decoder = msgspec.msgpack.Decoder(ShardCommand)
@@ -182,6 +273,8 @@ def decode_config(data: bytes) -> ConfigCommand:
 def check_ranges(ranges: tuple[Range, ...]) -> None:
     """Ranges must be in order, without overlap, and name each of their shards once. Raises CommandError."""
     end = None
+    if len(ranges) > MAX_RANGES or sum(len(each.shards) for each in ranges) > MAX_RANGE_SHARDS:
+        raise CommandError(f"more than {MAX_RANGES} shard ranges, or than {MAX_RANGE_SHARDS} shards in them")
     for each in ranges:
         if each.start_ns >= each.end_ns or (end is not None and each.start_ns < end):
             raise CommandError(f"shard range {each.start_ns}..{each.end_ns} is empty, overlaps or is out of order")

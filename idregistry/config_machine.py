@@ -1,8 +1,8 @@
-"""The config group (group 0): slots and their incarnations, datacentres, shard config, id rules.
+"""The config group (group 0): slots with their incarnations and witnesses, datacentres, shard config, id rules.
 
 Invariants: an incarnation number is given out once in the deployment; a slot's newest incarnation is replaced only by
-an open that named it (compare-and-set); shard config is what the first set-up said, and a
-join's id rule what the first set-up that named the join said.
+an open that named it (compare-and-set); shard config is what the first set-up said and changes made of it
+(``resharding.intents``), and a join's id rule what the first set-up that named the join said.
 """
 
 from __future__ import annotations
@@ -16,11 +16,16 @@ import msgspec
 
 from photon.idregistry import commands as c
 from photon.idregistry.api import INCARNATION_BITS, Opened
+from photon.idregistry.resharding import intents
+from photon.idregistry.resharding.plan import SlotSeed
 from photon.idregistry.shard_snapshot import SnapshotError
 from photon.idregistry.state_machine import MAX_DATACENTRES, MAX_SLOTS
+from photon.idregistry.witness import Witness, Witnessed, refusal
 
 MAGIC = "PHOTCONF"
-VERSION = 2
+VERSION = 3
+VERSIONS_READ = (2, VERSION)
+"""Version 2 has no witnesses and no changes of the shards."""
 INCARNATION_MAX = (1 << INCARNATION_BITS) - 1
 _SLOTS_PER_CHUNK = 256
 _INCARNATIONS_PER_ITEM = 65_536
@@ -35,10 +40,19 @@ class ConfigSlot:
     incarnations: list[int] = field(default_factory=list)  # ascending; the last is the newest
     nonce: bytes = b""  # of the newest's open
     retired: bool = False
+    witness: Witness = ()
 
     @property
     def newest(self) -> int:
         return self.incarnations[-1] if self.incarnations else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Founding:
+    """A new shard's first entries, as of one moment: what it knows of slots, then itself."""
+
+    configure: c.Configure
+    slots: list[SlotSeed]
 
 
 class ConfigMachine:
@@ -49,25 +63,31 @@ class ConfigMachine:
         self._slots: dict[str, ConfigSlot] = {}
         self._holders: dict[int, str] = {}  # incarnation -> slot
         self._last_incarnation = 0
-        self._ranges: tuple[c.Range, ...] = ()
+        self._changes = intents.Changes()  # as are these
         self._id_rules: dict[str, bytes] = {}  # replaced, never changed: others read it without the lock
 
     # -- StateMachine -------------------------------------------------------------------------------------------
-    def apply(self, index: int, command: bytes) -> Opened | str:
-        """OpenSlot -> Opened; SetUp, RetireSlot -> why it was refused, empty when it was not."""
+    def apply(self, index: int, command: bytes) -> Opened | Witnessed | str:
+        """OpenSlot -> Opened; ExtendWitness -> Witnessed; others -> why it was refused, empty when it was not."""
         decoded = c.decode_config(command)
         with self._lock:
             if isinstance(decoded, c.OpenSlot):
                 return self._open(decoded)
             if isinstance(decoded, c.RetireSlot):
                 return self._retire(decoded.slot)
+            if isinstance(decoded, c.ExtendWitness):
+                return self._extend_witness(decoded)
+            if isinstance(decoded, c.Intend | c.Decide | c.Drop):
+                self._changes, reason = intents.change(self._changes, decoded)
+                return reason
             return self._set_up(decoded)
 
     def snapshot(self) -> Iterable[bytes]:
         """The state as of this call."""
         with self._lock:
-            head = _Head(MAGIC, VERSION, self._last_incarnation, self._ranges, dict(sorted(self._id_rules.items())))
-            return [_encode(head), *self._slot_chunks(), _encode(_End(len(self._slots)))]
+            rules = dict(sorted(self._id_rules.items()))
+            head = _Head(MAGIC, VERSION, self._last_incarnation, (), rules, self._changes)
+            return [_encode(head), *self._slot_chunks(), *self._witness_chunks(), _encode(_End(len(self._slots)))]
 
     def restore(self, chunks: Iterable[bytes]) -> None:
         """Raises SnapshotError."""
@@ -75,13 +95,26 @@ class ConfigMachine:
         with self._lock:
             self._slots = slots
             self._holders = {number: name for name, slot in slots.items() for number in slot.incarnations}
-            self._last_incarnation, self._ranges, self._id_rules = head.last_incarnation, head.ranges, head.id_rules
+            self._last_incarnation, self._id_rules = head.last_incarnation, head.id_rules
+            self._changes = head.changes or (intents.set_up(head.ranges) if head.ranges else intents.Changes())
 
     # -- reads from other threads -------------------------------------------------------------------------------
     @property
     def ranges(self) -> tuple[c.Range, ...]:
         """The active shard config; empty before the first set-up."""
-        return self._ranges
+        return self._changes.ranges
+
+    @property
+    def changes(self) -> intents.Changes:
+        """The shards and their changes."""
+        return self._changes
+
+    def founding(self, shard: int) -> Founding:
+        """What a shard that is opened now must know."""
+        with self._lock:
+            known = self._changes
+            slots = [(name, slot.datacentre, slot.newest, slot.retired) for name, slot in self._slots.items()]
+            return Founding(c.Configure(shard, known.ranges, known.config, known.decided), slots)
 
     @property
     def id_rules(self) -> Mapping[str, bytes]:
@@ -99,9 +132,15 @@ class ConfigMachine:
             known = self._slots.get(slot)
             return known.newest if known else 0
 
+    def witnessed(self, slot: str) -> Witnessed:
+        """A slot's witness as of the last entry applied here."""
+        with self._lock:
+            known = self._slots.get(slot)
+            return Witnessed(known.newest, known.witness, retired=known.retired) if known else Witnessed(0, ())
+
     def lacks(self, setup: c.SetUp) -> bool:
         """Whether there is something in this set-up that the deployment has not been told yet."""
-        return not self._ranges or not setup.id_rules.keys() <= self._id_rules.keys()
+        return not self._changes.ranges or not setup.id_rules.keys() <= self._id_rules.keys()
 
     def conflict(self, setup: c.SetUp) -> str:
         """Why a replica with this set-up must not serve this deployment; empty when it may."""
@@ -135,14 +174,14 @@ class ConfigMachine:
         if refused:
             return Opened(0, newest, refused)
         if slot is not None and newest and slot.nonce == command.nonce:
-            return Opened(newest, newest)  # the same process asks again
+            return Opened(newest, newest, witness=slot.witness)  # the same process asks again
         if slot is None:
             slot = self._slots[command.slot] = ConfigSlot(command.datacentre, command.address)
         self._last_incarnation += 1
         slot.incarnations.append(self._last_incarnation)
         self._holders[self._last_incarnation] = command.slot
         slot.nonce, slot.address = command.nonce, command.address
-        return Opened(self._last_incarnation, self._last_incarnation)
+        return Opened(self._last_incarnation, self._last_incarnation, witness=slot.witness)
 
     def _refusal(self, command: c.OpenSlot, slot: ConfigSlot | None, newest: int) -> str:
         """Why an open is refused, empty when it is not."""
@@ -178,23 +217,37 @@ class ConfigMachine:
         slot.retired = True
         return ""
 
+    def _extend_witness(self, command: c.ExtendWitness) -> Witnessed:
+        slot = self._slots.get(command.slot)
+        if slot is None:
+            return Witnessed(0, (), f"no slot is named {command.slot}")
+        if slot.retired:
+            return Witnessed(slot.newest, slot.witness, f"slot {command.slot} was retired", retired=True)
+        reason = refusal(slot.witness, slot.newest, command.incarnation, command.end, command.to)
+        if not reason:
+            slot.witness = command.to
+        return Witnessed(slot.newest, slot.witness, reason)
+
     def _set_up(self, command: c.SetUp) -> str:
         conflict = self._conflict(command)
         if conflict:
             return conflict
-        self._ranges = self._ranges or command.ranges
+        if not self._changes.ranges:
+            self._changes = intents.set_up(command.ranges)
         self._id_rules = command.id_rules | self._id_rules
         return ""
 
     def _conflict(self, setup: c.SetUp) -> str:
-        if self._ranges and self._ranges != setup.ranges:
-            ours, theirs = shards_in(self._ranges), shards_in(setup.ranges)
-            return f"this registry was set up with {ours} shards, the configuration says {theirs}: set it to {ours}"
+        known = self._changes
+        if known.ranges and not intents.fits(known, setup.ranges):
+            ours, theirs = len(known.named), shards_in(setup.ranges)
+            has = "was set up with" if known.config == 1 else "has"
+            return f"this registry {has} {ours} shards, the configuration says {theirs}: set it to {ours}"
         for join, rule in sorted(setup.id_rules.items()):
-            known = self._id_rules.get(join, rule)
-            if known != rule:
+            before = self._id_rules.get(join, rule)
+            if before != rule:
                 return (
-                    f"this registry was filled under the id rule {known.hex()[:16]} of join {join}, the "
+                    f"this registry was filled under the id rule {before.hex()[:16]} of join {join}, the "
                     f"configuration's is {rule.hex()[:16]}: with another format, key or time for the same logs, "
                     "events would be counted twice. Restore the old settings or start with a new registry and output"
                 )
@@ -216,6 +269,11 @@ class ConfigMachine:
         if items:
             yield _encode(_Slots(items))
 
+    def _witness_chunks(self) -> Iterator[bytes]:
+        items = [(name, slot.witness) for name, slot in self._slots.items() if slot.witness]
+        for start in range(0, len(items), _SLOTS_PER_CHUNK):
+            yield _encode(_Witnesses(items[start : start + _SLOTS_PER_CHUNK]))
+
 
 def shards_in(ranges: tuple[c.Range, ...]) -> int:
     """How many shards a config names."""
@@ -232,7 +290,9 @@ class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     version: int
     last_incarnation: _Count
     ranges: tuple[c.Range, ...]
+    """Version 2; later ones have them among the changes."""
     id_rules: c.IdRules
+    changes: intents.Changes | None = None
 
 
 class _Start(msgspec.Struct, frozen=True, tag_field="k", tag="head"):
@@ -246,19 +306,23 @@ class _Slots(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field=
     items: list[_SlotItem]
 
 
+class _Witnesses(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k", tag="witnesses"):
+    items: list[tuple[c.Name, Witness]]
+
+
 class _End(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k", tag="end"):
     slots: _Count
 
 
 _start = msgspec.msgpack.Decoder(_Start)
-_decoder = msgspec.msgpack.Decoder(_Head | _Slots | _End)
+_decoder = msgspec.msgpack.Decoder(_Head | _Slots | _Witnesses | _End)
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def _check_start(start: _Start) -> None:
     if start.magic != MAGIC:
         raise SnapshotError("config snapshot: does not start with its head")
-    if start.version != VERSION:
+    if start.version not in VERSIONS_READ:
         raise SnapshotError(
             f"config snapshot: version {start.version} is not {VERSION}, of another release of Photon"
         )
@@ -283,6 +347,11 @@ def _read(chunks: Iterable[bytes]) -> tuple[_Head, dict[str, ConfigSlot]]:
             for name, datacentre, address, nonce, retired, incarnations in chunk.items:
                 slot = slots.setdefault(name, ConfigSlot(datacentre, address, [], nonce, retired))
                 slot.incarnations.extend(incarnations)
+        elif isinstance(chunk, _Witnesses):
+            for name, witness in chunk.items:
+                if name not in slots:
+                    raise SnapshotError(f"config snapshot: a witness of slot {name}, which is not in it")
+                slots[name].witness = witness
         elif isinstance(chunk, _End):
             ended = chunk.slots == len(slots)
     if head is None or not ended:

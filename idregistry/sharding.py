@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from photon.idregistry.api import DIGEST_BYTES, I64, U32
-from photon.idregistry.commands import MAX_SHARDS, Range
+from photon.idregistry.api import DIGEST_BYTES, I64, U32, U64
+from photon.idregistry.commands import MAX_SHARDS, Range, check_ranges
 
 FOREVER = (-(2**63), 2**63 - 1)
 NO_SHARD = 0
@@ -26,12 +26,24 @@ def single_range(shards: int) -> tuple[Range, ...]:
     return (Range(*FOREVER, tuple(range(1, shards + 1))),)
 
 
+def with_range(ranges: tuple[Range, ...], starts_ns: int, shards: tuple[int, ...]) -> tuple[Range, ...]:
+    """The config in which event times from ``starts_ns`` on belong to other shards. Raises CommandError."""
+    last = ranges[-1]
+    changed = (*ranges[:-1], Range(last.start_ns, starts_ns, last.shards), Range(starts_ns, last.end_ns, shards))
+    check_ranges(changed)
+    return changed
+
+
 def shards_of(digests: bytes, times: I64, ranges: Sequence[Range]) -> U32:
     """Shard number of each of n ids. ``digests`` is n x 16 bytes, ``times`` ns UTC."""
+    return shards_by(np.frombuffer(digests, "<u8").reshape(-1, DIGEST_BYTES // 8)[:, 1], times, ranges)
+
+
+def shards_by(by_digest: U64, times: I64, ranges: Sequence[Range]) -> U32:
+    """As ``shards_of``, of the digests' last eight bytes as little-endian numbers."""
     out = np.zeros(len(times), np.uint32)
     if not len(times):
         return out
-    by_digest = np.frombuffer(digests, "<u8").reshape(-1, DIGEST_BYTES // 8)[:, 1]
     for each in ranges:
         if (each.start_ns, each.end_ns) == FOREVER:
             inside = np.ones(len(times), np.bool_)

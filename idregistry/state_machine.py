@@ -12,6 +12,7 @@ reopened(g), another        TAKEN               TAKEN               REFUSED     
 =========================== =================== =================== ================= ============ =======
 
 Order of checks: fence, incarnation, config, entry, boundary; all when the entry is applied, from this shard's state.
+A token below its incarnation's watermark (rule 8) is DONE after config, whatever the entry: its ids were cleared.
 Rows of a batch are judged in order: the first of equal ids wins. TOO_NEW needs a clock, so the leader's server
 answers it before it proposes.
 
@@ -32,8 +33,20 @@ from photon.idregistry import commands as c
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, U8, U32, U64, Answer
 from photon.idregistry.id_table import BUCKET_BITS, CLEARED, OWNED, REOPENED, Entries, Entry, IdTable, digest_columns
 from photon.idregistry.outcomes import OwnerColumns
+from photon.idregistry.resharding.preparing import ShardFacts
+from photon.idregistry.raft.api import Frozen
+from photon.idregistry.scanning import (
+    PAGE_IDS_MAX,
+    Below,
+    EntryPage,
+    clear_below,
+    is_retired,
+    known_token,
+    owned_page,
+    reopened_page,
+    under_watermark,
+)
 from photon.idregistry.shard_snapshot import ShardImage, ShardState, SlotState, read_shard, write_shard
-from photon.idregistry.sharding import shards_of
 
 WRONG_SHARD = 200
 """Internal answer: not an id of this shard under its config. Leaves the server as STATUS_WRONG_SHARD."""
@@ -64,11 +77,11 @@ class ShardMachine:
         self._applied = 0
 
     # -- StateMachine -------------------------------------------------------------------------------------------
-    def apply(self, index: int, command: bytes) -> BatchAnswers | U8 | int | str:
+    def apply(self, index: int, command: bytes) -> BatchAnswers | Below | U8 | int | str:
         """Applies a committed command; a command of another release raises (the replica stops).
 
-        Results: Batch -> BatchAnswers; Reopen -> Answer column (REOPENED or NO_OP); Boundary -> the boundary, ns;
-        Announce, Fence, Configure -> why it was refused, empty when it was not.
+        Results: Batch -> BatchAnswers; ClearBelow -> Below; Reopen -> Answer column (REOPENED or NO_OP);
+        Boundary -> the boundary, ns; all others -> why it was refused, empty when it was not.
         """
         decoded = c.decode_shard(command)
         with self._lock:
@@ -83,13 +96,17 @@ class ShardMachine:
                 return self._raise_boundary(decoded.time_ns)
             if isinstance(decoded, c.Reopen):
                 return self._reopen(decoded)
-            return self._configure(decoded)
+            if isinstance(decoded, c.ClearBelow):
+                return clear_below(self._table, self._state, decoded)
+            if isinstance(decoded, c.Seed):
+                return self._seed(decoded)
+            return self._state.sharding.apply(decoded, len(self._table), self._state.boundary)
 
     def snapshot(self) -> Iterable[bytes]:
         """The state as of this call, though read later: chunks of at most 1 MiB."""
         with self._lock:
             image = ShardImage(self._applied, self._bucket_bits, self._state, self._table.freeze())
-            return write_shard(image)
+            return Frozen(write_shard(image), self._lock)
 
     def restore(self, chunks: Iterable[bytes]) -> None:
         """Raises SnapshotError."""
@@ -107,7 +124,18 @@ class ShardMachine:
             present = (met.states == OWNED) | (met.states == CLEARED)
             answers = np.where(present, Answer.PRESENT, Answer.ABSENT).astype(np.uint8)
             answers[(met.states == 0) & (times < self._state.boundary)] = Answer.BELOW_BOUNDARY
+            answers[~self._state.sharding.own(digests, times)] = WRONG_SHARD
             return self._with_owners(answers, met, present)
+
+    def owned_page(self, slot: str, upto: int, cursor: bytes, limit: int = PAGE_IDS_MAX) -> EntryPage:
+        """Ids that incarnations of a slot up to ``upto`` own. Raises CursorError."""
+        with self._lock:
+            return owned_page(self._table, self._state, slot, upto, cursor, limit)
+
+    def reopened_page(self, cursor: bytes, limit: int = PAGE_IDS_MAX) -> EntryPage:
+        """Ids that wait for somebody who carries their generation. Raises CursorError."""
+        with self._lock:
+            return reopened_page(self._table, self._state, cursor, limit)
 
     def knows(self, incarnations: Iterable[int]) -> bool:
         """Whether all of them were announced here."""
@@ -120,7 +148,13 @@ class ShardMachine:
 
     @property
     def configured(self) -> bool:
-        return self._state.number != 0
+        return self._state.sharding.number != 0
+
+    @property
+    def sharding(self) -> ShardFacts:
+        """Where it stands in changes of the shards."""
+        with self._lock:
+            return self._state.sharding.facts(len(self._table), self._state.boundary)
 
     @property
     def boundary(self) -> int:
@@ -144,16 +178,16 @@ class ShardMachine:
         times, tokens = c.i64(batch.times), c.u64(batch.tokens)
         generations = c.u32(batch.generations) if batch.generations else None
         answers = self._check_callers(batch.callers, tokens)
-        if self._state.number:
-            foreign = shards_of(batch.digests, times, self._state.ranges) != self._state.number
-        else:
-            foreign = np.ones(len(times), np.bool_)
-        answers[foreign & (answers == 0)] = WRONG_SHARD
+        answers[~self._state.sharding.takes(batch.digests, times) & (answers == 0)] = WRONG_SHARD
+        under = under_watermark(self._state, tokens)
+        if under is not None:
+            answers[under & (answers == 0)] = Answer.DONE
         passed = answers == 0
         above = times >= self._state.boundary
         met = self._table.add(
             lo, hi, times, tokens, c.u8(batch.kinds), c.u32(batch.tags), generations, passed & above
         )
+        self._state.sharding.entered(times[met.added])
         same = met.tokens == tokens
         by_entry = np.full(len(times), Answer.TAKEN, np.uint8)
         by_entry[same & (met.states == CLEARED)] = Answer.DONE
@@ -163,8 +197,14 @@ class ShardMachine:
         reopened = np.flatnonzero(passed & (met.states == REOPENED))
         if reopened.size:
             self._insert_reopened(reopened, batch, generations, answers, met)
+        if under is not None:  # their own: whatever stands there now is not asked
+            met.tokens[under], met.kinds[under], met.tags[under] = (
+                tokens[under],
+                c.u8(batch.kinds)[under],
+                c.u32(batch.tags)[under],
+            )
         owned_by = (answers == Answer.TAKEN) | (answers == Answer.DONE)
-        return self._with_owners(answers, met, owned_by & (met.states != REOPENED))
+        return self._with_owners(answers, met, owned_by & (met.tokens != 0))
 
     def _check_callers(self, callers: list[tuple[int, int]], tokens: U64) -> U8:
         """Fence and incarnation: 0 where both are passed."""
@@ -216,12 +256,17 @@ class ShardMachine:
         answers = np.full(len(times), Answer.REFUSED, np.uint8)
         answers[(met.states == CLEARED) | ((met.states == OWNED) & (met.tokens == tokens))] = Answer.CLEARED
         answers[(met.states == 0) & (times < self._state.boundary)] = Answer.NO_OP
+        answers[~self._state.sharding.own(batch.clear_digests, times)] = WRONG_SHARD
         return answers
 
     def _reopen(self, command: c.Reopen) -> U8:
         times, tokens, generations = c.i64(command.times), c.u64(command.tokens), c.u32(command.generations)
         answers = np.full(len(times), Answer.NO_OP, np.uint8)
+        own = self._state.sharding.keeps(command.digests, times)
         for i, time in enumerate(times.tolist()):
+            if not own[i]:
+                answers[i] = WRONG_SHARD
+                continue
             digest = command.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES]
             token, generation = int(tokens[i]), int(generations[i])
             entry = self._table.get(digest, time)
@@ -229,13 +274,18 @@ class ShardMachine:
                 entry = Entry(CLEARED, token, 0, 0, generation)  # collected: as it was exported
             if entry is None or not _may_reopen(entry, token, generation, command.operator):
                 continue
-            self._table.put(digest, time, Entry(REOPENED, 0, entry.kind, entry.tag, entry.generation + 1))
+            if command.retired and not is_retired(self._state, token):
+                continue
+            # The former owner stays named: TAKEN says whose verdict it was, until somebody takes the id.
+            former = known_token(self._state, token)
+            self._table.put(digest, time, Entry(REOPENED, former, entry.kind, entry.tag, entry.generation + 1))
             answers[i] = Answer.REOPENED
         return answers
 
     def _raise_boundary(self, time_ns: int) -> int:
         if time_ns > self._state.boundary:
             self._state.boundary = time_ns
+            self._state.sharding.passed(time_ns)
             self._table.collect(time_ns)
         return self._state.boundary
 
@@ -267,12 +317,13 @@ class ShardMachine:
         slot.fenced = True
         return ""
 
-    def _configure(self, command: c.Configure) -> str:
-        state = self._state
-        if state.number == 0:
-            state.number, state.ranges = command.shard, command.ranges
-        elif (state.number, state.ranges) != (command.shard, command.ranges):
-            return f"shard {state.number} is configured already, otherwise"
+    def _seed(self, command: c.Seed) -> str:
+        for name, datacentre, newest, retired in command.slots:
+            reason = self._announce(c.Announce(name, datacentre, [newest])) if newest else ""
+            if reason:
+                return reason
+            if retired:
+                self._fence(name)
         return ""
 
     # -- owners -------------------------------------------------------------------------------------------------

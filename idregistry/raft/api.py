@@ -5,7 +5,8 @@ Nothing here knows of the IdRegistry; other replicated services will use it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,12 +22,28 @@ class StateMachine(Protocol):
         ...
 
     def snapshot(self) -> Iterable[bytes]:
-        """The whole state as chunks of at most 1 MiB."""
+        """The whole state as chunks of at most 1 MiB.
+
+        They are drawn at once, unless they are ``Frozen``: a large state should be, or nothing is committed meanwhile.
+        """
         ...
 
     def restore(self, chunks: Iterable[bytes]) -> None:
         """Replaces the state by a snapshot's."""
         ...
+
+
+class Frozen(Iterator[bytes]):
+    """Chunks of the state as of the call that gave them, though they are drawn later, while commands are applied."""
+
+    def __init__(self, chunks: Iterable[bytes], lock: AbstractContextManager[object]) -> None:
+        """``lock`` is held while a chunk is drawn, so that any thread may draw."""
+        self._chunks = iter(chunks)
+        self._lock = lock
+
+    def __next__(self) -> bytes:
+        with self._lock:
+            return next(self._chunks)
 
 
 @dataclass(frozen=True, slots=True)

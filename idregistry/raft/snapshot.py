@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.config.disk import AppendFile, Disk
+from photon.idregistry.raft.api import Frozen
 from photon.idregistry.raft.codec import Chunk
 from photon.idregistry.raft.options import (
     SNAPSHOT_CHUNK_BYTES_MAX,
@@ -110,17 +111,12 @@ class SnapshotStore:
         return self._writing is not None
 
     def begin(self, index: int, term: int, chunks: Iterable[bytes]) -> None:
-        """Starts a snapshot. The chunks are drawn now, as the state moves on; they are written by ``step``."""
-        drawn = list(chunks)
-        for chunk in drawn:
-            if len(chunk) > SNAPSHOT_CHUNK_BYTES_MAX:
-                raise RaftStopped(
-                    f"a snapshot chunk has {len(chunk)} bytes, at most {SNAPSHOT_CHUNK_BYTES_MAX} may be"
-                )
+        """Starts a snapshot. The chunks are drawn now, as the state moves on, or by ``step`` where they are Frozen."""
+        drawn = chunks if isinstance(chunks, Frozen) else iter(list(chunks))
         header = _HEADER.pack(MAGIC, VERSION, index, term)
         try:
             with no_space(self._writing_path):
-                self._writing = _Writing(index, term, iter(drawn), len(drawn), self._create(self._writing_path))
+                self._writing = _Writing(index, term, drawn, 0, self._create(self._writing_path))
                 self._writing.file.write(header, _CRC.pack(zlib.crc32(header)))
         except DiskFull:
             self._give_up_writing()
@@ -147,6 +143,11 @@ class SnapshotStore:
         parts: list[bytes] = []
         size = 0
         for chunk in writing.chunks:
+            if len(chunk) > SNAPSHOT_CHUNK_BYTES_MAX:
+                raise RaftStopped(
+                    f"a snapshot chunk has {len(chunk)} bytes, at most {SNAPSHOT_CHUNK_BYTES_MAX} may be"
+                )
+            writing.count += 1
             parts += (_FRAME.pack(len(chunk), zlib.crc32(chunk)), chunk)
             size += len(chunk)
             if size >= SNAPSHOT_SLICE_BYTES:

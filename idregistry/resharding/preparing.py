@@ -1,0 +1,204 @@
+"""A shard's side of a change of the shards (rule 16): entries that prepare, activate, abort, and close.
+
+Invariants: ids are accepted only if they are the shard's own under its active config and, once it has prepared
+another one, under that too; it prepares only while every time ever entered is below the change's start; new ranges
+come from its own Activate entry; no change at or below ``decided`` is prepared any more.
+
+``latest`` is the latest event time ever entered, and never below the boundary: what was collected is below that, so
+that a shard restored from a snapshot of a release that did not keep it has the same value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from photon.idregistry import commands as c
+from photon.idregistry.api import I64
+from photon.idregistry.sharding import shards_of, with_range
+
+Bools = npt.NDArray[np.bool_]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+LATE_MAX = -(2**63)
+
+
+class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """The change that a shard is ready for."""
+
+    config: c.ConfigNumber
+    starts_ns: c.TimeNs
+    shards: c.ShardNumbers
+
+
+class Standing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a shard stands in the changes; one value, replaced as a whole."""
+
+    config: Count = 0
+    """Number of its config; 0: not open."""
+    decided: Count = 0
+    """The last change whose end it knows."""
+    prepared: Prepared | None = None
+    refused: Count = 0
+    """The last change that it refused."""
+    closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFacts:
+    """A shard as this replica has it."""
+
+    number: int  # 0: not open
+    standing: Standing
+    latest: int
+    boundary: int
+    until: int
+    ids: int
+
+
+@dataclass(slots=True)
+class Sharding:
+    """What a shard knows of shards. Changed by its entries only."""
+
+    number: int = 0
+    """0 until it is configured."""
+    ranges: tuple[c.Range, ...] = ()
+    standing: Standing = field(default_factory=Standing)
+    latest: int = LATE_MAX
+    """Latest event time ever entered, or the boundary, whichever is later; ns."""
+    both: tuple[c.Range, ...] = ()
+    """The prepared config."""
+
+    # -- ids ----------------------------------------------------------------------------------------------------
+    def own(self, digests: bytes, times: I64) -> Bools:
+        """Which ids belong here under the active config."""
+        if not self.number:
+            return np.zeros(len(times), np.bool_)
+        own: Bools = shards_of(digests, times, self.ranges) == self.number
+        return own
+
+    def takes(self, digests: bytes, times: I64) -> Bools:
+        """Which ids may be entered now."""
+        own = self.own(digests, times)
+        if self.standing.prepared is not None:
+            own &= shards_of(digests, times, self.both) == self.number
+        return own
+
+    def keeps(self, digests: bytes, times: I64) -> Bools:
+        """Which ids may be given an entry by the operator's word, whatever the boundary says."""
+        return np.zeros(len(times), np.bool_) if self.standing.closed else self.takes(digests, times)
+
+    def facts(self, ids: int, boundary: int) -> ShardFacts:
+        """For those who plan."""
+        return ShardFacts(self.number, self.standing, self.latest, boundary, self.until, ids)
+
+    def entered(self, times: I64) -> None:
+        """These event times were entered."""
+        if len(times):
+            self.latest = max(self.latest, int(times.max()))
+
+    def passed(self, boundary: int) -> None:
+        """The boundary was raised."""
+        self.latest = max(self.latest, boundary)
+
+    # -- entries ------------------------------------------------------------------------------------------------
+    def apply(
+        self, command: c.Configure | c.Prepare | c.Activate | c.Abort | c.Close, ids: int, boundary: int
+    ) -> str:
+        """Why it was refused, empty when it was not. ``ids`` and ``boundary`` are the shard's."""
+        if isinstance(command, c.Configure):
+            return self.configure(command)
+        if isinstance(command, c.Prepare):
+            return self.prepare(command)
+        if isinstance(command, c.Activate):
+            return self.activate(command)
+        if isinstance(command, c.Abort):
+            return self.abort(command)
+        return self.close(ids, boundary)
+
+    def configure(self, command: c.Configure) -> str:
+        """The first one counts. Each answers why it was refused, or an empty string."""
+        if self.number:
+            if (self.number, self.ranges) == (command.shard, command.ranges):
+                return ""
+            return f"shard {self.number} is configured already, otherwise"
+        self.number, self.ranges = command.shard, command.ranges
+        self.standing = Standing(command.config, command.decided)
+        return ""
+
+    def prepare(self, command: c.Prepare) -> str:
+        """The comparison that makes a start safe whatever clocks say."""
+        known = self.standing
+        if not self.number:
+            return "the shard is not open yet"
+        if command.config <= known.decided:
+            return f"change {command.config} has ended already"
+        if known.prepared is not None:
+            if known.prepared.config == command.config:
+                return ""
+            return f"change {known.prepared.config} has not ended here yet"
+        if command.config != known.decided + 1:
+            return f"the shard knows the changes up to {known.decided}, not how {command.config - 1} ended"
+        if known.refused != command.config and self.latest < command.starts_ns:
+            self._replace(prepared=Prepared(command.config, command.starts_ns, command.shards))
+            return ""
+        self._replace(refused=command.config)
+        return f"an event time of {self.latest} was entered, change {command.config} starts at {command.starts_ns}"
+
+    def activate(self, command: c.Activate) -> str:
+        """The prepared config is the active one from here on."""
+        known = self.standing
+        if command.config <= known.decided:
+            return ""
+        if known.prepared is None or known.prepared.config != command.config:
+            return f"change {command.config} was not prepared here"
+        self.ranges = self.both
+        self._replace(config=command.config, decided=command.config, prepared=None)
+        return ""
+
+    def abort(self, command: c.Abort) -> str:
+        """The proposer has seen in the config group that none of the changes between was activated."""
+        known = self.standing
+        if not self.number:
+            return "the shard is not open yet"
+        if command.config > known.decided:
+            self._replace(decided=command.config, prepared=None)
+        return ""
+
+    def close(self, ids: int, boundary: int) -> str:
+        """Takes nothing any more, for ever."""
+        if not self.number:
+            return "the shard is not open yet"
+        if ids:
+            return f"the shard holds {ids} ids"
+        until = self.until
+        if boundary < until:
+            return f"the boundary is {boundary}, the shard's last range ends at {until}"
+        if self.standing.prepared is not None:
+            return f"change {self.standing.prepared.config} has not ended here yet"
+        self._replace(closed=True)
+        return ""
+
+    @property
+    def until(self) -> int:
+        """End of its last range, ns."""
+        return max((each.end_ns for each in self.ranges if self.number in each.shards), default=LATE_MAX)
+
+    def _replace(self, **changed: object) -> None:
+        self.standing = msgspec.structs.replace(self.standing, **changed)
+        prepared = self.standing.prepared
+        self.both = with_range(self.ranges, prepared.starts_ns, prepared.shards) if prepared else ()
+
+
+def restored(
+    number: int, ranges: tuple[c.Range, ...], standing: Standing | None, latest: int, boundary: int
+) -> Sharding:
+    """From a snapshot; ``standing`` None: of a release that had no changes."""
+    standing = standing or (Standing(1, 1) if number else Standing())
+    sharding = Sharding(number, ranges, standing, max(latest, boundary))
+    sharding._replace()
+    return sharding

@@ -1,0 +1,72 @@
+"""The witness of a slot's durable output, kept outside the slot (rule 6): what a copied directory cannot fake.
+
+A slot writes several output logs, each a sequence of numbered files. The witness names, for each log in the slot's
+own order, the newest file of which durable bytes are known, how many, and a hash of just these. The config group
+keeps it in the slot's record, so that opening the slot, which fences every earlier incarnation, and reading the
+witness are one step.
+
+Invariants
+- Only the slot's newest incarnation extends it, and exactly from its end: a late or repeated message changes nothing.
+- It never goes back: a log's file number grows, or its length within the file; no log disappears.
+- Whoever relies on the output (readers, verifier, clears) relies on no byte that the witness does not have. So a
+  directory whose output does not extend the witness's lacks something that somebody may have relied on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+
+LOGS_MAX = 16
+"""Output logs of one slot."""
+HASH_BYTES_MAX = 32
+_MAX = 2**63 - 1
+
+Size = Annotated[int, msgspec.Meta(ge=0, le=_MAX)]
+
+
+class WitnessLog(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """One output log: the first ``length`` bytes of its file ``number`` have this hash; earlier files are whole."""
+
+    number: Size
+    length: Size
+    hash: Annotated[bytes, msgspec.Meta(max_length=HASH_BYTES_MAX)] = b""
+
+
+Witness = Annotated[tuple[WitnessLog, ...], msgspec.Meta(max_length=LOGS_MAX)]
+"""One for each log of the slot. Empty: nothing was ever witnessed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Witnessed:
+    """The witness as the config group has it. ``reason``: why an extension was refused; empty when it was not."""
+
+    newest: int
+    """The slot's newest incarnation; 0: the slot was never opened."""
+    witness: Witness
+    reason: str = ""
+    retired: bool = False
+
+
+def refusal(cell: Witness, newest: int, incarnation: int, end: Witness, to: Witness) -> str:
+    """Why ``cell`` may not become ``to``; empty when it may, also when it was so extended before."""
+    if incarnation != newest:
+        return f"incarnation {incarnation} is not the newest one, {newest}"
+    if cell == to:
+        return ""
+    if cell != end:
+        return "the witness ends elsewhere"
+    return "" if extends(to, end) else "the witness would go back"
+
+
+def extends(longer: Witness, witness: Witness) -> bool:
+    """Whether one witness may follow on another: no log shorter, none gone; equal length means equal bytes."""
+    return len(longer) >= len(witness) and all(map(_follows, longer, witness))
+
+
+def _follows(new: WitnessLog, old: WitnessLog) -> bool:
+    if new.number != old.number:
+        return new.number > old.number
+    return new.length > old.length or (new.length == old.length and new.hash == old.hash)
