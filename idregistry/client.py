@@ -35,6 +35,7 @@ from photon.idregistry.outcomes import (
     Status,
     pulse_of,
 )
+from photon.idregistry.recovery.messages import witness_of
 from photon.idregistry.replies import described, owners, refused, slot_name
 from photon.idregistry.resharding.api import Action, Ask, ReshardOutcome
 from photon.idregistry.resharding.wire import request_of, resharding_of
@@ -88,6 +89,8 @@ class GrpcBackend:
                     best = outcome
                     if outcome.ranges:
                         return outcome
+                elif isinstance(best, Refusal):
+                    best = Refusal(Status.UNKNOWN, f"no registry replica answers; {outcome.reason}")
         return best
 
     async def pulse(self, *, timeout: float) -> Pulse:
@@ -102,7 +105,7 @@ class GrpcBackend:
         reply = await self._at_leader(CONFIG_GROUP, "OpenSlot", request, timeout)
         if isinstance(reply, Refusal):
             return reply
-        return Opened(reply.incarnation, reply.newest, reply.reason)
+        return Opened(reply.incarnation, reply.newest, reply.reason, witness_of(reply.witness))
 
     async def insert(
         self, shard: int, caller: int, claim: SlotClaim | None, columns: c.Columns, *, timeout: float
@@ -144,6 +147,9 @@ class GrpcBackend:
             return outcome
         second = await self._look_up_at(other, shard, digests, times, deadline - self._clock.monotonic())
         return outcome if isinstance(second, Refusal) else second
+
+    async def ask(self, group: int, method: str, request: Any, *, timeout: float) -> Any:
+        return await self._at_leader(group, method, request, timeout)
 
     async def reshard(self, ask: Ask, *, replica: str = "", timeout: float) -> ReshardOutcome:
         """One try, at this replica, or at the config group's leader. Raises KeyError for an unknown replica."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
@@ -23,6 +24,8 @@ from photon.idregistry.outcomes import (
     pulse_of,
 )
 from photon.idregistry.raft.host import RaftHost
+from photon.idregistry.recovery.serving import RecoveryServer
+from photon.idregistry.replies import refused
 from photon.idregistry.routing import RoutedRegistry
 from photon.idregistry.server import Machines, RegistryReplica
 from photon.idregistry.sharding import single_range
@@ -42,6 +45,7 @@ class LocalBackend:
     def __init__(self, replica: RegistryReplica, on_close: Callable[[], None] = lambda: None) -> None:
         self._replica = replica
         self._on_close = on_close
+        self._recovery = RecoveryServer(replica)
 
     async def describe(self, *, timeout: float) -> Description | Refusal:
         return self._replica.describe()
@@ -64,6 +68,10 @@ class LocalBackend:
 
     async def pulse(self, *, timeout: float) -> Pulse:
         return pulse_of([self._replica.describe()], {self._replica.name: 0.0})
+
+    async def ask(self, group: int, method: str, request: Any, *, timeout: float) -> Any:
+        reply = await self._recovery.answer(request, timeout=timeout)
+        return refused(reply) or reply
 
     async def close(self) -> None:
         await self._replica.stop()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import structlog
@@ -41,7 +41,9 @@ from photon.idregistry.outcomes import (
     SlotClaim,
     Status,
 )
+from photon.idregistry.recovery.asking import Recovery
 from photon.idregistry.sharding import NO_SHARD, split
+from photon.idregistry.witness import Witness, Witnessed
 
 log = structlog.get_logger(__name__)
 
@@ -70,6 +72,10 @@ class Backend(Protocol):
 
     async def pulse(self, *, timeout: float) -> Pulse: ...
 
+    async def ask(self, group: int, method: str, request: Any, *, timeout: float) -> Any:
+        """Any other request to the group's leader: its reply, or a Refusal."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -89,6 +95,8 @@ class RoutedRegistry:
         self._claim: SlotClaim | None = None
         self.problem = ""
         """Why the last try that was not answered was not; for people."""
+        self.recovery = Recovery(self, clock)
+        """What verifiers, dispatchers and operators ask beside the contract."""
 
     # -- api.Registry -------------------------------------------------------------------------------------------
     async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened | None:
@@ -102,6 +110,14 @@ class RoutedRegistry:
         if outcome.status is Status.REFUSED:
             return Opened(0, 0, outcome.reason)
         return None
+
+    async def read_witness(self, slot: str) -> Witnessed | None:
+        """See api.Registry."""
+        return await self.recovery.read_witness(slot)
+
+    async def extend_witness(self, slot: str, incarnation: int, end: Witness, to: Witness) -> Witnessed | None:
+        """See api.Registry."""
+        return await self.recovery.extend_witness(slot, incarnation, end, to)
 
     def announce(self, slot: Slot, incarnations: Sequence[int]) -> None:
         """See api.Registry."""
@@ -171,6 +187,16 @@ class RoutedRegistry:
     async def describe(self, *, timeout: float) -> Description | None:
         """The deployment as one replica sees it, once it is set up; None: no replica said so in time."""
         return await self._described(self._clock.monotonic() + timeout, fresh=True)
+
+    async def described(self, deadline: float) -> Description | None:
+        """As ``describe``, of late, by a deadline (monotonic)."""
+        return await self._described(deadline)
+
+    async def ask(self, group: int, method: str, request: Any, *, deadline: float) -> Any:
+        """The reply of a group's leader to any request; a Refusal once it is too late or trying again is useless."""
+        return await self._persist(
+            deadline, lambda remaining: self._backend.ask(group, method, request, timeout=remaining)
+        )
 
     async def pulse(self, timeout: float) -> Pulse:
         """Asks every replica at once; takes ``timeout`` seconds while one of them does not answer."""

@@ -127,6 +127,20 @@ class RegistryReplica:
             and all(server.machine.configured for server in self._shards.values())
         )
 
+    # -- for recovery -------------------------------------------------------------------------------------------
+    @property
+    def config(self) -> ConfigMachine:
+        """As far as it was applied here."""
+        return self._config
+
+    @property
+    def config_group(self) -> Group:
+        return self._config_group
+
+    def shard_server(self, shard: int) -> ShardServer | None:
+        """None: this replica has no such shard."""
+        return self._shards.get(shard)
+
     # -- requests -----------------------------------------------------------------------------------------------
     async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome:
         """Compare-and-set in the config group; done when committed there."""

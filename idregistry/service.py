@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc.aio
 
@@ -11,6 +11,8 @@ from photon.idregistry import registry_pb2 as pb
 from photon.idregistry import registry_pb2_grpc
 from photon.idregistry.api import Opened, Slot
 from photon.idregistry.outcomes import OwnerColumns, Refusal, SlotClaim
+from photon.idregistry.recovery.messages import witness_logs
+from photon.idregistry.recovery.serving import RecoveryServer, Request
 from photon.idregistry.server import RegistryReplica
 
 MESSAGE_BYTES_MAX = 4 << 20
@@ -21,6 +23,7 @@ _REPLY_MARGIN = 0.05
 """Answer UNKNOWN so much before the caller's deadline, so that the reason still reaches it."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Reply = TypeVar("Reply")
 
 SERVER_OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -38,6 +41,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
 
     def __init__(self, replica: RegistryReplica) -> None:
         self._replica = replica
+        self._recovery = RecoveryServer(replica)
 
     async def OpenSlot(self, request: pb.OpenSlotRequest, context: Context) -> pb.OpenSlotReply:  # noqa: N802
         slot = Slot(request.slot.slot, request.slot.datacentre, request.slot.address)
@@ -102,6 +106,34 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
             id_rules=known.id_rules,
         )
 
+    # -- recovery -----------------------------------------------------------------------------------------------
+    async def ReadWitness(self, request: pb.ReadWitnessRequest, context: Context) -> pb.WitnessReply:  # noqa: N802
+        return await self._recover(request, context, pb.WitnessReply)
+
+    async def ExtendWitness(  # noqa: N802
+        self, request: pb.ExtendWitnessRequest, context: Context
+    ) -> pb.WitnessReply:
+        return await self._recover(request, context, pb.WitnessReply)
+
+    async def RetireSlot(self, request: pb.RetireSlotRequest, context: Context) -> pb.RetireSlotReply:  # noqa: N802
+        return await self._recover(request, context, pb.RetireSlotReply)
+
+    async def ClearBelow(self, request: pb.ClearBelowRequest, context: Context) -> pb.ClearBelowReply:  # noqa: N802
+        return await self._recover(request, context, pb.ClearBelowReply)
+
+    async def ScanOwned(self, request: pb.ScanOwnedRequest, context: Context) -> pb.EntriesReply:  # noqa: N802
+        return await self._recover(request, context, pb.EntriesReply)
+
+    async def ScanReopened(self, request: pb.ScanReopenedRequest, context: Context) -> pb.EntriesReply:  # noqa: N802
+        return await self._recover(request, context, pb.EntriesReply)
+
+    async def Reopen(self, request: pb.ReopenRequest, context: Context) -> pb.ReopenReply:  # noqa: N802
+        return await self._recover(request, context, pb.ReopenReply)
+
+    async def _recover(self, request: Request, context: Context, kind: type[Reply]) -> Reply:
+        reply: Reply = await self._recovery.answer(request, timeout=_timeout(context))
+        return reply
+
     def add_to_server(self, server: grpc.aio.Server) -> None:
         """Call before the server starts."""
         registry_pb2_grpc.add_RegistryServicer_to_server(self, server)  # type: ignore[no-untyped-call]
@@ -124,7 +156,12 @@ def _refusal(refusal: Refusal) -> dict[str, Any]:
 
 def _opened(opened: Opened) -> pb.OpenSlotReply:
     if opened.incarnation:
-        return pb.OpenSlotReply(status=pb.STATUS_OK, incarnation=opened.incarnation, newest=opened.newest)
+        return pb.OpenSlotReply(
+            status=pb.STATUS_OK,
+            incarnation=opened.incarnation,
+            newest=opened.newest,
+            witness=witness_logs(opened.witness),
+        )
     return pb.OpenSlotReply(status=pb.STATUS_REFUSED, reason=opened.reason, newest=opened.newest)
 
 

@@ -25,6 +25,7 @@ from photon.idregistry.outcomes import (
     SlotClaim,
     Status,
 )
+from photon.idregistry.operations.restored import CLOSED, CLOSED_REASON
 from photon.idregistry.proposing import propose, proposed
 from photon.idregistry.raft.api import Applied, Group, NotLeader, ProposalOutcome
 from photon.idregistry.state_machine import UNKNOWN_CALLER, WRONG_SHARD, BatchAnswers, ShardMachine
@@ -55,7 +56,7 @@ class ShardServer:
         """``uncertainty_ns`` is S."""
         self.number = number
         self.machine = machine
-        self._group = group
+        self.group = self._group = group
         self._config = config
         self._clock = clock
         self._uncertainty_ns = uncertainty_ns
@@ -221,6 +222,8 @@ def _judged(answers: OwnerColumns | U8) -> Reply:
             return Refusal(Status.WRONG_SHARD, "not all ids are this shard's")
         if (answers.answers == UNKNOWN_CALLER).any():
             return Refusal(Status.UNKNOWN_CALLER)
+        if (answers.answers == CLOSED).any():
+            return Refusal(Status.UNKNOWN, f"this shard {CLOSED_REASON}")
     return answers
 
 

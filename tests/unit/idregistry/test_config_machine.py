@@ -136,5 +136,5 @@ def test_snapshot_round_trip() -> None:
 def test_a_snapshot_of_another_release_says_so() -> None:
     head = {"k": "head", "magic": MAGIC, "version": 1, "last_incarnation": 0, "ranges": [], "id_rule": b"rule"}
     end = {"k": "end", "slots": 0}
-    with pytest.raises(SnapshotError, match="version 1 is not 2, of another release"):
+    with pytest.raises(SnapshotError, match="version 1 is not 3, of another release"):
         ConfigMachine().restore([msgspec.msgpack.encode(each) for each in (head, end)])

@@ -336,7 +336,7 @@ def test_a_damaged_snapshot_is_refused(damage: str) -> None:
         "empty": [],
         "rubbish": [b"\x00\x01"],
         "headless": chunks[1:],
-        "version": [chunks[0].replace(b"\xa7version\x01", b"\xa7version\x02"), *chunks[1:]],
+        "version": [chunks[0].replace(b"\xa7version\x02", b"\xa7version\x03"), *chunks[1:]],
         "row": [chunks[0], chunks[1], chunks[-1]],
     }[damage]
     with pytest.raises(SnapshotError, match="shard snapshot"):

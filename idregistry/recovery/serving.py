@@ -1,0 +1,151 @@
+"""What a replica answers to the requests of this room. On the event loop that serves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+
+from photon.idregistry import commands as c
+from photon.idregistry import registry_pb2 as pb
+from photon.idregistry.api import DIGEST_BYTES
+from photon.idregistry.outcomes import Refusal, Status
+from photon.idregistry.proposing import proposed
+from photon.idregistry.raft.api import Applied, NotLeader, ProposalOutcome
+from photon.idregistry.recovery.messages import below_reply, entries_reply, witness_of, witness_reply
+from photon.idregistry.scanning import PAGE_IDS_MAX, CursorError
+from photon.idregistry.server import RegistryReplica
+from photon.idregistry.shard_server import PROPOSAL_TIMEOUT, ShardServer
+
+log = structlog.get_logger(__name__)
+
+REOPEN_IDS_MAX = 2_048
+"""Of one request: they are judged one after the other, some 20 us each."""
+
+Request = (
+    pb.ReadWitnessRequest
+    | pb.ExtendWitnessRequest
+    | pb.RetireSlotRequest
+    | pb.ClearBelowRequest
+    | pb.ScanOwnedRequest
+    | pb.ScanReopenedRequest
+    | pb.ReopenRequest
+)
+REPLY_OF: dict[type[Any], type[Any]] = {
+    pb.ReadWitnessRequest: pb.WitnessReply,
+    pb.ExtendWitnessRequest: pb.WitnessReply,
+    pb.RetireSlotRequest: pb.RetireSlotReply,
+    pb.ClearBelowRequest: pb.ClearBelowReply,
+    pb.ScanOwnedRequest: pb.EntriesReply,
+    pb.ScanReopenedRequest: pb.EntriesReply,
+    pb.ReopenRequest: pb.ReopenReply,
+}
+
+
+class RecoveryServer:
+    """Of one replica. Each answer's ``status`` says whether the rest of it means anything."""
+
+    def __init__(self, replica: RegistryReplica) -> None:
+        self._replica = replica
+
+    async def answer(self, request: Request, *, timeout: float) -> Any:
+        """The reply to any of the requests, within ``timeout`` seconds or a little later."""
+        try:
+            outcome = await self._answer(request, min(timeout, PROPOSAL_TIMEOUT))
+        except (c.CommandError, CursorError) as error:
+            outcome = Refusal(Status.REFUSED, str(error))
+        if not isinstance(outcome, Refusal):
+            return outcome
+        status: Any = outcome.status.value
+        return REPLY_OF[type(request)](status=status, leader_hint=outcome.leader, reason=outcome.reason)
+
+    async def _answer(self, request: Request, timeout: float) -> Any:
+        match request:
+            case pb.ReadWitnessRequest():
+                return witness_reply(self._replica.config.witnessed(request.slot))
+            case pb.ExtendWitnessRequest():
+                end, to = witness_of(request.end), witness_of(request.to)
+                extension = c.ExtendWitness(request.slot, request.incarnation, end, to)
+                witnessed = await self._in_config(extension, timeout)
+                return witnessed if isinstance(witnessed, Refusal) else witness_reply(witnessed)
+            case pb.RetireSlotRequest():
+                return await self._retire(request.slot, timeout)
+            case pb.ClearBelowRequest():
+                below = c.ClearBelow(request.incarnation, request.batch, request.count, request.xor)
+                done = await self._in_shard(request.shard, below, timeout)
+                return done if isinstance(done, Refusal) else below_reply(done)
+            case pb.ScanOwnedRequest():
+                return await self._scan_owned(request, timeout)
+            case pb.ScanReopenedRequest():
+                server = self._server(request.shard)
+                if isinstance(server, Refusal):
+                    return server
+                return entries_reply(server.machine.reopened_page(request.cursor, request.limit or PAGE_IDS_MAX))
+            case pb.ReopenRequest():
+                return await self._reopen(request, timeout)
+
+    async def _retire(self, slot: str, timeout: float) -> pb.RetireSlotReply | Refusal:
+        """The intent; the caretakers of the shards' leaders fence the slot there (rule 14)."""
+        refused = await self._in_config(c.RetireSlot(slot), timeout)
+        if isinstance(refused, Refusal):
+            return refused
+        if refused:
+            return Refusal(Status.REFUSED, refused)
+        log.warning("registry.retired", slot=slot)
+        return pb.RetireSlotReply(status=pb.STATUS_OK)
+
+    async def _scan_owned(self, request: pb.ScanOwnedRequest, timeout: float) -> pb.EntriesReply | Refusal:
+        server = self._server(request.shard)
+        if isinstance(server, Refusal):
+            return server
+        if not request.cursor:
+            # A leader that was replaced without knowing may lack ids: an entry of its own shows that it leads.
+            passed = await self._in_shard(request.shard, c.Batch(), timeout)
+            if isinstance(passed, Refusal):
+                return passed
+        elif not server.leads:
+            return Refusal(Status.NOT_LEADER, leader=server.facts().leader)
+        limit = request.limit or PAGE_IDS_MAX
+        return entries_reply(server.machine.owned_page(request.slot, request.upto, request.cursor, limit))
+
+    async def _reopen(self, request: pb.ReopenRequest, timeout: float) -> pb.ReopenReply | Refusal:
+        ids = len(request.digests) // DIGEST_BYTES
+        if ids > REOPEN_IDS_MAX:
+            return Refusal(Status.REFUSED, f"{ids} ids to reopen, at most {REOPEN_IDS_MAX} go into one request")
+        reopen = c.Reopen(
+            request.digests, request.times, request.tokens, request.generations, request.operator, request.retired
+        )
+        answers = await self._in_shard(request.shard, reopen, timeout)
+        if isinstance(answers, Refusal):
+            return answers
+        return pb.ReopenReply(status=pb.STATUS_OK, answers=answers.tobytes())
+
+    # -- proposals ----------------------------------------------------------------------------------------------
+    def _server(self, shard: int) -> ShardServer | Refusal:
+        server = self._replica.shard_server(shard)
+        if server is None:
+            return Refusal(Status.WRONG_SHARD, f"replica {self._replica.name} has no shard {shard}")
+        if not server.machine.configured:
+            return Refusal(Status.UNKNOWN, f"shard {shard} is being set up")
+        return server
+
+    async def _in_config(self, command: c.ConfigCommand, timeout: float) -> Any:
+        data = c.encode(command)
+        c.decode_config(data)  # what no replica could decode must not be committed: it would stop them all
+        return _result(await proposed(self._replica.config_group, data, timeout=timeout), "the config group")
+
+    async def _in_shard(self, shard: int, command: c.ShardCommand, timeout: float) -> Any:
+        server = self._server(shard)
+        if isinstance(server, Refusal):
+            return server
+        data = c.encode(command)
+        c.decode_shard(data)
+        return _result(await proposed(server.group, data, timeout=timeout), f"shard {shard}")
+
+
+def _result(outcome: ProposalOutcome, where: str) -> Any:
+    if isinstance(outcome, Applied):
+        return outcome.result
+    if isinstance(outcome, NotLeader):
+        return Refusal(Status.NOT_LEADER, leader=outcome.leader or "")
+    return Refusal(Status.UNKNOWN, f"{where} lost its leader or did not commit in time")
