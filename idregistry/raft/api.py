@@ -24,7 +24,7 @@ class StateMachine(Protocol):
     def snapshot(self) -> Iterable[bytes]:
         """The whole state as chunks of at most 1 MiB.
 
-        They are drawn at once, unless they are ``Frozen``: a large state should be, or nothing is committed meanwhile.
+        They are drawn at once, unless they are ``Frozen``: a large state should be: nothing is committed meanwhile.
         """
         ...
 

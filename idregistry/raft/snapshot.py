@@ -111,7 +111,7 @@ class SnapshotStore:
         return self._writing is not None
 
     def begin(self, index: int, term: int, chunks: Iterable[bytes]) -> None:
-        """Starts a snapshot. The chunks are drawn now, as the state moves on, or by ``step`` where they are Frozen."""
+        """Starts a snapshot. The chunks are drawn now, as the state moves on; by ``step`` where Frozen."""
         drawn = chunks if isinstance(chunks, Frozen) else iter(list(chunks))
         header = _HEADER.pack(MAGIC, VERSION, index, term)
         try:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from photon.idregistry.raft import snapshot
+from photon.idregistry.raft.api import Frozen
 from photon.idregistry.raft.codec import Chunk
 from photon.idregistry.raft.options import SNAPSHOT_CHUNK_BYTES_MAX, DiskFull, RaftStopped
 from photon.idregistry.raft.snapshot import SnapshotInfo, SnapshotStore
@@ -85,8 +88,28 @@ def test_every_flipped_bit_is_found(disk: SimulatedDisk) -> None:
 
 
 def test_a_chunk_too_large_is_refused(disk: SimulatedDisk) -> None:
+    store = SnapshotStore(HERE, disk)
+    store.begin(1, 1, [bytes(SNAPSHOT_CHUNK_BYTES_MAX + 1)])
     with pytest.raises(RaftStopped, match="at most"):
-        SnapshotStore(HERE, disk).begin(1, 1, [bytes(SNAPSHOT_CHUNK_BYTES_MAX + 1)])
+        store.step()
+
+
+def test_frozen_chunks_are_drawn_as_they_are_written(disk: SimulatedDisk) -> None:
+    drawn = []
+
+    def chunks() -> Iterator[bytes]:
+        for n in range(5):
+            drawn.append(n)
+            yield bytes([n]) * SNAPSHOT_CHUNK_BYTES_MAX
+
+    store = SnapshotStore(HERE, disk)
+    store.begin(7, 2, Frozen(chunks(), threading.Lock()))
+    assert drawn == []
+    steps = 1
+    while not store.step():
+        assert drawn == list(range(steps))
+        steps += 1
+    assert [chunk[0] for chunk in store.chunks()] == drawn == list(range(5))
 
 
 def send(source: SnapshotStore, target: SnapshotStore, offset: int, *, sender: str = "a", term: int = 5) -> int:

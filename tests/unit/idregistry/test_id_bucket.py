@@ -1,0 +1,198 @@
+"""Buckets that grow through all their sizes, are frozen while they change, and add up."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from photon.idregistry import growing, row_index
+from photon.idregistry.growing import GrowingArray
+from photon.idregistry.id_bucket import CLEARED, OWNED, REOPENED, SUM_ROWS, Bucket
+from photon.idregistry.id_table import Entry, IdTable, digest_columns
+
+BITS = 20
+
+
+def digests_of(first: int, count: int) -> bytes:
+    """Distinct, well spread, and the same each time."""
+    n = np.arange(first, first + count, dtype=np.uint64)
+    return np.stack([n * np.uint64(0xD6E8FEB86659FD93), n], axis=1).tobytes()
+
+
+def add(table: IdTable, first: int, count: int, token: int = 1, time: int = 5) -> int:
+    """How many were added."""
+    lo, hi = digest_columns(digests_of(first, count))
+    met = table.add(
+        lo,
+        hi,
+        np.full(count, time),
+        np.full(count, token, np.uint64),
+        np.ones(count, np.uint8),
+        np.arange(count, dtype=np.uint32),
+        None,
+        np.ones(count, np.bool_),
+    )
+    return int(met.added.sum())
+
+
+def clear(table: IdTable, first: int, count: int, token: int = 1, time: int = 5) -> None:
+    lo, hi = digest_columns(digests_of(first, count))
+    table.clear(lo, hi, np.full(count, time), np.full(count, token, np.uint64))
+
+
+def states(table: IdTable, first: int, count: int, time: int = 5) -> np.ndarray:
+    lo, hi = digest_columns(digests_of(first, count))
+    return table.look_up(lo, hi, np.full(count, time)).states
+
+
+@pytest.fixture
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many splits and moves with few ids."""
+    monkeypatch.setattr(row_index, "SEGMENT_SLOTS", 64)
+    monkeypatch.setattr(growing, "MAPPED_FROM_BYTES", 4096)
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_every_id_is_found_at_every_size() -> None:
+    table = IdTable(BITS)
+    count = 0
+    for size in (1, 2, 5, 40, 300, 1, 2_000, 7, 3_000):
+        assert add(table, count, size) == size
+        count += size
+        assert (states(table, 0, count) == OWNED).all()
+        assert not states(table, count, 500).any()
+    assert add(table, 0, count, token=2) == 0
+    assert len(table) == count
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_equal_ids_of_one_batch_while_segments_split() -> None:
+    rng = np.random.default_rng(5)
+    table = IdTable(BITS)
+    seen: set[int] = set()
+    for _ in range(40):
+        pick = rng.integers(0, 4_000, 400)
+        digests = np.frombuffer(digests_of(0, 4_000), "V16")[pick].tobytes()
+        lo, hi = digest_columns(digests)
+        ones = np.ones(400, np.uint8)
+        met = table.add(
+            lo, hi, np.full(400, 5), ones.astype(np.uint64), ones, ones.astype(np.uint32), None, ones == 1
+        )
+        for i, each in enumerate(pick.tolist()):
+            assert bool(met.added[i]) == (each not in seen)
+            seen.add(each)
+    assert len(table) == len(seen)
+
+
+def test_a_real_size_takes_less_than_48_bytes_an_id() -> None:
+    table = IdTable()
+    for first in range(0, 400_000, 16_000):
+        add(table, first, 16_000)
+        assert first < 30_000 or table.resident_bytes / len(table) <= 46
+    assert (states(table, 399_000, 2_000) == np.repeat([OWNED, 0], 1_000)).all()
+
+
+def test_an_array_moves_with_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growing, "MAPPED_FROM_BYTES", 4096)
+    array = GrowingArray(np.uint32)
+    kept = []
+    for rows in (10, 100, 1_000, 5_000, 50_000, 51_000, 500_000):
+        before = len(array.array)
+        array.reserve(rows)
+        assert len(array.array) >= rows
+        assert not array.array[before:].any()
+        assert (array.array[:before] == np.arange(before)).all()
+        array.array[:] = np.arange(len(array.array))
+        if rows == 5_000:
+            kept.append(array.array)  # somebody who looks at it: its numbers stay
+    assert (kept[0] == np.arange(len(kept[0]))).all()
+
+
+def test_a_snapshot_sees_what_was_whatever_changes_meanwhile() -> None:
+    rng = np.random.default_rng(11)
+    table = IdTable(BITS)
+    add(table, 0, 3_000)
+    table.put(digests_of(7, 1), 5, Entry(REOPENED, 0, 1, 3, 2))
+    expected = {n: table.get(digests_of(n, 1), 5) for n in range(3_000)}
+    frozen = table.freeze()
+    later = None
+    read = IdTable(BITS)
+    for turn in range(30):
+        clear(table, int(rng.integers(0, 2_900)), 100)
+        add(table, 3_000 + 50 * turn, 50)
+        table.put(digests_of(turn * 90, 1), 5, Entry(OWNED, 9, 2, turn, turn % 3))
+        if turn == 10:
+            later = table.freeze(), {n: table.get(digests_of(n, 1), 5) for n in range(3_550)}
+        read.load(frozen[0].number, frozen[0].read(100))
+    assert frozen[0].read(100).size == 0
+    read.load_generations(frozen[0].number, frozen[0].generations.items())
+    assert {n: read.get(digests_of(n, 1), 5) for n in range(3_000)} == expected
+    assert len(read) == 3_000
+    assert later is not None
+    again = IdTable.thaw(later[0], BITS)
+    assert {n: again.get(digests_of(n, 1), 5) for n in range(3_550)} == later[1]
+
+
+def test_a_snapshot_that_was_given_up_costs_nothing() -> None:
+    bucket = Bucket(0)
+    frozen = bucket.freeze()
+    assert len(bucket._frozen) == 1
+    del frozen
+    gc.collect()
+    bucket.change(np.empty(0, np.int64))
+    assert bucket._frozen == []
+
+
+def test_sums_are_the_same_in_any_order_and_differ_for_any_difference() -> None:
+    one, other = IdTable(BITS), IdTable(BITS)
+    assert one.sum() == other.sum() == 0
+    add(one, 0, 500)
+    add(one, 500, 500, time=1 << BITS)
+    clear(one, 100, 50)
+    entry = Entry(REOPENED, 3, 1, 9, 4)
+    one.put(digests_of(2_000, 1), 5, entry)
+    for n in range(999, -1, -1):
+        time = 5 if n < 500 else 1 << BITS
+        before = one.get(digests_of(n, 1), time)
+        assert before is not None
+        other.put(digests_of(n, 1), time, before)
+    assert one.sum() != other.sum()
+    other.put(digests_of(2_000, 1), 5, replace(entry, generation=3))
+    assert one.sum() != other.sum()
+    other.put(digests_of(2_000, 1), 5, entry)
+    assert one.sum() == other.sum()
+    assert IdTable.thaw(one.freeze(), BITS).sum() == one.sum()
+    for changed in ({"state": OWNED}, {"token": 4}, {"kind": 2}, {"tag": 8}, {"generation": 5}):
+        other.put(digests_of(2_000, 1), 5, replace(entry, **changed))
+        assert one.sum() != other.sum(), changed
+
+
+def test_sums_follow_collection() -> None:
+    one, other = IdTable(4), IdTable(4)
+    for n in range(300):
+        entry = Entry((OWNED, CLEARED)[n % 2], 1, 1, 0, n % 3)
+        one.put(digests_of(n, 1), n, entry)
+        if n % 2 == 0 or n >= 160:
+            other.put(digests_of(n, 1), n, entry)
+    assert one.collect(160) == 80
+    assert one.sum() == other.sum()
+
+
+def test_a_flipped_bit_no_longer_adds_up() -> None:
+    table = IdTable(BITS)
+    add(table, 0, SUM_ROWS + 1_000)
+    clear(table, SUM_ROWS - 10, 20)
+    table.put(digests_of(3, 1), 5, Entry(REOPENED, 0, 1, 3, 2))
+    assert table.blocks() == [(0, 0), (0, 1)]
+    assert all(table.adds_up(*block) for block in table.blocks())
+    row = table._buckets[0].rows[SUM_ROWS + 5 : SUM_ROWS + 6].view(np.uint8)
+    for byte in range(35):
+        row[byte] ^= 1
+        assert [table.adds_up(*block) for block in table.blocks()] == [True, False]
+        row[byte] ^= 1
+    assert table.adds_up(0, 1)
+    assert table.adds_up(0, 2)
+    assert table.adds_up(99, 0)
