@@ -2,7 +2,9 @@
 
 Usage: python -m tests.integration.raft_node NAME DIRECTORY NAME=HOST:PORT…
 
-Lines in: ``p NUMBER`` proposes a number, ``state``, ``dump``, ``b COUNT SIZE WINDOW`` measures. Lines out are JSON.
+Lines in: ``p NUMBER`` proposes a number, ``state``, ``dump``, ``b COUNT SIZE WINDOW`` measures; ``add GROUP`` and
+``remove GROUP`` change the groups, ``groups`` tells them; a group's number behind ``p NUMBER``, ``state`` or ``dump``
+is another than the first. Lines out are JSON.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.idregistry.raft.api import Applied, NotLeader, ProposalOutcome
 from photon.idregistry.raft.host import RaftHost
+from photon.idregistry.raft.identity import known_groups
 from photon.idregistry.raft.options import RaftOptions
 
 GROUP = 7
@@ -92,32 +95,48 @@ def measure(host: RaftHost, count: int, size: int, window: int) -> None:
     say(measured=count / seconds, p50_ms=1e3 * took[count // 2], p99_ms=1e3 * took[count * 99 // 100])
 
 
-def command(host: RaftHost, machine: NumberList, words: list[str]) -> None:
+def command(host: RaftHost, machines: dict[int, NumberList], words: list[str]) -> None:
     if words[0] == "p":
-        number = int(words[1])
-        host.group(GROUP).propose(
-            _NUMBER.pack(number) + bytes(100), timeout=2, done=lambda o: say(number=number, outcome=outcome_name(o))
+        number, group = int(words[1]), _group(words[2:])
+        host.group(group).propose(
+            _NUMBER.pack(number) + bytes(100),
+            timeout=2,
+            done=lambda o: say(number=number, group=group, outcome=outcome_name(o)),
         )
     elif words[0] == "state":
-        say(state=asdict(host.group(GROUP).state()), healthy=host.healthy)
+        say(state=asdict(host.group(_group(words[1:])).state()), healthy=host.healthy)
     elif words[0] == "failure":
         say(failure=str(host.failure))
     elif words[0] == "dump":
-        numbers = list(machine.numbers)
+        numbers = list(machines[_group(words[1:])].numbers)
         say(numbers=numbers, hash=hashlib.sha256(repr(numbers).encode()).hexdigest())
+    elif words[0] == "add":
+        machine = machines[int(words[1])] = NumberList()
+        host.add_group(int(words[1]), machine).result()
+        say(groups=host.numbers)
+    elif words[0] == "remove":
+        host.remove_group(int(words[1])).result()
+        say(groups=host.numbers)
+    elif words[0] == "groups":
+        say(groups=host.numbers, dropped=host.dropped)
     elif words[0] == "b":
         measure(host, *map(int, words[1:]))
+
+
+def _group(words: list[str]) -> int:
+    return int(words[0]) if words else GROUP
 
 
 async def main(name: str, directory: str, *members: str) -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # standard output is the parent's
     peers = dict(member.split("=") for member in members)
-    machine = NumberList()
+    known = known_groups(RealDisk(), Path(directory))
+    machines = {number: NumberList() for number in {GROUP, *known.present}}
     host = RaftHost(
         name=name,
         peers=peers,
         directory=Path(directory),
-        machines={GROUP: machine},
+        machines=machines,
         disk=RealDisk(),
         clock=SystemClock(),
         options=RaftOptions(log_bytes=int(os.environ.get("LOG_BYTES", "20000")), log_margin=5_000),
@@ -130,7 +149,7 @@ async def main(name: str, directory: str, *members: str) -> None:
     say(started=name)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
-        await loop.run_in_executor(None, command, host, machine, line.split())
+        await loop.run_in_executor(None, command, host, machines, line.split())
     host.stop()
     await server.stop(0)
 

@@ -76,8 +76,8 @@ class Replica:
         self.tell(line)
         return self.answers.get(timeout=timeout)
 
-    def leads(self) -> bool:
-        return bool(self.ask("state")["state"]["is_leader"])
+    def leads(self, group: str = "") -> bool:
+        return bool(self.ask(f"state {group}")["state"]["is_leader"])
 
     def kill(self) -> None:
         assert self.process is not None
@@ -127,11 +127,11 @@ def replicas(tmp_path: Path) -> Iterator[dict[str, Replica]]:
             reserved.close()
 
 
-def find_leader(replicas: list[Replica], seconds: float = 15.0) -> Replica:
+def find_leader(replicas: list[Replica], seconds: float = 15.0, group: str = "") -> Replica:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         for replica in replicas:
-            if replica.leads():
+            if replica.leads(group):
                 return replica
         time.sleep(0.02)
     raise AssertionError("no leader")
@@ -170,11 +170,11 @@ def test_acknowledged_numbers_survive_kills(replicas: dict[str, Replica]) -> Non
     assert all(r.ask("state")["healthy"] for r in replicas.values())
 
 
-def _converged(replicas: list[Replica]) -> list[dict[str, Any]]:
-    find_leader(replicas)
+def _converged(replicas: list[Replica], group: str = "") -> list[dict[str, Any]]:
+    find_leader(replicas, group=group)
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        dumps = [replica.ask("dump") for replica in replicas]
+        dumps = [replica.ask(f"dump {group}") for replica in replicas]
         if len({dump["hash"] for dump in dumps}) == 1:
             return dumps
         time.sleep(0.05)
@@ -196,3 +196,43 @@ def test_a_wiped_disk_does_not_rejoin(replicas: dict[str, Replica], tmp_path: Pa
         time.sleep(0.05)
     assert "another disk" in victim.ask("failure")["failure"]
     assert leader.ask("state")["state"]["is_leader"]
+
+
+def test_a_group_that_is_added_survives_kills_too(replicas: dict[str, Replica]) -> None:
+    """Two replicas open it, the third was down and is late; the leader is killed; all find it again by themselves."""
+    late = replicas["c"]
+    find_leader(list(replicas.values()))
+    late.kill()
+    early = [replicas["a"], replicas["b"]]
+    for replica in early:
+        assert replica.ask("add 9")["groups"] == [7, 9]
+    leader = find_leader(early, group="9")
+    for number in range(100):
+        leader.tell(f"p {number} 9")
+    deadline = time.monotonic() + 20
+    while len(leader.outcomes) < 50:
+        assert time.monotonic() < deadline, "no answers"
+        time.sleep(0.002)
+    leader.kill()
+    late.start()
+    assert late.answers.get(timeout=30)["started"] == "c"
+    assert late.ask("groups")["groups"] == [7]
+    leader.start()
+    assert leader.answers.get(timeout=30)["started"] == leader.name
+    assert leader.ask("groups")["groups"] == [7, 9]
+    find_leader(early, group="9")
+    while late.ask("groups")["dropped"] == 0:
+        assert time.monotonic() < deadline, "it hears nothing of the group"
+        time.sleep(0.01)
+    assert late.ask("add 9")["groups"] == [7, 9]
+    acknowledged = {o["number"] for r in replicas.values() for o in r.outcomes if o["outcome"] == "applied"}
+    assert len(acknowledged) >= 50
+    for dump in _converged(list(replicas.values()), group="9"):
+        assert acknowledged <= set(dump["numbers"])
+    for replica in replicas.values():
+        assert replica.ask("remove 9")["groups"] == [7]
+        replica.kill()
+        replica.start()
+        assert replica.answers.get(timeout=30)["started"] == replica.name
+        assert replica.ask("groups")["groups"] == [7]
+    find_leader(list(replicas.values()))
