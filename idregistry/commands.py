@@ -114,6 +114,34 @@ class Reopen(Command, frozen=True, tag="reopen"):
     """Only ids whose owner's slot is fenced in this shard (rule 14)."""
 
 
+class Barrier(Command, frozen=True, tag="barrier"):
+    """Changes nothing: who has applied it has all that was acknowledged before it. Also of the config group."""
+
+    mark: Annotated[bytes, msgspec.Meta(max_length=16)] = b""
+    """Not empty: each replica keeps the state as of here for an export."""
+
+
+class OpenShard(Command, frozen=True, tag="open_shard"):
+    """A restored shard serves again, by the operator's word; with a boundary, unknown older ids are refused."""
+
+    boundary_ns: TimeNs | None = None
+
+
+class RegisterAgain(Command, frozen=True, tag="again"):
+    """Ids of a slot that were registered after the backup that this shard was restored from."""
+
+    slot: Name
+    datacentre: Name
+    digests: bytes
+    times: bytes
+    tokens: bytes
+    kinds: bytes
+    tags: bytes
+    generations: bytes = b""  # empty: all 0
+    cleared: bool = False
+    """Their records are durable in an output."""
+
+
 class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     """Event times from start (inclusive) to end (exclusive) belong to these shards."""
 
@@ -229,9 +257,23 @@ class Drop(Command, frozen=True, tag="drop"):
 
 
 ShardCommand = (
-    Batch | Announce | Fence | Boundary | ClearBelow | Reopen | Configure | Seed | Prepare | Activate | Abort | Close
+    Batch
+    | Barrier
+    | OpenShard
+    | RegisterAgain
+    | Announce
+    | Fence
+    | Boundary
+    | ClearBelow
+    | Reopen
+    | Configure
+    | Seed
+    | Prepare
+    | Activate
+    | Abort
+    | Close
 )
-ConfigCommand = SetUp | OpenSlot | RetireSlot | ExtendWitness | Intend | Decide | Drop
+ConfigCommand = Barrier | SetUp | OpenSlot | RetireSlot | ExtendWitness | Intend | Decide | Drop
 
 _encoder = msgspec.msgpack.Encoder()
 _shard_decoder = msgspec.msgpack.Decoder(ShardCommand)
@@ -257,6 +299,9 @@ def decode_shard(data: bytes) -> ShardCommand:
         _check("times", command.times, 8, n)
         _check("tokens", command.tokens, 8, n)
         _check("generations", command.generations, 4, n)
+    elif isinstance(command, RegisterAgain):
+        n = _rows(command.digests, DIGEST_BYTES, "digests")
+        check_insert_columns(n, command.times, command.tokens, command.kinds, command.tags, command.generations)
     elif isinstance(command, Configure):
         check_ranges(command.ranges)
     return command

@@ -16,6 +16,7 @@ import msgspec
 
 from photon.idregistry import commands as c
 from photon.idregistry.api import INCARNATION_BITS, Opened
+from photon.idregistry.operations.marks import Marked, Marks
 from photon.idregistry.resharding import intents
 from photon.idregistry.resharding.plan import SlotSeed
 from photon.idregistry.shard_snapshot import SnapshotError
@@ -64,13 +65,20 @@ class ConfigMachine:
         self._holders: dict[int, str] = {}  # incarnation -> slot
         self._last_incarnation = 0
         self._changes = intents.Changes()  # as are these
+        self._restored = (0, 0)
+        """Incarnations above the first up to the second may have been given out after the backup that this is of."""
+        self._applied = 0
+        self.marks = Marks()
         self._id_rules: dict[str, bytes] = {}  # replaced, never changed: others read it without the lock
 
     # -- StateMachine -------------------------------------------------------------------------------------------
-    def apply(self, index: int, command: bytes) -> Opened | Witnessed | str:
+    def apply(self, index: int, command: bytes) -> Opened | Witnessed | int | str:
         """OpenSlot -> Opened; ExtendWitness -> Witnessed; others -> why it was refused, empty when it was not."""
         decoded = c.decode_config(command)
         with self._lock:
+            self._applied = index
+            if isinstance(decoded, c.Barrier):
+                return self._keep_marked(decoded.mark)
             if isinstance(decoded, c.OpenSlot):
                 return self._open(decoded)
             if isinstance(decoded, c.RetireSlot):
@@ -85,9 +93,12 @@ class ConfigMachine:
     def snapshot(self) -> Iterable[bytes]:
         """The state as of this call."""
         with self._lock:
-            rules = dict(sorted(self._id_rules.items()))
-            head = _Head(MAGIC, VERSION, self._last_incarnation, (), rules, self._changes)
-            return [_encode(head), *self._slot_chunks(), *self._witness_chunks(), _encode(_End(len(self._slots)))]
+            return self._chunks()
+
+    def _chunks(self) -> list[bytes]:
+        rules = dict(sorted(self._id_rules.items()))
+        head = _Head(MAGIC, VERSION, self._last_incarnation, (), rules, self._changes, self._restored)
+        return [_encode(head), *self._slot_chunks(), *self._witness_chunks(), _encode(_End(len(self._slots)))]
 
     def restore(self, chunks: Iterable[bytes]) -> None:
         """Raises SnapshotError."""
@@ -96,6 +107,7 @@ class ConfigMachine:
             self._slots = slots
             self._holders = {number: name for name, slot in slots.items() for number in slot.incarnations}
             self._last_incarnation, self._id_rules = head.last_incarnation, head.id_rules
+            self._restored = head.restored
             self._changes = head.changes or (intents.set_up(head.ranges) if head.ranges else intents.Changes())
 
     # -- reads from other threads -------------------------------------------------------------------------------
@@ -155,7 +167,7 @@ class ConfigMachine:
         with self._lock:
             wanted = set(incarnations)
             for incarnation in sorted(wanted):
-                holder = self._holders.get(incarnation)
+                holder = self._holders.get(incarnation) or (slot if self._may_be_newer(incarnation) else None)
                 if holder is None:
                     return None
                 if holder != slot:
@@ -177,6 +189,9 @@ class ConfigMachine:
             return Opened(newest, newest, witness=slot.witness)  # the same process asks again
         if slot is None:
             slot = self._slots[command.slot] = ConfigSlot(command.datacentre, command.address)
+        if command.last > newest:  # given out after the backup
+            slot.incarnations.append(command.last)
+            self._holders[command.last] = command.slot
         self._last_incarnation += 1
         slot.incarnations.append(self._last_incarnation)
         self._holders[self._last_incarnation] = command.slot
@@ -192,7 +207,8 @@ class ConfigMachine:
             return f"slot {name} belongs to datacentre {slot.datacentre}, not {command.datacentre}: use another name"
         if slot is not None and newest and slot.nonce == command.nonce:
             return ""
-        if command.last != newest:
+        since = command.last > newest and self._may_be_newer(command.last)
+        if command.last != newest and not (since and self._holders.get(command.last, name) == name):
             if not newest:
                 return f"slot {name} remembers incarnation {command.last}, but this registry never opened it"
             by = f" by {slot.address}" if slot is not None and slot.address else ""
@@ -209,6 +225,24 @@ class ConfigMachine:
         if slot is None and command.datacentre not in datacentres and len(datacentres) >= MAX_DATACENTRES:
             return f"more than {MAX_DATACENTRES} datacentres"
         return ""
+
+    def _may_be_newer(self, incarnation: int) -> bool:
+        return self._restored[0] < incarnation <= self._restored[1]
+
+    def begin_restored(self, gap: int) -> None:
+        """After ``restore`` from a backup, before it serves: the next ``gap`` incarnations may have been given out
+        since then, so none of them is given out again. Raises SnapshotError when there are not so many left."""
+        with self._lock:
+            last = self._last_incarnation
+            if last + gap >= INCARNATION_MAX:
+                raise SnapshotError(f"config group: only {INCARNATION_MAX - last} incarnations are left, not {gap}")
+            self._restored = (self._restored[0] or last, last + gap)
+            self._last_incarnation = last + gap
+
+    def _keep_marked(self, mark: bytes) -> int:
+        if mark:
+            self.marks.keep(Marked(mark, self._applied, self._chunks()))
+        return self._applied
 
     def _retire(self, name: str) -> str:
         slot = self._slots.get(name)
@@ -293,6 +327,7 @@ class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     """Version 2; later ones have them among the changes."""
     id_rules: c.IdRules
     changes: intents.Changes | None = None
+    restored: tuple[_Count, _Count] = (0, 0)
 
 
 class _Start(msgspec.Struct, frozen=True, tag_field="k", tag="head"):

@@ -15,6 +15,7 @@ from photon.idregistry import commands as c
 from photon.idregistry.api import BATCH_BITS, U8, Answer
 from photon.idregistry.batching import Batcher, Entry, Waiting
 from photon.idregistry.config_machine import ConfigMachine
+from photon.idregistry.operations.restored import CLOSED, CLOSED_REASON
 from photon.idregistry.outcomes import (
     ClearOutcome,
     GroupFacts,
@@ -25,7 +26,6 @@ from photon.idregistry.outcomes import (
     SlotClaim,
     Status,
 )
-from photon.idregistry.operations.restored import CLOSED, CLOSED_REASON
 from photon.idregistry.proposing import propose, proposed
 from photon.idregistry.raft.api import Applied, Group, NotLeader, ProposalOutcome
 from photon.idregistry.state_machine import UNKNOWN_CALLER, WRONG_SHARD, BatchAnswers, ShardMachine

@@ -55,6 +55,7 @@ class ShardState:
     slots: dict[str, SlotState] = field(default_factory=dict)
     incarnations: dict[int, str] = field(default_factory=dict)  # -> slot
     watermarks: dict[int, int] = field(default_factory=dict)  # incarnation -> batch below which all was cleared
+    held: bool = False  # restored from a backup and not opened yet
 
     @property
     def number(self) -> int:
@@ -101,6 +102,7 @@ class _Head(_Chunk, frozen=True, tag="head"):
     datacentres: list[str]
     standing: Standing | None = None
     latest: c.TimeNs = NO_BOUNDARY
+    held: bool = False
 
 
 class _Slots(_Chunk, frozen=True, tag="slots"):
@@ -143,6 +145,7 @@ def write_shard(image: ShardImage) -> Iterable[bytes]:
         state.datacentres,
         state.sharding.standing,
         state.sharding.latest,
+        state.held,
     )
     first = [_encode(head), *_slot_chunks(state), *_watermark_chunks(state)]
     return itertools.chain(first, _row_chunks(image.buckets))
@@ -240,6 +243,13 @@ def _decode(data: bytes) -> _Chunk:
     return chunk
 
 
+def held_head(chunk: bytes) -> bytes:
+    """The first chunk of a snapshot, for a shard that begins closed to inserts. Raises SnapshotError."""
+    head = _decode(chunk)
+    _begin(head)
+    return _encode(msgspec.structs.replace(head, held=True, version=VERSION))
+
+
 def _begin(chunk: _Chunk) -> ShardImage:
     if not isinstance(chunk, _Head) or chunk.magic != MAGIC:
         raise SnapshotError("shard snapshot: does not start with its head")
@@ -249,6 +259,7 @@ def _begin(chunk: _Chunk) -> ShardImage:
         restored(chunk.number, chunk.ranges, chunk.standing, chunk.latest, chunk.boundary),
         chunk.boundary,
         list(chunk.datacentres),
+        held=chunk.held,
     )
     return ShardImage(chunk.applied, chunk.bucket_bits, state, table=IdTable(chunk.bucket_bits))
 

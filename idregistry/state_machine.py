@@ -32,9 +32,12 @@ import numpy.typing as npt
 from photon.idregistry import commands as c
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, U8, U32, U64, Answer
 from photon.idregistry.id_table import BUCKET_BITS, CLEARED, OWNED, REOPENED, Entries, Entry, IdTable, digest_columns
+from photon.idregistry.operations.marks import Marked, Marks, under_lock
+from photon.idregistry.operations.restored import CLOSED, register_again
 from photon.idregistry.outcomes import OwnerColumns
-from photon.idregistry.resharding.preparing import ShardFacts
 from photon.idregistry.raft.api import Frozen
+from photon.idregistry.resharding.plan import SlotSeed
+from photon.idregistry.resharding.preparing import ShardFacts, misplaced
 from photon.idregistry.scanning import (
     PAGE_IDS_MAX,
     Below,
@@ -75,6 +78,7 @@ class ShardMachine:
         self._table = IdTable(bucket_bits)
         self._state = ShardState()
         self._applied = 0
+        self.marks = Marks()
 
     # -- StateMachine -------------------------------------------------------------------------------------------
     def apply(self, index: int, command: bytes) -> BatchAnswers | Below | U8 | int | str:
@@ -94,6 +98,12 @@ class ShardMachine:
                 return self._fence(decoded.slot)
             if isinstance(decoded, c.Boundary):
                 return self._raise_boundary(decoded.time_ns)
+            if isinstance(decoded, c.Barrier):
+                return self._keep_marked(decoded.mark)
+            if isinstance(decoded, c.OpenShard):
+                return self._open(decoded.boundary_ns)
+            if isinstance(decoded, c.RegisterAgain):
+                return register_again(self._table, self._state, decoded, self._announce)
             if isinstance(decoded, c.Reopen):
                 return self._reopen(decoded)
             if isinstance(decoded, c.ClearBelow):
@@ -157,6 +167,35 @@ class ShardMachine:
             return self._state.sharding.facts(len(self._table), self._state.boundary)
 
     @property
+    def closed(self) -> bool:
+        """Restored from a backup and not opened yet."""
+        return self._state.held
+
+    @property
+    def ranges(self) -> tuple[c.Range, ...]:
+        """The config that it serves by."""
+        return self._state.sharding.ranges
+
+    def has_heard(self, slot: SlotSeed) -> bool:
+        """Whether it knows this much of a slot."""
+        name, _, newest, retired = slot
+        known = self._state.slots.get(name)
+        if known is None:
+            return not newest and not retired
+        return known.newest >= newest and known.fenced >= retired
+
+    def bucket_numbers(self) -> list[int]:
+        """Of the time buckets that hold ids."""
+        with self._lock:
+            return self._table.bucket_numbers()
+
+    def misplaced(self, bucket: int) -> int:
+        """Ids of a bucket that are not this shard's: a defect."""
+        with self._lock:
+            rows = self._table.bucket_rows(bucket)
+            return misplaced(rows, bucket << self._bucket_bits, self._state.sharding)
+
+    @property
     def boundary(self) -> int:
         """ns UTC; NO_BOUNDARY: nothing is too old."""
         return self._state.boundary
@@ -182,6 +221,8 @@ class ShardMachine:
         under = under_watermark(self._state, tokens)
         if under is not None:
             answers[under & (answers == 0)] = Answer.DONE
+        if self._state.held:
+            answers[answers == 0] = CLOSED
         passed = answers == 0
         above = times >= self._state.boundary
         met = self._table.add(
@@ -288,6 +329,20 @@ class ShardMachine:
             self._state.sharding.passed(time_ns)
             self._table.collect(time_ns)
         return self._state.boundary
+
+    def _open(self, boundary_ns: int | None) -> str:
+        if not self._state.held:
+            return f"shard {self._state.number} is open"
+        self._state.held = False
+        if boundary_ns is not None:
+            self._raise_boundary(boundary_ns)
+        return ""
+
+    def _keep_marked(self, mark: bytes) -> int:
+        if mark:
+            image = ShardImage(self._applied, self._bucket_bits, self._state, self._table.freeze())
+            self.marks.keep(Marked(mark, self._applied, under_lock(self._lock, write_shard(image))))
+        return self._applied
 
     # -- facts that concern every shard, each by an entry of its own ----------------------------------------------
     def _announce(self, command: c.Announce) -> str:

@@ -1,0 +1,52 @@
+"""A shard that was restored from a backup: closed until what was registered since then is registered again.
+
+What the backup does not know may have been written already: were the shard open, the same id would be given to
+another token, and its record written twice. While it is closed, inserts are answered "unknown" (callers wait), and
+only ``RegisterAgain`` adds ids, under the tokens that their records carry. ``OpenShard`` ends it, by the operator's
+word; with a boundary above every event time that may have been registered, unknown older ids are refused (they become
+late), and nothing can be doubled although nothing was registered again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from photon.idregistry import commands as c
+from photon.idregistry.api import BATCH_BITS, U8, Answer
+from photon.idregistry.id_table import CLEARED, OWNED, IdTable, digest_columns
+from photon.idregistry.shard_snapshot import ShardState
+
+CLOSED = 202
+"""Internal answer: the shard is closed. Leaves the server as STATUS_UNKNOWN."""
+CLOSED_REASON = "was restored from a backup and is closed: open it (photon registry restore --help says how)"
+
+
+def register_again(
+    table: IdTable, state: ShardState, command: c.RegisterAgain, announce: Callable[[c.Announce], str]
+) -> U8 | str:
+    """Answers per id: COMMITTED (owned by its token), DONE (cleared, by its token), TAKEN (another token has it),
+    BELOW_BOUNDARY (too old to be kept). A string says why all of it is refused."""
+    if not state.held:
+        return "is open: only a restored shard that is closed takes ids again"
+    times, tokens = c.i64(command.times), c.u64(command.tokens)
+    if not state.sharding.takes(command.digests, times).all():
+        return "not all ids are this shard's"
+    incarnations = np.unique(tokens >> np.uint64(BATCH_BITS)).tolist()
+    refused = announce(c.Announce(command.slot, command.datacentre, incarnations))
+    if refused:
+        return refused
+    lo, hi = digest_columns(command.digests)
+    generations = c.u32(command.generations) if command.generations else None
+    above = times >= state.boundary
+    met = table.add(lo, hi, times, tokens, c.u8(command.kinds), c.u32(command.tags), generations, above)
+    state.sharding.entered(times[met.added])
+    if command.cleared:
+        met = table.clear(lo, hi, times, tokens)
+    same = met.tokens == tokens
+    answers = np.full(len(times), Answer.TAKEN, np.uint8)
+    answers[met.added | (same & (met.states == OWNED))] = Answer.COMMITTED
+    answers[same & ((met.states == CLEARED) | ((met.states == OWNED) & command.cleared))] = Answer.DONE
+    answers[(met.states == 0) & ~met.added] = Answer.BELOW_BOUNDARY
+    return answers
