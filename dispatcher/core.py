@@ -259,6 +259,11 @@ class Core:
         """Events that are left to their home now."""
         return self._queues.left
 
+    @property
+    def queues_are_long(self) -> bool:
+        """Whether more waits for look-ups and joiners than what keeps them busy: read is not done."""
+        return self._queues.long
+
     def batches_of(self, events: int) -> None:
         """How many events go into a batch at most."""
         self._queues.batch_events = events

@@ -284,7 +284,7 @@ class DispatcherEngine:
         if self._registry is None or policy is LookUpPolicy.NEVER:
             return False
         read, known = self._follower.backlog()
-        self._is_behind = self._behind.look(known - read, self._caught_up, now)
+        self._is_behind = self._behind.look(known - read, self._caught_up and not self._core.queues_are_long, now)
         return self._is_behind or policy is LookUpPolicy.ALWAYS
 
     async def _take(self, blocks: Sequence[Block]) -> None:

@@ -1,7 +1,8 @@
 """Where events are on their way to a joiner. Pure.
 
 ``fresh``: own events just read, to be sent as they are. ``unasked``: to be looked up first. ``ready``: looked up or
-tried before, to be sent. ``leaving``: left to their home for a head start, then unasked.
+tried before, to be sent. ``leaving``: left to their home for a head start; then they are ``due``, or ``waited`` for
+when that was in a backlog.
 
 What is looked up is looked up just before it can be sent: an answer grows old in a queue, and another datacentre is
 at work on the same events.
@@ -22,7 +23,7 @@ READY_BATCHES = 2
 PROGRESS = 0.5
 """Share of the oldest events left to others that are done, above which the others are waited for in a backlog."""
 PATIENT_S = 0.1
-"""The oldest ones are asked about this often while they are not done."""
+"""The oldest ones are asked about this often while they are not done, or once in a head start if that is longer."""
 
 
 class Queues:
@@ -33,6 +34,7 @@ class Queues:
         self._homes = homes
         self._fresh: deque[Item] = deque()
         self._unasked: deque[Item] = deque()
+        self._due: deque[Item] = deque()
         self._waited: deque[Item] = deque()
         self._ready: deque[Item] = deque()
         self._leaving = HeadStartQueue(homes.ranks if homes is not None else 0)
@@ -49,7 +51,13 @@ class Queues:
     @property
     def left(self) -> int:
         """Events that are left to their home now."""
-        return self._leaving.items + len(self._waited)
+        return self._leaving.items + len(self._due) + len(self._waited)
+
+    @property
+    def long(self) -> bool:
+        """Whether more is to be done than what keeps the joiners busy."""
+        queued = len(self._unasked) + len(self._due) + len(self._waited) + len(self._ready)
+        return queued > READY_BATCHES * self.batch_events
 
     # -- in ----------------------------------------------------------------------------------------------------------
     def read(self, items: list[Item], now: float) -> None:
@@ -86,8 +94,8 @@ class Queues:
         elif patient:
             self._progress += (1 - len(items) / count - self._progress) / 2
             self._waited.extendleft(reversed(items))
-            if items:
-                self._next_patient = now + PATIENT_S
+            if not items:
+                self._next_patient = now
         else:
             self._ready += [item for item in items if item.left_to != NOBODY]
             self._ready += self._leave([item for item in items if item.left_to == NOBODY], now)
@@ -111,40 +119,48 @@ class Queues:
             if home != YIELDED and is_evidence(item):
                 first[home] += 1
         for rank, some in left.items():
-            self._leaving.add(some, now + homes.wait_s(rank, backlog=self.look_first), rank - 1)
+            due = now + homes.wait_s(rank, backlog=self.look_first)
+            self._leaving.add(some, due, rank - 1, backlog=self.look_first)
         homes.count_left(first)
         return own
 
     # -- out ---------------------------------------------------------------------------------------------------------
     def next_question(self, now: float) -> tuple[list[Item], bool]:
         """Events to look up now, and whether those without a verdict then wait on. Give each call's to ``asked``."""
-        self._waited += self._leaving.due(now)
+        due, waited = self._leaving.due(now)
+        self._due += due
+        self._waited += waited
         if self._fresh and self._asks(now):
             self._unasked += self._fresh
             self._fresh.clear()
         if self._asking + len(self._ready) >= READY_BATCHES * self.batch_events:
             return [], False
-        if self._waited and not self.look_first:
-            items, patient = self._pull(self._waited), False
-        elif self._unasked or not self._waited:
+        if self._due and not (self.look_first and self._unasked):
+            items, patient = self._pull(self._due), False
+        elif self._unasked or not self._waited or self._homes is None:
             items, patient = self._pull(self._unasked), False
         else:
-            items, patient = self._pull_waited(now)
+            items, patient = self._pull_waited(self._homes, now)
         self._asking += len(items)
         return items, patient
 
-    def _pull_waited(self, now: float) -> tuple[list[Item], bool]:
-        """In a backlog, and there is nothing of our own to do.
+    def _pull_waited(self, homes: Homes, now: float) -> tuple[list[Item], bool]:
+        """Of a backlog, and there is nothing of our own to do.
 
         The oldest ones show whether their home comes on; what it has done makes room to read on. If it does not, the
         newest ones are taken: it comes to those last, so the two of us meet once and not at each event.
         """
         if now >= self._next_patient:
-            self._next_patient = now + PATIENT_S if self._progress < PROGRESS else now
+            self._next_patient = now + self._patience_s(homes)  # one question at a time
             return self._pull(self._waited), True
         if self._progress >= PROGRESS:
             return [], False
         return [self._waited.pop() for _ in range(min(len(self._waited), self.batch_events))], False
+
+    @staticmethod
+    def _patience_s(homes: Homes) -> float:
+        """Its home may have them on their way for as long as a head start."""
+        return max(PATIENT_S, homes.wait_s(1, backlog=True))
 
     def _asks(self, now: float) -> bool:
         """Whether own events, too, are looked up before they are sent.

@@ -69,22 +69,24 @@ class HeadStartQueue:
 
     def __init__(self, delays: int) -> None:
         """``delays``: how many different ones there are at a time."""
-        self._queues: list[deque[tuple[float, list[Item]]]] = [deque() for _ in range(delays)]
+        self._queues: list[deque[tuple[float, list[Item], bool]]] = [deque() for _ in range(delays)]
         self.items = 0
 
-    def add(self, items: list[Item], due: float, delay: int) -> None:
+    def add(self, items: list[Item], due: float, delay: int, *, backlog: bool) -> None:
         """``due``: monotonic seconds, hardly before that of the last ones with this number of a delay."""
-        self._queues[delay].append((due, items))
+        self._queues[delay].append((due, items, backlog))
         self.items += len(items)
 
-    def due(self, now: float) -> list[Item]:
-        """Takes out those whose wait is over."""
-        items: list[Item] = []
+    def due(self, now: float) -> tuple[list[Item], list[Item]]:
+        """Takes out those whose wait is over: those left at the head of the logs, those left in a backlog."""
+        live: list[Item] = []
+        backlog: list[Item] = []
         for queue in self._queues:
             while queue and queue[0][0] <= now:
-                items += queue.popleft()[1]
-        self.items -= len(items)
-        return items
+                _, items, of_backlog = queue.popleft()
+                self.items -= len(items)
+                (backlog if of_backlog else live).extend(items)
+        return live, backlog
 
     def next_due(self) -> float | None:
         """Monotonic seconds."""

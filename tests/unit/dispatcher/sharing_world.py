@@ -179,7 +179,7 @@ class Site:
             seen += 1
         unread = (lines[seen - 1][0] if seen else 0) - self.at
         self.core.look_first(
-            self.behind.look(unread * 20, self.caught_up, world.now)
+            self.behind.look(unread * 20, self.caught_up and not self.core.queues_are_long, world.now)
         )  # short lines: as if they were long
         while self.line < seen and self.core.room():
             upto = min(seen, self.line + BLOCK)

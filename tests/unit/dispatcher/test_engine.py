@@ -25,7 +25,7 @@ from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import LookUpPolicy
 from photon.dispatcher.process import STATE_NAME, Places, Policy, open_dispatcher, serve
-from photon.dispatcher.retry import Patience
+from photon.dispatcher.retry import Backoff, Patience
 from photon.idregistry.api import I64, U8, U64, Answer, Digester, InsertAnswers, Inserts, Kind, LookUps, Opened, Slot
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from tests.unit.dispatcher.world import DIGESTER, HERE, FakeRegistry, Words
@@ -297,7 +297,8 @@ async def test_batches_in_flight_are_bounded_and_reading_stops(world: World) -> 
             await until(lambda: engine.status().verdicts and engine.status().read > 50_000)
 
 
-async def test_a_broken_joiner_costs_nothing_but_time(world: World) -> None:
+async def test_a_broken_joiner_costs_nothing_but_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("photon.dispatcher.core.RETRY_BACKOFF", Backoff(first=0.1, most=0.3))  # how much time is luck
     broken = FakeJoiner(world)
 
     def explode() -> JoinAnswers | None:

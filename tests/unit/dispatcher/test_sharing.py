@@ -1,0 +1,146 @@
+"""Datacentres that share the work, in simulated time: who does how much, and what is wasted."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.dispatcher.sharing_world import World
+
+BOTH = ["east", "west"]
+SEEDS = [1, 2, 3]
+
+
+def two(seed: int, *, rate: float = 0.0, speed: float = 5000.0) -> World:
+    print(f"seed {seed}")
+    world = World(seed)
+    world.rate = rate
+    for name in BOTH:
+        world.add(name, BOTH, speed=speed)
+    return world
+
+
+def p99(world: World) -> float:
+    waits = sorted(wait for _, wait in world.latencies)
+    world.latencies.clear()
+    return waits[int(0.99 * (len(waits) - 1))]
+
+
+def done(world: World) -> bool:
+    return len(world.owners) == world.written
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_healthy_ones_do_half_each_and_waste_nothing(seed: int) -> None:
+    world = two(seed, rate=500)
+    seen = world.run(10)
+    assert 0.45 < seen.share("east") < 0.55
+    assert seen.wasted_share < 0.01
+    assert p99(world) < 0.15
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_dies_and_returns(seed: int) -> None:
+    world = two(seed, rate=500)
+    world.run(5)
+    world.latencies.clear()
+    west = world.sites["west"]
+    west.stop()
+    world.run(1)
+    assert p99(world) < 0.5  # the first ones wait for it
+    world.run(0.5)
+    alone = world.run(5)
+    assert alone.all >= 2490
+    waits = sorted(wait for when, wait in world.latencies if when > world.now - 5)
+    assert waits[len(waits) // 2] < 0.1  # at once
+    assert sum(wait > 0.1 for wait in waits) < 0.05 * len(waits)  # probes
+    west.start()
+    back = world.run(3)
+    assert back.wasted_share < 0.1  # what it costs once, until it is trusted
+    after = world.run(5)
+    assert 0.45 < after.share("west") < 0.55
+    assert after.wasted_share < 0.01
+    assert west.core.left < 200
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_both_begin_with_the_same_backlog(seed: int) -> None:
+    world = two(seed)
+    world.append(20_000)
+    seen = world.run(2.5)  # one alone would take four seconds
+    assert done(world)
+    assert 0.45 < seen.share("east") < 0.55
+    assert seen.wasted_share < 0.05
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_both_die_and_return(seed: int) -> None:
+    world = two(seed, rate=1000)
+    world.run(3)
+    for site in world.sites.values():
+        site.stop()
+    world.run(4)
+    for site in world.sites.values():
+        site.start()
+    catching_up = world.run(3)
+    assert catching_up.wasted_share < 0.05
+    after = world.run(5)
+    assert 0.45 < after.share("east") < 0.55
+    assert after.wasted_share < 0.05
+    assert len(world.owners) > world.written - 200
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_that_sees_everything_too_late_is_not_waited_for_until_it_is_in_time_again(seed: int) -> None:
+    world = World(seed)
+    world.rate = 500
+    world.add("east", BOTH, speed=5000)
+    west = world.add("west", BOTH, speed=5000, lag_s=0.4)
+    world.run(3)
+    behind = world.run(5)
+    assert behind.share("east") > 0.99
+    assert behind.wasted_share < 0.01
+    west.lag_s = 0.0
+    assert world.run(3).wasted_share < 0.1
+    again = world.run(5)
+    assert 0.45 < again.share("west") < 0.55
+    assert again.wasted_share < 0.01
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_slower_one_does_its_half_while_it_can(seed: int) -> None:
+    world = World(seed)
+    world.rate = 500
+    world.add("east", BOTH, speed=5000)
+    world.add("west", BOTH, speed=600)
+    world.run(3)
+    seen = world.run(8)
+    assert 0.45 < seen.share("west") < 0.55
+    assert seen.wasted_share < 0.05
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_that_cannot_do_its_half_slows_nobody_down(seed: int) -> None:
+    """What it tries is wasted in part, its own capacity mostly: less and less often it is asked to."""
+    world = World(seed)
+    world.rate = 2000
+    world.add("east", BOTH, speed=3000)
+    west = world.add("west", BOTH, speed=600)
+    world.run(20)
+    late = world.run(10)
+    assert late.all > 0.9 * 20_000
+    assert late.wasted["east"] < 0.03 * late.all
+    assert late.wasted["west"] <= 10 * west.speed
+    assert len(world.owners) > world.written - 3000
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_one_has_done_the_other_runs_past(seed: int) -> None:
+    world = World(seed)
+    world.append(20_000)
+    world.add("east", BOTH, speed=5000)
+    world.run(6)
+    assert done(world)
+    world.add("west", BOTH, speed=5000)
+    seen = world.run(2)
+    assert world.sites["west"].committed == len(world.data)
+    assert seen.wasted == {"east": 0, "west": 0}
