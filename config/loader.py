@@ -181,6 +181,7 @@ def _positive(settings: Settings) -> list[tuple[str, float]]:
         ("limits.redo_log", limits.redo_log),
         ("limits.retry_store", limits.retry_store),
         ("limits.registrations_in_flight", limits.registrations_in_flight),
+        ("registry.epoch", settings.registry.epoch),
         ("output.roll_size", settings.output.roll_size),
         ("output.roll_age", settings.output.roll_age),
     ]

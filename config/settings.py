@@ -128,6 +128,8 @@ class RegistrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=
     replicas: dict[str, Replica] = msgspec.field(default_factory=dict)
     retention: Duration | None = None
     """How long ids are kept. Not written: for ever."""
+    epoch: int = 1
+    """Of the membership: ``photon registry replace`` counts it up. Replicas of another one are not listened to."""
 
 
 class JoinerSlot(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):

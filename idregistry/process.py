@@ -20,8 +20,12 @@ from photon.config.errors import PhotonError
 from photon.config.serving import server_options
 from photon.config.tls import CannotListen, Tls, bind
 from photon.idregistry import commands as c
+from photon.idregistry.operations.operator import Operator, Place
+from photon.idregistry.operations.service import OperatorServicer
 from photon.idregistry.raft.host import RaftHost
-from photon.idregistry.server import Machines, RegistryReplica
+from photon.idregistry.raft.identity import known_groups
+from photon.idregistry.raft.options import RaftOptions, RaftStopped
+from photon.idregistry.server import Machines, RegistryReplica, shards_to_open
 from photon.idregistry.service import SERVER_OPTIONS, RegistryServicer
 from photon.idregistry.sharding import single_range
 
@@ -58,6 +62,8 @@ class ReplicaSettings:
     """Where to listen, if it is not the advertised address."""
     tls: Tls | None = None
     """None: plain text, for clients and between replicas."""
+    epoch: int = 1
+    """Of the membership: replicas of another epoch are not listened to."""
 
 
 async def serve_registry(
@@ -74,17 +80,19 @@ async def serve_registry(
     driver stopped on an error (fail-stop: a restart reads the disk again).
     """
     clock = clock or SystemClock()
-    machines = Machines(range(1, settings.shards + 1))
+    disk = disk or RealDisk()
     set_up = c.SetUp(_ranges(settings.shards), dict(settings.id_rules))
+    machines = Machines(_shards_here(settings, disk))
     try:
         host = RaftHost(
             name=settings.name,
             peers=settings.peers,
             directory=settings.directory,
             machines=machines.by_group(),
-            disk=disk or RealDisk(),
+            disk=disk,
             clock=clock,
             tls=settings.tls,
+            options=RaftOptions(epoch=settings.epoch),
         )
     except ValueError as error:
         raise ServeError(str(error)) from None
@@ -96,12 +104,16 @@ async def serve_registry(
         clock=clock,
         uncertainty_ns=int(settings.uncertainty_s * 1e9),
         retention_ns=None if settings.retention_s is None else int(settings.retention_s * 1e9),
+        opener=host,
     )
     server = grpc.aio.server(options=server_options(SERVER_OPTIONS))
     health = HealthServicer()
     await health.set(HEALTH_SERVICE, _NOT_SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     RegistryServicer(replica).add_to_server(server)
+    place = Place(settings.name, settings.peers, settings.epoch, settings.directory)
+    operator = Operator(place, host, machines, replica, clock)
+    OperatorServicer(operator, tls=settings.tls is not None).add_to_server(server)
     host.add_to_server(server)
     _bind(server, settings)
     await _start_host(host, settings)
@@ -109,7 +121,7 @@ async def serve_registry(
         await server.start()
         replica.start()
         log.info("registry.started", replica=settings.name, address=settings.peers[settings.name])
-        await _watch(replica, host, health, stop, ready)
+        await _watch(replica, operator, host, health, stop, ready)
     finally:
         await health.enter_graceful_shutdown()
         await replica.stop()
@@ -126,7 +138,12 @@ async def _start_host(host: RaftHost, settings: ReplicaSettings) -> None:
 
 
 async def _watch(
-    replica: RegistryReplica, host: RaftHost, health: HealthServicer, stop: asyncio.Event, ready: Callable[[], None]
+    replica: RegistryReplica,
+    operator: Operator,
+    host: RaftHost,
+    health: HealthServicer,
+    stop: asyncio.Event,
+    ready: Callable[[], None],
 ) -> None:
     """Until told to stop. Health is what the driver says now. Raises ServeError."""
     said_ready = False
@@ -136,6 +153,7 @@ async def _watch(
             raise ServeError(f"registry {replica.name} stopped itself: {host.failure or 'a group is not healthy'}")
         if replica.conflict is not None and replica.conflict.done():
             raise ServeError(f"registry {replica.name}: {replica.conflict.result()}")
+        operator.tidy()
         if replica.ready != serving:
             serving = not serving
             for name in ("", HEALTH_SERVICE):
@@ -146,6 +164,15 @@ async def _watch(
             ready()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), _WATCH_SECONDS)
+
+
+def _shards_here(settings: ReplicaSettings, disk: Disk) -> list[int]:
+    """Those of the first set-up, and those that came and went since. Raises ServeError."""
+    try:
+        known = known_groups(disk, settings.directory)
+    except (RaftStopped, OSError) as error:
+        raise ServeError(f"registry {settings.name}: {settings.directory}: {error}") from error
+    return shards_to_open(settings.shards, known)
 
 
 def _ranges(shards: int) -> tuple[c.Range, ...]:

@@ -32,7 +32,7 @@ import numpy.typing as npt
 from photon.idregistry import commands as c
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, U8, U32, U64, Answer
 from photon.idregistry.id_table import BUCKET_BITS, CLEARED, OWNED, REOPENED, Entries, Entry, IdTable, digest_columns
-from photon.idregistry.operations.marks import Marked, Marks, under_lock
+from photon.idregistry.operations.marks import Marked, Marks
 from photon.idregistry.operations.restored import CLOSED, register_again
 from photon.idregistry.outcomes import OwnerColumns
 from photon.idregistry.raft.api import Frozen
@@ -341,7 +341,7 @@ class ShardMachine:
     def _keep_marked(self, mark: bytes) -> int:
         if mark:
             image = ShardImage(self._applied, self._bucket_bits, self._state, self._table.freeze())
-            self.marks.keep(Marked(mark, self._applied, under_lock(self._lock, write_shard(image))))
+            self.marks.keep(Marked(mark, self._applied, Frozen(write_shard(image), self._lock)))
         return self._applied
 
     # -- facts that concern every shard, each by an entry of its own ----------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 MARK_BYTES_MAX = 16
@@ -49,14 +49,3 @@ class Marks:
         """Of the state that is kept; empty: none."""
         with self._lock:
             return self._kept.mark if self._kept is not None else b""
-
-
-def under_lock(lock: threading.Lock, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The chunks, each made while nothing is applied: they are read on a thread of their own."""
-    rest = iter(chunks)
-    while True:
-        with lock:
-            chunk = next(rest, None)
-        if chunk is None:
-            return
-        yield chunk
