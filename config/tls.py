@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+import grpc.aio
 
 from photon.config.errors import PhotonError
 from photon.config.settings import Settings
@@ -21,6 +22,16 @@ WAN = "wan"
 SUFFIX = ".photon.internal"
 """Ends the DNS name that an identity has in its certificate. ``.internal`` is nobody's, so no resolver answers it."""
 _NAMES = "x509_subject_alternative_name"
+
+_HANDSHAKE_PROBLEMS = {
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not from the authority in our ca.crt",
+    "WRONG_VERSION_NUMBER": "it does not speak TLS, as our [tls] demands",
+    "Hostname Verification Check failed": "its certificate is of another process; is the address right?",
+}
+"""What gRPC says when a handshake fails -> what it means."""
+_CLOSED = ("Socket closed", "Connection reset")
+_CLOSED_PLAIN = "it closes the connection at once; does it demand TLS, and [tls] is missing here?"
+_CLOSED_TLS = "it closes the connection at once; is our certificate from its authority, and does it speak TLS?"
 
 Options = Sequence[tuple[str, int | str]]
 
@@ -107,6 +118,17 @@ def bind(server: grpc.aio.Server, address: str, name: str, tls: Tls | None = Non
     if not port:
         raise CannotListen(f"{address}: {name} cannot listen there; is the port in use?")
     return port
+
+
+def unreachable(error: grpc.aio.AioRpcError, *, tls: bool) -> str:
+    """Why a call did not get through, for people; one line. ``tls``: whether it was made over TLS."""
+    code, details = error.code(), error.details() or ""
+    for sign, meaning in _HANDSHAKE_PROBLEMS.items():
+        if sign in details:
+            return meaning
+    if code is grpc.StatusCode.UNAVAILABLE and any(sign in details for sign in _CLOSED):
+        return _CLOSED_TLS if tls else _CLOSED_PLAIN
+    return " ".join([code.name, *details.splitlines()[:1]])
 
 
 def caller(context: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import grpc
 
-from photon.config.tls import Towards, open_channel
+from photon.config.tls import Towards, open_channel, unreachable
 from photon.eventstore import columns, eventstore_pb2_grpc
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import EventLookUps, Found, PrimaryRecord, Progress
@@ -32,6 +32,7 @@ class EventStoreClient:
         Call it inside the event loop that will use it."""
         self._join = join
         self._timeout = timeout
+        self._tls = to is not None
         self._channel = open_channel(address, OPTIONS, to)
         self._stub = eventstore_pb2_grpc.EventStoreStub(self._channel)  # type: ignore[no-untyped-call]
         self._last = Progress(read_past_ns=NOTHING_READ_NS)
@@ -57,7 +58,7 @@ class EventStoreClient:
             message = await self._stub.LookUp(columns.request(self._join, keys, as_of), timeout=self._timeout)
             found = columns.answered(message, len(keys))
         except (grpc.aio.AioRpcError, columns.WireError) as err:
-            self.error = _line(err)
+            self.error = self._line(err)
             return EventLookUps([Found.UNAVAILABLE] * len(keys), [None] * len(keys))
         self.error = ""
         return found
@@ -67,7 +68,7 @@ class EventStoreClient:
         try:
             message = await self._stub.Progress(pb.ProgressRequest(join=self._join), timeout=self._timeout)
         except grpc.aio.AioRpcError as err:
-            self.error = _line(err)
+            self.error = self._line(err)
             return self._last
         self.error = ""
         self._last = columns.progress_of(message)
@@ -77,8 +78,7 @@ class EventStoreClient:
         """Closes the channel."""
         await self._channel.close(None)
 
-
-def _line(err: Exception) -> str:
-    if isinstance(err, grpc.aio.AioRpcError):
-        return f"event store: {err.code().name}: {err.details()}"
-    return f"event store: {err}"
+    def _line(self, err: Exception) -> str:
+        if isinstance(err, grpc.aio.AioRpcError):
+            return f"event store: {unreachable(err, tls=self._tls)}"
+        return f"event store: {err}"

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from photon.config.tls import Tls, open_channel, registry_identity, towards
+from photon.config.tls import Tls, open_channel, registry_identity, towards, unreachable
 from photon.idregistry import registry_pb2_grpc
 from photon.idregistry.outcomes import Refusal, Status
 from photon.idregistry.service import MESSAGE_BYTES_MAX
@@ -63,7 +63,8 @@ class Channels:
         try:
             return await getattr(self._stub(name), method)(request, timeout=timeout)
         except grpc.aio.AioRpcError as error:
-            return Refusal(Status.UNKNOWN, f"registry replica {name}: {error.code().name.lower()}")
+            why = unreachable(error, tls=self._tls is not None)
+            return Refusal(Status.UNKNOWN, f"registry replica {name} at {self._addresses[name]}: {why}")
 
     def connected(self, name: str) -> bool:
         """Whether a connection is open, as far as is known."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import grpc
 
-from photon.config.tls import Towards, open_channel
+from photon.config.tls import Towards, open_channel, unreachable
 from photon.joiner import joiner_pb2_grpc, wire
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 
@@ -24,6 +24,7 @@ class JoinerClient:
     def __init__(self, address: str, join: str, to: Towards | None = None) -> None:
         """Call it inside the event loop that will use it. ``to`` None: plain text."""
         self._join = join
+        self._tls = to is not None
         self._channel = open_channel(address, OPTIONS, to)
         self._stub = joiner_pb2_grpc.JoinerStub(self._channel)  # type: ignore[no-untyped-call]
         self.error = ""
@@ -49,7 +50,9 @@ class JoinerClient:
             answers = wire.answered(message, len(events))
         except grpc.aio.AioRpcError as error:
             full = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            return self._unknown(len(events), f"the joiner cannot be reached: {_line(error)}", overloaded=full)
+            return self._unknown(
+                len(events), f"the joiner cannot be reached: {unreachable(error, tls=self._tls)}", overloaded=full
+            )
         except wire.WireError as error:
             return self._unknown(len(events), f"the joiner's answer cannot be read: {error}")
         self.error = ""
@@ -62,8 +65,3 @@ class JoinerClient:
     async def close(self) -> None:
         """Closes the channel."""
         await self._channel.close(None)
-
-
-def _line(error: grpc.aio.AioRpcError) -> str:
-    details = (error.details() or "").splitlines()
-    return f"{error.code().name} {details[0] if details else ''}".strip()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import grpc
 
 from photon.config.errors import PhotonError
-from photon.config.tls import Towards, open_channel
+from photon.config.tls import Towards, open_channel, unreachable
 from photon.wan import wan_pb2 as pb
 from photon.wan import wan_pb2_grpc, wire
 from photon.wan.api import Fault
@@ -28,6 +28,7 @@ class WanClient:
     def __init__(self, address: str, to: Towards | None = None) -> None:
         """``address``: host:port of the control (``wan.control``). ``to`` None: plain text."""
         self._address = address
+        self._tls = to is not None
         self._channel = open_channel(address, OPTIONS, to)
         self._stub = wan_pb2_grpc.WanStub(self._channel)  # type: ignore[no-untyped-call]
 
@@ -85,8 +86,7 @@ class WanClient:
         await self._channel.close(None)
 
     def _unreachable(self, error: grpc.aio.AioRpcError) -> WanError:
-        details = (error.details() or "").splitlines()
-        why = f"{error.code().name} {details[0] if details else ''}".strip()
+        why = unreachable(error, tls=self._tls)
         return WanError(f"the proxy at {self._address} does not answer: {why}; is `photon wan serve` running there?")
 
 

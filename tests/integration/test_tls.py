@@ -1,0 +1,133 @@
+"""A small deployment wholly over mutual TLS: who has no certificate of its authority is refused, and told why."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from photon.cli.errors import FAILED, USAGE
+from photon.config.certificate_files import begin, issue_missing, load
+from photon.config.tls import OPERATOR, Towards, identities
+from photon.demo.deployment import CERTIFICATES, Shape
+from photon.embedded.health import Health, ask_health
+from photon.embedded.supervisor import Service, free_ports
+from photon.idregistry.client import RegistryClient
+from tests.integration.commands import Result, photon, running
+from tests.integration.rig import Rig, drawn_seed
+
+STRANGER = "stranger"
+OTHER_AUTHORITY = "its certificate is not from the authority in our ca.crt"
+NOT_OURS = "it closes the connection at once; is our certificate from its authority"
+NO_TLS = "it closes the connection at once; does it demand TLS, and [tls] is missing here?"
+OTHER_PROCESS = "its certificate is of another process; is the address right?"
+ASK_S = 10.0
+REFUSED_S = 2.0
+"""That it is refused is known at once; a client goes on asking for its whole time-out."""
+PATIENCE_S = 40.0
+
+
+def _rig(tmp_path: Path) -> Rig:
+    """One datacentre, one joiner, three replicas, a proxy; and the certificates of an authority of somebody else."""
+    shape = Shape(datacentres=("east",), joiners=1, round_trip_s=0.001, tls=True)
+    rig = Rig(tmp_path, drawn_seed(), seconds=3.0, shape=shape)
+    directory, now = tmp_path / STRANGER, datetime.now(UTC)
+    begin(directory, "somebody else", now, days=30)
+    issue_missing(directory, directory, identities(rig.demo.deployment.settings), now, days=30)
+    return rig
+
+
+async def test_a_deployment_over_tls_answers_its_own_certificates_only(tmp_path: Path) -> None:
+    """While it joins; everything is compared with the truth afterwards."""
+    rig = _rig(tmp_path)
+
+    async def drill(rig: Rig) -> None:
+        await _every_port(rig, tmp_path)
+        await _registry_says_why(rig, tmp_path)
+        await asyncio.to_thread(_commands_say_why, rig, tmp_path)
+
+    await rig.run(drill)
+
+
+async def _every_port(rig: Rig, directory: Path) -> None:
+    certificates = load(directory / CERTIFICATES, OPERATOR, datetime.now(UTC))
+    stranger = load(directory / STRANGER, OPERATOR, datetime.now(UTC))
+    forged = replace(stranger, authorities=certificates.authorities)
+    services = rig.demo.deployment.services()
+    assert len(services) >= 7  # three replicas, event store, joiner, dispatcher, proxy
+    for service in services:
+        assert service.to is not None
+        wanted = service.to.identity
+        assert await _asked(service, certificates.to(wanted)) is Health.SERVING, service.name
+        for to in (None, stranger.to(wanted), forged.to(wanted), certificates.to("registry-r9")):
+            assert await _asked(service, to) is Health.SILENT, f"{service.name} answered {to}"
+
+
+async def _asked(service: Service, to: Towards | None) -> Health:
+    assert service.address is not None
+    return await ask_health(service.address, service.health, ASK_S, to)
+
+
+async def _registry_says_why(rig: Rig, directory: Path) -> None:
+    now = datetime.now(UTC)
+    own, stranger = (load(directory / each, "joiner-east", now) for each in (CERTIFICATES, STRANGER))
+    forged = replace(stranger, authorities=own.authorities)
+    address = rig.demo.replicas["r1"]
+    by_certificate = ((None, NO_TLS), (stranger, OTHER_AUTHORITY), (forged, NOT_OURS))
+    for name, tls, why in (*(("r1", *case) for case in by_certificate), ("r2", own, OTHER_PROCESS)):
+        client = RegistryClient({name: address}, tls=tls)
+        try:
+            assert await client.describe(timeout=REFUSED_S) is None
+            assert client.problem.startswith(f"no registry replica answers; registry replica {name} at {address}:")
+            assert why in client.problem
+        finally:
+            await client.close()
+
+
+def _commands_say_why(rig: Rig, directory: Path) -> None:
+    """The command line and a service, with the wrong certificates, with none, and with files that are missing."""
+    file = rig.demo.deployment.file
+    table = f'[tls]\ndirectory = "{CERTIFICATES}"\n'
+    other = _deployment_file(file, "other.toml", table, table.replace(CERTIFICATES, STRANGER))
+    plain = _deployment_file(file, "plain.toml", table, "")
+    missing = _deployment_file(file, "missing.toml", table, table.replace(CERTIFICATES, "nowhere"))
+    nowhere = str(directory / "nowhere" / "ca.crt")
+    assert photon("wan", "list", "--config", file).code == 0
+    _one_line(photon("wan", "list", "--config", other), FAILED, OTHER_AUTHORITY)
+    _one_line(photon("wan", "list", "--config", plain), FAILED, NO_TLS)
+    _one_line(photon("wan", "list", "--config", missing), USAGE, nowhere, "photon certs")
+    for config, why in ((other, OTHER_AUTHORITY), (plain, NO_TLS)):
+        _joiner_says(config, directory / f"{config.stem}.log", why)
+    _one_line(photon("joiner", "serve", "--config", missing), USAGE, nowhere)
+
+
+def _deployment_file(file: Path, name: str, old: str, new: str) -> Path:
+    """The same deployment with something else in its file; what runs from it keeps off the real ports and state."""
+    text = file.read_text().replace('"east/state"', f'"{name}/state"')
+    assert text.count(old) == 1
+    text = text.replace(old, new)
+    head, slot, rest = text.partition("[datacentre.east.joiners.east-1]\n")
+    assert slot
+    made = file.with_name(name)
+    made.write_text(f'{head}{slot}address = "127.0.0.1:{free_ports(1)[0]}"\n{rest.partition(chr(10))[2]}')
+    return made
+
+
+def _joiner_says(config: Path, log: Path, why: str) -> None:
+    with running("joiner", "serve", "--config", config, log=log) as process:
+        deadline = time.monotonic() + PATIENCE_S
+        while why not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+    [line] = [line for line in log.read_text().splitlines() if why in line]
+    assert "waiting for the registry" in line
+
+
+def _one_line(result: Result, code: int, *parts: str) -> None:
+    assert (result.code, result.out) == (code, "")
+    [line] = result.err.splitlines()
+    for part in parts:
+        assert part in line
