@@ -92,11 +92,16 @@ def _make(path: Path) -> None:
     new.unlink(missing_ok=True)
     db = sqlite3.connect(new, isolation_level=None)
     try:
-        marks = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION};"
-        db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} {marks} COMMIT;")
+        fill(db)
     finally:
         db.close()
     os.replace(new, path)
+
+
+def fill(db: sqlite3.Connection) -> None:
+    """Makes an empty database an empty state, all at once."""
+    marks = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION};"
+    db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} {marks} COMMIT;")
 
 
 def check_marks(db: sqlite3.Connection, path: Path) -> None:

@@ -10,10 +10,11 @@ import os
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from photon.dispatcher import state as dispatcher_state
-from photon.dispatcher.database import open_database
+from photon.dispatcher.database import fill
 from photon.dispatcher.ledger import Ledger
 from photon.dispatcher.state import Changes, State
 from tests.simulation.datacentres.loop import OWNER
@@ -78,7 +79,8 @@ class SimulatedState(State):
 
 def _empty() -> bytes:
     if not _EMPTY:
-        db = open_database(Path(":memory:"))
+        db = sqlite3.connect(":memory:", isolation_level=None)
+        fill(db)
         _EMPTY.append(db.serialize())
         db.close()
     return _EMPTY[0]
