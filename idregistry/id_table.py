@@ -213,6 +213,11 @@ class IdTable:
         """Ascending."""
         return sorted(self._buckets)
 
+    def bucket_rows(self, number: int) -> Rows:
+        """Of one of them, to be read at once; none when it is there no more."""
+        bucket = self._buckets.get(number)
+        return np.zeros(0, ROW) if bucket is None else bucket.rows[: bucket.count]
+
     def bucket(self, number: int) -> Bucket:
         """One of them. Its rows keep their order until a collection."""
         return self._buckets[number]

@@ -86,6 +86,8 @@ class Plan:
     """A change that may begin now, and what decides about its start."""
 
     intend: c.Intend
+    added: tuple[int, ...]
+    leaving: tuple[int, ...]
     why: tuple[str, ...]
 
 
@@ -133,4 +135,6 @@ def plan(
         why.append("the last change has not taken effect yet: changes take effect one after the other")
     starts = max(clock_ns, latest + 1, begun + 1) + lead_ns
     starts = -(-starts // _ROUND_NS) * _ROUND_NS
-    return Plan(c.Intend(changes.decided + 1, starts, wanted), tuple(why))
+    added = tuple(number for number in wanted if number not in changes.named)
+    leaving = tuple(number for number in changes.named if number not in wanted)
+    return Plan(c.Intend(changes.decided + 1, starts, wanted), added, leaving, tuple(why))

@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from photon.idregistry import commands as c
 from photon.idregistry.api import I64
-from photon.idregistry.sharding import shards_of, with_range
+from photon.idregistry.id_bucket import Rows
+from photon.idregistry.sharding import shards_by, shards_of, with_range
 
 Bools = npt.NDArray[np.bool_]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -192,6 +193,13 @@ class Sharding:
         self.standing = msgspec.structs.replace(self.standing, **changed)
         prepared = self.standing.prepared
         self.both = with_range(self.ranges, prepared.starts_ns, prepared.shards) if prepared else ()
+
+
+def misplaced(rows: Rows, bucket_start: int, sharding: Sharding) -> int:
+    """How many of a bucket's rows belong to another shard."""
+    times: I64 = rows["time_low"].astype(np.int64) | rows["time_high"].astype(np.int64) << 32
+    numbers = shards_by(rows["hi"].astype(np.uint64), times + np.int64(bucket_start), sharding.ranges)
+    return int(np.count_nonzero(numbers != sharding.number))
 
 
 def restored(
