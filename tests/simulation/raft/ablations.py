@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from photon.idregistry.raft import driver, journal, rules, snapshot
-from photon.idregistry.raft.codec import Append, Chunk, Vote
+from photon.idregistry.raft.codec import Append, AppendAck, Chunk, Vote
 from photon.idregistry.raft.driver import Core
 from photon.idregistry.raft.group import RaftGroup, StepResult
 from photon.idregistry.raft.identity import Identity
 from photon.idregistry.raft.journal import Journal
 from photon.idregistry.raft.options import DiskFull, RaftOptions, RaftStopped
 from photon.idregistry.raft.snapshot import SnapshotInfo, SnapshotStore
+from tests.simulation.raft import stories
 from tests.simulation.world import faults
-from tests.simulation.world.cluster import Cluster
 from tests.simulation.world.faults import Fault
 from tests.simulation.world.raft import draw_options
 
@@ -50,38 +50,14 @@ class Ablation:
     options: Callable[[Random], RaftOptions] = draw_options
 
 
-def _crash_voters(world: Cluster) -> None:
-    """The leaders die, and so does, for a moment, whoever votes in the election that follows."""
-    for node in world.nodes.values():
-        if node.host is not None and any(group.state().is_leader for group in node.host._groups.values()):
-            node.crash(power=False)
-    done: set[tuple[str, int]] = set()
-
-    def look(left: int) -> None:
-        for node in world.nodes.values():
-            for group in node.host._groups.values() if node.host is not None else ():
-                voted = (node.name, group._journal._term)
-                if (
-                    group._journal._vote not in (None, node.name)
-                    and voted not in done
-                    and not group._journal._pending
-                ):
-                    done.add(voted)
-                    node.crash(power=False)
-                    world.later(0.001, node.boot_if_down)
-                    break
-        if left and world.stormy:
-            world.later(0.002, lambda: look(left - 1))
-
-    look(500)
-
-
 def _contested(random: Random) -> RaftOptions:
     """Followers stand nearly at once, so that several do so in one term."""
-    return replace(draw_options(random), election_max=0.41, leader_patience=0.5)
+    return replace(draw_options(random), election_max=0.41, leader_patience=0.5, in_flight=8)
 
 
-CONTEST: Sequence[Fault] = (_crash_voters, faults.weather)
+def _short_logs(random: Random) -> RaftOptions:
+    """Who was away for a moment needs a snapshot."""
+    return replace(draw_options(random), log_bytes=300, log_margin=0)
 
 
 def _nothing(_: pytest.MonkeyPatch) -> None:
@@ -335,6 +311,17 @@ def _acknowledges_all_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "receive_append", proud)
 
 
+def _acks_without_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    receive = RaftGroup._receive
+
+    def any_term(self: RaftGroup, peer: str, message: Any, now: float) -> None:
+        if isinstance(message, AppendAck):
+            message = AppendAck(self._core.term(), message.next_index, message.accepted)
+        receive(self, peer, message, now)
+
+    monkeypatch.setattr(RaftGroup, "_receive", any_term)
+
+
 def _appends_of_any_term(monkeypatch: pytest.MonkeyPatch) -> None:
     def obeys(self: RaftGroup, peer: str, term: int) -> bool:
         return not self._core.leads() or term > self._core.term()
@@ -402,8 +389,8 @@ ABLATIONS: dict[str, Ablation] = {
     "journal synced": Ablation(_nothing, ANY, POWER, lies_about="journal-"),
     "snapshot synced": Ablation(_nothing, ANY, POWER, lies_about="snapshot."),
     "messages wait for the sync": Ablation(_messages_before_the_sync, ANY, POWER, 600),
-    "vote kept": Ablation(_vote_not_kept, ANY, CONTEST, 1000, replicas=5, options=_contested),
-    "term kept": Ablation(_term_not_kept, ANY, CONTEST, 1000, replicas=5, options=_contested),
+    "vote kept": Ablation(_vote_not_kept, ANY, [stories.forgotten_vote], replicas=5, options=_contested),
+    "term kept": Ablation(_term_not_kept, ANY, [stories.forgotten_vote], replicas=5, options=_contested),
     "failed sync ends the process": Ablation(_failed_sync_ignored, ANY, (faults.failing_sync, faults.power_cut_all)),
     "start writes a new segment": Ablation(
         _start_appends_to_the_old_segment, ANY, (faults.failing_sync, *POWER), 600
@@ -412,16 +399,14 @@ ABLATIONS: dict[str, Ablation] = {
     "still while the disk is full": Ablation(_full_disk_ignored, ANY, (faults.full_disk, *POWER), 600),
     "CRC of the journal": Ablation(lambda m: _no_crc(journal, m), ANY, (faults.bit_rot, faults.crash), 600),
     "CRC of the snapshot": Ablation(lambda m: _no_crc(snapshot, m), ANY, (faults.bit_rot, faults.crash), 600),
-    "last frame proven durable": Ablation(
-        _no_proof, f"{ANY}|{STUCK}", (faults.bit_rot, faults.crash, faults.partition), 2000
-    ),
-    "damage is not a torn write": Ablation(
-        _damage_is_cut, f"{ANY}|{STUCK}", (faults.bit_rot, faults.crash, faults.partition), 600
-    ),
+    "last frame proven durable": Ablation(_no_proof, ANY, [stories.rotten_tail]),
+    "damage is not a torn write": Ablation(_damage_is_cut, ANY, [stories.rotten_tail]),
     "received snapshot is checked, not believed": Ablation(
-        _rotten_snapshot_stops_who_gets_it, STOPPED, (faults.bit_rot, *NETWORK), 3000
+        _rotten_snapshot_stops_who_gets_it, STOPPED, [stories.rotten_snapshot], options=_short_logs
     ),
-    "rotten snapshot is written anew": Ablation(_rotten_snapshot_not_mended, STUCK, (faults.bit_rot, *NETWORK), 3000),
+    "rotten snapshot is written anew": Ablation(
+        _rotten_snapshot_not_mended, STUCK, [stories.rotten_snapshot], options=_short_logs
+    ),
     "snapshot replaced at once": Ablation(_snapshot_written_in_place, ANY, POWER),
     "snapshot's name synced before the cut": Ablation(_name_not_synced, ANY, POWER),
     "log aligned, not cleared": Ablation(_align_clears, ANY, POWER, 600),
@@ -431,11 +416,14 @@ ABLATIONS: dict[str, Ablation] = {
     "only what was compared is acknowledged": Ablation(
         _acknowledges_all_it_has, f"{ANY}|{STUCK}", (*NETWORK, faults.crash), 1000, options=_contested
     ),
+    "acknowledgements carry the term": Ablation(
+        _acks_without_term, ANY, [stories.acknowledgement_of_an_older_term], replicas=5, options=_contested
+    ),
     "appends of the current term only": Ablation(_appends_of_any_term, ANY, NETWORK, 600),
     "rejection names commit + 1": Ablation(_rejection_names_its_end, STUCK, NETWORK, 600),
     "each voter counts once": Ablation(_doubled_votes_count, ANY, NETWORK, 1000, replicas=5, options=_contested),
     "votes of the current term only": Ablation(
-        _votes_of_any_term, ANY, (_crash_voters, *NETWORK), 3000, replicas=5, options=_contested
+        _votes_of_any_term, ANY, [stories.vote_of_an_older_term], replicas=5, options=_contested
     ),
     "a wiped disk is refused": Ablation(_any_disk_is_welcome, ANY, (faults.wiped_disk, faults.partition), 1000),
     "proposals have deadlines": Ablation(_no_deadlines, STUCK, NETWORK),
