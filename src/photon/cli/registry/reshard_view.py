@@ -1,0 +1,231 @@
+"""What ``photon registry reshard`` prints: shards, ranges of event time and a change of them, as tables and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+from photon.idregistry.outcomes import Refusal
+from photon.idregistry.resharding.api import (
+    END_OF_TIME,
+    NO_TIME,
+    Change,
+    Resharding,
+    ReshardOutcome,
+    ShardView,
+    Stage,
+)
+
+
+def moment(ns: int) -> str | None:
+    """As ISO text, UTC; None for the ends of time."""
+    if ns in (NO_TIME, END_OF_TIME):
+        return None
+    try:
+        at = datetime.fromtimestamp(ns // 10**9, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{ns} ns"
+    return at.strftime("%Y-%m-%dT%H:%M:%S") + f".{ns // 10**6 % 1000:03d}Z"
+
+
+def numbers(shards: Iterable[int]) -> str:
+    """``1 2 3``."""
+    return " ".join(map(str, shards)) or "none"
+
+
+# -- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def as_json(found: Resharding) -> dict[str, object]:
+    """Times as nanoseconds and as text; null where there is none."""
+    return {
+        "replica": found.replica,
+        "config": found.config,
+        "now": moment(found.now_ns),
+        "now_ns": found.now_ns,
+        "ranges": [
+            {
+                "from": moment(each.start_ns),
+                "from_ns": _ns(each.start_ns),
+                "until": moment(each.end_ns),
+                "until_ns": _ns(each.end_ns),
+                "shards": list(each.shards),
+            }
+            for each in found.ranges
+        ],
+        "change": None if found.change is None else _change(found.change),
+        "shards": [_shard(each) for each in found.shards],
+        "removed": list(found.removed),
+        "why_not_sooner": list(found.why_not_sooner),
+    }
+
+
+def verify_as_json(found: Mapping[str, ReshardOutcome]) -> dict[str, object]:
+    """Replica -> its problems; or why it did not answer."""
+    return {
+        "ok": not troubles(found),
+        "replicas": {
+            name: {"answered": False, "reason": each.reason, "problems": []}
+            if isinstance(each, Refusal)
+            else {
+                "answered": True,
+                "config": each.config,
+                "ids": sum(shard.ids for shard in each.shards),
+                "problems": list(each.problems),
+            }
+            for name, each in found.items()
+        },
+    }
+
+
+def troubles(found: Mapping[str, ReshardOutcome]) -> list[str]:
+    """One line each, of every replica."""
+    lines = []
+    for name, each in found.items():
+        if isinstance(each, Refusal):
+            lines.append(f"replica {name} did not answer: {each.reason or each.status.name.lower()}")
+        else:
+            lines += [f"replica {name}: {problem}" for problem in each.problems]
+    return lines
+
+
+def _ns(ns: int) -> int | None:
+    return None if ns in (NO_TIME, END_OF_TIME) else ns
+
+
+def _change(change: Change) -> dict[str, object]:
+    return {
+        "number": change.config,
+        "stage": change.stage.name.lower(),
+        "settled": change.settled,
+        "starts": moment(change.starts_ns),
+        "starts_ns": change.starts_ns,
+        "shards": list(change.shards),
+        "added": list(change.added),
+        "leaving": list(change.leaving),
+        "reason": change.reason,
+    }
+
+
+def _shard(view: ShardView) -> dict[str, object]:
+    return {
+        "shard": view.shard,
+        "leader": view.leader,
+        "config": view.config,
+        "decided": view.decided,
+        "prepared": view.prepared or None,
+        "refused": view.refused or None,
+        "ids": view.ids,
+        "latest": moment(view.latest_ns),
+        "latest_ns": _ns(view.latest_ns),
+        "boundary": moment(view.boundary_ns),
+        "boundary_ns": _ns(view.boundary_ns),
+        "until": moment(view.until_ns),
+        "until_ns": _ns(view.until_ns),
+    }
+
+
+# -- people ----------------------------------------------------------------------------------------------------------
+
+
+def show(found: Resharding) -> None:
+    """The config, the change, and a line a shard."""
+    import click
+
+    click.echo(f"config {found.config}, as replica {found.replica} knows it")
+    if found.change is not None:
+        click.echo(sentence(found))
+    for reason in found.why_not_sooner:
+        click.echo(f"  not sooner: {reason}")
+    click.echo()
+    _show_ranges(found)
+    click.echo()
+    _show_shards(found)
+    if found.removed:
+        click.echo(f"removed shards: {numbers(found.removed)}")
+
+
+def sentence(found: Resharding) -> str:
+    """The change in one line."""
+    change = found.change
+    if change is None:
+        return "the shards were never changed"
+    away = (change.starts_ns - found.now_ns) / 1e9
+    when = f"{moment(change.starts_ns)} ({f'in {away:.1f} s' if away > 0 else f'{-away:.1f} s ago'})"
+    what = f"events from {when} on go to shards {numbers(change.shards)}"
+    parts = [f"new: {numbers(change.added)}"] if change.added else []
+    parts += [f"leaving: {numbers(change.leaving)}"] if change.leaving else []
+    if change.stage is Stage.ABORTED:
+        return f"change {change.config} was aborted: {change.reason or 'no reason is known'}"
+    stage = {
+        Stage.PLANNED: "would be",
+        Stage.PREPARING: f"is preparing, {prepared(found)}",
+        Stage.ACTIVATED: "is activated and settled" if change.settled else "is activated, not yet in every shard",
+    }[change.stage]
+    return f"change {change.config} {stage}: {'; '.join([what, *parts])}"
+
+
+def prepared(found: Resharding) -> str:
+    """How many shards are ready for the change."""
+    assert found.change is not None
+    asked = [each for each in found.shards if each.config]
+    ready = sum(each.prepared == found.change.config for each in asked)
+    return f"{ready} of {len(asked)} shards are ready"
+
+
+def show_verified(found: Mapping[str, ReshardOutcome]) -> None:
+    """A line a replica."""
+    from rich.table import Table
+
+    from photon.cli import tables
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("replica", "config", "shards", "ids", "problems"):
+        table.add_column(name, justify="left" if name == "replica" else "right")
+    for name, each in found.items():
+        if isinstance(each, Refusal):
+            table.add_row(name, "-", "-", "-", "no answer")
+        else:
+            ids = sum(shard.ids for shard in each.shards)
+            table.add_row(name, str(each.config), str(len(each.shards)), f"{ids:,}", str(len(each.problems)))
+    tables.show(table)
+
+
+def _show_ranges(found: Resharding) -> None:
+    from rich.table import Table
+
+    from photon.cli import tables
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("events from", "until", "shards"):
+        table.add_column(name)
+    for each in found.ranges:
+        table.add_row(moment(each.start_ns) or "the beginning", moment(each.end_ns) or "-", numbers(each.shards))
+    tables.show(table)
+
+
+def _show_shards(found: Resharding) -> None:
+    from rich.table import Table
+
+    from photon.cli import tables
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("shard", "leader", "state", "ids", "latest event", "collected below"):
+        table.add_column(name, justify="right" if name in ("shard", "ids") else "left")
+    for each in found.shards:
+        row = (str(each.shard), each.leader or "-", _state(each, found), f"{each.ids:,}")
+        table.add_row(*row, moment(each.latest_ns) or "-", moment(each.boundary_ns) or "-")
+    tables.show(table)
+
+
+def _state(view: ShardView, found: Resharding) -> str:
+    change = found.change
+    if not view.config:
+        return "opening"
+    if change is not None and change.stage is Stage.PREPARING:
+        if view.refused == change.config:
+            return f"refused change {change.config}"
+        return f"ready for change {change.config}" if view.prepared == change.config else "preparing"
+    if view.until_ns != END_OF_TIME:
+        return f"takes events until {moment(view.until_ns)}"
+    return "takes events"
