@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from photon.idregistry import commands as c
-from photon.idregistry.api import Answer, token_of
+from photon.idregistry.api import Answer, incarnation_of, token_of
 from photon.idregistry.sharding import FOREVER
+from photon.idregistry.state_machine import UNKNOWN_CALLER
 
 BUCKET_BITS = 4  # 16 ns a bucket: small times exercise many buckets
 ALL_OF_TIME = (c.Range(*FOREVER, (1,)),)
@@ -63,14 +64,23 @@ def batch(
     )
 
 
-def reopen(rows: Sequence[Row], operator: bool = False) -> c.Reopen:
+def reopen(rows: Sequence[Row], operator: bool = False, retired: bool = False) -> c.Reopen:
     return c.Reopen(
         b"".join(digest(row.id) for row in rows),
         np.array([time_of(row.id) for row in rows], "<i8").tobytes(),
         np.array([row.token for row in rows], "<u8").tobytes(),
         np.array([row.generation for row in rows], "<u4").tobytes(),
         operator,
+        retired,
     )
+
+
+def xor_of(ids: Iterable[int]) -> bytes:
+    """XOR of the ids' digests."""
+    whole = 0
+    for each in ids:
+        whole ^= int.from_bytes(digest(each), "little")
+    return whole.to_bytes(16, "little")
 
 
 @dataclass
@@ -82,13 +92,20 @@ class Model:
     newest: dict[str, int] = field(default_factory=dict)
     slot_of: dict[int, str] = field(default_factory=dict)
     fenced: set[str] = field(default_factory=set)
+    watermarks: dict[int, int] = field(default_factory=dict)
 
-    def insert(self, row: Row) -> Answer:
-        slot = self.slot_of[row.incarnation]
+    def insert(self, row: Row, caller: int) -> int:
+        slot = self.slot_of.get(caller)
+        if slot is None:
+            return UNKNOWN_CALLER
         if slot in self.fenced:
             return Answer.FENCED
-        if row.incarnation != self.newest[slot]:
+        if caller != self.newest[slot]:
             return Answer.STALE_INCARNATION
+        if self.slot_of.get(row.incarnation) != slot:
+            return UNKNOWN_CALLER
+        if row.batch < self.watermarks.get(row.incarnation, 0):
+            return Answer.DONE
         state, token, generation = self.entries.get(row.id, ("absent", 0, 0))
         if state == "owned":
             return Answer.COMMITTED if token == row.token else Answer.TAKEN
@@ -110,7 +127,34 @@ class Model:
             return Answer.CLEARED
         return Answer.NO_OP if state == "absent" and time_of(row.id) < self.boundary else Answer.REFUSED
 
-    def reopen(self, row: Row, operator: bool) -> Answer:
+    def clear_below(self, incarnation: int, batch: int, count: int, xor: bytes) -> bool:
+        if incarnation not in self.slot_of:
+            return False
+        if batch <= self.watermarks.get(incarnation, 0):
+            return True
+        below = self.owned_below(incarnation, batch)
+        if (len(below), xor_of(below)) != (count, xor):
+            return False
+        for number in below:
+            self.entries[number] = ("cleared", *self.entries[number][1:])
+        self.watermarks[incarnation] = batch
+        return True
+
+    def owned_below(self, incarnation: int, batch: int) -> list[int]:
+        first, end = token_of(incarnation, 0), token_of(incarnation, batch)
+        return [i for i, (state, token, _) in self.entries.items() if state == "owned" and first <= token < end]
+
+    def owned_by(self, slot: str, upto: int) -> set[int]:
+        """Ids that tokens of the slot's incarnations up to this one own."""
+        return {
+            i
+            for i, (state, token, _) in self.entries.items()
+            if state == "owned" and incarnation_of(token) <= upto and self.slot_of[incarnation_of(token)] == slot
+        }
+
+    def reopen(self, row: Row, operator: bool, retired: bool = False) -> Answer:
+        if retired and self.slot_of.get(row.incarnation) not in self.fenced:
+            return Answer.NO_OP
         state, token, generation = self.entries.get(row.id, ("absent", 0, 0))
         collected = state == "absent" and time_of(row.id) < self.boundary and operator
         owned = state == "owned" and token == row.token

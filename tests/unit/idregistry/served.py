@@ -14,6 +14,7 @@ import grpc.aio
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Inserts, Registry, Slot
 from photon.idregistry.client import RegistryClient
+from photon.idregistry.routing import RoutedRegistry
 from photon.idregistry.server import RegistryReplica
 from photon.idregistry.service import SERVER_OPTIONS, Context, RegistryServicer
 from tests.unit.idregistry.groups import Cluster
@@ -85,7 +86,7 @@ async def closing(client: RegistryClient) -> AsyncIterator[RegistryClient]:
         await client.close()
 
 
-async def opened(client: RegistryClient, slot: Slot = SLOT, nonce: bytes = b"n") -> int:
+async def opened(client: RoutedRegistry, slot: Slot = SLOT, nonce: bytes = b"n") -> int:
     answer = await client.open_slot(slot, 0, nonce)
     assert answer is not None
     assert answer.reason == ""
@@ -93,6 +94,6 @@ async def opened(client: RegistryClient, slot: Slot = SLOT, nonce: bytes = b"n")
     return answer.incarnation
 
 
-async def answers(client: RegistryClient, rows: Inserts, timeout: float = 5.0) -> list[int]:
+async def answers(client: RoutedRegistry, rows: Inserts, timeout: float = 5.0) -> list[int]:
     found = await client.insert(rows, timeout=timeout)
     return [int(answer) for answer in found.answers]

@@ -1,4 +1,4 @@
-"""The answer table row by row, the checks before it, and a random walk against a model of ten lines."""
+"""The answer table row by row, and the checks before it."""
 
 from __future__ import annotations
 
@@ -6,51 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from photon.idregistry import commands as c
 from photon.idregistry.api import Answer, Kind
 from photon.idregistry.shard_snapshot import SnapshotError
-from photon.idregistry.state_machine import UNKNOWN_CALLER, WRONG_SHARD, BatchAnswers, ShardMachine
-from tests.unit.idregistry.model import ALL_OF_TIME, BUCKET_BITS, Model, Row, batch, digest, reopen, time_of
-
-
-class Shard:
-    """A ShardMachine fed with commands."""
-
-    def __init__(self, configured: bool = True) -> None:
-        self.machine = ShardMachine(BUCKET_BITS)
-        self.index = 0
-        if configured:
-            self.do(c.Configure(1, ALL_OF_TIME))
-            self.do(c.Announce("a", "dc1", [1]))
-            self.do(c.Announce("b", "dc2", [2]))
-
-    def do(self, command: c.ShardCommand) -> Any:
-        self.index += 1
-        return self.machine.apply(self.index, c.encode(command))
-
-    def insert(self, *rows: Row, callers: list[tuple[int, int]] | None = None) -> list[int]:
-        result = self.do(batch(rows, callers))
-        assert isinstance(result, BatchAnswers)
-        return result.inserts.answers.tolist()
-
-    def clear(self, *rows: Row) -> list[int]:
-        result = self.do(batch((), clears=rows))
-        assert isinstance(result, BatchAnswers)
-        return result.clears.tolist()
-
-    def look_up(self, *ids: int) -> list[int]:
-        found = self.machine.look_up(b"".join(map(digest, ids)), np.array([time_of(i) for i in ids], np.int64))
-        return found.answers.tolist()
-
-    def reload(self) -> None:
-        other = ShardMachine()
-        other.restore(list(self.machine.snapshot()))
-        self.machine = other
-
+from photon.idregistry.state_machine import UNKNOWN_CALLER, WRONG_SHARD, ShardMachine
+from tests.unit.idregistry.model import ALL_OF_TIME, Row, batch, reopen, time_of
+from tests.unit.idregistry.shard import Shard
 
 MINE, OTHER = Row(7, incarnation=1, batch=3), Row(7, incarnation=2, batch=9)
 SAME_PROCESS = Row(7, incarnation=1, batch=4)
@@ -341,70 +303,3 @@ def test_a_damaged_snapshot_is_refused(damage: str) -> None:
     }[damage]
     with pytest.raises(SnapshotError, match="shard snapshot"):
         ShardMachine().restore(chunks)
-
-
-IDS = st.integers(0, 23)
-ROWS = st.lists(
-    st.builds(Row, IDS, st.integers(1, 4), st.integers(0, 2), st.sampled_from([0, 0, 0, 1, 2]), st.integers(1, 4)),
-    min_size=1,
-    max_size=8,
-)
-
-
-class AnswerTable(RuleBasedStateMachine):
-    """Random commands, batches with equal ids included: the machine answers as the model does."""
-
-    @initialize()
-    def begin(self) -> None:
-        self.shard = Shard(configured=False)
-        self.shard.do(c.Configure(1, ALL_OF_TIME))
-        self.model = Model()
-        for slot, incarnation in (("a", 1), ("b", 2), ("c", 3)):
-            self.announce_as(slot, incarnation)
-        self.shard.do(c.Announce("c", "dc", [4]))
-        self.model.slot_of[4] = "c"
-        self.model.newest["c"] = 4
-
-    def announce_as(self, slot: str, incarnation: int) -> None:
-        self.shard.do(c.Announce(slot, "dc", [incarnation]))
-        self.model.slot_of[incarnation] = slot
-        self.model.newest[slot] = max(incarnation, self.model.newest.get(slot, 0))
-
-    @rule(rows=ROWS)
-    def insert(self, rows: list[Row]) -> None:
-        expected = [self.model.insert(row) for row in rows]
-        assert self.shard.insert(*rows) == expected
-
-    @rule(rows=ROWS)
-    def clear(self, rows: list[Row]) -> None:
-        expected = [self.model.clear(row) for row in rows]
-        assert self.shard.clear(*rows) == expected
-
-    @rule(rows=ROWS, operator=st.booleans())
-    def reopen(self, rows: list[Row], operator: bool) -> None:
-        expected = [self.model.reopen(row, operator) for row in rows]
-        assert self.shard.do(reopen(rows, operator)).tolist() == expected
-
-    @rule(number=IDS)
-    def boundary(self, number: int) -> None:
-        self.model.collect(time_of(number))
-        assert self.shard.do(c.Boundary(time_of(number))) == self.model.boundary
-
-    @rule()
-    def fence(self) -> None:
-        self.shard.do(c.Fence("b"))
-        self.model.fenced.add("b")
-
-    @rule()
-    def reload(self) -> None:
-        self.shard.reload()
-
-    @invariant()
-    def look_ups_agree(self) -> None:
-        if hasattr(self, "model"):
-            assert self.shard.look_up(*range(24)) == [self.model.look_up(i) for i in range(24)]
-            assert self.shard.machine.ids == len(self.model.entries)
-
-
-AnswerTable.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=30)
-TestAnswerTable = AnswerTable.TestCase

@@ -1,0 +1,72 @@
+"""A ShardMachine fed with commands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from photon.idregistry import commands as c
+from photon.idregistry.scanning import EntryPage
+from photon.idregistry.state_machine import BatchAnswers, ShardMachine
+from tests.unit.idregistry.model import ALL_OF_TIME, BUCKET_BITS, Row, batch, digest, time_of
+
+
+class Shard:
+    """One machine, without Raft."""
+
+    def __init__(self, configured: bool = True) -> None:
+        self.machine = ShardMachine(BUCKET_BITS)
+        self.index = 0
+        if configured:
+            self.do(c.Configure(1, ALL_OF_TIME))
+            self.do(c.Announce("a", "dc1", [1]))
+            self.do(c.Announce("b", "dc2", [2]))
+
+    def do(self, command: c.ShardCommand) -> Any:
+        self.index += 1
+        return self.machine.apply(self.index, c.encode(command))
+
+    def insert(self, *rows: Row, callers: list[tuple[int, int]] | None = None) -> list[int]:
+        result = self.do(batch(rows, callers))
+        assert isinstance(result, BatchAnswers)
+        return result.inserts.answers.tolist()
+
+    def clear(self, *rows: Row) -> list[int]:
+        result = self.do(batch((), clears=rows))
+        assert isinstance(result, BatchAnswers)
+        return result.clears.tolist()
+
+    def look_up(self, *ids: int) -> list[int]:
+        found = self.machine.look_up(b"".join(map(digest, ids)), np.array([time_of(i) for i in ids], np.int64))
+        return found.answers.tolist()
+
+    def reload(self) -> None:
+        other = ShardMachine()
+        other.restore(list(self.machine.snapshot()))
+        self.machine = other
+
+    def owned(self, slot: str, upto: int, limit: int = 3) -> list[EntryPage]:
+        """All pages of a scan."""
+        pages = [self.machine.owned_page(slot, upto, b"", limit)]
+        while pages[-1].cursor:
+            pages.append(self.machine.owned_page(slot, upto, pages[-1].cursor, limit))
+        return pages
+
+    def reopened(self, limit: int = 3) -> list[EntryPage]:
+        """All pages of a scan."""
+        pages = [self.machine.reopened_page(b"", limit)]
+        while pages[-1].cursor:
+            pages.append(self.machine.reopened_page(pages[-1].cursor, limit))
+        return pages
+
+
+def ids_in(pages: list[EntryPage]) -> list[int]:
+    """The ids' numbers, in the order of the scan; their times agree."""
+    found = []
+    for page in pages:
+        for row, time in enumerate(page.times.tolist()):
+            number = int.from_bytes(page.digests[16 * row + 8 : 16 * row + 16], "little")
+            assert time == time_of(number)
+            found.append(number)
+    return found

@@ -1,0 +1,212 @@
+"""Witness, watermark, scans, reopening and retirement as requests: over gRPC and within the process alike."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+
+from photon.config.clock import SystemClock
+from photon.idregistry import registry_pb2 as pb
+from photon.idregistry.api import Answer, token_of
+from photon.idregistry.embedded import LocalBackend
+from photon.idregistry.outcomes import Refusal, Status
+from photon.idregistry.recovery.serving import REOPEN_IDS_MAX, RecoveryServer
+from photon.idregistry.routing import RoutedRegistry
+from photon.idregistry.scanning import EntryPage
+from photon.idregistry.witness import Witnessed, WitnessLog
+from tests.unit.idregistry.groups import Cluster, digests_of, inserts, lead
+from tests.unit.idregistry.served import SLOT, answers, closing, opened, served
+
+IDS = [2, 4, 6, 8]  # all of one shard where there are two
+TIMES = np.array([i * 1000 for i in IDS], np.int64)
+NONE = np.zeros(len(IDS), np.uint32)
+OTHER_TIMEOUT = 5.0
+
+
+@asynccontextmanager
+async def registry(kind: str, replicas: int = 1, shards: int = 2) -> AsyncIterator[tuple[RoutedRegistry, Cluster]]:
+    cluster = Cluster(replicas, shards)
+    if kind == "gRPC":
+        async with served(cluster) as every, closing(every.client()) as client:
+            yield client, cluster
+        return
+    replica = cluster.replica()
+    replica.start()
+    local = RoutedRegistry(LocalBackend(replica), SystemClock())
+    deadline = time.monotonic() + 5
+    while not replica.ready:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.001)
+    try:
+        yield local, cluster
+    finally:
+        await local.close()
+
+
+both = pytest.mark.parametrize("kind", ["gRPC", "embedded"])
+
+
+async def shard_of_ids(client: RoutedRegistry) -> int:
+    numbers = await client.recovery.shards(timeout=5.0)
+    for number in numbers:
+        page = await client.recovery.scan_owned(number, SLOT.name, 9, timeout=5.0)
+        assert isinstance(page, EntryPage)
+        if len(page):
+            return number
+    raise AssertionError("no shard owns anything")
+
+
+@both
+async def test_witness(kind: str) -> None:
+    async with registry(kind) as (client, _):
+        assert await client.read_witness("slot") == Witnessed(0, ())
+        incarnation = await opened(client)
+        to = (WitnessLog(0, 7, b"hash"), WitnessLog(3, 2**40, b""))
+        assert await client.extend_witness("slot", incarnation, (), to) == Witnessed(incarnation, to)
+        assert await client.extend_witness("slot", incarnation, (), to) == Witnessed(incarnation, to)
+        assert await client.read_witness("slot") == Witnessed(incarnation, to)
+        again = await client.open_slot(SLOT, incarnation, b"m")
+        assert again is not None
+        assert again.witness == to
+        refused = await client.extend_witness("slot", incarnation, to, to)
+        assert refused is not None
+        assert "not the newest" in refused.reason
+        bad = await client.extend_witness("slot", again.incarnation, to, (WitnessLog(0, 7, bytes(33)),))
+        assert bad is not None
+        assert bad.reason
+
+
+@both
+async def test_clearing_by_watermark(kind: str) -> None:
+    async with registry(kind) as (client, _):
+        incarnation = await opened(client)
+        assert await answers(client, inserts(IDS[:3], incarnation, 4)) == [Answer.COMMITTED] * 3
+        assert await answers(client, inserts(IDS[3:], incarnation, 5)) == [Answer.COMMITTED]
+        shard = await shard_of_ids(client)
+        xor = bytes(8) + (2 ^ 4 ^ 6).to_bytes(8, "little")
+        wrong = await client.recovery.clear_below(shard, incarnation, 5, 2, xor, timeout=5.0)
+        assert wrong is not None
+        assert (wrong.applied, wrong.count, wrong.xor) == (False, 3, xor)
+        for _ in range(2):  # the second time it was done already
+            done = await client.recovery.clear_below(shard, incarnation, 5, 3, xor, timeout=5.0)
+            assert done is not None
+            assert done.applied
+        assert await answers(client, inserts(IDS, incarnation, 4)) == [Answer.DONE] * 4
+        assert await answers(client, inserts(IDS, incarnation, 5)) == [
+            *[Answer.TAKEN] * 3,
+            Answer.COMMITTED,
+        ]
+        unknown = await client.recovery.clear_below(shard, 77, 5, 0, bytes(16), timeout=5.0)
+        assert unknown is not None
+        assert "not known" in unknown.reason
+        short = await client.recovery.clear_below(shard, incarnation, 5, 3, b"x", timeout=5.0)
+        assert short is not None
+        assert not short.applied
+
+
+@both
+async def test_scans_and_reopening(kind: str) -> None:
+    async with registry(kind) as (client, _):
+        incarnation = await opened(client)
+        await answers(client, inserts(IDS, incarnation, 4))
+        shard = await shard_of_ids(client)
+        first = await client.recovery.scan_owned(shard, SLOT.name, incarnation, limit=3, timeout=5.0)
+        assert isinstance(first, EntryPage)
+        rest = await client.recovery.scan_owned(
+            shard, SLOT.name, incarnation, cursor=first.cursor, limit=3, timeout=5.0
+        )
+        assert isinstance(rest, EntryPage)
+        assert first.digests + rest.digests == digests_of(IDS)
+        assert (len(first), len(rest), rest.cursor, rest.fenced) == (3, 1, b"", False)
+        assert first.times.tolist() == TIMES[:3].tolist()
+        assert first.tags.tolist() == IDS[:3]
+        assert set(first.tokens.tolist()) == {token_of(incarnation, 4)}
+        tokens = np.full(len(IDS), token_of(incarnation, 4), np.uint64)
+        tokens[3] += np.uint64(1)
+        gave = await client.recovery.reopen(digests_of(IDS), TIMES, tokens, NONE, timeout=5.0)
+        assert gave.tolist() == [Answer.REOPENED] * 3 + [Answer.NO_OP]
+        page = await client.recovery.scan_reopened(shard, timeout=5.0)
+        assert isinstance(page, EntryPage)
+        assert page.digests == digests_of(IDS[:3])
+        assert page.generations.tolist() == [1, 1, 1]
+        assert page.tokens.tolist() == tokens[:3].tolist()  # the former owner's
+        taken = await client.insert(inserts(IDS[:1], incarnation, 9), timeout=5.0)
+        assert taken.answers.tolist() == [Answer.TAKEN]
+        assert taken.datacentres[taken.owner_datacentres[0]] == SLOT.datacentre
+        bad = await client.recovery.scan_owned(shard, SLOT.name, 1, cursor=b"rubbish", timeout=5.0)
+        assert isinstance(bad, Refusal)
+        assert bad.status is Status.REFUSED
+
+
+@both
+async def test_retiring_fences_every_shard(kind: str) -> None:
+    async with registry(kind) as (client, _):
+        incarnation = await opened(client)
+        await answers(client, inserts(IDS, incarnation, 4))
+        tokens = np.full(len(IDS), token_of(incarnation, 4), np.uint64)
+        unfenced = await client.recovery.reopen(digests_of(IDS), TIMES, tokens, NONE, retired=True, timeout=5.0)
+        assert unfenced.tolist() == [Answer.NO_OP] * 4
+        nobody = await client.recovery.retire_slot("nobody", timeout=5.0)
+        assert nobody is not None
+        assert "no slot" in nobody.reason
+        assert await client.recovery.retire_slot(SLOT.name, timeout=5.0) is None
+        deadline = time.monotonic() + 10
+        for shard in await client.recovery.shards(timeout=5.0):
+            while True:
+                page = await client.recovery.scan_owned(shard, SLOT.name, incarnation, timeout=5.0)
+                assert isinstance(page, EntryPage)
+                if page.fenced:
+                    break
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.01)
+        assert await answers(client, inserts(IDS, incarnation, 4)) == [Answer.FENCED] * 4
+        gave = await client.recovery.reopen(digests_of(IDS), TIMES, tokens, NONE, retired=True, timeout=5.0)
+        assert gave.tolist() == [Answer.REOPENED] * 4
+        refused = await client.open_slot(SLOT, incarnation, b"m")
+        assert refused is not None
+        assert "retired" in refused.reason
+        witness = await client.read_witness(SLOT.name)
+        assert witness is not None
+        assert witness.retired
+
+
+async def test_a_leader_that_was_replaced_gives_no_first_page() -> None:
+    async with registry("gRPC", replicas=3) as (client, cluster):
+        await opened(client)
+        before = await client.recovery.scan_owned(1, SLOT.name, 9, timeout=5.0)
+        assert isinstance(before, EntryPage)
+        lead(cluster, "r3", (0, 1, 2))
+        after = await client.recovery.scan_owned(1, SLOT.name, 9, timeout=5.0)
+        assert isinstance(after, EntryPage)
+        lead(cluster, None, (0, 1, 2))
+        nobody = await client.recovery.scan_owned(1, SLOT.name, 9, timeout=0.3)
+        assert isinstance(nobody, Refusal)
+        assert await client.recovery.clear_below(1, 1, 1, 0, bytes(16), timeout=0.2) is None
+
+
+async def test_sizes_are_checked_before_anything_is_proposed() -> None:
+    async with registry("embedded", shards=1) as (client, cluster):
+        await opened(client)
+        server = RecoveryServer(cluster.replica())
+        proposed = len(cluster.logs[1].commands)
+        n = REOPEN_IDS_MAX + 1
+        for request in (
+            pb.ReopenRequest(shard=1, digests=bytes(16 * n)),
+            pb.ReopenRequest(shard=1, digests=bytes(16), times=b"short"),
+            pb.ClearBelowRequest(shard=1, incarnation=0, xor=bytes(16)),
+            pb.ClearBelowRequest(shard=1, incarnation=1, batch=2**63, xor=bytes(16)),
+            pb.ScanReopenedRequest(shard=1, cursor=b"x"),
+            pb.RetireSlotRequest(slot=""),
+            pb.RetireSlotRequest(slot="x" * 600),
+        ):
+            reply = await server.answer(request, timeout=OTHER_TIMEOUT)
+            assert reply.status == pb.STATUS_REFUSED
+            assert "\n" not in reply.reason
+        elsewhere = await server.answer(pb.ScanReopenedRequest(shard=9), timeout=OTHER_TIMEOUT)
+        assert elsewhere.status == pb.STATUS_WRONG_SHARD
+        assert len(cluster.logs[1].commands) == proposed
