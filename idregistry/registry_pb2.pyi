@@ -18,6 +18,13 @@ class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     STATUS_UNKNOWN_CALLER: _ClassVar[Status]
     STATUS_REFUSED: _ClassVar[Status]
 
+class ClockAgreement(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CLOCK_AGREEMENT_UNSPECIFIED: _ClassVar[ClockAgreement]
+    CLOCK_AGREEMENT_AGREES: _ClassVar[ClockAgreement]
+    CLOCK_AGREEMENT_APART: _ClassVar[ClockAgreement]
+    CLOCK_AGREEMENT_UNCERTAIN: _ClassVar[ClockAgreement]
+
 class ReshardAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     RESHARD_ACTION_UNSPECIFIED: _ClassVar[ReshardAction]
@@ -42,6 +49,10 @@ STATUS_UNKNOWN: Status
 STATUS_WRONG_SHARD: Status
 STATUS_UNKNOWN_CALLER: Status
 STATUS_REFUSED: Status
+CLOCK_AGREEMENT_UNSPECIFIED: ClockAgreement
+CLOCK_AGREEMENT_AGREES: ClockAgreement
+CLOCK_AGREEMENT_APART: ClockAgreement
+CLOCK_AGREEMENT_UNCERTAIN: ClockAgreement
 RESHARD_ACTION_UNSPECIFIED: ReshardAction
 RESHARD_ACTION_STATUS: ReshardAction
 RESHARD_ACTION_PLAN: ReshardAction
@@ -205,7 +216,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GroupStatus(_message.Message):
-    __slots__ = ("group", "leader", "term", "applied", "ids", "is_leader", "batches", "batch_mean", "commit_ms_p50", "commit_ms_p99")
+    __slots__ = ("group", "leader", "term", "applied", "ids", "is_leader", "batches", "batch_mean", "commit_ms_p50", "commit_ms_p99", "writable", "bytes", "overloaded", "checked_entry", "checked_hash", "checked_form", "alarms")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
@@ -216,6 +227,13 @@ class GroupStatus(_message.Message):
     BATCH_MEAN_FIELD_NUMBER: _ClassVar[int]
     COMMIT_MS_P50_FIELD_NUMBER: _ClassVar[int]
     COMMIT_MS_P99_FIELD_NUMBER: _ClassVar[int]
+    WRITABLE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    OVERLOADED_FIELD_NUMBER: _ClassVar[int]
+    CHECKED_ENTRY_FIELD_NUMBER: _ClassVar[int]
+    CHECKED_HASH_FIELD_NUMBER: _ClassVar[int]
+    CHECKED_FORM_FIELD_NUMBER: _ClassVar[int]
+    ALARMS_FIELD_NUMBER: _ClassVar[int]
     group: int
     leader: str
     term: int
@@ -226,10 +244,17 @@ class GroupStatus(_message.Message):
     batch_mean: float
     commit_ms_p50: float
     commit_ms_p99: float
-    def __init__(self, group: _Optional[int] = ..., leader: _Optional[str] = ..., term: _Optional[int] = ..., applied: _Optional[int] = ..., ids: _Optional[int] = ..., is_leader: _Optional[bool] = ..., batches: _Optional[int] = ..., batch_mean: _Optional[float] = ..., commit_ms_p50: _Optional[float] = ..., commit_ms_p99: _Optional[float] = ...) -> None: ...
+    writable: bool
+    bytes: int
+    overloaded: int
+    checked_entry: int
+    checked_hash: bytes
+    checked_form: int
+    alarms: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, group: _Optional[int] = ..., leader: _Optional[str] = ..., term: _Optional[int] = ..., applied: _Optional[int] = ..., ids: _Optional[int] = ..., is_leader: _Optional[bool] = ..., batches: _Optional[int] = ..., batch_mean: _Optional[float] = ..., commit_ms_p50: _Optional[float] = ..., commit_ms_p99: _Optional[float] = ..., writable: _Optional[bool] = ..., bytes: _Optional[int] = ..., overloaded: _Optional[int] = ..., checked_entry: _Optional[int] = ..., checked_hash: _Optional[bytes] = ..., checked_form: _Optional[int] = ..., alarms: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DescribeReply(_message.Message):
-    __slots__ = ("replica", "ranges", "groups", "id_rules", "config")
+    __slots__ = ("replica", "ranges", "groups", "id_rules", "config", "clock")
     class IdRulesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -242,12 +267,54 @@ class DescribeReply(_message.Message):
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     ID_RULES_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
     replica: str
     ranges: _containers.RepeatedCompositeFieldContainer[ShardRange]
     groups: _containers.RepeatedCompositeFieldContainer[GroupStatus]
     id_rules: _containers.ScalarMap[str, bytes]
     config: int
-    def __init__(self, replica: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[ShardRange, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., id_rules: _Optional[_Mapping[str, bytes]] = ..., config: _Optional[int] = ...) -> None: ...
+    clock: ClockStatus
+    def __init__(self, replica: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[ShardRange, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., id_rules: _Optional[_Mapping[str, bytes]] = ..., config: _Optional[int] = ..., clock: _Optional[_Union[ClockStatus, _Mapping]] = ...) -> None: ...
+
+class ReadClockRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReadClockReply(_message.Message):
+    __slots__ = ("now_ns",)
+    NOW_NS_FIELD_NUMBER: _ClassVar[int]
+    now_ns: int
+    def __init__(self, now_ns: _Optional[int] = ...) -> None: ...
+
+class ClockOffset(_message.Message):
+    __slots__ = ("replica", "known", "low_ns", "high_ns")
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    LOW_NS_FIELD_NUMBER: _ClassVar[int]
+    HIGH_NS_FIELD_NUMBER: _ClassVar[int]
+    replica: str
+    known: bool
+    low_ns: int
+    high_ns: int
+    def __init__(self, replica: _Optional[str] = ..., known: _Optional[bool] = ..., low_ns: _Optional[int] = ..., high_ns: _Optional[int] = ...) -> None: ...
+
+class ClockStatus(_message.Message):
+    __slots__ = ("now_ns", "error_ns", "synchronised", "agreement", "median", "peers", "objection")
+    NOW_NS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_NS_FIELD_NUMBER: _ClassVar[int]
+    SYNCHRONISED_FIELD_NUMBER: _ClassVar[int]
+    AGREEMENT_FIELD_NUMBER: _ClassVar[int]
+    MEDIAN_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    OBJECTION_FIELD_NUMBER: _ClassVar[int]
+    now_ns: int
+    error_ns: int
+    synchronised: bool
+    agreement: ClockAgreement
+    median: ClockOffset
+    peers: _containers.RepeatedCompositeFieldContainer[ClockOffset]
+    objection: str
+    def __init__(self, now_ns: _Optional[int] = ..., error_ns: _Optional[int] = ..., synchronised: _Optional[bool] = ..., agreement: _Optional[_Union[ClockAgreement, str]] = ..., median: _Optional[_Union[ClockOffset, _Mapping]] = ..., peers: _Optional[_Iterable[_Union[ClockOffset, _Mapping]]] = ..., objection: _Optional[str] = ...) -> None: ...
 
 class ReshardRequest(_message.Message):
     __slots__ = ("action", "shards", "dry_run", "lead_ms", "config")

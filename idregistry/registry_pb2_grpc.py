@@ -99,6 +99,11 @@ class RegistryStub:
                 request_serializer=photon_dot_idregistry_dot_registry__pb2.ReopenRequest.SerializeToString,
                 response_deserializer=photon_dot_idregistry_dot_registry__pb2.ReopenReply.FromString,
                 _registered_method=True)
+        self.ReadClock = channel.unary_unary(
+                '/photon.v1.Registry/ReadClock',
+                request_serializer=photon_dot_idregistry_dot_registry__pb2.ReadClockRequest.SerializeToString,
+                response_deserializer=photon_dot_idregistry_dot_registry__pb2.ReadClockReply.FromString,
+                _registered_method=True)
 
 
 class RegistryServicer:
@@ -197,6 +202,13 @@ class RegistryServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadClock(self, request, context):
+        """replicas ask each other
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RegistryServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -264,6 +276,11 @@ def add_RegistryServicer_to_server(servicer, server):
                     servicer.Reopen,
                     request_deserializer=photon_dot_idregistry_dot_registry__pb2.ReopenRequest.FromString,
                     response_serializer=photon_dot_idregistry_dot_registry__pb2.ReopenReply.SerializeToString,
+            ),
+            'ReadClock': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadClock,
+                    request_deserializer=photon_dot_idregistry_dot_registry__pb2.ReadClockRequest.FromString,
+                    response_serializer=photon_dot_idregistry_dot_registry__pb2.ReadClockReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -617,6 +634,33 @@ class Registry:
             '/photon.v1.Registry/Reopen',
             photon_dot_idregistry_dot_registry__pb2.ReopenRequest.SerializeToString,
             photon_dot_idregistry_dot_registry__pb2.ReopenReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadClock(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.Registry/ReadClock',
+            photon_dot_idregistry_dot_registry__pb2.ReadClockRequest.SerializeToString,
+            photon_dot_idregistry_dot_registry__pb2.ReadClockReply.FromString,
             options,
             channel_credentials,
             insecure,
