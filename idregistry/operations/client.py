@@ -14,7 +14,7 @@ from photon.config.tls import Tls, open_blocking_channel, registry_identity, tow
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry import registry_pb2_grpc
 from photon.idregistry.operations.export_stream import ExportReader
-from photon.idregistry.operations.inspection import Inspection, leader_of
+from photon.idregistry.operations.inspection import Inspection, groups_of, leader_of
 from photon.idregistry.service import MESSAGE_BYTES_MAX
 
 CALL_SECONDS = 5.0
@@ -109,9 +109,13 @@ class OperatorClient:
         """Raises RegistryUnreachable when none is found in time."""
         deadline = time.monotonic() + timeout
         while True:
-            found = leader_of(self.inspect_all().values(), group)
+            inspected = self.inspect_all().values()
+            found = leader_of(inspected, group)
             if found:
                 return found
+            known = groups_of(inspected)
+            if group not in known and all(each.reply is not None for each in inspected):
+                raise RegistryRefuses(f"there is no group {group}; there are: {', '.join(map(str, known))}")
             if time.monotonic() >= deadline:
                 raise RegistryUnreachable(
                     f"group {group} has no leader within {timeout:g} s: see photon registry doctor"

@@ -8,6 +8,13 @@ import click
 
 _COMMANDS = {
     "serve": "photon.cli.serve:registry_serve",
+    "status": "photon.cli.registry.status:status",
+    "members": "photon.cli.registry.status:members",
+    "transfer-leader": "photon.cli.registry.transfer:transfer_leader",
+    "backup": "photon.cli.registry.backup:backup",
+    "export": "photon.cli.registry.backup:export",
+    "restore": "photon.cli.registry.restore:restore",
+    "reshard": "photon.cli.registry.reshard:reshard",
 }
 """Name -> module:command."""
 

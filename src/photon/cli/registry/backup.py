@@ -1,0 +1,104 @@
+"""``photon registry backup`` and ``export``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from photon.cli.registry.common import connected, deployment, formatted, loaded, print_json, print_table
+
+if TYPE_CHECKING:
+    from photon.idregistry.operations.backup import Source
+    from photon.idregistry.operations.client import OperatorClient
+
+MARK_BYTES = 16
+
+
+@click.command()
+@deployment
+@formatted
+@click.argument("directory", type=click.Path(path_type=Path))
+def backup(config: Path, overrides: tuple[str, ...], output_format: str, directory: Path) -> None:
+    """Write all groups to DIRECTORY, which must not exist yet, while traffic runs.
+
+    \b
+    What was acknowledged before the command began is in it. DIRECTORY appears when it is whole and was read back;
+    a call that is cut short leaves DIRECTORY.partial, which the next one removes. It holds digests, no event ids.
+    Example:
+      photon registry backup --config photon.toml backups/2026-11-21
+    Exit codes: 0 written and verified, 1 not written.
+    """
+    from datetime import UTC, datetime
+
+    from photon import __version__
+    from photon.config.disk import RealDisk
+    from photon.idregistry.operations.backup import check_backup, write_backup
+
+    settings = loaded(config, overrides)
+    made_at = datetime.now(UTC).isoformat(timespec="seconds")
+    disk = RealDisk()
+    with connected(settings, config.parent) as client:
+        members = list(settings.registry.replicas)
+        write_backup(disk, directory, _sources(client), photon=__version__, made_at=made_at, members=members)
+    found = check_backup(disk, directory)
+    rows = [{"group": each.group, "index": each.index, "ids": each.ids, "bytes": each.bytes} for each in found]
+    if output_format == "json":
+        print_json({"directory": str(directory), "made_at": made_at, "groups": rows})
+        return
+    columns = [("group", True), ("entry", True), ("ids", True), ("bytes", True)]
+    print_table(columns, [[f"{each[key]:,}" for key in ("group", "index", "ids", "bytes")] for each in rows])
+    click.echo(f"{directory}: {sum(each['ids'] for each in rows):,} ids, written and verified")
+
+
+def _sources(client: OperatorClient) -> Iterator[Source]:
+    """Shards first, the config group last."""
+    from photon.idregistry.operations.backup import Source
+    from photon.idregistry.operations.inspection import groups_of
+    from photon.idregistry.operations.seeding import GroupSeed
+
+    client.leader(0)
+    for group in sorted(groups_of(client.inspect_all().values()), reverse=True):
+        mark = os.urandom(MARK_BYTES)
+        index, term = client.barrier(group, mark)
+        reader = client.export(client.leader(group), group, mark)
+        yield Source(GroupSeed(group, index, term, reader), partial(getattr, reader, "facts"))
+
+
+@click.command()
+@deployment
+@formatted
+@click.option("--shard", type=click.IntRange(1), required=True, help="Which shard.")
+@click.option("--output", type=click.Path(path_type=Path), required=True, help="The file; must not exist yet.")
+@click.option("--replica", metavar="NAME", help="From this replica; default: the leader.")
+def export(
+    config: Path, overrides: tuple[str, ...], output_format: str, shard: int, output: Path, replica: str | None
+) -> None:
+    """Write the ids of a shard, as of one moment, as columns to a file, while traffic runs.
+
+    \b
+    Columns: digest, time, token, kind, tag, generation, state; docs/operations.md describes the file.
+    Example:
+      photon registry export --config photon.toml --shard 1 --output shard-1.ids
+    Exit codes: 0 written, 1 not written.
+    """
+    from photon.config.disk import RealDisk
+    from photon.config.errors import UsageError
+    from photon.idregistry.operations.columns import write_columns
+
+    settings = loaded(config, overrides)
+    if replica is not None and replica not in settings.registry.replicas:
+        raise UsageError(f"--replica {replica}: there are: {', '.join(sorted(settings.registry.replicas))}")
+    with connected(settings, config.parent) as client:
+        mark = os.urandom(MARK_BYTES)
+        client.barrier(shard, mark)
+        written = write_columns(RealDisk(), output, client.export(replica or client.leader(shard), shard, mark))
+    said = {"file": str(output), "shard": shard, "index": written.index, "ids": written.ids, "bytes": written.bytes}
+    if output_format == "json":
+        print_json(said)
+        return
+    click.echo(f"{output}: {written.ids:,} ids of shard {shard} as of entry {written.index}, {written.bytes:,} bytes")

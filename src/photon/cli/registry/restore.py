@@ -1,0 +1,143 @@
+"""``photon registry restore``: a backup into a new deployment, whose shards begin closed; then what opens them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from photon.cli.registry.common import connected, deployment, formatted, loaded, moment, print_json
+
+if TYPE_CHECKING:
+    from photon.config.settings import Settings
+    from photon.idregistry.operations.backup import Manifest
+
+
+@click.command()
+@deployment
+@formatted
+@click.argument("backup", type=click.Path(path_type=Path), required=False)
+@click.option("--replica", "replicas", metavar="NAME", multiple=True, help="Only this replica's directory.")
+@click.option("--open", "open_", is_flag=True, help="All that was registered since the backup was registered again.")
+@click.option(
+    "--accept-boundary", metavar="TIME",
+    help="Open, and refuse unknown events older than TIME (UTC, ISO 8601), or than now.",
+)  # fmt: skip
+def restore(
+    config: Path,
+    overrides: tuple[str, ...],
+    output_format: str,
+    backup: Path | None,
+    replicas: tuple[str, ...],
+    open_: bool,
+    accept_boundary: str | None,
+) -> None:
+    """Make the data directories of a new deployment from BACKUP; or open its shards, once that is safe.
+
+    \b
+    1. restore BACKUP writes the (empty) directory of every replica of the file, or with --replica, on its own
+       machine, of that one. Then start all replicas. Their shards are closed: inserts wait.
+    2. photon registry register-again reads the outputs that joiners wrote and registers what they hold under
+       the tokens that it was written with. Then: restore --open.
+       Or, if outputs are lost: restore --accept-boundary now. Unknown events older than that are never
+       joined (they become late); nothing can be joined twice.
+    Examples:
+      photon registry restore --config new.toml backups/2026-11-21
+      photon registry restore --config new.toml --open
+      photon registry restore --config new.toml --accept-boundary now
+    Exit codes: 0 done, 1 damaged backup, directory not empty, or no answer, 2 wrong usage.
+    """
+    from photon.config.errors import UsageError
+
+    settings = loaded(config, overrides)
+    if (backup is not None) + open_ + (accept_boundary is not None) != 1:
+        raise UsageError("name a BACKUP, or --open, or --accept-boundary TIME, one of them")
+    if backup is not None:
+        _restore(settings, config.parent, backup, replicas, output_format)
+        return
+    if replicas:
+        raise UsageError("--replica goes with a BACKUP; shards are opened in all replicas at once")
+    boundary = None if accept_boundary is None else _boundary(settings, accept_boundary)
+    _open(settings, config.parent, boundary, output_format)
+
+
+def _restore(settings: Settings, base: Path, backup: Path, replicas: tuple[str, ...], output_format: str) -> None:
+    from photon.config.disk import RealDisk
+    from photon.config.errors import UsageError
+    from photon.idregistry.operations.backup import check_backup, read_manifest
+    from photon.idregistry.operations.restoring import restore_replica
+    from photon.idregistry.operations.seeding import Member, check_free
+
+    known = settings.registry.replicas
+    for name in replicas:
+        if name not in known:
+            raise UsageError(f"--replica {name}: not in [registry.replicas]; there are: {', '.join(sorted(known))}")
+    disk = RealDisk()
+    manifest = read_manifest(disk, backup)
+    chosen = replicas or tuple(known)
+    for name in chosen:
+        check_free(base / known[name].directory)
+    found = check_backup(disk, backup)
+    _check_set_up(settings, base, backup, manifest)
+    for name in chosen:
+        member = Member(name, list(known), settings.registry.epoch)
+        restore_replica(disk, backup, manifest, base / known[name].directory, member, os.urandom)
+    ids = sum(each.ids for each in found)
+    if output_format == "json":
+        print_json({"replicas": list(chosen), "ids": ids, "made_at": manifest.made_at, "closed": True})
+        return
+    click.echo(f"{', '.join(chosen)}: {ids:,} ids as of {manifest.made_at}; every shard is closed")
+    click.echo("next: start all replicas; photon registry register-again; photon registry restore --open")
+
+
+def _check_set_up(settings: Settings, base: Path, backup: Path, manifest: Manifest) -> None:
+    """Raises UsageError when the replicas would refuse to serve what they were given."""
+    from photon.config.disk import RealDisk
+    from photon.config.errors import UsageError
+    from photon.embedded.services import rules_of
+    from photon.idregistry import commands as c
+    from photon.idregistry.operations.backup import config_of
+    from photon.idregistry.sharding import single_range
+
+    machine = config_of(RealDisk(), backup, manifest)
+    conflict = machine.conflict(c.SetUp(single_range(settings.registry.shards), rules_of(settings, base)))
+    if conflict:
+        raise UsageError(f"the backup is of another deployment: {conflict}")
+
+
+def _open(settings: Settings, base: Path, boundary_ns: int | None, output_format: str) -> None:
+    from photon.config.errors import PhotonError
+    from photon.idregistry.operations.inspection import group_rows
+
+    with connected(settings, base) as client:
+        client.leader(0)
+        closed = [row.group for row in group_rows(client.inspect_all()) if row.closed]
+        if not closed:
+            raise PhotonError("no shard is closed: nothing to open")
+        for shard in closed:
+            client.open_shard(shard, boundary_ns)
+    if output_format == "json":
+        print_json({"opened": closed, "boundary_ns": boundary_ns})
+        return
+    refused = "" if boundary_ns is None else f"; unknown events older than {moment(boundary_ns)} are refused"
+    click.echo(f"shards {', '.join(map(str, closed))} are open{refused}")
+
+
+def _boundary(settings: Settings, given: str) -> int:
+    """ns UTC. ``now`` lies S ahead: no clock of the deployment can have let a later event in."""
+    import time
+    from datetime import UTC, datetime
+
+    from photon.config.errors import UsageError
+
+    if given == "now":
+        return time.time_ns() + int(2 * settings.clock.uncertainty * 1e9)
+    try:
+        found = datetime.fromisoformat(given)
+    except ValueError:
+        raise UsageError(f"--accept-boundary {given}: must be now, or a time as 2026-11-21T15:00:00Z") from None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    return int(found.timestamp()) * 10**9

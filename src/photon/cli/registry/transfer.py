@@ -1,0 +1,65 @@
+"""``photon registry transfer-leader``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from photon.cli.registry.common import connected, deployment, formatted, loaded, print_json
+
+if TYPE_CHECKING:
+    from photon.idregistry.operations.client import OperatorClient
+
+
+@click.command("transfer-leader")
+@deployment
+@formatted
+@click.option("--group", "groups", type=click.IntRange(0), multiple=True, help="Of this group; may be repeated.")
+@click.option("--from", "source", metavar="REPLICA", help="Of every group that this replica leads.")
+@click.option("--to", "to", metavar="REPLICA", default="", help="To this replica; not named: the one furthest on.")
+def transfer_leader(
+    config: Path, overrides: tuple[str, ...], output_format: str, groups: tuple[int, ...], source: str | None, to: str
+) -> None:
+    """Let another replica lead, for instance before one is restarted. Inserts wait for some round trips.
+
+    \b
+    Examples:
+      photon registry transfer-leader --config photon.toml --group 1 --to r2
+      photon registry transfer-leader --config photon.toml --from r1
+    Exit codes: 0 others lead now, 1 a leader stayed, 2 wrong usage.
+    """
+    from photon.config.errors import UsageError
+
+    settings = loaded(config, overrides)
+    if bool(groups) == bool(source):
+        raise UsageError("name groups by --group, or a replica by --from, one of them")
+    for name in filter(None, (source, to)):
+        if name not in settings.registry.replicas:
+            known = ", ".join(sorted(settings.registry.replicas))
+            raise UsageError(f"{name}: not in [registry.replicas]; there are: {known}")
+    if source and source == to:
+        raise UsageError("--from and --to name the same replica")
+    with connected(settings, config.parent) as client:
+        chosen = list(groups) if source is None else _led_by(client, source)
+        done = [_moved(client, group, to) for group in chosen]
+    if output_format == "json":
+        print_json(done)
+        return
+    for each in done:
+        click.echo(f"group {each['group']}: {each['from']} -> {each['to']}")
+    if not done:
+        click.echo(f"replica {source} leads nothing")
+
+
+def _led_by(client: OperatorClient, source: str) -> list[int]:
+    from photon.idregistry.operations.inspection import groups_of, leader_of
+
+    found = client.inspect_all()
+    return [group for group in groups_of(found.values()) if leader_of(found.values(), group) == source]
+
+
+def _moved(client: OperatorClient, group: int, to: str) -> dict[str, Any]:
+    before = client.leader(group)
+    return {"group": group, "from": before, "to": client.transfer(group, to)}
