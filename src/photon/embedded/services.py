@@ -72,7 +72,7 @@ async def serve_replica(
         uncertainty_s=settings.clock.uncertainty,
         retention_s=settings.registry.retention,
         epoch=settings.registry.epoch,
-        id_rules=dict(map(_given, id_rules)) if id_rules else _rules(settings, base),
+        id_rules=dict(map(_given, id_rules)) if id_rules else rules_of(settings, base),
         tls=logged(tls_of(settings, base, registry_identity(name))),
     )
     await serve_registry(own, stop=stop)
@@ -111,7 +111,7 @@ def _given(id_rule: str) -> tuple[str, bytes]:
     return join, rule
 
 
-def _rules(settings: Settings, base: Path) -> dict[str, bytes]:
+def rules_of(settings: Settings, base: Path) -> dict[str, bytes]:
     """By join: hash of how its ids are derived, the key that digests are made with included."""
     return {name: _rule(settings, base, name) for name in sorted(settings.join)}
 
