@@ -182,6 +182,7 @@ def _positive(settings: Settings) -> list[tuple[str, float]]:
         ("limits.retry_store", limits.retry_store),
         ("limits.registrations_in_flight", limits.registrations_in_flight),
         ("registry.epoch", settings.registry.epoch),
+        ("registry.memory_limit", 1 if settings.registry.memory_limit is None else settings.registry.memory_limit),
         ("output.roll_size", settings.output.roll_size),
         ("output.roll_age", settings.output.roll_age),
     ]

@@ -128,6 +128,8 @@ class RegistrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=
     replicas: dict[str, Replica] = msgspec.field(default_factory=dict)
     retention: Duration | None = None
     """How long ids are kept. Not written: for ever."""
+    memory_limit: Size | None = None
+    """What the ids of one replica may take; at it no further ones are taken. Not written: as much as there is."""
     epoch: int = 1
     """Of the membership: ``photon registry replace`` counts it up. Replicas of another one are not listened to."""
 

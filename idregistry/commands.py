@@ -121,6 +121,16 @@ class Barrier(Command, frozen=True, tag="barrier"):
     """Not empty: each replica keeps the state as of here for an export."""
 
 
+class CheckState(Command, frozen=True, tag="check"):
+    """Each replica takes the hash of its state here, and compares the one of an earlier check with the leader's."""
+
+    form: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
+    """How the hash was made; of another release's nothing can be said."""
+    index: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The entry that the leader's hash is of; 0: none is brought."""
+    hash: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
+
+
 class OpenShard(Command, frozen=True, tag="open_shard"):
     """A restored shard serves again, by the operator's word; with a boundary, unknown older ids are refused."""
 
@@ -260,6 +270,7 @@ ShardCommand = (
     Batch
     | Barrier
     | OpenShard
+    | CheckState
     | RegisterAgain
     | Announce
     | Fence

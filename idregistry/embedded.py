@@ -24,10 +24,11 @@ from photon.idregistry.outcomes import (
     pulse_of,
 )
 from photon.idregistry.raft.host import RaftHost
+from photon.idregistry.raft.identity import known_groups
 from photon.idregistry.recovery.serving import RecoveryServer
 from photon.idregistry.replies import refused
 from photon.idregistry.routing import RoutedRegistry
-from photon.idregistry.server import Machines, RegistryReplica
+from photon.idregistry.server import Machines, RegistryReplica, shards_to_open
 from photon.idregistry.sharding import single_range
 
 _NAME = "local"
@@ -108,6 +109,7 @@ class EmbeddedRegistry(RoutedRegistry):
         id_rules: Mapping[str, bytes] | None = None,
         uncertainty_ns: int = 5_000_000_000,
         retention_ns: int | None = None,
+        memory_limit: int | None = None,
         disk: Disk | None = None,
         clock: Clock | None = None,
     ) -> EmbeddedRegistry:
@@ -118,13 +120,14 @@ class EmbeddedRegistry(RoutedRegistry):
         """
         clock = clock or SystemClock()
         ranges = single_range(shards)
-        machines = Machines(range(1, shards + 1))
+        disk = disk or RealDisk()
+        machines = Machines(shards_to_open(shards, known_groups(disk, directory)))
         host = RaftHost(
             name=_NAME,
             peers={_NAME: _NAME},
             directory=directory,
             machines=machines.by_group(),
-            disk=disk or RealDisk(),
+            disk=disk,
             clock=clock,
         )
         await asyncio.get_running_loop().run_in_executor(None, host.start)
@@ -136,6 +139,8 @@ class EmbeddedRegistry(RoutedRegistry):
             clock=clock,
             uncertainty_ns=uncertainty_ns,
             retention_ns=retention_ns,
+            memory_limit=memory_limit,
+            opener=host,
         )
         replica.start()
         registry = cls(replica, host, clock)

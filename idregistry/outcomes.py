@@ -10,6 +10,7 @@ import numpy as np
 
 from photon.idregistry.api import U8, U32, U64, Opened, Pulse, Slot
 from photon.idregistry.commands import Range
+from photon.idregistry.state_checks import Checked
 
 
 class Status(enum.IntEnum):
@@ -93,6 +94,16 @@ class GroupFacts:
     batch_mean: float = 0.0
     commit_ms_p50: float = 0.0
     commit_ms_p99: float = 0.0
+    writable: bool = True
+    """False while the disk is full."""
+    bytes: int = 0
+    """Memory that the ids take."""
+    overloaded: int = 0
+    """Requests refused because too much was waiting."""
+    checked: Checked | None = None
+    """The state's hash at the last check: equal on all replicas for equal entries."""
+    alarms: tuple[str, ...] = ()
+    """Each one line, for people: what is wrong, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +114,8 @@ class Description:
     ranges: tuple[Range, ...]
     groups: Sequence[GroupFacts]
     id_rules: Mapping[str, bytes]  # by join
+    config: int = 0
+    """Number of the config that ``ranges`` is: of two descriptions the higher one holds."""
 
 
 def pulse_of(described: Iterable[Description], round_trips_s: Mapping[str, float]) -> Pulse:

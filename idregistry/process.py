@@ -56,6 +56,8 @@ class ReplicaSettings:
     """S: the bound on clock uncertainty between any two machines of the deployment."""
     retention_s: float | None = None
     """None: the boundary never moves."""
+    memory_limit: int | None = None
+    """Bytes that the ids may take; then inserts are answered OVERLOADED. None: as much as there is."""
     id_rules: Mapping[str, bytes] = field(default_factory=dict)
     """Join -> hash of the rule that derives id, key and time from its records."""
     bind: str | None = None
@@ -104,6 +106,7 @@ async def serve_registry(
         clock=clock,
         uncertainty_ns=int(settings.uncertainty_s * 1e9),
         retention_ns=None if settings.retention_s is None else int(settings.retention_s * 1e9),
+        memory_limit=settings.memory_limit,
         opener=host,
     )
     server = grpc.aio.server(options=server_options(SERVER_OPTIONS))

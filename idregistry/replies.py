@@ -9,6 +9,7 @@ import numpy as np
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.outcomes import Description, GroupFacts, OwnerColumns, Refusal, SlotClaim, Status
+from photon.idregistry.state_checks import Checked
 
 
 def slot_name(claim: SlotClaim) -> pb.SlotName:
@@ -60,7 +61,12 @@ def described(reply: pb.DescribeReply) -> Description | Refusal:
             batch_mean=each.batch_mean,
             commit_ms_p50=each.commit_ms_p50,
             commit_ms_p99=each.commit_ms_p99,
+            writable=each.writable,
+            bytes=each.bytes,
+            overloaded=each.overloaded,
+            checked=Checked(each.checked_form, each.checked_entry, each.checked_hash) if each.checked_entry else None,
+            alarms=tuple(each.alarms),
         )
         for each in reply.groups
     ]
-    return Description(reply.replica, ranges, groups, dict(reply.id_rules))
+    return Description(reply.replica, ranges, groups, dict(reply.id_rules), reply.config)

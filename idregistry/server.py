@@ -13,8 +13,9 @@ import structlog
 
 from photon.config.clock import Clock
 from photon.idregistry import commands as c
-from photon.idregistry.api import Opened, Slot
+from photon.idregistry.api import Answer, Opened, Slot
 from photon.idregistry.config_machine import ConfigMachine
+from photon.idregistry.memory_limit import MemoryLimit
 from photon.idregistry.outcomes import (
     ClearOutcome,
     Description,
@@ -22,22 +23,38 @@ from photon.idregistry.outcomes import (
     InsertOutcome,
     LookUpOutcome,
     OpenOutcome,
+    OwnerColumns,
     Refusal,
     SlotClaim,
     Status,
 )
 from photon.idregistry.proposing import proposed
 from photon.idregistry.raft.api import Applied, Group, NotLeader, StateMachine
+from photon.idregistry.raft.identity import KnownGroups
+from photon.idregistry.resharding.api import Ask, ReshardOutcome
+from photon.idregistry.resharding.keeper import GroupOpener, ShardKeeper
 from photon.idregistry.shard_server import PROPOSAL_TIMEOUT, ShardServer
 from photon.idregistry.state_machine import ShardMachine
+from photon.idregistry.watch import Watch
 
 log = structlog.get_logger(__name__)
 
 CONFIG_GROUP = 0
 CARETAKER_SECONDS = 1.0
+WATCH_SECONDS = 1.0
 _STARTING_SECONDS = 0.02
+_CHANGING_SECONDS = 0.1
 BOUNDARY_STEP_NS = 10_000_000_000
 """The boundary moves in steps of at least ten seconds: each is an entry in each shard."""
+
+
+def shards_to_open(configured: int, known: KnownGroups) -> list[int]:
+    """A start opens what is on its disk, and until the config group says otherwise the shards of the first set-up.
+
+    At a first start of a replica that joins a deployment with more shards, the caretaker opens those.
+    """
+    first = () if known.present else range(1, configured + 1)
+    return sorted({*first, *known.present} - {CONFIG_GROUP, *known.removed})
 
 
 class Machines:
@@ -65,11 +82,13 @@ class RegistryReplica:
         clock: Clock,
         uncertainty_ns: int,
         retention_ns: int | None = None,
+        memory_limit: int | None = None,
+        opener: GroupOpener | None = None,
     ) -> None:
-        """``uncertainty_ns`` is S.
+        """``uncertainty_ns`` is S. ``opener`` opens groups of further shards; None: there can be none.
 
         ``set_up`` is what the deployment gets at its first start, and is compared with at every later one.
-        ``retention_ns`` None: the boundary never moves.
+        ``retention_ns`` None: the boundary never moves. ``memory_limit``: bytes that the ids of all shards may take.
         """
         self.name = name
         self._config_group = groups[CONFIG_GROUP]
@@ -78,19 +97,26 @@ class RegistryReplica:
         self._clock = clock
         self._uncertainty_ns = uncertainty_ns
         self._retention_ns = retention_ns
-        self._groups = groups
+        self._memory = MemoryLimit(memory_limit)
+        self._groups = dict(groups)
+        self._machines = machines
         self._shards = {
-            number: ShardServer(
-                number=number,
-                group=groups[number],
-                machine=machine,
-                config=machines.config,
-                clock=clock,
-                uncertainty_ns=uncertainty_ns,
-            )
-            for number, machine in machines.shards.items()
+            number: self._serve(number, groups[number], machine) for number, machine in machines.shards.items()
         }
-        self._caretaker: asyncio.Task[None] | None = None
+        self._keeper = ShardKeeper(
+            name=name,
+            config_group=self._config_group,
+            config=machines.config,
+            groups=self._groups,
+            shards=self._shards,
+            serve=self._serve,
+            opener=opener,
+            clock=clock,
+            uncertainty_ns=uncertainty_ns,
+            retention=retention_ns is not None,
+        )
+        self._watch = Watch(shards=self._shards, memory=self._memory, clock=clock)
+        self._tasks: list[asyncio.Task[None]] = []
         self.conflict: asyncio.Future[str] | None = None
         """Resolves when the deployment was set up otherwise than this replica is configured: it must end."""
 
@@ -98,14 +124,17 @@ class RegistryReplica:
     def start(self) -> None:
         """On the event loop that will serve."""
         self.conflict = asyncio.get_running_loop().create_future()
-        self._caretaker = asyncio.create_task(self._take_care(), name=f"registry-caretaker-{self.name}")
+        self._tasks = [
+            asyncio.create_task(self._take_care(), name=f"registry-caretaker-{self.name}"),
+            asyncio.create_task(self._keep_watch(), name=f"registry-watch-{self.name}"),
+        ]
 
     async def stop(self) -> None:
         """Idempotent."""
-        if self._caretaker is not None:
-            self._caretaker.cancel()
-            await asyncio.gather(self._caretaker, return_exceptions=True)
-            self._caretaker = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
 
     @property
     def healthy(self) -> bool:
@@ -120,11 +149,11 @@ class RegistryReplica:
         wait, and all others need not.
         """
         return (
-            self._config.ranges == self._set_up.ranges
+            bool(self._config.ranges)
             and not self._config.conflict(self._set_up)
             and not (self._config.lacks(self._set_up) and self._config_group.state().is_leader)
-            and all(group.state().leader for group in self._groups.values())
-            and all(server.machine.configured for server in self._shards.values())
+            and bool(self._config_group.state().leader)
+            and all(self._serves(number) for number in self._keeper.waited_for)
         )
 
     # -- for recovery -------------------------------------------------------------------------------------------
@@ -167,23 +196,26 @@ class RegistryReplica:
         """See ShardServer."""
         server = self._shards.get(shard)
         if server is None:
-            return self._no_shard(shard)
+            return _checked(columns) or self._keeper.without_shard(
+                shard, columns.digests, columns.times, Answer.BELOW_BOUNDARY
+            )
         return _checked(columns) or await server.insert(caller, claim, columns, timeout=timeout)
 
     async def clear(self, shard: int, columns: c.ClearColumns, *, timeout: float) -> ClearOutcome:
         """See ShardServer."""
         server = self._shards.get(shard)
-        if server is None:
-            return self._no_shard(shard)
         refused = _checked(columns)
+        if server is None:
+            found = refused or self._keeper.without_shard(shard, columns.digests, columns.times, Answer.NO_OP)
+            return found.answers if isinstance(found, OwnerColumns) else found
         return await server.clear(columns, timeout=timeout) if refused is None else refused
 
     def look_up(self, shard: int, digests: bytes, times: bytes) -> LookUpOutcome:
         """See ShardServer."""
         server = self._shards.get(shard)
-        if server is None:
-            return self._no_shard(shard)
         refused = _checked(c.ClearColumns(digests, times, bytes(len(times))))
+        if server is None:
+            return refused or self._keeper.without_shard(shard, digests, times, Answer.BELOW_BOUNDARY)
         return server.look_up(digests, times) if refused is None else refused
 
     def led(self, shard: int) -> bool:
@@ -201,23 +233,55 @@ class RegistryReplica:
             state.term,
             state.applied,
             state.healthy,
+            writable=state.writable,
         )
         shards = [self._shards[number].facts() for number in sorted(self._shards)]
-        return Description(self.name, self._config.ranges, [config, *shards], self._config.id_rules)
+        changes = self._config.changes
+        return Description(self.name, changes.ranges, [config, *shards], self._config.id_rules, changes.config)
+
+    async def reshard(self, ask: Ask, *, timeout: float) -> ReshardOutcome:
+        """See resharding.api."""
+        return await self._keeper.answer(ask, timeout=timeout)
 
     # -- inside -------------------------------------------------------------------------------------------------
-    def _no_shard(self, shard: int) -> Refusal:
-        return Refusal(Status.WRONG_SHARD, f"replica {self.name} has no shard {shard}")
+    def _serve(self, number: int, group: Group, machine: ShardMachine) -> ShardServer:
+        self._machines.shards[number] = machine
+        return ShardServer(
+            number=number,
+            group=group,
+            machine=machine,
+            config=self._config,
+            clock=self._clock,
+            uncertainty_ns=self._uncertainty_ns,
+            memory=self._memory,
+        )
+
+    def _serves(self, shard: int) -> bool:
+        """Has a leader and is open; a shard that is none any more is not missed."""
+        if not self._keeper.is_live(shard):
+            return True
+        server = self._shards.get(shard)
+        return server is not None and server.machine.configured and bool(self._groups[shard].state().leader)
+
+    async def _keep_watch(self) -> None:
+        while True:
+            await self._watch.once()
+            await asyncio.sleep(WATCH_SECONDS)
 
     async def _take_care(self) -> None:
-        """Fast until all is set up, then once a second."""
+        """Fast until all is set up and while shards change, then once a second."""
         while True:
             try:
                 settled = await self._care_once()
             except c.CommandError as error:
                 log.error("registry.caretaker", reason=str(error))
                 settled = True
-            await asyncio.sleep(CARETAKER_SECONDS if settled else _STARTING_SECONDS)
+            if self._keeper.changing:
+                settled = False
+                pause = _CHANGING_SECONDS
+            else:
+                pause = _STARTING_SECONDS
+            await asyncio.sleep(CARETAKER_SECONDS if settled else pause)
 
     async def _care_once(self) -> bool:
         """Proposes what the config group has and a shard led from here lacks; whether nothing is left to do."""
@@ -231,17 +295,19 @@ class RegistryReplica:
             return False
         if not self._config.ranges:
             return False
+        self._keeper.open_and_close()
         retired = self._config.retired()
-        done = await asyncio.gather(*(self._care_for(server, retired) for server in self._shards.values()))
+        live = [server for number, server in self._shards.items() if self._keeper.is_live(number)]
+        done = await asyncio.gather(
+            self._keeper.care_for_changes(), *(self._care_for(server, retired) for server in live)
+        )
         return all(done) and self.ready
 
     async def _care_for(self, server: ShardServer, retired: Sequence[str]) -> bool:
         if not server.leads:
             return server.machine.configured
         machine = server.machine
-        todo: list[c.ShardCommand] = []
-        if not machine.configured:
-            todo.append(c.Configure(server.number, self._config.ranges))
+        todo = self._keeper.steps(server)
         todo += [c.Fence(slot) for slot in retired if not machine.is_fenced(slot)]
         if self._retention_ns is not None:
             boundary = self._clock.now_ns() - self._retention_ns - self._uncertainty_ns

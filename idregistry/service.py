@@ -13,6 +13,7 @@ from photon.idregistry.api import Opened, Slot
 from photon.idregistry.outcomes import OwnerColumns, Refusal, SlotClaim
 from photon.idregistry.recovery.messages import witness_logs
 from photon.idregistry.recovery.serving import RecoveryServer, Request
+from photon.idregistry.resharding.wire import ask_of, reply_of
 from photon.idregistry.server import RegistryReplica
 
 MESSAGE_BYTES_MAX = 4 << 20
@@ -100,11 +101,28 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
                     batch_mean=group.batch_mean,
                     commit_ms_p50=group.commit_ms_p50,
                     commit_ms_p99=group.commit_ms_p99,
+                    writable=group.writable,
+                    bytes=group.bytes,
+                    overloaded=group.overloaded,
+                    checked_form=group.checked.form if group.checked else 0,
+                    checked_entry=group.checked.index if group.checked else 0,
+                    checked_hash=group.checked.hash if group.checked else b"",
+                    alarms=group.alarms,
                 )
                 for group in known.groups
             ],
             id_rules=known.id_rules,
+            config=known.config,
         )
+
+    async def Reshard(self, request: pb.ReshardRequest, context: Context) -> pb.ReshardReply:  # noqa: N802
+        ask = ask_of(request)
+        if not isinstance(ask, Refusal):
+            outcome = await self._replica.reshard(ask, timeout=_timeout(context))
+            if not isinstance(outcome, Refusal):
+                return reply_of(outcome)
+            ask = outcome
+        return pb.ReshardReply(**_refusal(ask))
 
     # -- recovery -----------------------------------------------------------------------------------------------
     async def ReadWitness(self, request: pb.ReadWitnessRequest, context: Context) -> pb.WitnessReply:  # noqa: N802

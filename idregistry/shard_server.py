@@ -6,6 +6,7 @@ Everything here runs on one event loop; the driver's thread applies entries and 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import numpy as np
 import structlog
@@ -15,6 +16,7 @@ from photon.idregistry import commands as c
 from photon.idregistry.api import BATCH_BITS, U8, Answer
 from photon.idregistry.batching import Batcher, Entry, Waiting
 from photon.idregistry.config_machine import ConfigMachine
+from photon.idregistry.memory_limit import MemoryLimit
 from photon.idregistry.operations.restored import CLOSED, CLOSED_REASON
 from photon.idregistry.outcomes import (
     ClearOutcome,
@@ -27,7 +29,7 @@ from photon.idregistry.outcomes import (
     Status,
 )
 from photon.idregistry.proposing import propose, proposed
-from photon.idregistry.raft.api import Applied, Group, NotLeader, ProposalOutcome
+from photon.idregistry.raft.api import Applied, Group, GroupState, NotLeader, ProposalOutcome
 from photon.idregistry.state_machine import UNKNOWN_CALLER, WRONG_SHARD, BatchAnswers, ShardMachine
 
 log = structlog.get_logger(__name__)
@@ -52,14 +54,18 @@ class ShardServer:
         config: ConfigMachine,
         clock: Clock,
         uncertainty_ns: int,
+        memory: MemoryLimit | None = None,
     ) -> None:
-        """``uncertainty_ns`` is S."""
+        """``uncertainty_ns`` is S. ``memory`` None: no limit."""
         self.number = number
         self.machine = machine
         self.group = self._group = group
         self._config = config
         self._clock = clock
         self._uncertainty_ns = uncertainty_ns
+        self._memory = memory or MemoryLimit()
+        self.damaged = False
+        """Rows in memory are not what was written."""
         self._batcher: Batcher[Future] = Batcher()
         self._pump_scheduled = False
 
@@ -69,7 +75,7 @@ class ShardServer:
     ) -> InsertOutcome:
         """One attempt of at most ``timeout`` seconds. ``columns`` are checked and at most MAX_ENTRY_IDS."""
         deadline = self._clock.monotonic() + timeout
-        refused = self._refusal() or await self._introduce(caller, claim, columns, deadline)
+        refused = self._refusal() or self._no_memory() or await self._introduce(caller, claim, columns, deadline)
         if refused is not None:
             return refused
         # TOO_NEW needs a clock, so it is decided here and not where the entry is applied.
@@ -100,7 +106,10 @@ class ShardServer:
         """From local memory: a hint."""
         if not self.machine.configured:
             return Refusal(Status.UNKNOWN, f"shard {self.number} has not been set up yet")
-        return self.machine.look_up(digests, c.i64(times))
+        found = self.machine.look_up(digests, c.i64(times))
+        if (found.answers == WRONG_SHARD).any():
+            return Refusal(Status.WRONG_SHARD, "not all ids are this shard's")
+        return found
 
     def facts(self) -> GroupFacts:
         """For Describe and metrics."""
@@ -117,7 +126,26 @@ class ShardServer:
             batch_mean=batcher.ids / batcher.batches if batcher.batches else 0.0,
             commit_ms_p50=batcher.commit_ms(0.5),
             commit_ms_p99=batcher.commit_ms(0.99),
+            writable=state.writable,
+            bytes=self.machine.resident_bytes,
+            overloaded=batcher.overloaded,
+            checked=self.machine.checks.last,
+            alarms=tuple(self._alarms(state)),
         )
+
+    def _alarms(self, state: GroupState) -> Iterator[str]:
+        if not state.writable:
+            yield "the disk is full: this replica takes no part until there is room, and goes on by itself"
+        if self._memory.reached:
+            yield self._memory.reason
+        if self.damaged:
+            yield "rows in memory are not what was written: replace or restart this replica, and check its machine"
+        difference = self.machine.checks.difference
+        if difference is not None:
+            yield (
+                f"the state after entry {difference.index} is not the leader's ({difference.ours.hex()}, "
+                f"{difference.leaders.hex()}): where one replica differs, replace it; where all do, the leader"
+            )
 
     # -- facts that concern every shard -------------------------------------------------------------------------
     @property
@@ -136,6 +164,9 @@ class ShardServer:
         if not self.machine.configured:
             return Refusal(Status.UNKNOWN, f"shard {self.number} is being set up")
         return None
+
+    def _no_memory(self) -> Refusal | None:
+        return Refusal(Status.OVERLOADED, self._memory.reason) if self._memory.reached else None
 
     async def _introduce(
         self, caller: int, claim: SlotClaim | None, columns: c.Columns, deadline: float
@@ -224,6 +255,8 @@ def _judged(answers: OwnerColumns | U8) -> Reply:
             return Refusal(Status.UNKNOWN_CALLER)
         if (answers.answers == CLOSED).any():
             return Refusal(Status.UNKNOWN, f"this shard {CLOSED_REASON}")
+    elif (answers == WRONG_SHARD).any():
+        return Refusal(Status.WRONG_SHARD, "not all ids are this shard's")
     return answers
 
 

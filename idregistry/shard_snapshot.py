@@ -133,6 +133,11 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def write_shard(image: ShardImage) -> Iterable[bytes]:
     """The image's chunks. The state is encoded now, the frozen rows when they are read."""
+    return itertools.chain(state_chunks(image), _row_chunks(image.buckets))
+
+
+def state_chunks(image: ShardImage) -> list[bytes]:
+    """All but the ids: the same bytes for the same state, as long as VERSION is."""
     state = image.state
     head = _Head(
         MAGIC,
@@ -147,8 +152,7 @@ def write_shard(image: ShardImage) -> Iterable[bytes]:
         state.sharding.latest,
         state.held,
     )
-    first = [_encode(head), *_slot_chunks(state), *_watermark_chunks(state)]
-    return itertools.chain(first, _row_chunks(image.buckets))
+    return [_encode(head), *_slot_chunks(state), *_watermark_chunks(state)]
 
 
 def _slot_chunks(state: ShardState) -> Iterator[bytes]:

@@ -49,7 +49,16 @@ from photon.idregistry.scanning import (
     reopened_page,
     under_watermark,
 )
-from photon.idregistry.shard_snapshot import ShardImage, ShardState, SlotState, read_shard, write_shard
+from photon.idregistry.shard_snapshot import VERSION as SNAPSHOT_VERSION
+from photon.idregistry.shard_snapshot import (
+    ShardImage,
+    ShardState,
+    SlotState,
+    read_shard,
+    state_chunks,
+    write_shard,
+)
+from photon.idregistry.state_checks import Checked, Checks, state_hash
 
 WRONG_SHARD = 200
 """Internal answer: not an id of this shard under its config. Leaves the server as STATUS_WRONG_SHARD."""
@@ -79,13 +88,14 @@ class ShardMachine:
         self._state = ShardState()
         self._applied = 0
         self.marks = Marks()
+        self.checks = Checks()
 
     # -- StateMachine -------------------------------------------------------------------------------------------
-    def apply(self, index: int, command: bytes) -> BatchAnswers | Below | U8 | int | str:
+    def apply(self, index: int, command: bytes) -> BatchAnswers | Below | Checked | U8 | int | str:
         """Applies a committed command; a command of another release raises (the replica stops).
 
         Results: Batch -> BatchAnswers; ClearBelow -> Below; Reopen -> Answer column (REOPENED or NO_OP);
-        Boundary -> the boundary, ns; all others -> why it was refused, empty when it was not.
+        Boundary -> the boundary, ns; CheckState -> Checked; all others -> why it was refused, empty when it was not.
         """
         decoded = c.decode_shard(command)
         with self._lock:
@@ -98,6 +108,8 @@ class ShardMachine:
                 return self._fence(decoded.slot)
             if isinstance(decoded, c.Boundary):
                 return self._raise_boundary(decoded.time_ns)
+            if isinstance(decoded, c.CheckState):
+                return self._check_state(decoded)
             if isinstance(decoded, c.Barrier):
                 return self._keep_marked(decoded.mark)
             if isinstance(decoded, c.OpenShard):
@@ -204,6 +216,21 @@ class ShardMachine:
     def ids(self) -> int:
         with self._lock:
             return len(self._table)
+
+    @property
+    def applied(self) -> int:
+        """The last entry."""
+        return self._applied
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """(bucket, block) of all rows, for ``adds_up``."""
+        with self._lock:
+            return self._table.blocks()
+
+    def adds_up(self, bucket: int, block: int) -> bool:
+        """Whether the rows of a block are still what was written."""
+        with self._lock:
+            return self._table.adds_up(bucket, block)
 
     @property
     def resident_bytes(self) -> int:
@@ -337,6 +364,13 @@ class ShardMachine:
         if boundary_ns is not None:
             self._raise_boundary(boundary_ns)
         return ""
+
+    def _check_state(self, command: c.CheckState) -> Checked:
+        """Changes nothing."""
+        self.checks.compare(command)
+        image = ShardImage(self._applied, self._bucket_bits, self._state)
+        found = state_hash(state_chunks(image), self._table)
+        return self.checks.take(Checked(SNAPSHOT_VERSION, self._applied, found))
 
     def _keep_marked(self, mark: bytes) -> int:
         if mark:

@@ -70,7 +70,6 @@ class ShardKeeper:
         self._coming: dict[int, tuple[ShardMachine, Future[Group | None]]] = {}
         self._failed: dict[int, str] = {}
         """Why a shard's group could not be opened here; only a restart tries again."""
-        self._going: dict[int, Future[Group | None]] = {}
         self.waited_for = set(shards)
         """Shards without which this replica is not ready: those that it started with, and what was opened since."""
 
@@ -105,12 +104,14 @@ class ShardKeeper:
             if coming.done():
                 del self._coming[number]
                 self._opened(number, machine, coming)
-        for number in changes.removed:
-            if number in self._shards and number not in self._going:
+        wanted = changes.pending.shards if changes.pending is not None else ()
+        for number in list(self._shards):
+            # A number that was given out and is not live now never is again.
+            if number <= changes.last_shard and number not in changes.live and number not in wanted:
                 self._shards.pop(number)
                 self._groups.pop(number)
                 self.waited_for.discard(number)
-                self._going[number] = self._opener.remove_group(number)
+                self._opener.remove_group(number)
                 log.info("registry.shard_removed", replica=self._name, shard=number)
 
     async def care_for_changes(self) -> bool:
@@ -146,8 +147,8 @@ class ShardKeeper:
             own = shards_of(digests, c.i64(times), changes.ranges) == shard
             if bool(np.all(own)):
                 return OwnerColumns.blank(len(own), answer)
-        elif shard in changes.live:
-            return Refusal(Status.UNKNOWN, f"replica {self._name} is opening shard {shard}")
+        elif shard in changes.live or shard > changes.last_shard:
+            return Refusal(Status.UNKNOWN, f"replica {self._name} has not opened shard {shard} yet")
         return Refusal(Status.WRONG_SHARD, f"replica {self._name} has no shard {shard}")
 
     async def answer(self, ask: Ask, *, timeout: float) -> ReshardOutcome:

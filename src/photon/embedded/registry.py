@@ -50,6 +50,7 @@ async def open_registry(
                 id_rules=plan.id_rules,
                 uncertainty_ns=int(settings.clock.uncertainty * 1e9),
                 retention_ns=None if settings.registry.retention is None else int(settings.registry.retention * 1e9),
+                memory_limit=settings.registry.memory_limit,
                 disk=disk,
                 clock=clock,
             )
@@ -90,6 +91,8 @@ def _service(site: Site, settings: Settings, plan: RegistryPlan, name: str, addr
     overrides = [f"registry.shards={settings.registry.shards}", f"clock.uncertainty={settings.clock.uncertainty:g}"]
     if settings.registry.retention is not None:
         overrides.append(f"registry.retention={settings.registry.retention:g}")
+    if settings.registry.memory_limit is not None:
+        overrides.append(f"registry.memory_limit={int(settings.registry.memory_limit)}")
     for other, address in addresses.items():
         overrides.append(f'registry.replicas.{other}.address="{address}"')
         overrides.append(f'registry.replicas.{other}.directory="{site.registry(other).absolute()}"')

@@ -71,6 +71,7 @@ async def serve_replica(
         shards=settings.registry.shards,
         uncertainty_s=settings.clock.uncertainty,
         retention_s=settings.registry.retention,
+        memory_limit=settings.registry.memory_limit,
         epoch=settings.registry.epoch,
         id_rules=dict(map(_given, id_rules)) if id_rules else rules_of(settings, base),
         tls=logged(tls_of(settings, base, registry_identity(name))),

@@ -102,6 +102,7 @@ class Cluster:
             clock=SystemClock(),
             uncertainty_ns=uncertainty,
             retention_ns=self._options.get("retention_ns"),
+            memory_limit=self._options.get("memory_limit"),
         )
 
 
