@@ -47,12 +47,19 @@ TRY_SECONDS_MAX = 2.0
 LOOK_UP_SECONDS_MIN = 0.5
 LOOK_UP_ROUND_TRIPS = 10
 """A look-up's try lasts so many round trips, but LOOK_UP_SECONDS_MIN at least: a batch of ids takes several."""
+DOUBT_SECONDS = 0.25
+"""After WRONG_SHARD, for how long another replica may know of a newer config than the first one that answers."""
 PROBE_SECONDS = 1.0
 """While look-ups are asked for, every replica is asked how it is as often as this."""
 SILENT_SECONDS = 1.0
 """A replica that did not answer is not asked as a leader for so long, while there is another to ask."""
 
 _Probe = asyncio.Task[Description | Refusal]
+
+
+def newer(one: Description | Refusal, other: Description) -> Description:
+    """Of two descriptions the one with the later config."""
+    return one if isinstance(one, Description) and one.config > other.config else other
 
 
 class GrpcBackend:
@@ -72,11 +79,15 @@ class GrpcBackend:
         self._silent: dict[str, float] = {}  # replica -> when it failed to answer
         self._probes: dict[str, _Probe] = {}  # under way: at most one a replica
         self._probed_at = -float("inf")
+        self._doubted = False
+        """A replica said WRONG_SHARD: the next description is the newest of several."""
 
     # -- Backend ------------------------------------------------------------------------------------------------
     async def describe(self, *, timeout: float) -> Description | Refusal:
-        """The first description that shows a registry that is set up."""
+        """The first description that shows a registry that is set up; after WRONG_SHARD the newest of those that
+        arrive within DOUBT_SECONDS of it, since a replica that is behind may be the nearest."""
         deadline = self._clock.monotonic() + min(timeout, TRY_SECONDS_MAX)
+        doubted, self._doubted = self._doubted, False
         waiting: set[_Probe] = set(self._probe().values())
         best: Description | Refusal = Refusal(Status.UNKNOWN, f"no registry replica answers: {self._addresses}")
         while waiting:
@@ -85,12 +96,15 @@ class GrpcBackend:
             if not done:
                 break
             for outcome in (each.result() for each in done if not each.cancelled()):
-                if isinstance(outcome, Description):
-                    best = outcome
-                    if outcome.ranges:
-                        return outcome
-                elif isinstance(best, Refusal):
-                    best = Refusal(Status.UNKNOWN, f"no registry replica answers; {outcome.reason}")
+                if not isinstance(outcome, Description):
+                    if isinstance(best, Refusal):
+                        best = Refusal(Status.UNKNOWN, f"no registry replica answers; {outcome.reason}")
+                    continue
+                best = newer(best, outcome)
+                if outcome.ranges and not doubted:
+                    return outcome
+                if outcome.ranges:
+                    deadline = min(deadline, self._clock.monotonic() + DOUBT_SECONDS)
         return best
 
     async def pulse(self, *, timeout: float) -> Pulse:
@@ -179,6 +193,10 @@ class GrpcBackend:
         request = pb.LookUpRequest(shard=shard, digests=digests, times=times)
         reply = await self._channels.call(name, "LookUp", request, timeout=max(limit, 0.0))
         outcome = reply if isinstance(reply, Refusal) else refused(reply)
+        if outcome is not None and outcome.status is Status.WRONG_SHARD:
+            self._doubted = True
+            self._nearest.led(name, shard, False)  # perhaps it is behind: the next probe tells
+            return outcome
         if outcome is not None:
             self._nearest.failed(name)
             return outcome
@@ -241,6 +259,7 @@ class GrpcBackend:
                 self._leaders[group] = name
                 return reply
             refusal = answer
+        self._doubted |= refusal.status is Status.WRONG_SHARD
         hint = refusal.leader
         if refusal.status is Status.NOT_LEADER and hint in self._addresses and hint != name and self._speaks(hint):
             self._leaders[group] = hint

@@ -92,6 +92,8 @@ class RoutedRegistry:
         self._backend = backend
         self._clock = clock
         self._description: Description | None = None
+        self._stale = False
+        """A replica said that the description is not, or not any more, how shards are: ask before the next call."""
         self._claim: SlotClaim | None = None
         self.problem = ""
         """Why the last try that was not answered was not; for people."""
@@ -226,8 +228,9 @@ class RoutedRegistry:
             await asyncio.gather(*calls)
 
     async def _described(self, deadline: float, fresh: bool = False) -> Description | None:
-        if self._description is not None and not fresh:
-            return self._description
+        known = self._description
+        if known is not None and not fresh and not self._stale:
+            return known
 
         async def one(timeout: float) -> Description | Refusal:
             outcome = await self._backend.describe(timeout=timeout)
@@ -238,8 +241,11 @@ class RoutedRegistry:
         outcome = await self._persist(deadline, one)
         if isinstance(outcome, Refusal):
             return None
-        self._description = outcome
-        return outcome
+        known = self._description
+        if known is None or outcome.config >= known.config:  # else of a replica that is behind
+            self._description = outcome
+        self._stale = False
+        return self._description
 
     async def _insert_part(self, shard: int, columns: c.Columns, deadline: float) -> OwnerColumns | None:
         claim = self._claim
@@ -273,7 +279,7 @@ class RoutedRegistry:
             if outcome.status in (Status.UNKNOWN_CALLER, Status.REFUSED):
                 return outcome
             if outcome.status is Status.WRONG_SHARD:  # counts as unknown: the caller's next attempt routes anew
-                self._description = None
+                self._stale = True
                 return outcome
             if self._clock.monotonic() + back_off >= deadline:
                 return outcome

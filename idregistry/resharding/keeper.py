@@ -16,11 +16,21 @@ import structlog
 from photon.config.clock import Clock
 from photon.idregistry import commands as c
 from photon.idregistry.api import Answer
+from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.config_machine import ConfigMachine
 from photon.idregistry.outcomes import OwnerColumns, Refusal, Status
 from photon.idregistry.proposing import proposed
 from photon.idregistry.raft.api import Applied, Group, NotLeader, StateMachine
-from photon.idregistry.resharding.api import Action, Ask, Change, Resharding, ReshardOutcome, ShardView, Stage
+from photon.idregistry.resharding.api import (
+    NO_TIME,
+    Action,
+    Ask,
+    Change,
+    Resharding,
+    ReshardOutcome,
+    ShardView,
+    Stage,
+)
 from photon.idregistry.resharding.intents import Ended, Intent
 from photon.idregistry.resharding.plan import Plan, config_step, plan, seeds, shard_step
 from photon.idregistry.resharding.preparing import ShardFacts
@@ -53,7 +63,7 @@ class ShardKeeper:
         serve: Callable[[int, Group, ShardMachine], ShardServer],
         opener: GroupOpener | None,
         clock: Clock,
-        uncertainty_ns: int,
+        clocks: ClockWatch,
         retention: bool,
     ) -> None:
         """``groups`` and ``shards`` are the replica's, and are changed here. ``opener`` None: no change can begin."""
@@ -65,7 +75,7 @@ class ShardKeeper:
         self._serve = serve
         self._opener = opener
         self._clock = clock
-        self._uncertainty_ns = uncertainty_ns
+        self._clocks = clocks
         self._retention = retention
         self._coming: dict[int, tuple[ShardMachine, Future[Group | None]]] = {}
         self._failed: dict[int, str] = {}
@@ -118,7 +128,9 @@ class ShardKeeper:
         """In the config group, where it is led from here; whether nothing is left to do."""
         if not self._config_group.state().is_leader:
             return True
-        step = config_step(self._config.changes, self._facts(), self._clock.now_ns())
+        # A clock that is not to be trusted ends no change for being late; what else is decided here needs no clock.
+        now_ns = NO_TIME if self._clocks.objection() else self._clock.now_ns()
+        step = config_step(self._config.changes, self._facts(), now_ns)
         if step is None:
             return self._config.changes.pending is None
         outcome = await proposed(self._config_group, c.encode(step), timeout=PROPOSAL_TIMEOUT)
@@ -233,12 +245,15 @@ class ShardKeeper:
             return self.status()  # it was asked for before
         if self._opener is None:
             return Refusal(Status.REFUSED, "this replica cannot open further shards")
+        doubt = self._clocks.objection()
+        if doubt:
+            return Refusal(Status.REFUSED, f"replica {self._name} proposes no change of the shards: {doubt}")
         planned = plan(
             changes,
             self._facts(),
             ask.shards,
             now_ns=self._clock.now_ns(),
-            uncertainty_ns=self._uncertainty_ns,
+            uncertainty_ns=self._clocks.time.uncertainty_ns,
             lead_s=ask.lead_s,
         )
         if isinstance(planned, str):
