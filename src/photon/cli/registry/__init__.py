@@ -14,6 +14,8 @@ _COMMANDS = {
     "backup": "photon.cli.registry.backup:backup",
     "export": "photon.cli.registry.backup:export",
     "restore": "photon.cli.registry.restore:restore",
+    "verify": "photon.cli.registry.verify:verify",
+    "doctor": "photon.cli.registry.doctor:doctor",
     "reshard": "photon.cli.registry.reshard:reshard",
 }
 """Name -> module:command."""
