@@ -11,6 +11,7 @@ _COMMANDS = {
     "status": "photon.cli.registry.status:status",
     "members": "photon.cli.registry.status:members",
     "transfer-leader": "photon.cli.registry.transfer:transfer_leader",
+    "replace": "photon.cli.registry.replace:replace",
     "backup": "photon.cli.registry.backup:backup",
     "export": "photon.cli.registry.backup:export",
     "restore": "photon.cli.registry.restore:restore",

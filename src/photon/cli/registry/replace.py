@@ -1,0 +1,193 @@
+"""``photon registry replace``: a replica whose disk is lost gives its place to a new one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from photon.cli.registry.common import connected, deployment, formatted, loaded, print_json
+
+if TYPE_CHECKING:
+    from photon.config.settings import Settings
+    from photon.idregistry.operations.client import OperatorClient
+    from photon.idregistry.operations.replacing import Exchange
+    from photon.idregistry.operations.seeding import GroupSeed
+
+MARK_BYTES = 16
+BARRIER_SECONDS = 30.0
+PAUSE = 0.1
+
+
+@click.command()
+@deployment
+@formatted
+@click.argument("old")
+@click.argument("new")
+@click.option("--address", metavar="HOST:PORT", help="Of NEW; default: that of OLD.")
+@click.option("--directory", metavar="DIR", help="Of NEW, relative to the file; default: beside OLD's, named NEW.")
+@click.option("--datacentre", help="Of NEW; default: that of OLD.")
+@click.option("--region", help="Of NEW; default: that of OLD.")
+@click.option("--apply", "apply_", is_flag=True, help="Do it; without it only the plan is shown.")
+@click.option("--old-is-gone", is_flag=True, help="With --apply: OLD's disk will never come back.")
+@click.option("--wait", is_flag=True, help="Afterwards: wait until all run in the new epoch and nothing lags.")
+@click.option("--timeout", default=120.0, show_default=True, help="Of --wait, seconds.")
+def replace(
+    config: Path, overrides: tuple[str, ...], output_format: str, old: str, new: str, address: str | None,
+    directory: str | None, datacentre: str | None, region: str | None, apply_: bool, old_is_gone: bool, wait: bool,
+    timeout: float,
+) -> None:  # fmt: skip
+    """Give the place of replica OLD, whose disk is lost, to NEW, a name that was never used. Step by step:
+
+    \b
+    1. replace OLD NEW            checks that it is safe, and says what would be done.
+    2. replace ... --apply --old-is-gone, on NEW's machine: every survivor applies all that was acknowledged;
+       NEW's directory is filled; the deployment file gets NEW and the next epoch (the old file is kept).
+    3. Give the file to all machines (and NEW its certificate). Start NEW, then restart the surviving replicas
+       one after the other. Inserts wait while neither epoch has a majority, some seconds. Joiners and
+       dispatchers may be restarted later.
+    4. replace OLD NEW --wait     returns when all run in the new epoch and NEW has caught up.
+    Example:
+      photon registry replace r3 r4 --config photon.toml --address 10.0.0.4:7101 --apply --old-is-gone
+    Exit codes: 0 done, 1 refused or not done in time, 2 wrong usage.
+    """
+    from photon.config.errors import UsageError
+
+    settings = loaded(config, overrides)
+    if apply_ and wait:
+        raise UsageError("--wait comes after the restarts: a call of its own")
+    if wait:
+        _wait(settings, config.parent, old, new, timeout, output_format)
+        return
+    wanted = _wanted(settings, old, new, address, directory, datacentre, region)
+    with connected(settings, config.parent) as client:
+        steps = _plan(client, settings, config, wanted)
+        if not apply_:
+            _say(steps, output_format, done=False)
+            return
+        if not old_is_gone:
+            raise UsageError(
+                f"--old-is-gone is missing: {old}'s disk must never come back, or what was acknowledged is lost"
+            )
+        _apply(client, settings, config, wanted)
+    _say(steps, output_format, done=True)
+
+
+def _wanted(
+    settings: Settings, old: str, new: str, address: str | None, directory: str | None,
+    datacentre: str | None, region: str | None,
+) -> Exchange:  # fmt: skip
+    from photon.config.settings import Replica
+    from photon.idregistry.operations.replacing import Exchange, ReplaceRefused
+
+    known = settings.registry.replicas.get(old)
+    if known is None:
+        names = ", ".join(sorted(settings.registry.replicas))
+        raise ReplaceRefused(f"{old}: not in [registry.replicas]; there are: {names}")
+    replica = Replica(
+        address=address or known.address,
+        directory=directory or str(Path(known.directory).parent / new),
+        datacentre=known.datacentre if datacentre is None else datacentre,
+        region=known.region if region is None else region,
+    )
+    return Exchange(old, new, replica)
+
+
+def _plan(client: OperatorClient, settings: Settings, config: Path, wanted: Exchange) -> list[str]:
+    from photon.idregistry.operations.replacing import check_survivors, check_wanted, edited
+    from photon.idregistry.operations.seeding import check_free
+
+    check_wanted(settings, wanted)
+    check_free(config.parent / wanted.replica.directory)
+    edited(config.read_text(encoding="utf-8"), settings, wanted, str(config))
+    rows = check_survivors(client.inspect_all(), wanted.old, settings.registry.epoch)
+    survivors = ", ".join(name for name in settings.registry.replicas if name != wanted.old)
+    return [
+        f"a barrier in {len(rows)} groups, applied by every survivor: {survivors}",
+        f"{config.parent / wanted.replica.directory}: {sum(row.ids for row in rows):,} ids as of the barrier",
+        f"{config}: {wanted.new} at {wanted.replica.address} in place of {wanted.old}, epoch "
+        f"{settings.registry.epoch + 1}; the file before is kept as {_kept(config, settings).name}",
+        f"then: start {wanted.new}, restart {survivors} with the new file, and call this again with --wait",
+    ]
+
+
+def _kept(config: Path, settings: Settings) -> Path:
+    return config.with_name(f"{config.name}.epoch-{settings.registry.epoch}")
+
+
+def _apply(client: OperatorClient, settings: Settings, config: Path, wanted: Exchange) -> None:
+    from photon.config.disk import RealDisk
+    from photon.idregistry.operations.replacing import after, edited
+    from photon.idregistry.operations.seeding import Member, seed_directory
+
+    disk = RealDisk()
+    text = config.read_text(encoding="utf-8")
+    new_text = edited(text, settings, wanted, str(config))
+    _barriers(client, wanted.old)
+    then = after(settings, wanted).registry
+    member = Member(wanted.new, list(then.replicas), then.epoch)
+    seed_directory(disk, config.parent / wanted.replica.directory, member, _seeds(client, wanted.old), os.urandom)
+    disk.replace(_kept(config, settings), text.encode())
+    disk.replace(config, new_text.encode())
+
+
+def _barriers(client: OperatorClient, old: str) -> None:
+    """Until every survivor has applied what was acknowledged before."""
+    from photon.idregistry.operations.inspection import groups_of
+    from photon.idregistry.operations.replacing import ReplaceRefused, behind
+
+    found = client.inspect_all()
+    barriers = {group: client.barrier(group)[0] for group in groups_of(found.values())}
+    deadline = time.monotonic() + BARRIER_SECONDS
+    while left := behind(client.inspect_all(), old, barriers):
+        if time.monotonic() >= deadline:
+            raise ReplaceRefused(
+                f"{', '.join(left)} did not reach the barrier within {BARRIER_SECONDS:g} s; try again"
+            )
+        time.sleep(PAUSE)
+
+
+def _seeds(client: OperatorClient, old: str) -> Iterator[GroupSeed]:
+    """The state of each group, past the barrier, with the term of its last entry."""
+    from photon.idregistry.operations.export_stream import ExportFailed
+    from photon.idregistry.operations.inspection import groups_of
+    from photon.idregistry.operations.seeding import GroupSeed
+
+    for group in groups_of(client.inspect_all().values()):
+        mark = os.urandom(MARK_BYTES)
+        index, term = client.barrier(group, mark)
+        reader = client.export(client.leader(group), group, mark)
+        yield GroupSeed(group, index, term, reader)
+        if reader.facts is None or reader.facts.applied != index:
+            raise ExportFailed(f"group {group}: the export is not of entry {index}; try again")
+
+
+def _say(steps: list[str], output_format: str, *, done: bool) -> None:
+    if output_format == "json":
+        print_json({"done": done, "steps": steps})
+        return
+    for number, step in enumerate(steps, 1):
+        click.echo(f"{number}. {step}")
+    click.echo("1 to 3 are done" if done else "nothing was done: --apply --old-is-gone does it")
+
+
+def _wait(settings: Settings, base: Path, old: str, new: str, timeout: float, output_format: str) -> None:
+    from photon.idregistry.operations.replacing import ReplaceRefused, not_there_yet
+
+    replicas = settings.registry.replicas
+    if old in replicas or new not in replicas:
+        raise ReplaceRefused(f"the file does not have {new} in place of {old} yet: --apply comes first")
+    deadline = time.monotonic() + timeout
+    with connected(settings, base) as client:
+        while left := not_there_yet(client.inspect_all(), settings.registry.epoch):
+            if time.monotonic() >= deadline:
+                raise ReplaceRefused(f"not done after {timeout:g} s: {'; '.join(left)}")
+            time.sleep(PAUSE)
+    if output_format == "json":
+        print_json({"done": True, "epoch": settings.registry.epoch, "members": sorted(replicas)})
+        return
+    click.echo(f"epoch {settings.registry.epoch}: {', '.join(replicas)} have everything")
