@@ -98,13 +98,17 @@ class History:
 
     # --- checks -----------------------------------------------------------------------------------------------
 
+    def model(self, shard: int) -> ShardModel:
+        """Of a shard, from its first entry on."""
+        return ShardModel(shard)
+
     def check(self) -> None:
         """Raises Violation."""
         given: dict[tuple[str, bytes, int, int], list[tuple[float, int]]] = defaultdict(list)
         reopened: dict[bytes, int] = defaultdict(int)
         for shard in self.shards:
             self._check_boundary(shard)
-            model = ShardModel(shard)
+            model = self.model(shard)
             for entry in self.log(shard):
                 for what, digest, token, generation, answer in model.apply(entry):
                     given[what, digest, token, generation].append((entry.at, answer))
