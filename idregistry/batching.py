@@ -1,7 +1,7 @@
 """Server-side batching (paper, section 2.2.1): what has queued at a shard's leader becomes one Raft entry.
 
-Pure: requests, outcomes and the time in; commands and replies out. Handlers only queue; one entry is in flight at a
-time, so while it is being committed the next one fills. Conflicts inside a batch are resolved where it is applied
+Pure: requests, outcomes and the time in; commands and replies out. Handlers only queue; a few entries are in flight
+at a time, so while they are being committed the next one fills, and nobody waits for a whole commit before his own. Conflicts inside a batch are resolved where it is applied
 (rows are judged in order), so every replica resolves them alike.
 """
 
@@ -20,6 +20,7 @@ from photon.idregistry.state_machine import BatchAnswers
 QUEUED_IDS_MAX = 262_144
 """Waiting at one shard: about 12 MB. Beyond it requests are answered OVERLOADED."""
 QUEUED_REQUESTS_MAX = 8_192
+ENTRIES_IN_FLIGHT = 2
 _LATENCIES_KEPT = 512
 
 T = TypeVar("T")
@@ -90,7 +91,7 @@ class Batcher(Generic[T]):
     def __init__(self) -> None:
         self._queue: deque[Waiting[T]] = deque()
         self._queued_ids = 0
-        self._in_flight = False
+        self._in_flight = 0
         self._latencies_ms: deque[float] = deque(maxlen=_LATENCIES_KEPT)
         self.batches = 0
         self.ids = 0
@@ -101,9 +102,9 @@ class Batcher(Generic[T]):
         return self._queued_ids
 
     @property
-    def idle(self) -> bool:
-        """Nothing is in flight."""
-        return not self._in_flight
+    def may_take(self) -> bool:
+        """Another entry may go out."""
+        return bool(self._queue) and self._in_flight < ENTRIES_IN_FLIGHT
 
     def offer(self, request: Waiting[T]) -> bool:
         """Queues a request; False: the queue is full. A request has 1 to MAX_ENTRY_IDS rows."""
@@ -120,9 +121,9 @@ class Batcher(Generic[T]):
     def take(self, now: float) -> tuple[Entry[T] | None, list[T]]:
         """(the next entry, tickets of requests that waited beyond their deadline and were not proposed).
 
-        No entry while one is in flight or nothing waits. The caller must ``finish`` an entry.
+        No entry while ENTRIES_IN_FLIGHT are or nothing waits. The caller must ``finish`` an entry.
         """
-        if self._in_flight:
+        if self._in_flight >= ENTRIES_IN_FLIGHT:
             return None, []
         inserts: list[Waiting[T]] = []
         clears: list[Waiting[T]] = []
@@ -139,12 +140,12 @@ class Batcher(Generic[T]):
             (inserts if isinstance(request.columns, Columns) else clears).append(request)
         if not ids:
             return None, expired
-        self._in_flight = True
+        self._in_flight += 1
         return Entry(inserts, clears, now), expired
 
     def finish(self, entry: Entry[T], now: float, *, applied: bool) -> None:
-        """The entry in flight has an outcome."""
-        self._in_flight = False
+        """An entry in flight has an outcome."""
+        self._in_flight -= 1
         if applied:
             self.batches += 1
             self.ids += sum(len(each.columns) for each in (*entry.inserts, *entry.clears))

@@ -207,7 +207,7 @@ class ShardServer:
 
     def _pump_soon(self) -> None:
         """After the handlers that are ready now have queued as well."""
-        if not self._pump_scheduled and self._batcher.idle:
+        if not self._pump_scheduled and self._batcher.may_take:
             self._pump_scheduled = True
             asyncio.get_running_loop().call_soon(self._pump)
 
@@ -225,6 +225,7 @@ class ShardServer:
             done=lambda outcome: self._finished(entry, outcome),
             loop=asyncio.get_running_loop(),
         )
+        self._pump_soon()
 
     def _finished(self, entry: Entry[Future], outcome: ProposalOutcome) -> None:
         self._batcher.finish(entry, self._clock.monotonic(), applied=isinstance(outcome, Applied))

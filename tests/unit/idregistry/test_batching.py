@@ -47,19 +47,26 @@ def test_what_queued_becomes_one_entry_and_each_gets_its_rows(machine: ShardMach
     assert np.asarray(replies["clear"]).tolist() == [Answer.CLEARED, Answer.REFUSED]
 
 
-def test_one_entry_in_flight() -> None:
+def test_a_few_entries_in_flight() -> None:
     batcher: Batcher[str] = Batcher()
+    assert not batcher.may_take
     batcher.offer(insert("one", [1]))
     first, _ = batcher.take(1.0)
     assert first is not None
     batcher.offer(insert("two", [2]))
+    assert batcher.may_take
+    second, _ = batcher.take(1.0)
+    assert second is not None
     batcher.offer(insert("three", [3]))
+    batcher.offer(insert("four", [4]))
+    assert not batcher.may_take
     assert batcher.take(1.5) == (None, [])
     batcher.finish(first, 1.25, applied=True)
-    second, _ = batcher.take(2.0)
-    assert second is not None
-    assert second.tickets == ["two", "three"]
+    third, _ = batcher.take(2.0)
+    assert third is not None
+    assert third.tickets == ["three", "four"]
     batcher.finish(second, 2.5, applied=False)
+    batcher.finish(third, 2.5, applied=False)
     assert (batcher.batches, batcher.ids) == (1, 1)
     assert batcher.commit_ms(0.5) == 250.0
 

@@ -13,7 +13,7 @@ import pytest
 from photon.config.clock import SystemClock
 from photon.idregistry import commands as c
 from photon.idregistry.api import Answer, Inserts, Opened, Registry, Slot
-from photon.idregistry.batching import QUEUED_IDS_MAX
+from photon.idregistry.batching import ENTRIES_IN_FLIGHT, QUEUED_IDS_MAX
 from photon.idregistry.embedded import LocalBackend
 from photon.idregistry.outcomes import OwnerColumns, Refusal, SlotClaim, Status
 from photon.idregistry.routing import RoutedRegistry
@@ -227,9 +227,12 @@ async def test_a_full_queue_is_overloaded() -> None:
             asyncio.create_task(replica.insert(1, incarnation, None, columns, timeout=5))
             for _ in range(QUEUED_IDS_MAX // n)
         ]
-        for _ in range(4):  # the handlers queue, then the pump takes one entry
+        for _ in range(8):  # the handlers queue, then the pump takes what may be in flight
             await asyncio.sleep(0)
-        more = [asyncio.create_task(replica.insert(1, incarnation, None, columns, timeout=5)) for _ in range(2)]
+        more = [
+            asyncio.create_task(replica.insert(1, incarnation, None, columns, timeout=5))
+            for _ in range(ENTRIES_IN_FLIGHT + 1)
+        ]
         await asyncio.sleep(0.01)
         cluster.logs[1].release()
         outcomes = await asyncio.gather(*waiting, *more)

@@ -105,7 +105,7 @@ async def test_at_the_memory_limit_inserts_wait_and_clearing_makes_room() -> Non
             bucket_end = ((now >> 43) + 1) << 43
             await server.proposed(replica._groups[1], c.encode(c.Boundary(bucket_end)), timeout=3)
             late = inserts([5_001], incarnation, 4, times=[bucket_end])
-            replica._shards[1]._uncertainty_ns = 2**62  # so that it is not too new
+            replica.clocks.time.uncertainty_ns = 2**62  # so that it is not too new
             assert await answers(registry, late) == [Answer.COMMITTED]
             assert shard(replica).alarms == ()
     events = [each["event"] for each in logs]
