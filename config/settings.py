@@ -82,6 +82,8 @@ class ClockSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     uncertainty: Duration = Duration(5.0)
     """S: the bound on clock uncertainty between any two machines."""
+    require_sync: bool = False
+    """Whether a registry replica refuses a machine whose kernel does not call its clock synchronised."""
 
 
 class DispatcherSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from photon.idregistry.api import U8, U32, U64, Opened, Pulse, Slot
+from photon.idregistry.clocks.watch import ClockFacts
 from photon.idregistry.commands import Range
 from photon.idregistry.state_checks import Checked
 
@@ -116,6 +117,8 @@ class Description:
     id_rules: Mapping[str, bytes]  # by join
     config: int = 0
     """Number of the config that ``ranges`` is: of two descriptions the higher one holds."""
+    clock: ClockFacts | None = None
+    """None: of a replica of an older release."""
 
 
 def pulse_of(described: Iterable[Description], round_trips_s: Mapping[str, float]) -> Pulse:

@@ -17,9 +17,13 @@ from grpc_health.v1._async import HealthServicer
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import PhotonError
+from photon.config.interval_clock import IntervalClock, KernelTime
+from photon.config.kernel_time import kernel_time
 from photon.config.serving import server_options
 from photon.config.tls import CannotListen, Tls, bind
 from photon.idregistry import commands as c
+from photon.idregistry.clocks.asking import PeerClocks
+from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.operations.operator import Operator, Place
 from photon.idregistry.operations.service import OperatorServicer
 from photon.idregistry.raft.host import RaftHost
@@ -66,6 +70,8 @@ class ReplicaSettings:
     """None: plain text, for clients and between replicas."""
     epoch: int = 1
     """Of the membership: replicas of another epoch are not listened to."""
+    require_sync: bool = False
+    """Whether a machine whose kernel does not call its clock synchronised is refused."""
 
 
 async def serve_registry(
@@ -75,14 +81,16 @@ async def serve_registry(
     ready: Callable[[], None] = lambda: None,
     disk: Disk | None = None,
     clock: Clock | None = None,
+    kernel: Callable[[], KernelTime | None] = kernel_time,
 ) -> None:
-    """Serves until ``stop`` is set. ``ready`` is called once, when it serves.
+    """Serves until ``stop`` is set. ``ready`` is called once, when it serves. ``kernel``: what it says of its clock.
 
     Raises ServeError with one clear line when it cannot start, when the deployment was set up otherwise, or when the
     driver stopped on an error (fail-stop: a restart reads the disk again).
     """
     clock = clock or SystemClock()
     disk = disk or RealDisk()
+    clocks = _clocks(settings, clock, kernel)
     set_up = c.SetUp(_ranges(settings.shards), dict(settings.id_rules))
     machines = Machines(_shards_here(settings, disk))
     try:
@@ -104,11 +112,13 @@ async def serve_registry(
         machines=machines,
         set_up=set_up,
         clock=clock,
-        uncertainty_ns=int(settings.uncertainty_s * 1e9),
+        uncertainty_ns=clocks.time.uncertainty_ns,
         retention_ns=None if settings.retention_s is None else int(settings.retention_s * 1e9),
         memory_limit=settings.memory_limit,
         opener=host,
+        clocks=clocks,
     )
+    peer_clocks = PeerClocks(settings.name, clocks, settings.peers, settings.tls)
     server = grpc.aio.server(options=server_options(SERVER_OPTIONS))
     health = HealthServicer()
     await health.set(HEALTH_SERVICE, _NOT_SERVING)
@@ -123,14 +133,28 @@ async def serve_registry(
     try:
         await server.start()
         replica.start()
+        peer_clocks.start()
         log.info("registry.started", replica=settings.name, address=settings.peers[settings.name])
         await _watch(replica, operator, host, health, stop, ready)
     finally:
         await health.enter_graceful_shutdown()
+        await peer_clocks.stop()
         await replica.stop()
         await server.stop(_GRACE_SECONDS)
         await asyncio.get_running_loop().run_in_executor(None, host.stop)
         log.info("registry.stopped", replica=settings.name)
+
+
+def _clocks(settings: ReplicaSettings, clock: Clock, kernel: Callable[[], KernelTime | None]) -> ClockWatch:
+    """Raises ServeError for a clock that is not synchronised where it has to be."""
+    time = IntervalClock(clock, int(settings.uncertainty_s * 1e9), kernel)
+    if settings.require_sync and not time.read().synchronised:
+        raise ServeError(
+            f"registry {settings.name}: clock.require_sync is set, and this machine's kernel does not call its clock "
+            "synchronised: start a time daemon (chronyd, ntpd, systemd-timesyncd) and wait until it has set the clock"
+        )
+    others = [name for name in settings.peers if name != settings.name]
+    return ClockWatch(time, others, require_sync=settings.require_sync)
 
 
 async def _start_host(host: RaftHost, settings: ReplicaSettings) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
+from photon.idregistry.clocks.wire import facts_of
 from photon.idregistry.outcomes import Description, GroupFacts, OwnerColumns, Refusal, SlotClaim, Status
 from photon.idregistry.state_checks import Checked
 
@@ -69,4 +70,4 @@ def described(reply: pb.DescribeReply) -> Description | Refusal:
         )
         for each in reply.groups
     ]
-    return Description(reply.replica, ranges, groups, dict(reply.id_rules), reply.config)
+    return Description(reply.replica, ranges, groups, dict(reply.id_rules), reply.config, facts_of(reply))

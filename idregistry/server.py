@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from photon.config.clock import Clock
+from photon.config.interval_clock import IntervalClock
 from photon.idregistry import commands as c
 from photon.idregistry.api import Answer, Opened, Slot
+from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.config_machine import ConfigMachine
 from photon.idregistry.memory_limit import MemoryLimit
 from photon.idregistry.outcomes import (
@@ -84,9 +86,11 @@ class RegistryReplica:
         retention_ns: int | None = None,
         memory_limit: int | None = None,
         opener: GroupOpener | None = None,
+        clocks: ClockWatch | None = None,
     ) -> None:
         """``uncertainty_ns`` is S. ``opener`` opens groups of further shards; None: there can be none.
 
+        ``clocks``: what is known of the other replicas' clocks; None: there are no others.
         ``set_up`` is what the deployment gets at its first start, and is compared with at every later one.
         ``retention_ns`` None: the boundary never moves. ``memory_limit``: bytes that the ids of all shards may take.
         """
@@ -95,7 +99,7 @@ class RegistryReplica:
         self._config = machines.config
         self._set_up = set_up
         self._clock = clock
-        self._uncertainty_ns = uncertainty_ns
+        self.clocks = clocks or ClockWatch(IntervalClock(clock, uncertainty_ns))
         self._retention_ns = retention_ns
         self._memory = MemoryLimit(memory_limit)
         self._groups = dict(groups)
@@ -112,7 +116,7 @@ class RegistryReplica:
             serve=self._serve,
             opener=opener,
             clock=clock,
-            uncertainty_ns=uncertainty_ns,
+            clocks=self.clocks,
             retention=retention_ns is not None,
         )
         self._watch = Watch(shards=self._shards, memory=self._memory, clock=clock)
@@ -237,7 +241,9 @@ class RegistryReplica:
         )
         shards = [self._shards[number].facts() for number in sorted(self._shards)]
         changes = self._config.changes
-        return Description(self.name, changes.ranges, [config, *shards], self._config.id_rules, changes.config)
+        return Description(
+            self.name, changes.ranges, [config, *shards], self._config.id_rules, changes.config, self.clocks.facts()
+        )
 
     async def reshard(self, ask: Ask, *, timeout: float) -> ReshardOutcome:
         """See resharding.api."""
@@ -252,7 +258,7 @@ class RegistryReplica:
             machine=machine,
             config=self._config,
             clock=self._clock,
-            uncertainty_ns=self._uncertainty_ns,
+            clocks=self.clocks,
             memory=self._memory,
         )
 
@@ -310,8 +316,8 @@ class RegistryReplica:
         todo = self._keeper.steps(server)
         todo += [c.Fence(slot) for slot in retired if not machine.is_fenced(slot)]
         if self._retention_ns is not None:
-            boundary = self._clock.now_ns() - self._retention_ns - self._uncertainty_ns
-            if boundary >= machine.boundary + BOUNDARY_STEP_NS:
+            boundary = self.clocks.not_after_ns() - self._retention_ns
+            if boundary >= machine.boundary + BOUNDARY_STEP_NS and not self.clocks.objection():
                 todo.append(c.Boundary(boundary))
         for command in todo:
             outcome = await server.propose(command)

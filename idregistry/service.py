@@ -10,6 +10,7 @@ from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry import registry_pb2_grpc
 from photon.idregistry.api import Opened, Slot
+from photon.idregistry.clocks.wire import status_of
 from photon.idregistry.outcomes import OwnerColumns, Refusal, SlotClaim
 from photon.idregistry.recovery.messages import witness_logs
 from photon.idregistry.recovery.serving import RecoveryServer, Request
@@ -113,7 +114,11 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
             ],
             id_rules=known.id_rules,
             config=known.config,
+            clock=None if known.clock is None else status_of(known.clock),
         )
+
+    async def ReadClock(self, request: pb.ReadClockRequest, context: Context) -> pb.ReadClockReply:  # noqa: N802
+        return pb.ReadClockReply(now_ns=self._replica.clocks.time.clock.now_ns())
 
     async def Reshard(self, request: pb.ReshardRequest, context: Context) -> pb.ReshardReply:  # noqa: N802
         ask = ask_of(request)

@@ -15,6 +15,7 @@ from photon.config.clock import Clock
 from photon.idregistry import commands as c
 from photon.idregistry.api import BATCH_BITS, U8, Answer
 from photon.idregistry.batching import Batcher, Entry, Waiting
+from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.config_machine import ConfigMachine
 from photon.idregistry.memory_limit import MemoryLimit
 from photon.idregistry.operations.restored import CLOSED, CLOSED_REASON
@@ -53,16 +54,16 @@ class ShardServer:
         machine: ShardMachine,
         config: ConfigMachine,
         clock: Clock,
-        uncertainty_ns: int,
+        clocks: ClockWatch,
         memory: MemoryLimit | None = None,
     ) -> None:
-        """``uncertainty_ns`` is S. ``memory`` None: no limit."""
+        """``memory`` None: no limit."""
         self.number = number
         self.machine = machine
         self.group = self._group = group
         self._config = config
         self._clock = clock
-        self._uncertainty_ns = uncertainty_ns
+        self._clocks = clocks
         self._memory = memory or MemoryLimit()
         self.damaged = False
         """Rows in memory are not what was written."""
@@ -79,7 +80,7 @@ class ShardServer:
         if refused is not None:
             return refused
         # TOO_NEW needs a clock, so it is decided here and not where the entry is applied.
-        too_new = c.i64(columns.times) > self._clock.now_ns() + self._uncertainty_ns
+        too_new = c.i64(columns.times) > self._clocks.too_new_after_ns()
         if not too_new.any():
             reply = await self._queued(columns, caller, deadline)
             return reply if isinstance(reply, OwnerColumns) else _refused(reply)

@@ -70,6 +70,7 @@ async def serve_replica(
         directory=base / replicas[name].directory,
         shards=settings.registry.shards,
         uncertainty_s=settings.clock.uncertainty,
+        require_sync=settings.clock.require_sync,
         retention_s=settings.registry.retention,
         memory_limit=settings.registry.memory_limit,
         epoch=settings.registry.epoch,

@@ -1,0 +1,70 @@
+"""The time as an interval that the true time lies in, as the machine itself sees it.
+
+A machine whose kernel is kept by a time daemon knows a bound on its own error; any other is taken to be within the
+configured S.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from photon.config.clock import Clock
+
+ASK_SECONDS = 1.0
+"""The kernel is asked as often as this at most: its bound grows by half a millisecond a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """What the kernel says of its clock."""
+
+    synchronised: bool
+    max_error_ns: int
+    """Bound on the error, meaningful while synchronised: since the last correction it grows with time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """One reading. The true time is ``now_ns`` within ``error_ns``."""
+
+    now_ns: int
+    error_ns: int
+    synchronised: bool
+    """Whether the error is the kernel's own estimate; else it is S, on trust."""
+
+    @property
+    def earliest_ns(self) -> int:
+        return self.now_ns - self.error_ns
+
+    @property
+    def latest_ns(self) -> int:
+        return self.now_ns + self.error_ns
+
+
+def interval(now_ns: int, kernel: KernelTime | None, uncertainty_ns: int) -> Interval:
+    """``uncertainty_ns``: S. ``kernel`` None: it could not be asked, which counts as not synchronised."""
+    if kernel is None or not kernel.synchronised:
+        return Interval(now_ns, uncertainty_ns, synchronised=False)
+    return Interval(now_ns, kernel.max_error_ns, synchronised=True)
+
+
+class IntervalClock:
+    """Reads clock and kernel."""
+
+    def __init__(
+        self, clock: Clock, uncertainty_ns: int, kernel: Callable[[], KernelTime | None] = lambda: None
+    ) -> None:
+        """``uncertainty_ns``: S. ``kernel``: see kernel_time; the default is a machine that says nothing."""
+        self.clock = clock
+        self.uncertainty_ns = uncertainty_ns
+        self._kernel = kernel
+        self._said: KernelTime | None = None
+        self._asked_at = -float("inf")
+
+    def read(self) -> Interval:
+        """Now."""
+        monotonic = self.clock.monotonic()
+        if monotonic - self._asked_at >= ASK_SECONDS:
+            self._said, self._asked_at = self._kernel(), monotonic
+        return interval(self.clock.now_ns(), self._said, self.uncertainty_ns)
