@@ -217,7 +217,7 @@ def late_boundary(world: Cluster) -> None:
     for node in world.nodes.values():
         for shard in world.shards if node.host is not None else ():
             assert node.host is not None
-            if node.host.group(shard).state().is_leader:
+            if shard in node.host.numbers and node.host.group(shard).state().is_leader:
                 node.host.group(shard).propose(command, timeout=1.0, done=lambda outcome: None)
 
 
