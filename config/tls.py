@@ -21,6 +21,7 @@ OPERATOR = "operator"
 WAN = "wan"
 SUFFIX = ".photon.internal"
 """Ends the DNS name that an identity has in its certificate. ``.internal`` is nobody's, so no resolver answers it."""
+_TRANSPORT = "transport_security_type"
 _NAMES = "x509_subject_alternative_name"
 
 _HANDSHAKE_PROBLEMS = {
@@ -135,6 +136,14 @@ def caller(context: Any) -> str:
     """Whose certificate the other end of a call has shown: its identity; empty on a plain connection."""
     names = context.auth_context().get(_NAMES, ())
     return next((identity for name in names if (identity := identity_of(name.decode("ascii", "replace")))), "")
+
+
+def may_operate(context: Any) -> bool:
+    """Whether the other end may do what operators do: over TLS operators, on a plain connection everybody."""
+    if b"ssl" not in context.auth_context().get(_TRANSPORT, ()):
+        return True
+    who = caller(context)
+    return who == OPERATOR or who.startswith(f"{OPERATOR}-")
 
 
 def registry_identity(replica: str) -> str:

@@ -6,12 +6,13 @@ from typing import Any, TypeVar
 
 import grpc.aio
 
+from photon.config.tls import may_operate
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry import registry_pb2_grpc
 from photon.idregistry.api import Opened, Slot
 from photon.idregistry.clocks.wire import status_of
-from photon.idregistry.outcomes import OwnerColumns, Refusal, SlotClaim
+from photon.idregistry.outcomes import OwnerColumns, Refusal, SlotClaim, Status
 from photon.idregistry.recovery.messages import witness_logs
 from photon.idregistry.recovery.serving import RecoveryServer, Request
 from photon.idregistry.resharding.wire import ask_of, reply_of
@@ -121,7 +122,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         return pb.ReadClockReply(now_ns=self._replica.clocks.time.clock.now_ns())
 
     async def Reshard(self, request: pb.ReshardRequest, context: Context) -> pb.ReshardReply:  # noqa: N802
-        ask = ask_of(request)
+        ask = ask_of(request) if may_operate(context) else Refusal(Status.REFUSED, "only operators may change shards")
         if not isinstance(ask, Refusal):
             outcome = await self._replica.reshard(ask, timeout=_timeout(context))
             if not isinstance(outcome, Refusal):

@@ -1,0 +1,63 @@
+"""Over TLS only operators change shards; on a plain connection, which one machine may have, everybody."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import grpc.aio
+import pytest
+
+from photon.config.certificate_files import begin, issue_missing, load
+from photon.config.tls import OPERATOR, Tls, bind
+from photon.embedded.supervisor import free_ports
+from photon.idregistry.client import RegistryClient
+from photon.idregistry.outcomes import Refusal, Status
+from photon.idregistry.resharding.api import Action, Ask, Resharding, ReshardOutcome
+from photon.idregistry.server import RegistryReplica
+from photon.idregistry.service import RegistryServicer
+
+
+class Replica:
+    """Answers every request about shards."""
+
+    async def reshard(self, ask: Ask, *, timeout: float) -> ReshardOutcome:
+        return Resharding("r1", 1, (), None, (), (), 0)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory, now = tmp_path_factory.mktemp("certs"), datetime.now(UTC)
+    begin(directory, "test", now, days=2)
+    issue_missing(directory, directory, ["registry-r1", "joiner-east", OPERATOR], now, days=2)
+    return directory
+
+
+def identity(directory: Path, name: str) -> Tls:
+    return load(directory, name, datetime.now(UTC))
+
+
+@pytest.mark.parametrize(
+    ("who", "allowed"), [(None, True), ("operator", True), ("joiner-east", False), ("registry-r1", False)]
+)
+async def test_who_may_change_shards(certificates: Path, who: str | None, allowed: bool) -> None:
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    server = grpc.aio.server()
+    RegistryServicer(cast(Any, Replica())).add_to_server(server)
+    bind(server, address, "test", None if who is None else identity(certificates, "registry-r1"))
+    await server.start()
+    client = RegistryClient({"r1": address}, tls=None if who is None else identity(certificates, who))
+    try:
+        outcome = await client.reshard(Ask(Action.STATUS), replica="r1", timeout=10.0)
+        if allowed:
+            assert isinstance(outcome, Resharding)
+        else:
+            assert outcome == Refusal(Status.REFUSED, "only operators may change shards")
+    finally:
+        await client.close()
+        await server.stop(0)
+
+
+def test_the_replica_of_this_test_is_asked_as_a_replica_is() -> None:
+    assert RegistryReplica.reshard.__annotations__ == Replica.reshard.__annotations__
