@@ -35,32 +35,14 @@ from photon.idregistry.raft.codec import (
 from photon.idregistry.raft.driver import Core, library_time
 from photon.idregistry.raft.journal import Journal
 from photon.idregistry.raft.options import COMMAND_BYTES_MAX, PROPOSALS_MAX, DiskFull, RaftOptions, RaftStopped
+from photon.idregistry.raft.proposals import Done, HandOver, Proposal
 from photon.idregistry.raft.sending import Out, Sender
 from photon.idregistry.raft.snapshot import SnapshotStore
 
 _SUCCESS = 0  # the library's FAIL_REASON
 _NEVER = float("inf")
 
-Done = Callable[[ProposalOutcome], None]
 Outcome = tuple[Done, ProposalOutcome]
-
-
-@dataclass(slots=True, eq=False)
-class _Proposal:
-    command: bytes
-    deadline: float
-    done: Done
-    term: int = 0
-    answered: bool = False
-
-
-@dataclass(slots=True)
-class _HandOver:
-    """The leader is giving its place to another replica; no proposal is taken meanwhile."""
-
-    to: str | None
-    until: float
-    asked_at: float = -_NEVER
 
 
 @dataclass(slots=True)
@@ -100,17 +82,19 @@ class RaftGroup:
         self._options = options
         self._wake = wake
         self._lock = threading.Lock()
-        self._queue: deque[_Proposal] = deque()
+        self._queue: deque[Proposal] = deque()
         self._closed = False
-        self._in_flight: list[_Proposal] = []
-        self._deadlines: list[tuple[float, int, _Proposal]] = []
+        self._in_flight: list[Proposal] = []
+        self._deadlines: list[tuple[float, int, Proposal]] = []
         self._sequence = 0
         self._outcomes: list[Outcome] = []
         self._out: Out = []
         self._ballot = rules.Ballot()
         self._canvass = rules.Canvass(len(peers) + 1)
         self._leader_heard_at = -_NEVER
-        self._hand_over: _HandOver | None = None
+        self._hand_over: HandOver | None = None
+        self._told_to_stand = -1
+        """By the leader of this term, in this step."""
         self._full = False
         """The last sync found no room: nothing is taken in and nothing leaves until one succeeds."""
         self._snapshot_after = -_NEVER
@@ -124,7 +108,7 @@ class RaftGroup:
         """See ``api.Group``. Raises ValueError for a command above COMMAND_BYTES_MAX."""
         if len(command) > COMMAND_BYTES_MAX:
             raise ValueError(f"raft: a command of {len(command)} bytes, at most {COMMAND_BYTES_MAX} may be")
-        proposal = _Proposal(command, self._clock.monotonic() + timeout, done)
+        proposal = Proposal(command, self._clock.monotonic() + timeout, done)
         with self._lock:
             state = self._published
             refused = self._closed or not state.is_leader or len(self._queue) >= PROPOSALS_MAX
@@ -144,7 +128,7 @@ class RaftGroup:
             raise ValueError(f"raft: {to} is not another replica of group {self.number}: {self._peers}")
         until = self._clock.monotonic() + 2 * self._options.election_max
         with self._lock:
-            self._hand_over = _HandOver(to, until)
+            self._hand_over = HandOver(to, until)
         self._wake()
 
     def state(self) -> GroupState:
@@ -199,6 +183,7 @@ class RaftGroup:
             if not self._full:
                 for peer, message in messages:
                     self._receive(peer, message, now)
+                self._stand_if_told()
                 self._expire(now)
                 self._canvass_votes(now)
                 if self._needs_tick(now):
@@ -284,8 +269,8 @@ class RaftGroup:
             case WouldVote():
                 self._count_canvass(peer, message)
             case Stand():
-                if message.term == core.term() and core.leader() == peer:
-                    core.stand()
+                if core.leader() == peer:
+                    self._told_to_stand = message.term
 
     def _obeys(self, peer: str, term: int) -> bool:
         """Whether the sender leads in this or a newer term."""
@@ -366,6 +351,12 @@ class RaftGroup:
             patience=self._options.election_min,
         )
         self._out.append((peer, WouldVote(message.term, core.term(), yes)))
+
+    def _stand_if_told(self) -> None:
+        """After all messages: one that came with the order, or behind it, would have it wait for its election."""
+        if self._told_to_stand == self._core.term() and not self._core.leads():
+            self._core.stand()
+        self._told_to_stand = -1
 
     def _count_canvass(self, peer: str, answer: WouldVote) -> None:
         core = self._core
@@ -456,14 +447,14 @@ class RaftGroup:
                     proposal.term = -1  # its deadline is watched from now on
                     self._push_deadline(proposal)
 
-    def _push_deadline(self, proposal: _Proposal) -> None:
+    def _push_deadline(self, proposal: Proposal) -> None:
         self._sequence += 1
         heapq.heappush(self._deadlines, (proposal.deadline, self._sequence, proposal))
 
-    def _applied(self, proposal: _Proposal, result: Any, reason: int) -> None:
+    def _applied(self, proposal: Proposal, result: Any, reason: int) -> None:
         self._answer(proposal, Applied(result) if reason == _SUCCESS else Unknown())
 
-    def _answer(self, proposal: _Proposal, outcome: ProposalOutcome) -> None:
+    def _answer(self, proposal: Proposal, outcome: ProposalOutcome) -> None:
         if not proposal.answered:
             proposal.answered = True
             proposal.command = b""
