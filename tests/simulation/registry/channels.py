@@ -26,6 +26,10 @@ class Deadline:
     def time_remaining(self) -> float:
         return self._at - self._world.now
 
+    def auth_context(self) -> dict[str, list[bytes]]:
+        """Plain text."""
+        return {}
+
 
 class SimulatedChannels(Channels):
     """Overrides what would open sockets."""
