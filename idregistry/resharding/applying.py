@@ -17,6 +17,8 @@ from photon.idregistry.resharding.api import Action, Ask, Resharding, ReshardOut
 
 WATCH_SECONDS = 0.2
 """The registry is asked so often how far a change is."""
+AGAIN_SECONDS = 1.0
+"""What was refused right after it was planned is planned again after so long: shards may just have lost a leader."""
 AFTER_START_SECONDS = 60.0
 """A change is decided before its start; then the shards enter the decision, and new ones open."""
 
@@ -60,11 +62,13 @@ async def apply(
     """Changes the number of shards and watches to the end; ``tell`` is called with all that was seen.
 
     ``timeout`` is of one request. ``limit`` of the whole, seconds; None: until AFTER_START_SECONDS after the start.
-    Tried up to ``tries`` times where a shard held a later event than the start: the next plan begins later. The
-    answer holds the last change, which is not settled when ``limit`` has passed. Raises ReshardFailed.
+    Tried up to ``tries`` times where a shard held a later event than the start (the next plan begins later), or where
+    the registry could not begin what it had just planned. The answer holds the last change, which is not settled when
+    ``limit`` has passed. Raises ReshardFailed.
     """
     until = None if limit is None else clock.monotonic() + limit
     while True:
+        tries -= 1
         planned = await asked(shards, Ask(Action.PLAN, count, lead_s=lead_s), timeout=timeout)
         if planned.change is None:
             raise ReshardFailed(
@@ -72,14 +76,19 @@ async def apply(
             )
         tell(planned)
         config = planned.change.config
-        begun = await asked(shards, Ask(Action.APPLY, count, lead_s=lead_s, config=config), timeout=timeout)
+        ask = Ask(Action.APPLY, count, lead_s=lead_s, config=config)
+        begun = await shards.reshard(ask, timeout=timeout)
+        if isinstance(begun, Refusal):
+            if begun.status is Status.REFUSED and tries > 0:  # something has changed since the plan
+                await sleep(AGAIN_SECONDS)
+                continue
+            raise ReshardFailed(_why(begun, ""))
         tell(begun)
         starts_ns = planned.change.starts_ns if begun.change is None else begun.change.starts_ns
         longest = clock.monotonic() + max((starts_ns - begun.now_ns) / 1e9, 0.0) + AFTER_START_SECONDS
         end = await watch(
             shards, config, until=longest if until is None else until, clock=clock, sleep=sleep, tell=tell
         )
-        tries -= 1
         if tries <= 0 or not refused(end, config):
             return end
 

@@ -37,34 +37,44 @@ def drawn_seed() -> int:
 class Rig:
     """Real processes, a feed, and what may happen to them. Make it on the event loop it is used on."""
 
-    def __init__(self, directory: Path, seed: int, *, seconds: float, shape: Shape) -> None:
+    def __init__(self, directory: Path, seed: int, *, seconds: float, shape: Shape, prompt: bool = False) -> None:
+        """``prompt``: event times are those of the arrival, not earlier by the time that the start took."""
         self.random = random.Random(seed)
         self.seconds = seconds
+        self._seed = seed
+        self._prompt = prompt
+        self.demo = DemoDeployment(directory, shape)
+        self.supervisor = Supervisor()
+        self.wan = WanClient(self.demo.wan, towards(self.demo.tls, WAN))
+        self._draw()
+
+    def _draw(self) -> None:
+        """The stream, its event times from now on."""
         self.generator = Generator(
-            seed,
-            clicks=int(seconds * CLICKS_A_SECOND),
-            seconds=seconds,
+            self._seed,
+            clicks=int(self.seconds * CLICKS_A_SECOND),
+            seconds=self.seconds,
             disorder=Disorder(late_by=1.0, query_delay=0.4),
             epoch_us=time.time_ns() // 1000,
         )
         self._lines = sorted(self.generator.lines(), key=lambda line: line.at_us)
-        self.demo = DemoDeployment(directory, shape)
         self.feed = Feed(self._lines, {n: Logs(p.primary, p.foreign) for n, p in self.demo.places.items()})
-        self.supervisor = Supervisor()
         self.observer = Observer(self.demo, self.feed)
-        self.wan = WanClient(self.demo.wan, towards(self.demo.tls, WAN))
 
     async def run(self, drill: Callable[[Rig], Awaitable[None]]) -> None:
         """Starts all, feeds, runs the drill, heals, waits until all is settled, stops, and verifies."""
         try:
             await self.supervisor.start(self.demo.deployment.services())
             await self.supervisor.ready(READY_S)
+            if self._prompt:
+                await self.observer.close()
+                self._draw()
             feeding = asyncio.create_task(self.feed.run())
             await drill(self)
             if self.demo.deployment.routes:
                 await self.wan.heal()
             await feeding
-            await self._settled()
+            await self.settled()
         finally:
             await self.observer.close()
             await self.wan.close()
@@ -78,7 +88,8 @@ class Rig:
         problems += ledger_problems(self.observer.ledgers(), self.generator.truth)
         assert problems == []
 
-    async def _settled(self) -> None:
+    async def settled(self) -> None:
+        """Waits until every record has its verdict."""
         deadline = time.monotonic() + SETTLE_S
         while not self.observer.settled(self.generator.truth.lines):
             assert time.monotonic() < deadline, (

@@ -136,6 +136,15 @@ async def test_what_an_operator_aborted_is_not_tried_again() -> None:
     assert [ask.action for ask in script.asked].count(Action.PLAN) == 1
 
 
+async def test_what_cannot_begin_right_now_is_planned_again() -> None:
+    no_leader = Refusal(Status.REFUSED, "shards [1] have no leader: they could not prepare")
+    time = Time()
+    assert await changed(Script(PLANNED, no_leader, PLANNED, PREPARING, SETTLED), time) is SETTLED
+    assert time.now >= 101
+    with pytest.raises(ReshardFailed, match="have no leader"):
+        await changed(Script(PLANNED, no_leader, PLANNED, no_leader), Time(), tries=2)
+
+
 async def test_it_is_watched_for_a_minute_after_its_start_and_then_left() -> None:
     time = Time()
     assert await changed(Script(PLANNED, PREPARING), time) is PREPARING

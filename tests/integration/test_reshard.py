@@ -1,0 +1,130 @@
+"""The shards of a live deployment change, 2 -> 3 -> 5 -> 2, while its joiners run: every click still comes out once.
+
+In the middle of one change the leader of the registry's config group is killed by kill -9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from photon.demo.deployment import Shape
+from tests.integration.rig import Rig, drawn_seed
+
+ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 1
+ONE = Shape(datacentres=("east",), joiners=2, round_trip_s=None, unmatched_after_s=3.0, shards=2)
+TWO = Shape(joiners=1, round_trip_s=0.01, unmatched_after_s=3.0, shards=2)
+COMMAND_S = 90.0
+LEAD_S = 1.0
+FEED_S = 40.0
+"""Long enough for all changes on a busy machine: one after the last event would show nothing."""
+
+
+async def started(rig: Rig, verb: str, *arguments: str) -> Process:
+    """``photon registry reshard VERB`` as a process."""
+    command = ("-m", "photon", "registry", "reshard", verb, "--config", str(rig.demo.deployment.file), "-o", "json")
+    return await asyncio.create_subprocess_exec(sys.executable, *command, *arguments, stdout=PIPE, stderr=PIPE)
+
+
+async def said(process: Process, *, codes: tuple[int, ...] = (0,)) -> Any:
+    """Its JSON. The exit code is one of those expected."""
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), COMMAND_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise
+    assert process.returncode in codes, (process.returncode, out.decode(), err.decode())
+    return json.loads(out) if out else None
+
+
+async def reshard(rig: Rig, verb: str, *arguments: str, codes: tuple[int, ...] = (0,)) -> Any:
+    return await said(await started(rig, verb, *arguments), codes=codes)
+
+
+async def change_to(rig: Rig, count: int, *, lead_s: float = LEAD_S) -> Any:
+    """Applies a change, and waits until events go by it."""
+    done = await reshard(rig, "apply", "--shards", str(count), "--lead", f"{lead_s}s")
+    change = done["change"]
+    assert (change["stage"], change["settled"], len(change["shards"])) == ("activated", True, count)
+    print(f"change {change['number']} to shards {change['shards']} from {change['starts']} on")
+    await reached(rig, change["starts_ns"])
+    return change
+
+
+async def reached(rig: Rig, starts_ns: int) -> None:
+    """Until events of half a second after the start of a change arrive."""
+    assert starts_ns < time.time_ns() + 60_000_000_000, "the change is far ahead"
+    while time.time_ns() < starts_ns + 500_000_000:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    assert not all(copy.done for copy in rig.feed.copies.values()), "the change came after the last event"
+
+
+async def grow_and_shrink(rig: Rig) -> None:
+    """2 -> 3 -> 5 -> 2."""
+    await rig.pause(0.5, 1.5)
+    plan = await reshard(rig, "plan", "--shards", "3", "--lead", f"{LEAD_S}s")
+    assert (plan["change"]["stage"], plan["change"]["added"]) == ("planned", [3])
+    assert plan["change"]["starts_ns"] > plan["now_ns"]
+    assert plan["why_not_sooner"]
+    assert (await reshard(rig, "status"))["change"] is None
+    first = await change_to(rig, 3)
+    assert (first["number"], first["shards"]) == (plan["change"]["number"], [1, 2, 3])
+    assert (await change_to(rig, 5))["added"] == [4, 5]
+    assert (await change_to(rig, 2))["leaving"] == [3, 4, 5]
+    await reshard(rig, "plan", "--shards", "2", codes=(1,))
+    assert await all_is_well(rig) == {1, 2, 3, 4, 5}
+
+
+async def all_is_well(rig: Rig) -> set[int]:
+    """At the end each event that can be read is in one shard, the one that its time says. The shards with ids."""
+    while not all(copy.done for copy in rig.feed.copies.values()):  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
+    await rig.settled()
+    status = await reshard(rig, "status")
+    assert status["change"]["number"] == status["config"]
+    ids = {each["shard"]: each["ids"] for each in status["shards"]}
+    truth = rig.generator.truth
+    assert sum(ids.values()) == len(truth.joined) + len(truth.unmatched)
+    verified = await reshard(rig, "verify")
+    assert verified["ok"]
+    assert [each["config"] for each in verified["replicas"].values()] == [status["config"]] * 3
+    return {shard for shard, count in ids.items() if count}
+
+
+async def kill_the_leader_within(rig: Rig) -> None:
+    """The leader of the config group is gone while shards prepare; whoever follows it brings the change to an end."""
+    await rig.pause(0.5, 1.5)
+    leader = (await reshard(rig, "status"))["replica"]
+    apply = await started(rig, "apply", "--shards", "3", "--lead", "6s", "--tries", "6")
+    assert apply.stderr is not None
+    line = (await asyncio.wait_for(apply.stderr.readline(), COMMAND_S)).decode()
+    assert "change 2 would be" in line
+    await rig.pause(0.0, 0.3)
+    rig.supervisor.kill(f"registry {leader}")
+    change = (await said(apply))["change"]
+    assert (change["stage"], change["shards"]) == ("activated", [1, 2, 3])
+    await reached(rig, change["starts_ns"])
+    await reshard(rig, "abort", codes=(1,))
+    await rig.supervisor.ready(COMMAND_S)
+    await change_to(rig, 2)
+    await all_is_well(rig)
+
+
+@pytest.mark.parametrize("round_", range(ROUNDS))
+@pytest.mark.parametrize("shape", [pytest.param(ONE, marks=pytest.mark.full), TWO], ids=["one", "two"])
+async def test_shards_grow_and_shrink_under_load(tmp_path: Path, shape: Shape, round_: int) -> None:
+    await Rig(tmp_path, drawn_seed(), seconds=FEED_S, shape=shape, prompt=True).run(grow_and_shrink)
+
+
+@pytest.mark.parametrize("round_", range(ROUNDS))
+async def test_the_leader_is_killed_in_the_middle_of_a_change(tmp_path: Path, round_: int) -> None:
+    await Rig(tmp_path, drawn_seed(), seconds=FEED_S, shape=ONE, prompt=True).run(kill_the_leader_within)
