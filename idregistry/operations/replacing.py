@@ -1,12 +1,12 @@
 """Replacing a replica whose disk is lost: the checks, and the deployment file of the next membership epoch. Pure.
 
 Membership is static: the members of an epoch are those of the deployment file. Why the order matters: an entry that
-was acknowledged may lie on the lost disk and on a bare majority less one of the others. If a new, empty replica simply
-took the place, those that lack the entry could elect each other together with it. So *every* survivor first applies
-all that was acknowledged (a barrier), the new one starts from a state at the barrier, and all begin the next epoch, in
-which nobody listens to messages of the one before. Between the two a replica is in one epoch only, so no two
-majorities exist at a time; what is acknowledged after the barrier lies on as many survivors as a majority has, which
-every majority of the new members meets.
+was acknowledged may lie on the lost disk and on a bare majority less one of the others. If a new, empty replica
+simply took the place, those that lack the entry could elect each other together with it. So *every* survivor first
+applies all that was acknowledged (a barrier), the new one starts from a state at the barrier, and all begin the next
+epoch, in which nobody listens to messages of the one before. Between the two a replica is in one epoch only, so no
+two majorities exist at a time; what is acknowledged after the barrier lies on as many survivors as a majority has,
+which every majority of the new members meets.
 """
 
 from __future__ import annotations

@@ -1,0 +1,139 @@
+"""A registry from a deployment file: its replicas as real processes, and the operators' commands run against it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from photon.embedded.supervisor import free_ports
+from photon.idregistry.client import RegistryClient
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command said."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        assert self.out.count("\n") == 1, self.out
+        return json.loads(self.out)
+
+
+@dataclass
+class Deployment:
+    """``directory`` holds photon.toml and a directory for each replica."""
+
+    directory: Path
+    shards: int = 2
+    addresses: dict[str, str] = field(default_factory=dict)
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if not self.addresses:
+            self.addresses = {f"r{n}": f"127.0.0.1:{port}" for n, port in enumerate(free_ports(3), 1)}
+        lines = ["# a comment that stays", "[registry]", f"shards = {self.shards}", "tolerate = 1", ""]
+        for name, address in self.addresses.items():
+            lines += [f"[registry.replicas.{name}]", f'address = "{address}"', f'directory = "{name}"', ""]
+        self.file.write_text("\n".join(lines))
+
+    @property
+    def file(self) -> Path:
+        return self.directory / "photon.toml"
+
+    def start(self, name: str) -> None:
+        with open(self.directory / f"{name}.log", "ab") as log:
+            self.running[name] = subprocess.Popen(
+                [sys.executable, "-m", "photon", "registry", "serve", "--config", str(self.file), "--replica", name],
+                cwd=ROOT, env=ENVIRONMENT, stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+    def kill(self, name: str) -> None:
+        process = self.running.pop(name)
+        process.kill()
+        process.wait(10)
+
+    async def stop(self, name: str) -> None:
+        """SIGTERM; ends cleanly."""
+        process = self.running.pop(name)
+        process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 30
+        while process.poll() is None:
+            assert time.monotonic() < deadline, f"{name} does not end"
+            await asyncio.sleep(0.02)
+        assert process.returncode == 0, self.log(name)
+
+    def log(self, name: str) -> str:
+        return (self.directory / f"{name}.log").read_text()
+
+    def check(self) -> None:
+        for name, process in self.running.items():
+            assert process.poll() is None, self.log(name)
+
+    def client(self, addresses: Mapping[str, str] | None = None) -> RegistryClient:
+        return RegistryClient(addresses or self.addresses)
+
+    async def command(self, *arguments: str) -> Outcome:
+        """``photon registry ARGUMENTS --config FILE``."""
+        return await photon("registry", *arguments, "--config", str(self.file))
+
+    async def good(self, *arguments: str) -> Outcome:
+        """As command; must succeed."""
+        outcome = await self.command(*arguments)
+        assert outcome.code == 0, (arguments, outcome)
+        return outcome
+
+    async def settled(self) -> Any:
+        """Once every group is led and every replica answers and has everything: what status says."""
+        deadline = time.monotonic() + 60
+        while True:
+            self.check()
+            outcome = await self.command("status", "-o", "json")
+            if outcome.code == 0:
+                said = outcome.json()
+                if len(said["groups"]) > self.shards and all(
+                    lag is not None for group in said["groups"] for lag in group["lag"].values()
+                ):
+                    return said
+            assert time.monotonic() < deadline, outcome
+            await asyncio.sleep(0.1)
+
+
+async def photon(*arguments: str) -> Outcome:
+    """Runs a command to its end."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "photon", *arguments,
+        cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await asyncio.wait_for(process.communicate(), 120)
+    assert process.returncode is not None
+    return Outcome(process.returncode, out.decode(), err.decode())
+
+
+@contextmanager
+def deployment(directory: Path, **more: Any) -> Iterator[Deployment]:
+    """Started; ended in any case."""
+    made = Deployment(directory, **more)
+    try:
+        for name in made.addresses:
+            made.start(name)
+        yield made
+    finally:
+        for name in list(made.running):
+            made.kill(name)

@@ -1,0 +1,284 @@
+"""Operators' commands against real replicas under load: nothing acknowledged is lost, and it stays available."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from photon.config.disk import RealDisk
+from photon.idregistry.api import Answer
+from photon.idregistry.client import RegistryClient
+from photon.idregistry.operations.columns import read_columns
+from tests.integration.registry_ops import Deployment, deployment, photon
+from tests.integration.registry_processes import rows
+from tests.integration.test_registry_kill9 import Writer, batches, verify
+
+SEED = int(os.environ.get("PHOTON_SEED", "61"))
+IDS = 40_000
+WAIT_MAX_S = 8.0
+"""So long may a batch wait at most while replicas are restarted one after the other, on a busy machine."""
+
+
+class Load:
+    """Two writers that meet on the same ids; ``slowest_s`` is the longest that a batch waited for its answers."""
+
+    def __init__(self, made: Deployment) -> None:
+        self.made = made
+        self.slowest_s = 0.0
+        self.clients = [made.client() for _ in range(2)]
+        self.writers = [
+            Timed(f"w{n}", client, batches(random.Random(f"{SEED} {n}"), range(IDS)), self)
+            for n, client in enumerate(self.clients)
+        ]
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        for writer in self.writers:
+            await writer.open()
+        self.tasks = [asyncio.create_task(writer.run()) for writer in self.writers]
+
+    async def more(self, ids: int) -> None:
+        """Until so many further ids are decided."""
+        goal = self.decided() + ids
+        deadline = time.monotonic() + 40
+        while self.decided() < goal:
+            self.made.check()
+            for task in self.tasks:
+                assert not task.done(), task
+            assert time.monotonic() < deadline, [client.problem for client in self.clients]
+            await asyncio.sleep(0.02)
+
+    async def stop(self) -> None:
+        for writer in self.writers:
+            writer.stopped = True
+        await asyncio.gather(*self.tasks)
+
+    def decided(self) -> int:
+        return sum(writer.decided for writer in self.writers)
+
+    def owned(self) -> dict[int, int]:
+        """All acknowledged ids; no id twice."""
+        one, two = (writer.owned for writer in self.writers)
+        assert not one.keys() & two.keys()
+        return {**one, **two}
+
+
+class Timed(Writer):
+    """Notes how long each batch waits."""
+
+    def __init__(self, name: str, client: RegistryClient, ids: Iterator[list[int]], load: Load) -> None:
+        super().__init__(name, client, self._timed(ids, load))
+
+    @staticmethod
+    def _timed(ids: Iterator[list[int]], load: Load) -> Iterator[list[int]]:
+        for each in ids:
+            began = time.monotonic()
+            yield each
+            load.slowest_s = max(load.slowest_s, time.monotonic() - began)
+
+
+@asynccontextmanager
+async def loaded(made: Deployment) -> AsyncIterator[Load]:
+    print(f"seed {SEED}")
+    load = Load(made)
+    try:
+        await load.start()
+        yield load
+    finally:
+        for task in load.tasks:
+            task.cancel()
+        await asyncio.gather(*load.tasks, return_exceptions=True)
+        for client in load.clients:
+            await client.close()
+
+
+async def all_kept(load: Load) -> None:
+    """What was acknowledged is owned by the same tokens, and refused to others."""
+    for writer in load.writers:
+        await verify(writer.client, writer.owned)
+
+
+@pytest.mark.timeout(150)
+async def test_rolling_restart_of_all_replicas_under_load(tmp_path: Path) -> None:
+    with deployment(tmp_path) as made:
+        await made.settled()
+        async with loaded(made) as load:
+            await load.more(2_000)
+            for name in made.addresses:
+                moved = (await made.good("transfer-leader", "--from", name, "-o", "json")).json()
+                assert all(each["to"] != name for each in moved)
+                await made.stop(name)
+                await load.more(2_000)
+                made.start(name)
+                await made.settled()
+            await load.more(2_000)
+            await load.stop()
+            assert load.slowest_s < WAIT_MAX_S
+            await all_kept(load)
+            print(f"{load.decided():,} ids decided, a batch waited {load.slowest_s:.2f} s at most")
+
+
+@pytest.mark.timeout(150)
+async def test_a_lost_replica_is_replaced_under_load(tmp_path: Path) -> None:
+    with deployment(tmp_path) as made:
+        await made.settled()
+        async with loaded(made) as load:
+            await load.more(3_000)
+            refused = await made.command("replace", "r3", "r4", "--address", made.addresses["r3"])
+            assert refused.code == 1
+            assert "r3 answers" in refused.err
+            made.kill("r3")
+            shutil.rmtree(tmp_path / "r3")
+            await load.more(3_000)
+            plan = await made.good("replace", "r3", "r4")
+            assert "nothing was done" in plan.out
+            assert not (tmp_path / "r4").exists()
+            unsaid = await made.command("replace", "r3", "r4", "--apply")
+            assert unsaid.code == 2
+            await made.good("replace", "r3", "r4", "--apply", "--old-is-gone")
+            text = made.file.read_text()
+            assert "# a comment that stays" in text
+            assert "epoch = 2" in text
+            assert "registry.replicas.r3" in (tmp_path / "photon.toml.epoch-1").read_text()
+            early = await made.command("replace", "r3", "r4", "--wait", "--timeout", "0.2")
+            assert early.code == 1
+            made.start("r4")
+            for name in ("r1", "r2"):
+                await made.stop(name)
+                made.start(name)
+            await made.good("replace", "r3", "r4", "--wait")
+            members = (await made.good("members", "-o", "json")).json()
+            assert [each["replica"] for each in members["members"]] == ["r1", "r2", "r4"]
+            assert members["epoch"] == 2
+            await load.more(2_000)
+            await load.stop()
+            print(f"{load.decided():,} ids decided, a batch waited {load.slowest_s:.2f} s at most")
+            # The new replica and either survivor have everything.
+            made.kill("r1")
+            await all_kept(load)
+            made.start("r1")
+            await made.settled()
+            await made.good("verify")
+
+
+@pytest.mark.timeout(150)
+async def test_backup_under_load_and_restore_into_a_new_deployment(tmp_path: Path) -> None:
+    with deployment(tmp_path / "old") as made:
+        await made.settled()
+        async with loaded(made) as load:
+            await load.more(4_000)
+            before = dict(load.owned())
+            backup = tmp_path / "backup"
+            said = (await made.good("backup", str(backup), "-o", "json")).json()
+            assert sum(group["ids"] for group in said["groups"]) >= len(before)
+            await load.more(2_000)
+            assert (await made.good("verify")).out.count("r1, r2, r3") == 3
+            again = await made.command("backup", str(backup))
+            assert again.code == 1
+            assert again.err.count("\n") == 1
+            await load.stop()
+            after = load.owned()
+        assert (await photon("registry", "verify", str(backup))).code == 0
+        assert len(before) < len(after)
+    with deployment_from(tmp_path / "new", backup) as new:
+        for name in new.addresses:
+            new.start(name)
+        status = await new.settled()
+        assert [group["closed"] for group in status["groups"]] == [False, True, True]
+        assert (await new.command("doctor")).code == 1
+        await registers_what_was_restored(new, before, after)
+
+
+@asynccontextmanager
+async def restored_writer(new: Deployment) -> AsyncIterator[Writer]:
+    client = new.client()
+    try:
+        writer = Writer("later", client, iter(()))
+        await writer.open()
+        yield writer
+    finally:
+        await client.close()
+
+
+async def registers_what_was_restored(new: Deployment, before: dict[int, int], after: dict[int, int]) -> None:
+    async with restored_writer(new) as writer:
+        token = writer.incarnation << 40
+        assert writer.incarnation > 1 << 16
+        assert all(token >> 40 > old >> 40 for old in after.values())
+        ids = list(before)
+        waiting = await writer.client.insert(rows(ids[:100], [token] * 100), timeout=1.0)
+        assert set(waiting.answers.tolist()) == {Answer.UNKNOWN}
+        assert "closed" in writer.client.problem
+        await new.good("restore", "--accept-boundary", "now")
+        assert (await new.command("restore", "--open")).code == 1
+        found = await writer.client.insert(rows(ids, [token] * len(ids)), timeout=10.0)
+        assert set(found.answers.tolist()) == {Answer.TAKEN}
+        assert found.owner_tokens.tolist() == list(before.values())
+        since = [each for each in after if each not in before]
+        found = await writer.client.insert(rows(since, [token] * len(since)), timeout=10.0)
+        # Those that the backup has, and those that nobody may have any more.
+        assert set(found.answers.tolist()) <= {Answer.TAKEN, Answer.BELOW_BOUNDARY}
+        assert Answer.BELOW_BOUNDARY in found.answers
+    assert (await new.command("doctor")).code == 0
+
+
+class deployment_from:  # noqa: N801 - reads as a function
+    """A new deployment whose directories come from a backup; not started."""
+
+    def __init__(self, directory: Path, backup: Path) -> None:
+        self._made = Deployment(directory)
+        self._backup = backup
+
+    def __enter__(self) -> Deployment:
+        import subprocess
+        import sys
+
+        from tests.integration.registry_ops import ENVIRONMENT, ROOT
+
+        arguments = ["registry", "restore", "--config", str(self._made.file), str(self._backup)]
+        subprocess.run([sys.executable, "-m", "photon", *arguments], check=True, cwd=ROOT, env=ENVIRONMENT)
+        return self._made
+
+    def __exit__(self, *_: object) -> None:
+        for name in list(self._made.running):
+            self._made.kill(name)
+
+
+@pytest.mark.timeout(120)
+async def test_status_members_doctor_export_and_their_exit_codes(tmp_path: Path) -> None:
+    with deployment(tmp_path) as made:
+        nobody = await Deployment(tmp_path / "elsewhere").command("status")
+        assert nobody.code == 1
+        assert nobody.err.startswith("photon: no registry replica answers")
+        await made.settled()
+        async with loaded(made) as load:
+            await load.more(2_000)
+            await load.stop()
+            status = (await made.good("status", "-o", "json")).json()
+            owned = load.owned()
+            assert sum(group["ids"] for group in status["groups"]) == len(owned)
+            assert (await made.good("doctor", "-o", "json")).json() == []
+            tokens: dict[int, int] = {}
+            for shard in (1, 2):
+                file = tmp_path / f"{shard}.ids"
+                await made.good("export", "--shard", str(shard), "--output", str(file), "--replica", "r2")
+                for block in read_columns(RealDisk(), file):
+                    tokens.update(zip(block.times.tolist(), block.tokens.tolist(), strict=True))
+            assert tokens == owned
+        missing = await made.command("export", "--shard", "9", "--output", str(tmp_path / "9.ids"))
+        assert (missing.code, missing.err) == (1, "photon: there is no group 9; there are: 0, 1, 2\n")
+        made.kill("r2")
+        assert (await made.command("members")).code == 3
+        sick = await made.command("doctor", "-o", "json")
+        assert sick.code == 1
+        assert any(each["where"] == "replica r2" for each in sick.json())
+        usage = await photon("registry", "transfer-leader", "--config", str(made.file))
+        assert usage.code == 2
