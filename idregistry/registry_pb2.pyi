@@ -445,7 +445,7 @@ class GroupInspection(_message.Message):
     def __init__(self, group: _Optional[int] = ..., leader: _Optional[str] = ..., is_leader: _Optional[bool] = ..., term: _Optional[int] = ..., applied: _Optional[int] = ..., committed: _Optional[int] = ..., healthy: _Optional[bool] = ..., writable: _Optional[bool] = ..., ids: _Optional[int] = ..., bytes: _Optional[int] = ..., boundary_ns: _Optional[int] = ..., closed: _Optional[bool] = ..., batches: _Optional[int] = ..., batch_mean: _Optional[float] = ..., commit_ms_p50: _Optional[float] = ..., commit_ms_p99: _Optional[float] = ..., alarms: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class InspectReply(_message.Message):
-    __slots__ = ("replica", "epoch", "members", "groups", "clock_ns", "disk_free", "disk_size", "version", "alarms", "heard")
+    __slots__ = ("replica", "epoch", "members", "groups", "clock_ns", "disk_free", "disk_size", "version", "alarms")
     class MembersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -462,7 +462,6 @@ class InspectReply(_message.Message):
     DISK_SIZE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ALARMS_FIELD_NUMBER: _ClassVar[int]
-    HEARD_FIELD_NUMBER: _ClassVar[int]
     replica: str
     epoch: int
     members: _containers.ScalarMap[str, str]
@@ -472,8 +471,7 @@ class InspectReply(_message.Message):
     disk_size: int
     version: str
     alarms: _containers.RepeatedScalarFieldContainer[str]
-    heard: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, replica: _Optional[str] = ..., epoch: _Optional[int] = ..., members: _Optional[_Mapping[str, str]] = ..., groups: _Optional[_Iterable[_Union[GroupInspection, _Mapping]]] = ..., clock_ns: _Optional[int] = ..., disk_free: _Optional[int] = ..., disk_size: _Optional[int] = ..., version: _Optional[str] = ..., alarms: _Optional[_Iterable[str]] = ..., heard: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, replica: _Optional[str] = ..., epoch: _Optional[int] = ..., members: _Optional[_Mapping[str, str]] = ..., groups: _Optional[_Iterable[_Union[GroupInspection, _Mapping]]] = ..., clock_ns: _Optional[int] = ..., disk_free: _Optional[int] = ..., disk_size: _Optional[int] = ..., version: _Optional[str] = ..., alarms: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class BarrierRequest(_message.Message):
     __slots__ = ("group", "mark")

@@ -107,6 +107,6 @@ def _row(found: Mapping[str, Inspection], group: int) -> GroupRow:
 
 def _alarms(facts: pb.GroupInspection) -> list[str]:
     said = [] if facts.healthy else ["stopped on an error"]
-    if not facts.writable:
+    if not facts.writable and not facts.alarms:
         said.append("the disk is full: read-only")
     return [*said, *facts.alarms]

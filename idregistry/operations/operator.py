@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from photon import __version__
 from photon.config.clock import Clock
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
+from photon.idregistry.clocks.offsets import Agreement
 from photon.idregistry.operations.export_stream import Summer, end, head, part
 from photon.idregistry.operations.marks import MARK_BYTES_MAX, Marked, Marks
 from photon.idregistry.outcomes import GroupFacts, Refusal, Status
@@ -56,15 +57,12 @@ class Operator:
         machines: Machines,
         replica: RegistryReplica,
         clock: Clock,
-        alarms: Callable[[int], Sequence[str]] = lambda group: (),
     ) -> None:
-        """``alarms``: of a group; of the whole replica for -1."""
         self._place = place
         self._host = host
         self._machines = machines
         self._replica = replica
         self._clock = clock
-        self._alarms = alarms
         self._exports = 0
         self._marked_at: dict[int, tuple[bytes, float]] = {}
 
@@ -73,7 +71,10 @@ class Operator:
         """This replica and its groups as of now."""
         usage = shutil.disk_usage(self._place.directory)
         numbers = sorted(self._marks())
-        described = {facts.group: facts for facts in self._replica.describe().groups}
+        description = self._replica.describe()
+        described = {facts.group: facts for facts in description.groups}
+        clock = description.clock
+        doubted = clock is not None and clock.objection and clock.agreement is not Agreement.UNCERTAIN
         return pb.InspectReply(
             replica=self._place.name,
             epoch=self._place.epoch,
@@ -83,7 +84,7 @@ class Operator:
             disk_free=usage.free,
             disk_size=usage.total,
             version=__version__,
-            alarms=self._alarms(-1),
+            alarms=[f"proposes no boundary: {clock.objection}"] if doubted and clock is not None else [],
         )
 
     def _group(self, number: int, facts: GroupFacts | None) -> pb.GroupInspection | None:
@@ -101,12 +102,12 @@ class Operator:
             healthy=state.healthy,
             writable=state.writable,
             boundary_ns=NO_BOUNDARY,
-            alarms=self._alarms(number),
         )
         if machine is not None:
             found.ids, found.bytes = machine.ids, machine.resident_bytes
             found.boundary_ns, found.closed = machine.boundary, machine.closed
         if facts is not None:
+            found.alarms.extend(facts.alarms)
             found.batches, found.batch_mean = facts.batches, facts.batch_mean
             found.commit_ms_p50, found.commit_ms_p99 = facts.commit_ms_p50, facts.commit_ms_p99
         return found
