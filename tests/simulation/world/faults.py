@@ -167,7 +167,7 @@ def _unprovable(path: str, data: bytes) -> int:
     while (parsed := journal._parse(data, at, segment)) is not None:
         durable = max(durable, parsed[1])
         at += journal._FRAME.size + len(parsed[2])
-    return len(data) - durable
+    return int(len(data) - durable)
 
 
 def wiped_disk(world: Cluster) -> None:
