@@ -214,7 +214,7 @@ class ShardModel:
         """(what, digest, token, generation, answer) of each row. Raises Violation where the replicas differ."""
         command = entry.command
         if isinstance(command, c.Batch):
-            inserts = [(*row, self._insert(*row)) for row in _insert_rows(command)]
+            inserts = [(*row, self._insert(*row)) for row in insert_rows(command)]
             clears = [(*row, self._clear(*row)) for row in _clear_rows(command)]
             self._same(entry, [row[-1] for row in inserts], entry.result[0])
             self._same(entry, [row[-1] for row in clears], entry.result[3])
@@ -228,12 +228,20 @@ class ShardModel:
             self._collect(command.time_ns)
             self._same(entry, self.boundary, entry.result)
         elif isinstance(command, c.Announce):
-            for incarnation in command.incarnations:
-                self.slots[incarnation] = command.slot
-            self.newest[command.slot] = max(self.newest.get(command.slot, 0), *command.incarnations)
+            self._hears(command.slot, *command.incarnations)
+        elif isinstance(command, c.Seed):
+            for slot, _, newest, retired in command.slots:
+                self._hears(slot, newest)
+                self.fenced |= {slot} if retired else set()
         elif isinstance(command, c.Fence):
             self.fenced.add(command.slot)
+        elif not isinstance(command, c.Configure | c.CheckState):
+            raise Violation(f"shard {self.number}, entry {entry.index}: a command that nobody asked for: {command}")
         return []
+
+    def _hears(self, slot: str, *incarnations: int) -> None:
+        self.slots |= {each: slot for each in incarnations if each}
+        self.newest[slot] = max(self.newest.get(slot, 0), *incarnations)
 
     def _same(self, entry: Applied, ours: Any, theirs: Any) -> None:
         if ours != theirs:
@@ -291,7 +299,7 @@ def _digests(column: bytes) -> list[bytes]:
     return [column[at : at + DIGEST_BYTES] for at in range(0, len(column), DIGEST_BYTES)]
 
 
-def _insert_rows(batch: c.Batch) -> Iterator[tuple[int, bytes, int, int, int]]:
+def insert_rows(batch: c.Batch) -> Iterator[tuple[int, bytes, int, int, int]]:
     callers = [caller for caller, count in batch.callers for _ in range(count)]
     generations = c.u32(batch.generations).tolist() if batch.generations else [0] * len(callers)
     columns = c.i64(batch.times).tolist(), c.u64(batch.tokens).tolist(), generations
