@@ -13,8 +13,11 @@ from photon.config.errors import PhotonError
 from photon.config.tls import Tls, open_blocking_channel, registry_identity, towards
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry import registry_pb2_grpc
+from photon.idregistry.commands import Range
 from photon.idregistry.operations.export_stream import ExportReader
 from photon.idregistry.operations.inspection import Inspection, groups_of, leader_of
+from photon.idregistry.outcomes import Description
+from photon.idregistry.replies import described
 from photon.idregistry.service import MESSAGE_BYTES_MAX
 
 CALL_SECONDS = 5.0
@@ -103,6 +106,18 @@ class OperatorClient:
         """The state under a mark, from one replica. Reading it raises ExportFailed, RegistryUnreachable."""
         stream = self._stubs[name].Export(pb.ExportRequest(group=group, mark=mark), timeout=EXPORT_SECONDS)
         return ExportReader(_errors_in_one_line(stream, name), f"group {group} of replica {name}")
+
+    def ranges(self) -> tuple[Range, ...]:
+        """The shards' active config, as the first replica says that knows it. Raises RegistryUnreachable."""
+        for channel in self._channels.values():
+            stub: Any = registry_pb2_grpc.RegistryStub(channel)  # type: ignore[no-untyped-call]
+            try:
+                reply = described(stub.Describe(pb.DescribeRequest(), timeout=CALL_SECONDS))
+            except grpc.RpcError:
+                continue
+            if isinstance(reply, Description) and reply.ranges:
+                return reply.ranges
+        raise RegistryUnreachable(f"no replica says what the shards are: {', '.join(self.addresses)}")
 
     # -- the leader ---------------------------------------------------------------------------------------------
     def leader(self, group: int, timeout: float = LEADER_SECONDS) -> str:

@@ -41,6 +41,8 @@ class Deployment:
 
     directory: Path
     shards: int = 2
+    more: str = ""
+    """Further tables of the file."""
     addresses: dict[str, str] = field(default_factory=dict)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -51,7 +53,7 @@ class Deployment:
         lines = ["# a comment that stays", "[registry]", f"shards = {self.shards}", "tolerate = 1", ""]
         for name, address in self.addresses.items():
             lines += [f"[registry.replicas.{name}]", f'address = "{address}"', f'directory = "{name}"', ""]
-        self.file.write_text("\n".join(lines))
+        self.file.write_text("\n".join(lines) + "\n" + self.more)
 
     @property
     def file(self) -> Path:

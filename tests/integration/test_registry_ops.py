@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
 import random
 import shutil
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from photon.config.disk import RealDisk
-from photon.idregistry.api import Answer
+from photon.idregistry.api import Answer, Digester, Inserts, Slot, token_of
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.operations.columns import read_columns
 from tests.integration.registry_ops import Deployment, deployment, photon
@@ -188,7 +190,8 @@ async def test_backup_under_load_and_restore_into_a_new_deployment(tmp_path: Pat
             after = load.owned()
         assert (await photon("registry", "verify", str(backup))).code == 0
         assert len(before) < len(after)
-    with deployment_from(tmp_path / "new", backup) as new:
+    with stopped_at_the_end(Deployment(tmp_path / "new")) as new:
+        await new.good("restore", str(backup))
         for name in new.addresses:
             new.start(name)
         status = await new.settled()
@@ -230,26 +233,113 @@ async def registers_what_was_restored(new: Deployment, before: dict[int, int], a
     assert (await new.command("doctor")).code == 0
 
 
-class deployment_from:  # noqa: N801 - reads as a function
-    """A new deployment whose directories come from a backup; not started."""
+@contextmanager
+def stopped_at_the_end(made: Deployment) -> Iterator[Deployment]:
+    try:
+        yield made
+    finally:
+        for name in list(made.running):
+            made.kill(name)
 
-    def __init__(self, directory: Path, backup: Path) -> None:
-        self._made = Deployment(directory)
-        self._backup = backup
 
-    def __enter__(self) -> Deployment:
-        import subprocess
-        import sys
+PIPELINE = """
+key_file = "key"
+[join.clicks]
+[join.clicks.primary]
+format = "jsonl"
+key = "q"
+[join.clicks.foreign]
+format = "jsonl"
+key = "q"
+id = "i"
+time = { field = "t", unit = "ns" }
+[datacentre.east]
+join = "clicks"
+primary = "p"
+foreign = "f"
+output = "output"
+state = "state"
+eventstore = "127.0.0.1:1"
+[datacentre.east.joiners.w0]
+address = "127.0.0.1:2"
+"""
+KEY = b"0123456789abcdef0123456789abcdef"
 
-        from tests.integration.registry_ops import ENVIRONMENT, ROOT
 
-        arguments = ["registry", "restore", "--config", str(self._made.file), str(self._backup)]
-        subprocess.run([sys.executable, "-m", "photon", *arguments], check=True, cwd=ROOT, env=ENVIRONMENT)
-        return self._made
+def pipeline(directory: Path) -> Deployment:
+    directory.mkdir()
+    (directory / "key").write_bytes(KEY)
+    keys, tables = PIPELINE.split("[", 1)
+    made = Deployment(directory, more="[" + tables)
+    made.file.write_text(keys + made.file.read_text())
+    return made
 
-    def __exit__(self, *_: object) -> None:
-        for name in list(self._made.running):
-            self._made.kill(name)
+
+def line(event: int, token: int) -> bytes:
+    return (
+        f'{{"event_id":"e{event}","key":"k","event_time_ns":{event},"foreign":{{}},"primary":{{}},'
+        f'"token":"{token:016x}"}}\n'
+    ).encode()
+
+
+def inserts(events: range, token: int) -> Inserts:
+    n = len(events)
+    digests = Digester(KEY, "clicks").digests([f"e{event}".encode() for event in events])
+    times = np.array(events, np.int64)
+    return Inserts(digests, times, np.full(n, token, np.uint64), np.ones(n, np.uint8), np.zeros(n, np.uint32))
+
+
+@pytest.mark.timeout(150)
+async def test_what_outputs_hold_is_registered_again_before_a_restored_registry_opens(tmp_path: Path) -> None:
+    """A backup, then more is registered and written; a new deployment from the backup learns it from the outputs."""
+    with stopped_at_the_end(pipeline(tmp_path / "old")) as made:
+        for name in made.addresses:
+            made.start(name)
+        await made.settled()
+        client = made.client()
+        opened = await client.open_slot(Slot("w0", "east"), 0, b"first nonce")
+        assert opened is not None
+        client.announce(Slot("w0", "east"), [opened.incarnation])
+        early, late = (token_of(opened.incarnation, batch) for batch in (1, 2))
+        assert set((await client.insert(inserts(range(100), early), timeout=20)).answers) == {Answer.COMMITTED}
+        await made.good("backup", str(tmp_path / "backup"))
+        assert set((await client.insert(inserts(range(100, 200), late), timeout=20)).answers) == {Answer.COMMITTED}
+        # A slot that was opened only after the backup, twice.
+        second = await client.open_slot(Slot("w0", "east"), opened.incarnation, b"second nonce")
+        assert second is not None
+        await client.close()
+    with stopped_at_the_end(pipeline(tmp_path / "new")) as new:
+        joined = tmp_path / "new" / "output" / "joined"
+        joined.mkdir(parents=True)
+        (joined / "w0-000001.jsonl.gz").write_bytes(gzip.compress(b"".join(line(e, early) for e in range(50))))
+        rest = [line(e, early) for e in range(50, 100)] + [line(e, late) for e in range(100, 200)]
+        (joined / "w0-000002.jsonl").write_bytes(b"".join(rest) + line(200, late)[:40])
+        await new.good("restore", str(tmp_path / "backup"))
+        for name in new.addresses:
+            new.start(name)
+        await new.settled()
+        [said] = (await new.good("register-again", "-o", "json")).json()
+        assert (said["lines"], said["registered"], said["taken"]) == (200, 200, 0)
+        assert (await new.good("register-again", "-o", "json")).json() == [said]
+        await new.good("restore", "--open")
+        refused = await new.command("register-again")
+        assert refused.code == 1
+        assert "is open" in refused.err
+        client = new.client()
+        try:
+            # The slot's directory remembers an incarnation that the backup has never heard of.
+            third = await client.open_slot(Slot("w0", "east"), second.incarnation, b"third nonce")
+            assert third is not None
+            assert third.incarnation > second.incarnation + (1 << 15), third.reason
+            client.announce(Slot("w0", "east"), [opened.incarnation, second.incarnation, third.incarnation])
+            again = await client.insert(inserts(range(100, 200), late), timeout=20)
+            assert set(again.answers.tolist()) == {Answer.COMMITTED}
+            other = await client.insert(inserts(range(200), token_of(third.incarnation, 1)), timeout=20)
+            assert set(other.answers.tolist()) == {Answer.TAKEN}
+            done = await client.insert(inserts(range(50), early), timeout=20)
+            assert set(done.answers.tolist()) == {Answer.DONE}
+        finally:
+            await client.close()
 
 
 @pytest.mark.timeout(120)

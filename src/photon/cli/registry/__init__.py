@@ -15,6 +15,7 @@ _COMMANDS = {
     "backup": "photon.cli.registry.backup:backup",
     "export": "photon.cli.registry.backup:export",
     "restore": "photon.cli.registry.restore:restore",
+    "register-again": "photon.cli.registry.register:register_again",
     "verify": "photon.cli.registry.verify:verify",
     "doctor": "photon.cli.registry.doctor:doctor",
     "reshard": "photon.cli.registry.reshard:reshard",
