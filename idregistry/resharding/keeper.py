@@ -243,11 +243,11 @@ class ShardKeeper:
         known = changes.decided if changes.pending is None else changes.pending.config
         if ask.config and ask.action is Action.APPLY and known == ask.config:
             return self.status()  # it was asked for before
-        if self._opener is None:
-            return Refusal(Status.REFUSED, "this replica cannot open further shards")
         doubt = self._clocks.objection()
         if doubt:
             return Refusal(Status.REFUSED, f"replica {self._name} proposes no change of the shards: {doubt}")
+        if self._opener is None:
+            return Refusal(Status.REFUSED, "this replica cannot open further shards")
         planned = plan(
             changes,
             self._facts(),

@@ -11,6 +11,7 @@ import numpy as np
 from photon.config.clock import SystemClock
 from photon.idregistry import commands as c
 from photon.idregistry.api import Inserts, token_of
+from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.raft.api import Applied, GroupState, NotLeader, ProposalOutcome, StateMachine, Unknown
 from photon.idregistry.server import Machines, RegistryReplica
 from photon.idregistry.sharding import single_range
@@ -92,7 +93,7 @@ class Cluster:
             for name in names
         }
 
-    def replica(self, name: str = "r1") -> RegistryReplica:
+    def replica(self, name: str = "r1", clocks: ClockWatch | None = None) -> RegistryReplica:
         uncertainty = self._options.get("uncertainty_ns") or 5_000_000_000
         return RegistryReplica(
             name=name,
@@ -103,6 +104,7 @@ class Cluster:
             uncertainty_ns=uncertainty,
             retention_ns=self._options.get("retention_ns"),
             memory_limit=self._options.get("memory_limit"),
+            clocks=clocks,
         )
 
 
