@@ -16,15 +16,12 @@ from photon.dispatcher.core import Batch, Core
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.state import Changes
 from photon.eventstore.api import EventLookUps, Found
-from photon.idregistry import routing
 from photon.idregistry.api import Answer, InsertAnswers, Inserts, Kind
 from photon.idregistry.raft.api import Applied
 from photon.idregistry.routing import RoutedRegistry
 from photon.joiner import engine as joiner_engine
-from photon.joiner.api import VERDICT_OF_KIND, JoinAnswers, Outcome, TakenBy
+from photon.joiner.api import JoinAnswers, Outcome, TakenBy
 from photon.joiner.core import SlotCore
-from photon.joiner.instructions import Instruction, Reply
-from photon.joiner.rows import Rows
 from photon.joiner.verdicts import Decided, Judge
 from tests.simulation.datacentres import process as processes
 from tests.simulation.datacentres import registry
@@ -39,19 +36,6 @@ def _core(core: type[SlotCore]) -> Variant:
 
 
 # -- the joiner ------------------------------------------------------------------------------------------------------
-class AnswersBeforeLogged(SlotCore):
-    """The dispatcher hears a verdict of what is not logged, let alone registered."""
-
-    def submit(self, rows: Rows, deadline: float) -> tuple[int, list[Instruction]]:
-        number, instructions = super().submit(rows, deadline)
-        frame = self._open[number]
-        if frame.replied:
-            return number, instructions
-        frame.replied = True
-        verdicts = [VERDICT_OF_KIND[Kind(kind)] for kind in rows.kinds.tolist()]
-        return number, [*instructions, Reply(number, verdicts, {}, {})]
-
-
 class HastyJudge(Judge):
     """What the event store has not read yet counts as absent."""
 
@@ -97,8 +81,8 @@ class RetryIsAVerdict(Core):
 class OwnLinesAreDuplicates(Core):
     """A line that is read again after a crash is not known again."""
 
-    def taken(self, item: Any, by: TakenBy, *args: Any) -> Any:
-        return super().taken(item, replace(by, same_line=False), *args)
+    def taken(self, item: Any, by: TakenBy, **kwargs: Any) -> Any:
+        return super().taken(item, replace(by, same_line=False), **kwargs)
 
 
 class WaitsInMemoryOnly(Core):
@@ -166,13 +150,8 @@ TWICE = "twice"
 LEDGER = "ledger"
 _DISPATCHER = dispatcher_engine
 _SLOT_STORE = (joiner_engine, "SlotStore")
-ABLATIONS: dict[str, Ablation] = {
-    "joiner: registers before the log is synced": Ablation(_core(of_the_joiner.InsertsBeforeSync), LOST),
-    "joiner: answers before the log is synced": Ablation(_core(AnswersBeforeLogged), LOST),
-    "joiner: unknown dropped": Ablation(_core(of_the_joiner.UnknownDropped), LOST),
+ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in tests/simulation/joiner
     "joiner: unknown taken for committed": Ablation(_core(of_the_joiner.UnknownIs), TWICE),
-    "joiner: unknown taken for taken": Ablation(_core(of_the_joiner.UnknownIsTaken), LOST),
-    "joiner: unknown under a new token": Ablation(_core(of_the_joiner.NewTokenForUnknown), LOST),
     "joiner: no redo": Ablation(Variant(patches=((*_SLOT_STORE, of_the_joiner.NoRedo),)), LOST),
     "joiner: output not looked into": Ablation(Variant(patches=((*_SLOT_STORE, of_the_joiner.NotLookedUp),)), TWICE),
     "joiner: unmatched not registered": Ablation(
@@ -181,7 +160,6 @@ ABLATIONS: dict[str, Ablation] = {
     "joiner: not yet taken for absent": Ablation(
         Variant(patches=((joiner_engine, "Judge", HastyJudge),)), "wrong verdict"
     ),
-    "verifier: beyond the durable length": Ablation(Variant(verifier=of_the_joiner.VerifierBeyondDurable), LOST),
     "dispatcher: retry taken for a verdict": Ablation(
         Variant(patches=((_DISPATCHER, "Core", RetryIsAVerdict),)), LOST
     ),
@@ -202,8 +180,5 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "registry: a deposed leader answers": Ablation(
         Variant(patches=((registry, "ModelGroup", AnswersWithoutMajority),)), f"{TWICE}|{LOST}"
-    ),
-    "registry: too new hides an earlier insert": Ablation(
-        Variant(patches=((routing, "_too_new_is_unknown", lambda found: found),)), LOST
     ),
 }

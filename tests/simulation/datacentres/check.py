@@ -66,9 +66,7 @@ def unrest(world: World) -> str:
                 return f"{name} does not serve"
             if not process.engine.shell.core.empty:
                 return f"{name}: {process.engine.shell.core.open_rows} rows open"
-    owned = [
-        event_id for event_id, owner in owners(world).items() if owner is not None and owner.entry.state == OWNED
-    ]
+    owned = _owned(world)
     return f"{len(owned)} ids are owned: {owned[:5]}" if owned else ""
 
 
@@ -134,6 +132,17 @@ def twice(world: World) -> list[str]:
     for record in records(world):
         places.setdefault(record.event_id, []).append(f"{record.kind.name.lower()} in {record.where}")
     return [f"twice: {event_id!r} is {where}" for event_id, where in places.items() if len(where) > 1]
+
+
+def owned_without_record(world: World) -> list[str]:
+    """Ids that some token owns and that stand in no output."""
+    written = {record.event_id for record in records(world)}
+    missing = [event_id for event_id in _owned(world) if event_id not in written]
+    return [f"lost: {len(missing)} ids are owned and have no record: {missing[:5]}"] if missing else []
+
+
+def _owned(world: World) -> list[bytes]:
+    return [event_id for event_id, owner in owners(world).items() if owner and owner.entry.state == OWNED]
 
 
 def findings(world: World) -> list[str]:

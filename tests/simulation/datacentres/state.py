@@ -10,7 +10,6 @@ import os
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from photon.dispatcher import state as dispatcher_state

@@ -17,7 +17,7 @@ from photon.eventstore.tiered import NOTHING_READ_NS
 if TYPE_CHECKING:
     from tests.simulation.datacentres.process import Store
 
-PASS_S = 0.4
+PASS_S = 0.6
 
 
 class StoreModel:

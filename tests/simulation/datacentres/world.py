@@ -19,6 +19,7 @@ import structlog
 from photon.dispatcher.engine import DispatcherEngine, Options
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import LookUpPolicy
+from photon.idregistry import client as registry_client
 from photon.idregistry import server as registry_server
 from photon.idregistry.api import Digester
 from photon.joiner import engine as joiner_engine
@@ -52,6 +53,8 @@ Patch = tuple[object, str, Any]
 _PATCHES: tuple[Patch, ...] = (
     *state.PATCHES,
     (joiner_engine, "SlotLock", SimulatedLock),
+    (registry_client, "PROBE_SECONDS", 3.0),
+    (registry_client, "TRY_SECONDS_MAX", 1.0),
     (registry_server, "CARETAKER_SECONDS", 4.0),
     (registry_server, "_STARTING_SECONDS", 0.3),
 )
@@ -145,16 +148,17 @@ class World:
             join_timeout_s=settings.JOIN_TIMEOUT_S,
             look_ups=random.choice(list(LookUpPolicy)),
             identical_copies=self.identical_copies,
-            commit_s=random.choice((0.2, 0.7)),
-            scan_s=0.3,
-            progress_s=0.4,
+            commit_s=random.choice((0.3, 0.8)),
+            scan_s=0.4,
+            measure_s=5.0,
+            progress_s=0.6,
         )
         self.joiner_limits = JoinerLimits(
             core=CoreLimits(
                 sync_output_after_s=random.choice((0.3, 2.0)), carry_over_behind_bytes=random.choice((500, 1 << 20))
             ),
             shell=ShellLimits(
-                insert_timeout_s=settings.INSERT_TIMEOUT_S, tick_s=0.2, maintain_s=random.choice((1.5, 4.0))
+                insert_timeout_s=settings.INSERT_TIMEOUT_S, tick_s=0.25, maintain_s=random.choice((1.5, 4.0))
             ),
             output=OutputLimits(
                 roll_bytes=random.choice((400, 5000, 1 << 20)), roll_after_s=random.choice((5.0, 300.0))
@@ -184,7 +188,6 @@ class World:
                 self._add(place.joiners[-1], JoinerProcess, place)
             self._add(f"{name}-dispatcher", DispatcherProcess, place)
         self.replicas = [name for name, (kind, _) in self.kinds.items() if kind is Replica]
-        self.groups = make_groups(self, self.replicas, self.shards)
 
     def _add(self, name: str, kind: type[Process], place: Place) -> None:
         self.kinds[name] = (kind, place)
@@ -268,6 +271,7 @@ class World:
         """Raises Violation."""
         loop = self.loop
         with _patched((*_PATCHES, *self.variant.patches)), _logs_to(self):
+            self.groups = make_groups(self, self.replicas, self.shards)
             try:
                 for name in self.kinds:
                     loop.later(self.random.uniform(0.0, 0.5), self.boot, name)
@@ -303,7 +307,7 @@ class World:
                 return
             self.loop.stop()
         elif self.loop.now - self.quiet_since > settings.REST_S:
-            found = check.twice(self) or [f"not at rest, something is lost: {unrest}"]
+            found = [*check.twice(self), *check.owned_without_record(self), f"not at rest: {unrest}"]
             self.violated(found[0])
         else:
             self.loop.later(LOOK_S, self._look)
