@@ -394,7 +394,7 @@ class RaftGroup:
 
     def _next_due(self, now: float) -> float:
         core = self._core
-        if self._store.writing or core.sends_due:
+        if self._store.writing or self._journal.moving or core.sends_due:
             return now
         if core.leads() and not self._peers and core.committed() < self._journal.last:
             return now

@@ -19,20 +19,23 @@ the last frame *and* a power cut that takes the empty frame behind it look like 
 A full disk is not the end: what was written in part is cut off again, everything stays in memory, and ``sync`` may be
 tried again. Until it succeeds nothing of it may leave the replica.
 
-At each start, and after each snapshot, all that is alive is written to a new segment: so what an earlier process
-wrote but perhaps failed to sync is made durable before anything is answered from it (protocol rule 7).
+At each start all that is alive is written to a new segment: so what an earlier process wrote but perhaps failed to
+sync is made durable before anything is answered from it (protocol rule 7). After each snapshot too, slice by slice,
+while the log goes on in the old segment (``move.py``): however long the log is, nobody waits for it.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from photon.config.disk import AppendFile, Disk
 from photon.idregistry.raft.codec import NO_OP, is_command
-from photon.idregistry.raft.options import RaftStopped, no_space
+from photon.idregistry.raft.move import Move
+from photon.idregistry.raft.options import DiskFull, RaftStopped, no_space
 
 MAGIC = b"PHOTJRNL"
 VERSION = 2
@@ -78,6 +81,9 @@ class Journal:
         """A frame behind the durable part says so."""
         self._file: AppendFile | None = None
         self._segment = 0
+        self._move_wanted = False
+        self._move: Move | None = None
+        """To the next segment, under way."""
         self.bytes = 0
         """Of all commands in the log."""
         self.syncs = 0
@@ -114,12 +120,13 @@ class Journal:
             self._pending += _CUT.pack(_KIND_CUT, index)
 
     def deleteEntriesTo(self, position: int) -> None:  # noqa: N802 - the library's name
-        """Removes the entries before the position; the file follows at the next sync."""
+        """Removes the entries before the position; the file follows with the next syncs."""
         if position <= 0:
             return
         self.bytes -= sum(len(e[0]) for e in self._entries[:position])
         del self._entries[:position]
-        self._rewrite = True
+        self._give_up_move()
+        self._move_wanted = True  # begins once nothing is pending: that would stand in the new segment twice
 
     def __getitem__(self, item: int) -> Entry:
         return self._entries[item]
@@ -153,6 +160,7 @@ class Journal:
     # --- ours -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
+        self._give_up_move()
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -195,20 +203,54 @@ class Journal:
     def sync(self) -> None:
         """Makes everything so far durable: one write and one fdatasync, or a new segment."""
         if self._rewrite:
+            self._give_up_move()
             with no_space(self._directory):
                 self._write_segment()
+            self._move_wanted = False
         elif self._pending:
-            self._append(bytes(self._pending))
+            payload = bytes(self._pending)
+            self._append(payload)
             assert self._file is not None
             self._file.sync()
             self._synced, self._proven = self._whole, False
             self._pending.clear()
-        else:
+            if self._move is not None:
+                self._move.add(payload)
+        elif not self.moving:
             if not self._proven:
                 self._append(b"")
                 self._proven = True
             return
+        if self._move_wanted:
+            self._move, self._move_wanted = self._begin_move(), False
+        if self._move is not None:
+            self._move_on(self._move)
         self.syncs += 1
+
+    @property
+    def moving(self) -> bool:
+        """Whether the next ``sync`` has something to do in any case."""
+        return self._move is not None or self._move_wanted
+
+    def _move_on(self, move: Move) -> None:
+        """Writes one slice of the next segment; with the last one, that is the live one."""
+        try:
+            with no_space(self._directory):
+                size = move.step()
+        except DiskFull:  # the old segment is whole; the next snapshot tries again
+            self._give_up_move()
+            return
+        if size is not None:
+            self._move = None
+            self._rewrite = True  # should this fail, nobody knows which segment the next start will find
+            with no_space(self._directory):
+                self._put_in_place(self._segment + 1, move.frames, size)
+            self._rewrite = self._proven = False
+
+    def _give_up_move(self) -> None:
+        if self._move is not None:
+            self._move.close()
+            self._move = None
 
     def _append(self, payload: bytes) -> None:
         """One frame, whole or not at all."""
@@ -227,42 +269,45 @@ class Journal:
         self._number += 1
 
     def _write_segment(self) -> None:
-        segment = self._segment + 1
-        frames = [_frame(segment, n, 0, payload) for n, payload in enumerate(self._live_records())]
-        size = HEADER_BYTES + sum(map(len, frames))
-        header = _HEADER.pack(MAGIC, VERSION, segment, size)
-        temporary = self._directory / "journal.tmp"
-        if self._disk.exists(temporary):
-            self._disk.remove(temporary)
-        file = self._disk.append(temporary)
+        move = self._begin_move()
         try:
-            file.write(header, _CRC.pack(zlib.crc32(header)), *frames)
-            file.sync()
+            size = move.step(whole=True)
         finally:
-            file.close()
+            move.close()
+        assert size is not None
+        self._put_in_place(self._segment + 1, move.frames, size)
+        self._rewrite = False
+
+    def _begin_move(self) -> Move:
+        """To the next segment, of what is alive now."""
+        segment = self._segment + 1
+        first = _term_record(self._term, self._vote)
+        entries = list(self._entries)
+        ends = _frame_ends(entries, len(first))
+        records = len(first) + sum(_ENTRY.size + len(command) for command, _, _ in entries)
+        header = _HEADER.pack(MAGIC, VERSION, segment, HEADER_BYTES + _FRAME.size * len(ends) + records)
+        return Move(
+            self._directory / "journal.tmp",
+            self._disk,
+            header + _CRC.pack(zlib.crc32(header)),
+            _payloads(first, entries, ends),
+            partial(_frame, segment),
+        )
+
+    def _put_in_place(self, segment: int, frames: int, size: int) -> None:
+        """The temporary file, whole and durable, is the live segment from now on."""
         path = self._path(segment)
-        self._disk.rename(temporary, path)
+        self._disk.rename(self._directory / "journal.tmp", path)
         self._disk.sync_dir(self._directory)
         self.close()
         self._file = self._disk.append(path)
-        self._segment, self._number = segment, len(frames)
+        self._segment, self._number = segment, frames
         self._whole = self._synced = size
         self._proven = True
-        self._rewrite = False
         self._pending.clear()
         for old in segments_in(self._disk, self._directory):
             if old < segment:
                 self._disk.remove(self._path(old))
-
-    def _live_records(self) -> Iterator[bytes]:
-        payload = bytearray(_term_record(self._term, self._vote))
-        for command, index, term in self._entries:
-            payload += _ENTRY.pack(_KIND_ENTRY, index, term, len(command))
-            payload += command
-            if len(payload) >= FRAME_TARGET:
-                yield bytes(payload)
-                payload.clear()
-        yield bytes(payload)
 
     def _path(self, segment: int) -> Path:
         return self._directory / f"journal-{segment:016d}.log"
@@ -317,6 +362,29 @@ def segments_in(disk: Disk, directory: Path) -> list[int]:
     return [
         int(name[8:-4]) for name in disk.names(directory) if name.startswith("journal-") and name.endswith(".log")
     ]
+
+
+def _frame_ends(entries: Sequence[Entry], size: int) -> list[int]:
+    """Where the frames of a new segment end, as positions in the entries; the first begins with ``size`` bytes."""
+    ends = []
+    for position, (command, _, _) in enumerate(entries):
+        size += _ENTRY.size + len(command)
+        if size >= FRAME_TARGET:
+            ends.append(position + 1)
+            size = 0
+    return [*ends, len(entries)]
+
+
+def _payloads(first: bytes, entries: Sequence[Entry], ends: Sequence[int]) -> Iterator[bytes]:
+    payload = bytearray(first)
+    begin = 0
+    for end in ends:
+        for command, index, term in entries[begin:end]:
+            payload += _ENTRY.pack(_KIND_ENTRY, index, term, len(command))
+            payload += command
+        yield bytes(payload)
+        payload.clear()
+        begin = end
 
 
 def _term_record(term: int, vote: str | None) -> bytes:

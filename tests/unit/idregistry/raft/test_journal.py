@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from photon.config.disk import RealDisk
+from photon.idregistry.raft import journal as journals
+from photon.idregistry.raft import move
 from photon.idregistry.raft.codec import NO_OP, REGULAR
 from photon.idregistry.raft.journal import HEADER_BYTES, Entry, Journal, segments_in
 from photon.idregistry.raft.options import DiskFull, RaftStopped
@@ -184,14 +186,80 @@ def test_a_full_disk_during_a_rewrite_leaves_the_old_segment() -> None:
     journal = filled(disk, entries=10)
     journal.deleteEntriesTo(4)
     disk.room = 60
+    journal.sync()  # the old segment is whole: the log goes on in it
+    assert not journal.moving
+    journal.add(REGULAR + bytes(60), 12, 4)
     with pytest.raises(DiskFull):
         journal.sync()
-    journal.add(REGULAR + b"more", 12, 4)
     disk.room = None
     journal.sync()
     disk.power_cut()
     after = Journal(HERE, disk)
-    assert (after.first, after.last) == (5, 12)
+    assert (after.first, after.last) == (1, 12)
+    journal.deleteEntriesTo(1)
+    journal.sync()
+    assert not journal.moving
+    disk.power_cut()
+    after = Journal(HERE, disk)
+    assert (after.first, after.last) == (6, 12)
+
+
+@pytest.fixture
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(move, "SLICE_BYTES", 300)
+    monkeypatch.setattr(journals, "FRAME_TARGET", 200)
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_the_log_goes_on_while_it_moves_to_a_new_segment(disk: SimulatedDisk) -> None:
+    journal = filled(disk, entries=250)
+    old = live_segment(disk)
+    journal.deleteEntriesTo(10)
+    steps = 0
+    while True:
+        journal.sync()
+        steps += 1
+        if not journal.moving:
+            break
+        assert live_segment(disk) == old
+        if steps < 8:
+            journal.add(REGULAR + bytes([steps]) * 40, journal.last + 1, 4)
+        elif steps == 8:
+            journal.deleteEntriesFrom(len(journal) - 2)
+        elif steps == 9:
+            journal.setCurrentTerm(9, "b")
+    assert steps > 10
+    assert live_segment(disk) != old
+    assert content(Journal(HERE, disk)) == content(journal)
+    journal.add(REGULAR + b"behind", journal.last + 1, 9)
+    journal.sync()
+    journal.sync()
+    disk.power_cut()
+    assert content(Journal(HERE, disk)) == content(journal)
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_a_power_cut_at_any_moment_of_a_move_loses_nothing() -> None:
+    moved = set()
+    for at in range(1, 90):
+        disk = SimulatedDisk(Random(at))
+        journal = filled(disk, entries=30)
+        (old,) = segments_in(disk, HERE)
+        journal.deleteEntriesTo(5)
+        durable = content(journal)[0]
+        disk.crash_after(at)
+        try:
+            for n in range(12):
+                journal.add(REGULAR + bytes([n]) * 30, journal.last + 1, 4)
+                journal.sync()
+                durable = content(journal)[0]
+        except PowerOff:
+            pass
+        disk.power_cut()
+        moved.add(segments_in(disk, HERE)[-1] != old)
+        after = set(content(Journal(HERE, disk))[0])
+        assert after.issuperset(durable), at
+    assert moved == {True, False}
 
 
 def test_a_bad_header_stops_the_node(disk: SimulatedDisk) -> None:
