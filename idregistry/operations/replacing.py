@@ -188,7 +188,10 @@ def _with_epoch(lines: list[str], epoch: int) -> list[str]:
         if inside and re.match(r"\s*epoch\s*=", line):
             continue
         out.append(line)
-    return out if done else [f"[registry]\nepoch = {epoch}\n\n", *out]
+    if done:
+        return out
+    newline = "" if not out or out[-1].endswith("\n") else "\n"
+    return [*out, f"{newline}\n[registry]\nepoch = {epoch}\n"]  # at the end: keys of the file's top are above
 
 
 def _quoted(value: str) -> str:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 import numpy as np
 
 from photon.idregistry import commands as c
-from photon.idregistry.api import BATCH_BITS, U8, Answer
-from photon.idregistry.id_table import CLEARED, OWNED, IdTable, digest_columns
+from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, U8, Answer
+from photon.idregistry.id_table import CLEARED, OWNED, REOPENED, Entries, Entry, IdTable, digest_columns
 from photon.idregistry.shard_snapshot import ShardState
 
 CLOSED = 202
@@ -44,9 +44,25 @@ def register_again(
     state.sharding.entered(times[met.added])
     if command.cleared:
         met = table.clear(lo, hi, times, tokens)
+    _retake(table, command, met)
     same = met.tokens == tokens
     answers = np.full(len(times), Answer.TAKEN, np.uint8)
     answers[met.added | (same & (met.states == OWNED))] = Answer.COMMITTED
     answers[same & ((met.states == CLEARED) | ((met.states == OWNED) & command.cleared))] = Answer.DONE
     answers[(met.states == 0) & ~met.added] = Answer.BELOW_BOUNDARY
     return answers
+
+
+def _retake(table: IdTable, command: c.RegisterAgain, met: Entries) -> None:
+    """Ids that the backup has as reopened, and records of another token than the former owner's: taken since."""
+    times, tokens, kinds, tags = c.i64(command.times), c.u64(command.tokens), c.u8(command.kinds), c.u32(command.tags)
+    for i in np.flatnonzero((met.states == REOPENED) & (met.tokens != tokens)).tolist():
+        digest, time = command.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES], int(times[i])
+        entry = table.get(digest, time)
+        if entry is None:
+            raise AssertionError("a reopened id vanished within its entry")
+        if entry.state == REOPENED:
+            state = CLEARED if command.cleared else OWNED
+            entry = Entry(state, int(tokens[i]), int(kinds[i]), int(tags[i]), entry.generation)
+            table.put(digest, time, entry)
+        met.states[i], met.tokens[i] = entry.state, entry.token

@@ -1,0 +1,274 @@
+"""Exports, column files, backups and seeded directories: whole, or refused with one line that says why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from photon.config.disk import RealDisk
+from photon.idregistry import commands as c
+from photon.idregistry import registry_pb2 as pb
+from photon.idregistry.config_machine import ConfigMachine
+from photon.idregistry.operations.backup import (
+    BackupDamaged,
+    BackupRefused,
+    Source,
+    check_backup,
+    read_manifest,
+    write_backup,
+)
+from photon.idregistry.operations.columns import ColumnsRefused, read_columns, write_columns
+from photon.idregistry.operations.comparing import differences, fingerprint
+from photon.idregistry.operations.export_stream import ExportFailed, ExportReader, Summer, end, head, part
+from photon.idregistry.operations.restoring import restore_replica
+from photon.idregistry.operations.seeding import GroupSeed, Member, SeedRefused, seed_directory
+from photon.idregistry.raft.host import RaftHost
+from photon.idregistry.sharding import single_range
+from photon.idregistry.state_machine import ShardMachine
+from tests.unit.idregistry.model import Row, digest, reopen, time_of
+from tests.unit.idregistry.raft.cluster import wait_until
+from tests.unit.idregistry.shard import Shard
+
+DISK = RealDisk()
+
+
+def filled(ids: int = 40) -> Shard:
+    """Owned, cleared and reopened ids, in several time buckets."""
+    shard = Shard()
+    shard.insert(*(Row(i, incarnation=1 + i % 2, batch=i, kind=1 + i % 4) for i in range(ids)))
+    shard.clear(*(Row(i, incarnation=1 + i % 2, batch=i) for i in range(0, ids, 3)))
+    shard.do(reopen([Row(1, incarnation=2, batch=1)]))
+    return shard
+
+
+def parts(chunks: Iterable[bytes], applied: int = 9, group: int = 1) -> list[pb.ExportPart]:
+    summer = Summer()
+    made = [head("r1", group)]
+    for chunk in chunks:
+        summer.add(chunk)
+        made.append(part(chunk))
+    return [*made, end(summer, applied)]
+
+
+def test_an_export_arrives_whole() -> None:
+    chunks = list(filled().machine.snapshot())
+    reader = ExportReader(parts(chunks), "here")
+    assert reader.facts is None
+    assert list(reader) == chunks
+    assert reader.facts is not None
+    assert (reader.facts.chunks, reader.facts.size, reader.facts.applied) == (len(chunks), sum(map(len, chunks)), 9)
+
+
+def _cut(made: list[pb.ExportPart]) -> None:
+    del made[-1]
+
+
+def _lost(made: list[pb.ExportPart]) -> None:
+    del made[2]
+
+
+def _flipped(made: list[pb.ExportPart]) -> None:
+    data = bytearray(made[1].chunk.data)
+    data[5] ^= 1
+    made[1].chunk.data = bytes(data)
+
+
+def _doubled(made: list[pb.ExportPart]) -> None:
+    made.insert(1, made[1])
+
+
+def _headless(made: list[pb.ExportPart]) -> None:
+    del made[0]
+
+
+def _newer(made: list[pb.ExportPart]) -> None:
+    made[0].head.version = 9
+
+
+def _goes_on(made: list[pb.ExportPart]) -> None:
+    made.append(made[1])
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_cut, "cut short"),
+        (_lost, "checksum"),
+        (_flipped, "chunk 0 is damaged"),
+        (_doubled, "checksum"),
+        (_headless, "no export"),
+        (_newer, "version 9"),
+        (_goes_on, "goes on"),
+    ],
+)
+def test_a_damaged_export_is_noticed(damage: Callable[[list[pb.ExportPart]], None], said: str) -> None:
+    made = parts(filled().machine.snapshot())
+    damage(made)
+    with pytest.raises(ExportFailed, match=said) as caught:
+        list(ExportReader(made, "here"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_refused_export_says_why() -> None:
+    with pytest.raises(ExportFailed, match="here: r1 has no group 7"):
+        list(ExportReader([head("r1", 7, pb.STATUS_REFUSED, "r1 has no group 7")], "here"))
+
+
+def test_columns_hold_every_entry(tmp_path: Path) -> None:
+    shard = filled()
+    file = tmp_path / "1.ids"
+    written = write_columns(DISK, file, shard.machine.snapshot())
+    assert (written.shard, written.index, written.ids, written.bytes) == (1, shard.index, 40, file.stat().st_size)
+    found = {}
+    for block in read_columns(DISK, file):
+        for i in range(len(block)):
+            row = (block.digests[16 * i : 16 * i + 16], block.times[i], block.tokens[i], block.tags[i])
+            found[int.from_bytes(row[0][8:], "little")] = (
+                *row,
+                block.generations[i],
+                block.kinds[i],
+                block.states[i],
+            )
+    assert sorted(found) == list(range(40))
+    for i, (what, time, token, tag, generation, kind, state) in found.items():
+        row = Row(i, incarnation=1 + i % 2, batch=i)
+        assert (what, time, token, tag) == (digest(i), time_of(i), row.token, i)
+        assert kind == 1 + i % 4
+        assert (state, generation) == ((3, 1) if i == 1 else (2, 0) if i % 3 == 0 else (1, 0))
+    with pytest.raises(ColumnsRefused, match="exists already"):
+        write_columns(DISK, file, shard.machine.snapshot())
+
+
+def test_damaged_columns_are_noticed(tmp_path: Path) -> None:
+    file = tmp_path / "1.ids"
+    write_columns(DISK, file, filled().machine.snapshot())
+    good = file.read_bytes()
+    for at in range(0, len(good), 7):
+        file.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
+        with pytest.raises(ColumnsRefused):
+            list(read_columns(DISK, file))
+        file.write_bytes(good[:at])
+        with pytest.raises(ColumnsRefused):
+            list(read_columns(DISK, file))
+
+
+# -- backups --------------------------------------------------------------------------------------------------------
+def config(shards: int = 1) -> ConfigMachine:
+    machine = ConfigMachine()
+    machine.apply(1, c.encode(c.SetUp(single_range(shards), {"clicks": b"rule"})))
+    machine.apply(2, c.encode(c.OpenSlot("a", "dc1", 0, b"nonce")))
+    return machine
+
+
+def source(group: int, chunks: Iterable[bytes], index: int = 50) -> Source:
+    reader = ExportReader(parts(chunks, index, group), f"group {group}")
+    return Source(GroupSeed(group, index, 3, reader), lambda: reader.facts)
+
+
+def written(directory: Path, shards: int = 1) -> Path:
+    sources = [source(1, filled().machine.snapshot()), source(0, config(shards).snapshot(), 7)]
+    write_backup(DISK, directory, iter(sources), photon="1", made_at="now", members=["r1"])
+    return directory
+
+
+def test_a_backup_is_written_and_read(tmp_path: Path) -> None:
+    backup = written(tmp_path / "b")
+    manifest = read_manifest(DISK, backup)
+    assert [(each.group, each.index, each.term) for each in manifest.groups] == [(0, 7, 3), (1, 50, 3)]
+    assert [(each.group, each.ids, each.slots) for each in check_backup(DISK, backup)] == [(0, 0, 0), (1, 40, 2)]
+    assert os.listdir(tmp_path) == ["b"]
+    with pytest.raises(BackupRefused, match="exists already"):
+        written(backup)
+
+
+def test_a_backup_that_does_not_come_about_leaves_nothing(tmp_path: Path) -> None:
+    cut = parts(filled().machine.snapshot())[:-1]
+    reader = ExportReader(cut, "group 1")
+    broken = Source(GroupSeed(1, 50, 3, reader), lambda: reader.facts)
+    with pytest.raises(ExportFailed):
+        write_backup(DISK, tmp_path / "b", iter([broken]), photon="1", made_at="now", members=["r1"])
+    with pytest.raises(BackupDamaged, match="another config"):
+        written(tmp_path / "b", shards=2)
+    another = Source(GroupSeed(1, 51, 3, source(1, filled().machine.snapshot()).seed.chunks), lambda: None)
+    with pytest.raises(BackupRefused, match="not of entry 51"):
+        write_backup(DISK, tmp_path / "b", iter([another]), photon="1", made_at="now", members=["r1"])
+    assert os.listdir(tmp_path) == []
+
+
+def test_any_damage_to_a_backup_is_noticed(tmp_path: Path) -> None:
+    backup = written(tmp_path / "b")
+    for name in ("manifest.json", "group-00000/snapshot", "group-00001/snapshot"):
+        file = backup / name
+        good = file.read_bytes()
+        for at in range(0, len(good), max(len(good) // 40, 1)):
+            file.write_bytes(good[:at] + bytes([good[at] ^ 0x04]) + good[at + 1 :])
+            with pytest.raises(BackupDamaged) as caught:
+                check_backup(DISK, backup)
+            assert "\n" not in str(caught.value)
+        file.write_bytes(good[:-1])
+        if name != "manifest.json":  # there it is a newline
+            with pytest.raises(BackupDamaged):
+                check_backup(DISK, backup)
+        file.unlink()
+        with pytest.raises(BackupDamaged):
+            check_backup(DISK, backup)
+        file.write_bytes(good)
+    assert len(check_backup(DISK, backup)) == 2
+
+
+# -- directories ----------------------------------------------------------------------------------------------------
+def test_a_restored_replica_starts_closed_with_everything(tmp_path: Path) -> None:
+    backup = written(tmp_path / "b")
+    place = tmp_path / "data" / "r1"
+    member = Member("r1", ["r1"], 4)
+    restore_replica(DISK, backup, read_manifest(DISK, backup), place, member, os.urandom)
+    with pytest.raises(SeedRefused, match="is not empty"):
+        restore_replica(DISK, backup, read_manifest(DISK, backup), place, member, os.urandom)
+    from photon.config.clock import SystemClock
+    from photon.idregistry.raft.options import RaftOptions
+
+    shard, group0 = ShardMachine(), ConfigMachine()
+    host = RaftHost(
+        name="r1", peers={"r1": "nowhere:1"}, directory=place, machines={0: group0, 1: shard}, disk=DISK,
+        clock=SystemClock(), options=RaftOptions(epoch=4),
+    )  # fmt: skip
+    host.start()
+    try:
+        assert shard.ids == 40
+        assert shard.closed
+        assert group0.newest("a") == 1
+        wait_until(lambda: host.group(1).state().is_leader)
+        assert host.group(1).state().applied >= 50
+    finally:
+        host.stop()
+
+
+def test_a_directory_whose_states_break_off_is_not_there(tmp_path: Path) -> None:
+    def broken() -> Iterable[bytes]:
+        yield b"chunk"
+        raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        seed_directory(DISK, tmp_path / "r", Member("r", ["r"], 1), [GroupSeed(1, 5, 1, broken())], os.urandom)
+    assert os.listdir(tmp_path) == []
+
+
+# -- replicas against each other ------------------------------------------------------------------------------------
+def test_replicas_that_hold_the_same_say_the_same_whatever_the_order() -> None:
+    one, other = Shard(), Shard()
+    one.insert(Row(1), Row(2), Row(40))
+    other.insert(Row(40), Row(2), Row(1))
+    one.reload()
+    found = {
+        name: fingerprint(1, ExportReader(parts(shard.machine.snapshot()), name))
+        for name, shard in (("r1", one), ("r2", other), ("r3", other))
+    }
+    assert differences(1, found) == []
+    other.clear(Row(2))
+    other.index = one.index
+    found["r3"] = fingerprint(1, ExportReader(parts(other.machine.snapshot()), "r3"))
+    [said] = differences(1, found)
+    assert "r3 has 3 ids" in said
