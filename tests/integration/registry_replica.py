@@ -8,8 +8,21 @@ from pathlib import Path
 
 import uvloop
 
+from photon.config.clock import SystemClock
+from photon.config.interval_clock import KernelTime
+from photon.config.kernel_time import kernel_time
 from photon.embedded.stopping import stop_event
 from photon.idregistry.process import ReplicaSettings, ServeError, serve_registry
+
+
+class _Shifted(SystemClock):
+    """Ahead by as many seconds as stand in a file, which the test rewrites."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def now_ns(self) -> int:
+        return super().now_ns() + int(self._file.read_text()) * 1_000_000_000
 
 
 def main() -> int:
@@ -19,12 +32,21 @@ def main() -> int:
         peers=given["peers"],
         directory=Path(given["directory"]),
         shards=given["shards"],
+        retention_s=given.get("retention_s"),
+        uncertainty_s=given.get("uncertainty_s", 5.0),
+        require_sync=bool(given.get("require_sync")),
         id_rules={join: rule.encode() for join, rule in given.get("id_rules", {}).items()},
     )
 
     async def serve() -> None:
         stop = stop_event(with_parent=False)
-        await serve_registry(settings, stop=stop, ready=lambda: print("ready", flush=True))
+        await serve_registry(
+            settings,
+            stop=stop,
+            ready=lambda: print("ready", flush=True),
+            clock=_Shifted(Path(given["clock"])) if "clock" in given else None,
+            kernel=(lambda: KernelTime(given["synchronised"], 1000)) if "synchronised" in given else kernel_time,
+        )
 
     try:
         uvloop.run(serve())
