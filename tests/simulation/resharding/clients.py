@@ -1,0 +1,145 @@
+"""Callers with configs of any age and events of any time; operators who change shards and retire slots meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from photon.idregistry import commands as c
+from photon.idregistry.api import Answer
+from photon.idregistry.client import RegistryClient
+from photon.idregistry.proposing import proposed
+from photon.idregistry.raft.api import Applied
+from photon.idregistry.resharding.api import Action, Ask, Resharding, Stage
+from tests.simulation.registry.channels import SimulatedChannels
+from tests.simulation.registry.clients import IDS_PER_SECOND, Batch, Client, Operator, time_of
+from tests.simulation.world.processes import ProcessLoop
+
+if TYPE_CHECKING:
+    from tests.simulation.resharding.world import ReshardingWorld
+
+HOUR_IDS = 3_600 * IDS_PER_SECOND
+
+
+class StaleClient(Client):
+    """A joiner that now and then goes by a config of long ago, and whose events are now and then hours ahead."""
+
+    world: ReshardingWorld
+
+    def _draw(self, number: int) -> Batch:
+        batch = super()._draw(number)
+        random = self.world.random
+        if random.random() < 0.3:
+            ahead = random.choice((5, 15, 30, HOUR_IDS - 5, HOUR_IDS))
+            new = sorted({each + ahead for each in batch.numbers} - {*batch.numbers})
+            batch.numbers += new
+            batch.generations += [0] * len(new)
+            batch.open |= set(range(len(batch.numbers)))
+        return batch
+
+    async def _insert(self, batch: Batch, rows: list[int]) -> bool:
+        world = self.world
+        if world.descriptions and world.random.random() < 0.3 and not world.calm:
+            self.registry._description = world.random.choice(world.descriptions)
+        known = len(world.history.asked)
+        go_on = await super()._insert(batch, rows)
+        # Too new is the dispatcher's: it comes again with another batch.
+        for row, asked in zip(rows, world.history.asked[known:], strict=False):
+            if asked.answer == Answer.TOO_NEW:
+                batch.open.discard(row)
+        found = self.registry._description
+        if found is not None and all(found.config != each.config for each in world.descriptions):
+            world.descriptions.append(found)
+        return go_on
+
+
+class Retirement(Operator):
+    """As the registry's, in whichever shards there are once the intent stands."""
+
+    world: ReshardingWorld
+
+    async def _retire(self) -> None:
+        world, name = self.world, self.client.name
+        await self._until_applied(0, c.RetireSlot(name))
+        shards = world.shards
+        for shard in shards:
+            await self._until_applied(shard, c.Fence(name))
+        world.tell(f"{name} is fenced everywhere: {shards}")
+        world.history.fenced[name] = world.now
+        for shard in shards:
+            for digest, number, token, generation in world.owned_by(shard, name):
+                columns = (np.array([time_of(world, number)], "<i8"), np.array([token], "<u8"))
+                await self._until_applied(
+                    shard,
+                    c.Reopen(digest, *(x.tobytes() for x in columns), np.array([generation], "<u4").tobytes()),
+                )
+                world.reopened[digest] = generation + 1
+
+    async def _until_applied(self, group: int, command: c.ShardCommand | c.ConfigCommand) -> None:
+        world = self.world
+        while group not in world.removed():
+            await asyncio.sleep(0.05)
+            for name in world.names:
+                host = world.nodes[name].host
+                if host is not None and group in host.numbers and host.group(group).state().is_leader:
+                    outcome = await proposed(host.group(group), c.encode(command), timeout=1.0)
+                    if isinstance(outcome, Applied):
+                        return
+
+
+class Resharder:
+    """An operator with targets, one after the other; some changes it gives up in the middle."""
+
+    def __init__(self, world: ReshardingWorld, targets: list[int]) -> None:
+        self.world = world
+        self.targets = targets
+        self.seen: list[Resharding] = []
+        self.loop = ProcessLoop(world)
+
+    def start(self) -> None:
+        self.loop.start(self._work())
+
+    async def _work(self) -> None:
+        world = self.world
+        client = RegistryClient(dict.fromkeys(world.names, "nowhere:1"), clock=world.clock)
+        client._grpc._channels = SimulatedChannels(world, "operator", self.loop)
+        while self.targets:
+            await asyncio.sleep(world.random.uniform(0.05, 0.4))
+            status = await self._ask(client, Ask(Action.STATUS))
+            if status is None or not status.ranges:
+                continue
+            if len(status.ranges[-1].shards) == self.targets[0] and _ended(status):
+                del self.targets[0]
+                continue
+            change = status.change
+            if change is not None and change.stage is Stage.PREPARING:
+                if world.random.random() < 0.05:
+                    world.tell("the operator gives up")
+                    await self._ask(client, Ask(Action.ABORT, config=change.config))
+                continue
+            plan = await self._ask(client, Ask(Action.PLAN, shards=self.targets[0], lead_s=self._lead()))
+            if plan is None or plan.change is None:
+                continue
+            assert plan.change.stage is Stage.PLANNED
+            assert plan.why_not_sooner
+            ask = Ask(Action.APPLY, shards=self.targets[0], lead_s=self._lead(), config=plan.change.config)
+            await self._ask(client, ask)
+
+    def _lead(self) -> float:
+        return self.world.random.choice((0.0, 0.1, 0.3, 0.6, 1.5))
+
+    async def _ask(self, client: RegistryClient, ask: Ask) -> Resharding | None:
+        outcome = await client.reshard(ask, timeout=1.0)
+        if not isinstance(outcome, Resharding):
+            self.world.tell(f"{ask.action.name.lower()}: {outcome.status.name} {outcome.reason}")
+            return None
+        if ask.action is Action.APPLY:
+            self.world.tell(f"{self.targets[0]} shards are asked for: {outcome.change}")
+        self.seen.append(outcome)
+        return outcome
+
+
+def _ended(status: Resharding) -> bool:
+    return status.change is None or status.change.stage in (Stage.ACTIVATED, Stage.ABORTED)

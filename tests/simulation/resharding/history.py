@@ -1,0 +1,176 @@
+"""What the registry's history adds when shards change: whose an id is at each entry, and over all logs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from photon.idregistry import commands as c
+from photon.idregistry.api import Answer, incarnation_of
+from photon.idregistry.state_machine import UNKNOWN_CALLER, WRONG_SHARD
+from tests.simulation.registry import history
+from tests.simulation.registry.history import CONFIG_GROUP, Applied, Asked, History, insert_rows
+from tests.simulation.world.cluster import Violation
+
+END = 2**63 - 1
+
+Config = list[tuple[int, tuple[int, ...]]]
+"""(start, shards), ascending."""
+
+
+def owner_of(config: Config, digest: bytes, time: int) -> int:
+    """One id at a time, and not as the code under test does it."""
+    shards = [each for start, each in config if start <= time][-1]
+    return shards[int.from_bytes(digest[8:], "little") % len(shards)]
+
+
+@dataclass
+class ReshardingHistory(History):
+    """Of a registry whose shards change."""
+
+    fenced: dict[str, float] = field(default_factory=dict)
+    """Slot -> when its operator had it fenced in every shard."""
+
+    def check(self) -> None:
+        """What rule 16 is for, from the replicas' answers alone; then all that the registry promises anyway."""
+        self._check_decisions()
+        holders = {
+            entry.result.incarnation: entry.command.slot
+            for entry in self.log(CONFIG_GROUP)
+            if isinstance(entry.command, c.OpenSlot)
+        }
+        accepted: dict[bytes, set[int]] = defaultdict(set)
+        for shard in self.shards:
+            for entry in self.log(shard):
+                if not isinstance(entry.command, c.Batch):
+                    continue
+                for (caller, digest, *_), answer in zip(insert_rows(entry.command), entry.result[0], strict=True):
+                    if answer != Answer.COMMITTED:
+                        continue
+                    accepted[digest].add(shard)
+                    since = self.fenced.get(holders[caller], float("inf"))
+                    if entry.at > since:
+                        who = f"{holders[caller]}, which was fenced everywhere at {since:.3f}"
+                        raise Violation(f"shard {shard} accepted at {entry.at:.3f} from {who}")
+        for digest, shards in accepted.items():
+            if len(shards) > 1:
+                raise Violation(f"id {digest.hex()[:8]} was accepted by shards {sorted(shards)}")
+        super().check()
+
+    def model(self, shard: int) -> RoutedModel:
+        return RoutedModel(shard)
+
+    def removed(self) -> dict[int, float]:
+        """Shard -> when it was."""
+        return {
+            entry.command.shard: entry.at
+            for entry in reversed(self.log(CONFIG_GROUP))
+            if isinstance(entry.command, c.Drop) and not entry.result
+        }
+
+    def _check_answer(self, each: Asked, given: Any) -> None:
+        removed = any(at <= each.answered for at in self.removed().values())
+        if not removed or each.answer not in (Answer.BELOW_BOUNDARY, Answer.NO_OP):
+            super()._check_answer(each, given)  # else it may be of a shard that was removed, and has no log
+
+    def _check_decisions(self) -> None:
+        """Each change ends once; shards do as was decided."""
+        decided: dict[int, bool] = {}
+        for entry in self.log(CONFIG_GROUP):
+            if isinstance(entry.command, c.Decide) and not entry.result:
+                number, activate = entry.command.config, entry.command.activate
+                if decided.setdefault(number, activate) != activate:
+                    raise Violation(f"change {number} was decided twice, otherwise")
+        for shard in self.shards:
+            for entry in self.log(shard):
+                command = entry.command
+                if isinstance(command, c.Activate) and not entry.result and decided.get(command.config) is not True:
+                    raise Violation(f"shard {shard} activated change {command.config}, decided: {decided}")
+
+
+class RoutedModel(history.ShardModel):
+    """The protocol's table, and rule 16, one id after the other."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.config: Config | None = None
+        self.pending: tuple[int, Config] | None = None
+        self.latest = -(2**63)
+        self.decided = 0
+        self.refused = 0
+        self.closed = False
+
+    def apply(self, entry: Applied) -> list[tuple[str, bytes, int, int, int]]:
+        command = entry.command
+        if isinstance(command, c.Boundary):
+            self.latest = max(self.latest, command.time_ns)
+        if isinstance(command, c.Configure):
+            if self.config is None:
+                self.config = [(each.start_ns, each.shards) for each in command.ranges]
+                self.decided = command.decided
+        elif isinstance(command, c.Prepare):
+            self._same(entry, self._prepare(command), not entry.result)
+        elif isinstance(command, c.Activate):
+            if self.pending is not None and self.pending[0] == command.config > self.decided:
+                self.config, self.decided, self.pending = self.pending[1], command.config, None
+        elif isinstance(command, c.Abort):
+            if self.config is not None and command.config > self.decided:
+                self.decided, self.pending = command.config, None
+        elif isinstance(command, c.Close):
+            if not entry.result and (self.entries or self.boundary < self._until()):
+                raise Violation(f"shard {self.number} was closed with {len(self.entries)} ids")
+            self.closed |= not entry.result
+        else:
+            return super().apply(entry)
+        return []
+
+    def _prepare(self, command: c.Prepare) -> bool:
+        if self.config is None:
+            return False
+        if self.pending is not None:
+            return self.pending[0] == command.config
+        if command.config != self.decided + 1:
+            return False
+        if self.latest >= command.starts_ns or self.refused == command.config:
+            self.refused = command.config
+            return False
+        self.pending = command.config, [*self.config, (command.starts_ns, command.shards)]
+        return True
+
+    def _until(self) -> int:
+        assert self.config is not None
+        ends = [start for start, _ in self.config[1:]] + [END]
+        return max(end for end, (_, shards) in zip(ends, self.config, strict=True) if self.number in shards)
+
+    def _own(self, digest: bytes, time: int) -> bool:
+        return self.config is not None and owner_of(self.config, digest, time) == self.number
+
+    def _takes(self, digest: bytes, time: int) -> bool:
+        pending = self.pending is None or owner_of(self.pending[1], digest, time) == self.number
+        return pending and self._own(digest, time)
+
+    def _insert(self, caller: int, digest: bytes, time: int, token: int, generation: int) -> int:
+        slot = self.slots.get(caller)
+        passed = (
+            slot is not None
+            and slot not in self.fenced
+            and caller == self.newest[slot]
+            and self.slots.get(incarnation_of(token)) == slot
+        )
+        if passed and not self._takes(digest, time):
+            return WRONG_SHARD
+        answer = super()._insert(caller, digest, time, token, generation)
+        if answer == Answer.COMMITTED:
+            self.latest = max(self.latest, time)
+        assert answer != WRONG_SHARD
+        assert passed or answer in (UNKNOWN_CALLER, Answer.FENCED, Answer.STALE_INCARNATION)
+        return answer
+
+    def _clear(self, digest: bytes, time: int, token: int) -> int:
+        return super()._clear(digest, time, token) if self._own(digest, time) else WRONG_SHARD
+
+    def _reopen(self, digest: bytes, time: int, token: int, generation: int, operator: bool) -> int:
+        if self.closed or not self._takes(digest, time):
+            return WRONG_SHARD
+        return super()._reopen(digest, time, token, generation, operator)

@@ -1,0 +1,98 @@
+"""Shards that grow and shrink under every fault: seeded schedules, and what they find when a rule is taken out.
+
+`make sim SEED=123` replays one and tells its story.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+import pytest
+
+from photon.idregistry import commands as c
+from photon.idregistry.state_machine import WRONG_SHARD
+from tests.simulation.resharding import world
+from tests.simulation.resharding.ablations import ABLATIONS
+from tests.simulation.world.cluster import Violation
+from tests.simulation.world.seeds import seeds
+
+BATCH = 5
+SEEDS_OF_AN_ABLATION = 300
+
+
+def _run(seed: int) -> world.ReshardingWorld:
+    story: list[str] | None = [] if "PHOTON_SIM_SEED" in os.environ else None
+    try:
+        return world.run(seed, story=story)
+    except BaseException as e:
+        raise AssertionError(f"replay with: make sim SEED={seed} (resharding): {e}") from e
+    finally:
+        if story:
+            print(f"\nResharding, seed {seed}", *story, sep="\n")
+
+
+_SEEDS = seeds(30)
+
+
+@pytest.mark.parametrize(
+    "batch", [_SEEDS[n : n + BATCH] for n in range(0, len(_SEEDS), BATCH)], ids=lambda b: f"{b[0]}-{b[-1]}"
+)
+def test_the_promises_hold(batch: list[int]) -> None:
+    answers = changes = 0
+    for seed in batch:
+        done = _run(seed)
+        answers += len(done.history.asked)
+        changes += done.changes.decided - 1
+    print(f"{len(batch)} seeds: {answers} answers, {changes} changes", file=sys.stderr)
+    if len(batch) == BATCH:
+        assert answers > 20 * len(batch)  # or nothing was tested
+        assert changes > len(batch)
+
+
+def test_a_seed_replays() -> None:
+    stories: list[list[str]] = [[], []]
+    first, second = (world.run(3, story=story) for story in stories)
+    assert stories[0] == stories[1]
+    assert first.history.asked == second.history.asked
+
+
+def test_schedules_reach_what_they_are_for() -> None:
+    """Changes that are activated, refused, given up; shards removed; callers that went by an old config."""
+    told: list[str] = []
+    entries: set[tuple[str, bool]] = set()
+    wrong = removed = 0
+    for seed in range(40):
+        done = world.run(seed, story=told)
+        for group in done.history.logs:
+            for entry in done.history.log(group):
+                refused = isinstance(entry.result, str) and bool(entry.result)
+                entries.add((type(entry.command).__name__, refused))
+                if isinstance(entry.command, c.Decide):
+                    entries.add(("activated" if entry.command.activate else "aborted", refused))
+                if isinstance(entry.command, c.Batch):
+                    wrong += WRONG_SHARD in entry.result[0]
+        removed += len(done.changes.removed)
+    assert entries >= {(kind, False) for kind in ("Intend", "Prepare", "Activate", "Abort", "Seed", "Configure")}
+    assert entries >= {("Prepare", True), ("Intend", True), ("Decide", True)}
+    assert entries >= {("activated", False), ("aborted", False), ("Close", False), ("Drop", False)}
+    assert wrong > 20
+    assert removed
+    text = "\n".join(told)
+    for what in ("opens group 5", "removes group 3", "gives up", "an hour ahead", "is fenced everywhere: (1, 2, 3)"):
+        assert what in text, what
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_the_simulator_notices_a_missing_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ablation = ABLATIONS[name]
+    ablation.patch(monkeypatch)
+    for seed in range(SEEDS_OF_AN_ABLATION):
+        try:
+            world.run(seed, kinds=ablation.kinds)
+        except Violation as e:
+            if re.search(ablation.finds, str(e)):
+                print(f"{name}: seed {seed}: {e}", file=sys.stderr)
+                return
+    pytest.fail(f"{name}: {SEEDS_OF_AN_ABLATION} schedules and nothing found")
