@@ -192,7 +192,8 @@ def _owned_between(table: IdTable, number: int, first: np.uint64, end: np.uint64
     rows = bucket.rows[: bucket.count]
     tokens = rows["token"]
     within = np.flatnonzero((tokens >= first) & (tokens < end))
-    return within[_states(rows[within]) == OWNED]
+    owned: I64 = within[_states(rows[within]) == OWNED]
+    return owned
 
 
 def _xor_of(table: IdTable, found: Iterable[tuple[int, I64]]) -> bytes:

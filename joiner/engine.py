@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -14,7 +15,7 @@ from photon.adapters.contract import Adapter
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.eventstore.api import EventStore
-from photon.idregistry.api import Registry, Slot
+from photon.idregistry.api import Opened, Registry, Slot
 from photon.joiner.admission import Bounds, Throttle
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from photon.joiner.core import CoreLimits, SlotCore
@@ -24,6 +25,7 @@ from photon.joiner.slot.lock import POLL_S, WAIT_S, SlotLock
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.redo_log import SEGMENT_BYTES
 from photon.joiner.slot.slot import STATE_NAME, SlotPaths, SlotStore
+from photon.joiner.slot.witness import WitnessKeeper, ask_witness
 from photon.joiner.verdicts import (
     Decided,
     Judge,
@@ -129,14 +131,6 @@ class JoinerEngine:
         world, limits = self._world, self._limits
         await self._take_lock()
         try:
-            incarnation = await open_incarnation(
-                world.disk,
-                self._paths.state / STATE_NAME,
-                self._slot,
-                world.registry,
-                draw_nonce=world.draw_nonce,
-                pause=asyncio.sleep,
-            )
             store = SlotStore(
                 world.disk,
                 self._paths,
@@ -144,10 +138,12 @@ class JoinerEngine:
                 output_limits=limits.output,
                 segment_bytes=limits.segment_bytes,
             )
+            opened = await self._open(store)
             recovered = await _to_its_end(store.recover)
         except BaseException:
             self._lock.release()
             raise
+        incarnation = opened.incarnation
         past = [number for number in recovered.incarnations if number != incarnation]
         world.registry.announce(self._slot, [*past, incarnation])
         self._redone = sum(len(rows) for _, rows in recovered.kept)
@@ -161,8 +157,28 @@ class JoinerEngine:
             cut=recovered.found.cut,
         )
         core = SlotCore(incarnation, limits.core)
-        self._shell = SlotShell(core, store, world.registry, world.clock, world.die, limits.shell)
+        witness = WitnessKeeper(self._slot.name, incarnation, opened.witness)
+        self._shell = SlotShell(core, store, world.registry, world.clock, world.die, limits.shell, witness)
+        if not opened.witness:  # before anything is written: until there is a witness all that is durable is shown
+            await self._shell.witnessed(float("inf"))
         self._shell.start(recovered.kept)
+
+    async def _open(self, store: SlotStore) -> Opened:
+        """Opens the slot if its output has all that the witness has; looks again afterwards (rule 6)."""
+        world = self._world
+        seen = await ask_witness(world.registry, self._slot.name, asyncio.sleep)
+        await _to_its_end(partial(store.check_witness, seen))
+        opened = await open_incarnation(
+            world.disk,
+            self._paths.state / STATE_NAME,
+            self._slot,
+            world.registry,
+            draw_nonce=world.draw_nonce,
+            pause=asyncio.sleep,
+        )
+        if opened.witness != seen:
+            await _to_its_end(partial(store.check_witness, opened.witness))
+        return opened
 
     async def _take_lock(self) -> None:
         """Waits a bounded time for a predecessor that is being killed; not in a thread: that could not be stopped."""
@@ -181,13 +197,16 @@ class JoinerEngine:
         return await self.shell.drain(self._world.clock.monotonic() + timeout)
 
     async def settle(self, timeout: float) -> bool:
-        """Like ``drain``, but goes on serving: all that was taken up so far is durable in the output or dropped."""
-        return await self.shell.drain(self._world.clock.monotonic() + timeout)
+        """Like ``drain``, but goes on serving: all that was taken up so far is dropped, or durable in the output and
+        shown to readers and verifier."""
+        deadline = self._world.clock.monotonic() + timeout
+        return await self.shell.drain(deadline) and await self.shell.witnessed(deadline)
 
     async def close(self) -> None:
         """Drains for a bounded time, ends the threads, releases the lock; the next start redoes what is left."""
         if self._shell is not None:
             await self.drain(self._limits.close_drain_s)
+            await self._shell.witnessed(self._world.clock.monotonic())  # one attempt: the next start makes up for it
             await self._shell.close()
             self._shell = None
         self._lock.release()

@@ -21,6 +21,7 @@ from photon.joiner.core import SlotCore
 from photon.joiner.instructions import Append, Insert, Instruction, Release, Reply, Stop, SyncOutput, Write
 from photon.joiner.rows import Rows
 from photon.joiner.slot.slot import SlotStore
+from photon.joiner.slot.witness import WitnessKeeper
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +36,8 @@ class ShellLimits:
     insert_timeout_s: float = 5.0
     tick_s: float = 0.02
     maintain_s: float = 1.0
+    witness_s: float = 1.0
+    """The witness is extended at most so often, unless somebody waits for it."""
 
 
 class SlotShell:
@@ -48,13 +51,17 @@ class SlotShell:
         clock: Clock,
         die: Die,
         limits: ShellLimits | None = None,
+        witness: WitnessKeeper | None = None,
     ) -> None:
+        """``witness`` None: there is none, all that is durable is shown."""
         self.core = core
         self.store = store
         self._registry = registry
         self._clock = clock
         self._die = die
         self._limits = limits or ShellLimits()
+        self._witness = witness
+        self._witnessing = asyncio.Lock()
         self._calls: dict[int, asyncio.Future[Reply]] = {}
         self._appends: list[tuple[int, Rows]] = []
         self._releases: list[int] = []
@@ -74,7 +81,7 @@ class SlotShell:
     def start(self, kept: Sequence[tuple[int, Rows]]) -> None:
         """Begins the redo of what was kept, and serves at once (rule 5)."""
         self._do(self.core.start(kept))
-        for loop in (self._redo_loop, self._output_loop, self._tick_loop, self._maintain_loop):
+        for loop in (self._redo_loop, self._output_loop, self._tick_loop, self._maintain_loop, self._witness_loop):
             self._tasks.append(asyncio.create_task(self._guarded(loop)))
 
     async def register(self, rows: Rows, deadline: float) -> Reply:
@@ -98,9 +105,36 @@ class SlotShell:
                 continue
         return True
 
+    async def witnessed(self, deadline: float) -> bool:
+        """Waits until the witness has all that is durable now; False when time ran out first."""
+        while not await self.extend_witness():
+            if self._clock.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(self._limits.tick_s)
+        return True
+
     async def roll(self) -> None:
         """Closes the output files, so that they can become final once they are cleared."""
         await self._in(1, self.store.roll_output)
+        await self.extend_witness()
+
+    async def extend_witness(self) -> bool:
+        """The witness gets all that is durable now, and it is shown; False: the registry did not answer (rule 6)."""
+        keeper = self._witness
+        if keeper is None:
+            return True
+        async with self._witnessing:
+            whole = self.store.witness
+            while (to := keeper.due(whole)) is not None:
+                known = await self._registry.extend_witness(keeper.slot, keeper.incarnation, keeper.end, to)
+                if reason := keeper.heard(known):
+                    self._die(reason)
+                if known is None:
+                    return False
+                await self._in(1, self.store.show, to)
+                if to == whole:
+                    break
+            return True
 
     async def finish_cleared(self) -> int:
         """Makes final what is rolled and cleared; how many files."""
@@ -207,6 +241,11 @@ class SlotShell:
             await asyncio.sleep(self._limits.maintain_s)
             await self._in(1, self.store.sync_output, self._clock.monotonic())
             await self.finish_cleared()
+
+    async def _witness_loop(self) -> None:
+        while True:
+            await asyncio.sleep(self._limits.witness_s)
+            await self.extend_witness()
 
     # -- threads and failures --------------------------------------------------------------------------------
     async def _in(self, pool: int, work: Callable[..., None], *args: Any) -> None:

@@ -73,6 +73,11 @@ class Finals:
         if whole < len(data):
             self._disk.truncate(self._manifest, whole)
 
+    def length_of(self, plain: str) -> int:
+        """Uncompressed bytes of a file that is final, by its plain name; -1 when it is not listed."""
+        entry = self._listed.get(plain.removesuffix(SUFFIX) + FINAL_SUFFIX)
+        return -1 if entry is None else entry.uncompressed_bytes
+
     def settle(self, files: OutputFiles) -> None:
         """At start: finishes what a crash cut short."""
         changed = False

@@ -70,8 +70,8 @@ async def open_incarnation(
     *,
     draw_nonce: Callable[[], bytes],
     pause: Callable[[float], Awaitable[None]],
-) -> int:
-    """The number of this process's incarnation. Asks until it knows. Raises SlotRefused."""
+) -> Opened:
+    """This process's incarnation, and the witness as of its opening. Asks until it knows. Raises SlotRefused."""
     state = read_state(disk, path, slot)
     last = state.last
     if state.nonce:
@@ -80,17 +80,17 @@ async def open_incarnation(
         # a directory that remembers less than the registry, and is refused for ever.
         left = bytes.fromhex(state.nonce)
         _write(disk, path, slot, last, left)
-        last = await _ask(slot, last, left, registry, pause, path)
+        last = (await _ask(slot, last, left, registry, pause, path)).incarnation
     nonce = draw_nonce()
     _write(disk, path, slot, last, nonce)
-    incarnation = await _ask(slot, last, nonce, registry, pause, path)
-    _write(disk, path, slot, incarnation, b"")
-    return incarnation
+    opened = await _ask(slot, last, nonce, registry, pause, path)
+    _write(disk, path, slot, opened.incarnation, b"")
+    return opened
 
 
 async def _ask(
     slot: Slot, last: int, nonce: bytes, registry: Registry, pause: Callable[[float], Awaitable[None]], path: Path
-) -> int:
+) -> Opened:
     wait = ASK_AGAIN_FIRST_S
     while True:
         opened = await registry.open_slot(slot, last, nonce)
@@ -100,9 +100,9 @@ async def _ask(
         wait = min(ASK_AGAIN_MAX_S, wait * 2)
 
 
-def _granted(opened: Opened, slot: Slot, last: int, path: Path) -> int:
+def _granted(opened: Opened, slot: Slot, last: int, path: Path) -> Opened:
     if opened.incarnation:
-        return opened.incarnation
+        return opened
     raise SlotRefused(
         f"slot {slot.name} was refused: {opened.reason or 'not the newest'} (the registry knows incarnation "
         f"{opened.newest}, {path} remembers {last}); if this directory is a copy or was restored, use the original, "

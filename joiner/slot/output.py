@@ -2,7 +2,8 @@
 
 Files are ``<root>/<kind>/<slot>-<6 digits>.jsonl``; numbers are never reused. Whole batches are appended with one
 write. The durable length of each file is published in a small file that is replaced atomically and durably, always
-after the output's own sync and before a frame leaves the redo log: every byte above it is still in the log.
+after the output's own sync and before a frame leaves the redo log: every byte above it is still in the log. Readers
+and verifier are shown what the witness has of it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ import msgspec
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import PhotonError
 from photon.idregistry.api import Kind
+from photon.idregistry.witness import Witness, WitnessLog
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS, Place
+from photon.joiner.slot.witness import PrefixHash, hash_file, shown
 
 SUFFIX = ".jsonl"
 FINAL_SUFFIX = ".jsonl.gz"
 DURABLE_VERSION = 1
+_PLACES = {DIRECTORY_OF[kind]: at for at, kind in enumerate(KINDS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +41,12 @@ class Durable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     slot: str
     files: dict[str, int]
-    """File relative to the output root -> its durable length in bytes."""
+    """File relative to the output root -> its length in bytes that is durable and witnessed."""
     rolled: list[str] = []
     """Those of them that will not grow any more."""
+    durable: dict[str, int] | None = None
+    """Durable lengths, for the slot itself, where they differ from ``files``; so is ``closed`` beside ``rolled``."""
+    closed: list[str] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +70,8 @@ class OutputFiles:
         self._durable_path = durable_path
         self.lengths: dict[str, int] = {}
         self.rolled: set[str] = set()
+        self.witness: Witness | None = None
+        """None: there is none, all that is durable is shown."""
 
     def prepare(self) -> None:
         """Makes the directories, reads the published lengths. Raises OutputDamaged for an unreadable file."""
@@ -83,13 +92,31 @@ class OutputFiles:
                 str(self._durable_path),
                 f"version {durable.version} of slot {durable.slot}, not version {DURABLE_VERSION} of {self.slot}",
             )
-        self.lengths = dict(durable.files)
-        self.rolled = set(durable.rolled)
+        self.lengths = dict(durable.files if durable.durable is None else durable.durable)
+        self.rolled = set(durable.rolled if durable.closed is None else durable.closed)
 
     def publish(self) -> None:
         """Replaces the published lengths, durably."""
         durable = Durable(DURABLE_VERSION, self.slot, self.lengths, sorted(self.rolled))
+        if self.witness is not None:
+            files = {name: self._shown(name, length, self.witness) for name, length in self.lengths.items()}
+            if files != self.lengths:
+                rolled = [name for name in durable.rolled if files.get(name) == self.lengths.get(name)]
+                durable = Durable(DURABLE_VERSION, self.slot, files, rolled, self.lengths, durable.rolled)
         self.disk.replace(self._durable_path, msgspec.json.encode(durable))
+
+    def newest_log(self, kind: Kind) -> WitnessLog | None:
+        """Of the newest plain file with anything durable."""
+        for number in reversed(self.numbers(kind)):
+            name = self.name(kind, number)
+            if length := self.lengths.get(name, 0):
+                return hash_file(self.disk, self.root / name, length).log(number, length)
+        return None
+
+    def _shown(self, name: str, length: int, witness: Witness) -> int:
+        directory, file = name.split("/")
+        number = int(file[len(self.slot) + 1 : -len(SUFFIX)])
+        return shown(witness, _PLACES[directory], number, length)
 
     def name(self, kind: Kind, number: int, suffix: str = SUFFIX) -> str:
         """Relative to the output root."""
@@ -117,8 +144,13 @@ class _Log:
         self._opened_at: float | None = None
         self._directory_dirty = False
         self._dirty = False
+        self._hash = PrefixHash()
         if current:
-            self._file = files.disk.append(files.root / files.name(kind, number))
+            path = files.root / files.name(kind, number)
+            self._file = files.disk.append(path)
+            self._hash = hash_file(files.disk, path, self._file.size)
+        self.witness = self._hash.log(number, self.size) if self.size else files.newest_log(kind)
+        """Of the newest file that has anything durable; None: this log has no plain file."""
 
     @property
     def size(self) -> int:
@@ -131,6 +163,7 @@ class _Log:
         if self._opened_at is None:
             self._opened_at = now
         self._file.write(data)
+        self._hash.update(data)
         self._dirty = True
 
     def sync(self) -> bool:
@@ -144,6 +177,7 @@ class _Log:
             self._directory_dirty = False
         self._dirty = False
         self._files.lengths[self._files.name(self._kind, self.number)] = size
+        self.witness = self._hash.log(self.number, size)
         return True
 
     def is_due(self, now: float, limits: OutputLimits) -> bool:
@@ -162,6 +196,7 @@ class _Log:
         self._file = None
         self._opened_at = None
         self.number += 1
+        self._hash = PrefixHash()  # the witness goes on to name the file just closed, until this one has something
 
     def close(self) -> None:
         if self._file is not None:
@@ -177,7 +212,15 @@ class Outputs:
         self._files = files
         self._limits = limits
         self._logs = {kind: _Log(files, kind, *starts[kind]) for kind in KINDS}
+        seen = files.witness or ()
+        self._before = [*seen, *(WitnessLog(starts[kind][0], 0) for kind in KINDS[len(seen) :])]
         self.place: Place = self._place()
+        self.witness: Witness = self._witness()
+        """Of all that is durable and published; may be read from any thread."""
+
+    def _witness(self) -> Witness:
+        before = self._before
+        return tuple(log.witness or before[at] for at, log in enumerate(self._logs.values()))
 
     def _place(self) -> Place:
         return tuple((self._logs[kind].number, self._logs[kind].size) for kind in KINDS)
@@ -201,6 +244,7 @@ class Outputs:
         if any(grown) or due:
             self.place = self._place()
             self._files.publish()
+            self.witness = self._witness()
 
     def roll(self) -> None:
         """Closes all files that hold anything (drain, and end of a run)."""
@@ -209,6 +253,7 @@ class Outputs:
                 log.roll()
         self.place = self._place()
         self._files.publish()
+        self.witness = self._witness()
 
     def close(self) -> None:
         """Closes the open files; what is not synced stays in the redo log."""

@@ -17,12 +17,14 @@ import numpy as np
 
 from photon.config.disk import Disk
 from photon.idregistry.api import Kind, incarnation_of
+from photon.idregistry.witness import Witness
 from photon.joiner.rows import Rows
 from photon.joiner.slot.finals import Finals, read_cleared, ready
 from photon.joiner.slot.output import OutputFiles, OutputLimits, Outputs
-from photon.joiner.slot.place import Place, decode_place, encode_place, oldest
+from photon.joiner.slot.place import KINDS, Place, decode_place, encode_place, oldest
 from photon.joiner.slot.recovery import Found, next_numbers, repair_output
 from photon.joiner.slot.redo_log import SEGMENT_BYTES, RedoFrame, RedoLog
+from photon.joiner.slot.witness import check_output
 
 DURABLE_NAME = "durable.json"
 MANIFEST_NAME = "manifest.jsonl"
@@ -82,6 +84,30 @@ class SlotStore:
         return self._outputs
 
     # -- start -----------------------------------------------------------------------------------------------
+    def check_witness(self, witness: Witness) -> None:
+        """Before ``recover``: raises SlotRefused when the output lacks what the witness has (rule 6).
+
+        From here on nothing is published that the witness does not have; an empty one is of a slot that has none yet.
+        """
+        self._finals.load()
+
+        def name(at: int, number: int) -> str:
+            return self._files.name(KINDS[at], number)
+
+        # One of a later release may have more logs.
+        check_output(self._disk, self._paths.output, self._slot, witness[: len(KINDS)], name, self._finals.length_of)
+        self._files.witness = witness or None
+
+    def show(self, witness: Witness) -> None:
+        """The witness has so much now: readers and verifier may see it. On the output's thread."""
+        self._files.witness = witness
+        self._files.publish()
+
+    @property
+    def witness(self) -> Witness:
+        """Of all that is durable."""
+        return self.outputs.witness
+
     def recover(self) -> Recovered:
         """Reads the log, repairs the output, begins a new log with what is missing (rules 5 and 7)."""
         self._disk.make_dir(self._paths.state / REDO_NAME)

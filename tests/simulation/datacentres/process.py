@@ -186,7 +186,8 @@ class Replica(Process):
             uncertainty_ns=settings.UNCERTAINTY_NS,
         )
         replica.start()
-        self.listen(RegistryServicer(replica), "OpenSlot", "Insert", "Clear", "LookUp", "Describe")
+        named = ("OpenSlot", "Insert", "Clear", "LookUp", "Describe", "ReadWitness", "ExtendWitness")
+        self.listen(RegistryServicer(replica), *named)
         assert replica.conflict is not None
         world.violated(f"{self.name}: {await replica.conflict}")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from photon.idregistry.api import Answer, InsertAnswers, token_of
+from photon.idregistry.api import Answer, InsertAnswers, Opened, token_of
 from photon.joiner.core import SlotCore, _Frame
 from photon.joiner.instructions import Instruction, Release
 from photon.joiner.rows import Rows
@@ -195,7 +195,7 @@ class CutToRememberedLength(SlotStore):
             recovery._repair_file = whole
 
 
-async def reused_nonce(disk: Any, path: Path, named: Any, registry: Any, *, draw_nonce: Any, pause: Any) -> int:
+async def reused_nonce(disk: Any, path: Path, named: Any, registry: Any, *, draw_nonce: Any, pause: Any) -> Opened:
     """Rule 6: a nonce serves every start that finds it."""
     state = read_state(disk, path, named)
     nonce = bytes.fromhex(state.nonce) or draw_nonce()
@@ -205,18 +205,18 @@ async def reused_nonce(disk: Any, path: Path, named: Any, registry: Any, *, draw
 
 async def nonce_from_the_cache(
     disk: Any, path: Path, named: Any, registry: Any, *, draw_nonce: Any, pause: Any
-) -> int:
+) -> Opened:
     """Rule 6: a start asks with a nonce that its predecessor may not have made durable."""
     state = read_state(disk, path, named)
     if state.nonce:
-        last = await identity._ask(named, state.last, bytes.fromhex(state.nonce), registry, pause, path)
+        last = (await identity._ask(named, state.last, bytes.fromhex(state.nonce), registry, pause, path)).incarnation
     else:
         last = state.last
     nonce = draw_nonce()
     identity._write(disk, path, named, last, nonce)
-    incarnation = await identity._ask(named, last, nonce, registry, pause, path)
-    identity._write(disk, path, named, incarnation, b"")
-    return incarnation
+    opened = await identity._ask(named, last, nonce, registry, pause, path)
+    identity._write(disk, path, named, opened.incarnation, b"")
+    return opened
 
 
 class FailedSyncRetried(SlotStore):
@@ -349,6 +349,7 @@ ABLATIONS: dict[str, Ablation] = {
     "rule 6: no lock": Ablation(Variant(locks=False), TWICE),
     "rule 6: nonce reused": Ablation(Variant(open=reused_nonce), TWICE),
     "rule 6: nonce asked with before it is durable": Ablation(Variant(open=nonce_from_the_cache), "refused"),
+    "rule 6: without a witness": Ablation(Variant(witness=False), "lost|changed|twice"),
     "rule 7: failed sync tried again": Ablation(Variant(store=FailedSyncRetried), "lost|changed|damaged"),
     "rule 7: output's tail not rewritten": Ablation(Variant(store=TailsNotRewritten), "lost|changed|damaged"),
     "rule 7: kept log not copied": Ablation(Variant(store=LogNotCopied), "lost|damaged"),

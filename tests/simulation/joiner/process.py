@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from photon.idregistry.api import Slot
+from photon.idregistry.api import Opened, Slot
+from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.api import ForeignEvent, Outcome
 from photon.joiner.core import CoreLimits, SlotCore
 from photon.joiner.instructions import Append, Insert, Instruction, Release, Reply, Stop, SyncOutput, Write
@@ -15,9 +16,10 @@ from photon.joiner.rows import Rows
 from photon.joiner.slot.identity import open_incarnation
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.slot import STATE_NAME, SlotPaths, SlotStore
+from photon.joiner.slot.witness import WitnessKeeper, ask_witness
 from photon.joiner.verdicts import Decided, merge_reply
 from photon.joiner.verifier.verifier import Verifier, VerifierLimits
-from tests.simulation.world.disk import PowerOff
+from tests.simulation.world.disk import Copy, PowerOff
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.registry import Call, SimulatedRegistry
 
@@ -37,7 +39,8 @@ class Variant:
     core: type[SlotCore] = SlotCore
     store: type[SlotStore] = SlotStore
     verifier: type[Verifier] = Verifier
-    open: Callable[..., Coroutine[Any, Any, int]] = open_incarnation
+    open: Callable[..., Coroutine[Any, Any, Opened]] = open_incarnation
+    witness: bool = True
     unique_ids: bool = True
     locks: bool = True
 
@@ -54,6 +57,12 @@ class Site:
     outcome: dict[int, Outcome] = field(default_factory=dict)
     durable_seen: dict[str, bytes] = field(default_factory=dict)
     whole_seen: dict[str, bytes] = field(default_factory=dict)
+    copy: Copy | None = None
+    """A copy of the whole disk that was made some time ago."""
+    newest: Copy | None = None
+    """The disk as it was when the older copy was put back; None once a joiner serves."""
+    excused_before: int = 0
+    """The first incarnation after an older copy was put back and accepted."""
     unrepaired: bool = False
     """The power was cut and no joiner has repaired the tails since: whole lines are not promised here."""
 
@@ -76,6 +85,8 @@ class Process:
         self.registry = SimulatedRegistry(world.network, site.slot)
         self.alive = True
         self.core: SlotCore | None = None
+        self.keeper: WitnessKeeper | None = None
+        self.extending: Call | None = None
         self.store = world.variant.store(
             site.disk,
             SlotPaths(STATE, OUTPUT),
@@ -106,13 +117,28 @@ class Process:
     async def _open(self) -> None:
         self.site.disk.make_dir(STATE)
         slot = self.site.slot
-        incarnation = await self.world.variant.open(
+        variant = self.world.variant
+        seen: Witness = ()
+        if variant.witness:
+            seen = await ask_witness(self.registry, slot.name, _no_pause)
+            self.store.check_witness(seen)
+        opened = await variant.open(
             self.site.disk, STATE / STATE_NAME, slot, self.registry, draw_nonce=self.world.nonce, pause=_no_pause
         )
+        incarnation = opened.incarnation
+        if variant.witness and opened.witness != seen:
+            self.store.check_witness(opened.witness)
         recovered = self.store.recover()
+        if variant.witness:
+            self.keeper = WitnessKeeper(slot.name, incarnation, opened.witness)
+            while not opened.witness and not self.keeper.end:
+                to = self.keeper.due(self.store.witness)
+                assert to is not None
+                self._heard(await self.registry.extend_witness(slot.name, incarnation, self.keeper.end, to))
         self.registry.announce(slot, [*recovered.incarnations, incarnation])
         self.world.say(f"{self.site.name} serves as {incarnation}, redoes {sum(len(r) for _, r in recovered.kept)}")
         self.site.unrepaired = False
+        self.world.accepted(self.site, incarnation)
         self.core = self.world.variant.core(incarnation, LIMITS)
         self.do(self.core.start(recovered.kept))
 
@@ -169,6 +195,25 @@ class Process:
             self.do(self.serving.output_synced(self.last_write))
         return bool(writes) or sync
 
+    def witness(self) -> bool:
+        """Asks for the witness's extension to all that is durable."""
+        keeper = self.keeper
+        if keeper is None or self.extending is not None:
+            return False
+        to = keeper.due(self.store.witness)
+        if to is None:
+            return False
+        self.extending = self.registry.start_extension(keeper.incarnation, keeper.end, to)
+        return True
+
+    def _heard(self, known: Witnessed | None) -> None:
+        assert self.keeper is not None
+        if reason := self.keeper.heard(known):
+            self.world.say(f"{self.site.name} stops: {reason}")
+            raise PowerOff
+        if known is not None:
+            self.store.show(self.keeper.end)
+
     def maintain(self) -> bool:
         names = self.store.cleared()
         for name in names:
@@ -205,6 +250,9 @@ class Process:
         elif call is self.verifying_call:
             self.verifying_call = None
             self.verify()
+        elif call is self.extending:
+            self.extending = None
+            self._heard(call.result)
         else:
             frame = next(frame for frame, each in self.inserts.items() if each is call)
             del self.inserts[frame]
@@ -219,7 +267,8 @@ class Process:
 
     def calls(self) -> list[Call]:
         found = list(self.inserts.values())
-        return found + [call for call in (self.opening_call, self.verifying_call) if call is not None]
+        others = (self.opening_call, self.verifying_call, self.extending)
+        return found + [call for call in others if call is not None]
 
     def bury(self) -> None:
         self.alive = False

@@ -48,7 +48,16 @@ def test_the_simulator_notices_a_missing_rule(name: str) -> None:
 def test_schedules_reach_what_they_are_for() -> None:
     """The faults really happen: a simulator that does nothing finds nothing."""
     told = "\n".join(line for seed in range(60) for line in _story(seed))
-    for what in ("power cut", "kill", "simulated", r"redoes [1-9]", "hears None", "final"):
+    for what in (
+        "power cut",
+        "kill",
+        "simulated",
+        r"redoes [1-9]",
+        "hears None",
+        "final",
+        "older copy and refused",
+        "all that the witness",
+    ):
         assert re.search(what, told), what
 
 

@@ -19,6 +19,9 @@ from random import Random
 
 SECTOR = 512
 
+Copy = dict[str, dict[str, bytes]]
+"""Directory -> name -> content."""
+
 
 class PowerOff(BaseException):
     """The process ends here. Not an Exception: nothing may catch it and go on."""
@@ -27,9 +30,9 @@ class PowerOff(BaseException):
 class _Inode:
     __slots__ = ("data", "tail_from")
 
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.tail_from = 0
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = bytearray(data)
+        self.tail_from = len(data)
         """Bytes before it are durable; files are only ever appended to."""
 
 
@@ -135,6 +138,22 @@ class SimulatedDisk:
     def corrupt(self, path: Path, at: int) -> None:
         """Flips a bit of what is on the disk."""
         self._find(path).data[at] ^= 1
+
+    def copy(self) -> Copy:
+        """All files as the processes see them now: a backup, a snapshot of the volume."""
+        return {
+            directory: {name: bytes(inode.data) for name, inode in names.items()}
+            for directory, names in self._now.items()
+        }
+
+    def put_back(self, copy: Copy) -> None:
+        """The disk is now what was copied, all of it durable."""
+        self.kill()
+        self._changes.clear()
+        self._now = {
+            directory: {name: _Inode(data) for name, data in names.items()} for directory, names in copy.items()
+        }
+        self._durable = {directory: dict(names) for directory, names in self._now.items()}
 
     # --- Disk -------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.simulation.world.disk import PowerOff, SimulatedDisk, SimulatedFile
+from tests.simulation.world.disk import Copy, PowerOff, SimulatedDisk, SimulatedFile
 
 
 class FaultyFile:
@@ -109,6 +109,10 @@ class FaultyDisk(SimulatedDisk):
         known = self._lost.get(id(self._find(path)))
         if known is not None:  # what is cut off is not in the cache any more; what comes there is dirty anew
             known[1][:] = [(start, min(end, size)) for start, end in known[1] if start < size]
+
+    def put_back(self, copy: Copy) -> None:
+        self._lost.clear()
+        super().put_back(copy)
 
     def power_cut(self) -> None:
         for inode, ranges in self._lost.values():

@@ -21,8 +21,10 @@ from photon.idregistry.api import (
     Slot,
     incarnation_of,
 )
+from photon.idregistry.witness import Witness, Witnessed, refusal
 
 OWNED, CLEARED = "owned", "cleared"
+CONFIG_CALLS = ("open", "witness", "extend")
 
 
 @dataclass
@@ -52,6 +54,7 @@ class ModelRegistry:
     def __init__(self, shards: int, *, checks_stale: bool) -> None:
         self.shards = [Shard() for _ in range(shards)]
         self.slots: dict[str, tuple[int, bytes]] = {}
+        self.witnesses: dict[str, Witness] = {}
         self._checks_stale = checks_stale
         self._incarnations = 0
 
@@ -60,13 +63,25 @@ class ModelRegistry:
 
     def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened:
         newest, known = self.slots.get(slot.name, (0, b""))
+        witness = self.witnesses.get(slot.name, ())
         if known == nonce:
-            return Opened(newest, newest)
+            return Opened(newest, newest, witness=witness)
         if newest != last:
             return Opened(0, newest, "not the newest")
         self._incarnations += 1  # one sequence over all slots: a token names one batch of the whole deployment
         self.slots[slot.name] = (self._incarnations, nonce)
-        return Opened(self._incarnations, self._incarnations)
+        return Opened(self._incarnations, self._incarnations, witness=witness)
+
+    def read_witness(self, slot: str) -> Witnessed:
+        return Witnessed(self.slots.get(slot, (0, b""))[0], self.witnesses.get(slot, ()))
+
+    def extend_witness(self, slot: str, incarnation: int, end: Witness, to: Witness) -> Witnessed:
+        """By the production rule: it is two comparisons."""
+        newest, cell = self.slots[slot][0], self.witnesses.get(slot, ())
+        reason = refusal(cell, newest, incarnation, end, to)
+        if not reason:
+            self.witnesses[slot] = cell = to
+        return Witnessed(newest, cell, reason)
 
     def insert(
         self, slot: Slot, caller: int, digest: bytes, time: int, token: int, kind: int, tag: int
@@ -104,6 +119,15 @@ class ModelRegistry:
         gone = [d for d, entry in entries.items() if entry.state == CLEARED and entry.time < shard.boundary]
         for digest in gone:
             del entries[digest]
+
+    def owned_by(self, datacentre: str, *, before: int) -> list[bytes]:
+        """What incarnations before this one own."""
+        return [
+            digest
+            for shard in self.shards
+            for digest, entry in shard.entries.items()
+            if entry.state == OWNED and entry.datacentre == datacentre and incarnation_of(entry.token) < before
+        ]
 
     def owned(self) -> list[bytes]:
         return [digest for shard in self.shards for digest, entry in shard.entries.items() if entry.state == OWNED]
@@ -151,7 +175,7 @@ class Network:
     def send(self, call: Call) -> Call:
         by_shard: dict[int, list[int]] = {}
         for row, fields in enumerate(call.rows):
-            by_shard.setdefault(0 if call.what == "open" else self.model.shard_of(fields[0]), []).append(row)
+            by_shard.setdefault(0 if call.what in CONFIG_CALLS else self.model.shard_of(fields[0]), []).append(row)
         for shard, rows in by_shard.items():
             replies = not self.faults or self._random.random() < 0.8
             message = Message(call, shard, rows, replies=replies)
@@ -186,6 +210,10 @@ class Network:
     def _apply(self, call: Call, row: tuple[Any, ...]) -> Any:
         if call.what == "open":
             return self.model.open_slot(call.slot, *row)
+        if call.what == "witness":
+            return self.model.read_witness(call.slot.name)
+        if call.what == "extend":
+            return self.model.extend_witness(call.slot.name, *row)
         if call.what == "clear":
             return self.model.clear(*row)
         return self.model.insert(call.slot, call.caller, *row)
@@ -197,7 +225,7 @@ class Network:
         for message in call.messages:
             if message.replies and message.answers is not None:
                 answers.update(zip(message.rows, message.answers, strict=True))
-        if call.what == "open":
+        if call.what in CONFIG_CALLS:
             call.result = answers.get(0)
         elif call.what == "clear":
             call.result = np.array(
@@ -238,6 +266,15 @@ class SimulatedRegistry:
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened | None:
         return await self._network.send(Call("open", slot, 0, [(last, nonce)]))
+
+    async def read_witness(self, slot: str) -> Witnessed | None:
+        return await self._network.send(Call("witness", self._slot, 0, [()]))
+
+    def start_extension(self, incarnation: int, end: Witness, to: Witness) -> Call:
+        return self._network.send(Call("extend", self._slot, incarnation, [(incarnation, end, to)]))
+
+    async def extend_witness(self, slot: str, incarnation: int, end: Witness, to: Witness) -> Witnessed | None:
+        return await self.start_extension(incarnation, end, to)
 
     def announce(self, slot: Slot, incarnations: Any) -> None:
         self.caller = incarnations[-1]

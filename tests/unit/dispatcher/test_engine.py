@@ -27,6 +27,7 @@ from photon.dispatcher.lookups import LookUpPolicy
 from photon.dispatcher.process import STATE_NAME, Places, Policy, open_dispatcher, serve
 from photon.dispatcher.retry import Backoff, Patience
 from photon.idregistry.api import I64, U8, U64, Answer, Digester, InsertAnswers, Inserts, Kind, LookUps, Opened, Slot
+from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from tests.unit.dispatcher.world import DIGESTER, HERE, FakeRegistry, Words
 
@@ -363,6 +364,12 @@ class FakeLookUps:
         return LookUps(present, zeros + 1, np.zeros(n, dtype=np.uint32), zeros, ("there",))
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened | None:
+        raise NotImplementedError
+
+    async def read_witness(self, slot: str) -> Witnessed | None:
+        raise NotImplementedError
+
+    async def extend_witness(self, slot: str, incarnation: int, end: Witness, to: Witness) -> Witnessed | None:
         raise NotImplementedError
 
     def announce(self, slot: Slot, incarnations: Sequence[int]) -> None:

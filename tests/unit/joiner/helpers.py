@@ -16,6 +16,7 @@ from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.eventstore.api import EventLookUps, Found, PrimaryRecord, Progress
 from photon.idregistry.api import I64, U8, U64, Answer, Digester, InsertAnswers, Inserts, Opened, Slot
+from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.api import WAIT_NS, ForeignEvent
 from photon.joiner.engine import JoinerEngine, JoinerLimits, Surroundings
 from photon.joiner.rows import Rows
@@ -69,6 +70,8 @@ class FakeRegistry:
         self.inserts = 0
         self.openings = 0
         self.unknown_openings = 0
+        self.unknown_witnesses = 0
+        self.extensions = 0
         self.announced: tuple[Slot, list[int]] | None = None
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened | None:
@@ -78,6 +81,20 @@ class FakeRegistry:
             self.unknown_openings -= 1
             return None
         return opened
+
+    async def read_witness(self, slot: str) -> Witnessed | None:
+        if self.unknown_witnesses:
+            self.unknown_witnesses -= 1
+            return None
+        return self.model.read_witness(slot)
+
+    async def extend_witness(self, slot: str, incarnation: int, end: Witness, to: Witness) -> Witnessed | None:
+        self.extensions += 1
+        extended = self.model.extend_witness(slot, incarnation, end, to)
+        if self.unknown_witnesses:
+            self.unknown_witnesses -= 1
+            return None
+        return extended
 
     def announce(self, slot: Slot, incarnations: Sequence[int]) -> None:
         self.announced = (slot, list(incarnations))

@@ -54,9 +54,10 @@ async def _no_pause(_: float) -> None:
 
 
 async def opened(path: Path, registry: FakeRegistry, nonce: bytes, slot: Slot = SLOT) -> int:
-    return await open_incarnation(
+    found = await open_incarnation(
         RealDisk(), path / "slot.json", slot, registry, draw_nonce=lambda: nonce, pause=_no_pause
     )
+    return found.incarnation
 
 
 async def test_each_start_is_another_incarnation(tmp_path: Path) -> None:

@@ -1,0 +1,123 @@
+"""What the registry's witness means for a slot (rule 6): an old copy is refused, and nothing is shown too early.
+
+The witness names, for each of KINDS in their order, the newest file that has anything durable, its length and the
+hash of just these bytes; a file is closed for ever before its successor gets anything. A start whose output lacks any
+of it is a start in an older copy of the directory: readers may have relied on what is missing, and the verifier may
+have cleared it. While a slot works, its witness follows its durable output at leisure; readers and verifier see no
+more than the witness has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import xxhash
+
+from photon.config.disk import Disk
+from photon.idregistry.api import Registry
+from photon.idregistry.witness import Witness, Witnessed, WitnessLog
+from photon.joiner.slot.identity import ASK_AGAIN_FIRST_S, ASK_AGAIN_MAX_S, SlotRefused
+
+READ_BYTES = 4 << 20
+
+
+class PrefixHash:
+    """Of all bytes of a file, as they come."""
+
+    def __init__(self) -> None:
+        self._hash = xxhash.xxh3_128()
+
+    def update(self, data: bytes) -> None:
+        self._hash.update(data)
+
+    def log(self, number: int, length: int) -> WitnessLog:
+        """The witness of file ``number``, of which ``length`` bytes were taken up."""
+        return WitnessLog(number, length, self._hash.digest() if length else b"")
+
+
+def hash_file(disk: Disk, path: Path, length: int) -> PrefixHash:
+    """Of a file's first bytes, or of all where it is shorter."""
+    found = PrefixHash()
+    at = 0
+    while at < length and (part := disk.read(path, at, min(READ_BYTES, length - at))):
+        found.update(part)
+        at += len(part)
+    return found
+
+
+def check_output(
+    disk: Disk, root: Path, slot: str, witness: Witness, name: Callable[[int, int], str], final: Callable[[str], int]
+) -> None:
+    """Raises SlotRefused when the output does not extend the witness's.
+
+    ``name``: of a log and a file number, relative to ``root``; ``final``: uncompressed bytes of a file that is final,
+    -1 when it is none. A file becomes final only after the witness had all of it, so its length is enough.
+    """
+    for at, log in enumerate(witness):
+        if not log.length:
+            continue
+        file = name(at, log.number)
+        path = root / file
+        if disk.exists(path):
+            size = disk.size(path)
+            if size >= log.length and hash_file(disk, path, log.length).log(log.number, log.length) == log:
+                continue
+            found = f"has {size} bytes" if size < log.length else "holds other bytes"
+        elif final(file) >= log.length:
+            continue
+        else:
+            found = "does not exist"
+        raise SlotRefused(
+            f"{path}: {found}, but the registry has witnessed {log.length} bytes of it: this directory is an older "
+            f"copy of slot {slot}. Put its newest state and output back; if they are lost, retire the slot and start "
+            "with another slot name and an empty directory"
+        )
+
+
+def shown(witness: Witness, at: int, number: int, length: int) -> int:
+    """How many of a file's durable bytes the witness has; ``at``: the log's place in the witness."""
+    if at >= len(witness) or number > witness[at].number:
+        return 0
+    return length if number < witness[at].number else min(length, witness[at].length)
+
+
+async def ask_witness(registry: Registry, slot: str, pause: Callable[[float], Awaitable[None]]) -> Witness:
+    """The witness before the slot is opened. Asks until it knows: a start in an old copy must open nothing, or the
+    directory that is to be put back would be refused for not being the newest."""
+    wait = ASK_AGAIN_FIRST_S
+    while True:
+        known = await registry.read_witness(slot)
+        if known is not None:
+            return known.witness
+        await pause(wait)
+        wait = min(ASK_AGAIN_MAX_S, wait * 2)
+
+
+class WitnessKeeper:
+    """One incarnation's talk with the witness. What was asked and not answered is asked again, unchanged."""
+
+    def __init__(self, slot: str, incarnation: int, end: Witness) -> None:
+        self.slot = slot
+        self.incarnation = incarnation
+        self.end = end
+        """Where the witness ends, as far as is known."""
+        self._asked: Witness | None = None
+
+    def due(self, durable: Witness) -> Witness | None:
+        """What to extend it to; None: it has everything."""
+        if self._asked is None and durable != self.end:
+            self._asked = durable
+        return self._asked
+
+    def heard(self, known: Witnessed | None) -> str:
+        """The answer to the last asking. Returns why the process must end, empty when it need not."""
+        if known is None or self._asked is None:
+            return ""
+        if known.reason:
+            return (
+                f"the witness of slot {self.slot} refused incarnation {self.incarnation}: {known.reason} (the newest "
+                f"is {known.newest}); is another process at work on a copy of its directory, or was it retired?"
+            )
+        self.end, self._asked = self._asked, None
+        return ""

@@ -1,0 +1,224 @@
+"""The witness of a slot (rule 6): older copies are refused before anything is opened, nothing is shown too early."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from photon.config.disk import RealDisk
+from photon.idregistry.witness import Witnessed, WitnessLog
+from photon.joiner.engine import JoinerEngine, JoinerLimits
+from photon.joiner.shell import ShellLimits
+from photon.joiner.slot.identity import SlotRefused
+from photon.joiner.slot.output import Durable
+from photon.joiner.slot.witness import WitnessKeeper, shown
+from photon.joiner.verifier.verifier import Verifier, VerifierReport
+from tests.unit.joiner.helpers import DIGESTER, Died, FakeRegistry, FakeStore, engine_at, event, lines_under
+
+LIMITS = JoinerLimits(
+    shell=ShellLimits(insert_timeout_s=1.0, tick_s=0.005, maintain_s=0.01, witness_s=3600.0),
+    lock_wait_s=0.2,
+    close_drain_s=1.0,
+)
+"""The witness is extended only where a test says so."""
+FILE = "joined/s0-000001.jsonl"
+
+
+class Machine:
+    """One slot's disk, its registry and the directory beside it for copies."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / "machine"
+        self.copy = path / "copy"
+        self.registry = FakeRegistry()
+
+    async def running(self) -> JoinerEngine:
+        engine = engine_at(self.path, self.registry, FakeStore({b"k": b"k one"}), limits=LIMITS)
+        await engine.start()
+        return engine
+
+    async def refused(self) -> str:
+        engine = engine_at(self.path, self.registry, FakeStore({}), limits=LIMITS)
+        with pytest.raises(SlotRefused) as refusal:
+            await engine.start()
+        return str(refusal.value)
+
+    async def joined(self, engine: JoinerEngine, *ids: bytes) -> None:
+        await engine.join([event(each, b"k") for each in ids], timeout=5.0)
+        assert await engine.settle(5.0)
+
+    def copied(self) -> None:
+        shutil.rmtree(self.copy, ignore_errors=True)
+        shutil.copytree(self.path, self.copy)
+
+    def exchange(self) -> None:
+        """What is in use goes aside, the copy takes its place."""
+        aside = self.path.with_name("aside")
+        self.path.rename(aside)
+        self.copy.rename(self.path)
+        aside.rename(self.copy)
+
+    def durable(self) -> Durable:
+        return msgspec.json.decode((self.path / "state/durable.json").read_bytes(), type=Durable)
+
+    async def verify(self) -> VerifierReport:
+        verifier = Verifier(RealDisk(), self.path / "state", self.path / "out", DIGESTER, self.registry)
+        return await verifier.run_once()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+async def test_an_older_copy_is_refused_and_the_newest_goes_on(machine: Machine) -> None:
+    engine = await machine.running()
+    await machine.joined(engine, b"a")
+    machine.copied()
+    await machine.joined(engine, b"b")
+    await engine.close()
+    machine.exchange()
+    newest = machine.registry.model.slots["s0"]
+    line = await machine.refused()
+    assert "older copy of slot s0" in line
+    assert "retire" in line
+    assert "\n" not in line
+    assert machine.registry.model.slots["s0"] == newest, "nothing was opened"
+    machine.exchange()
+    engine = await machine.running()
+    await machine.joined(engine, b"c")
+    await engine.close()
+    assert len(lines_under(machine.path, "joined")) == 3
+    assert (await machine.verify()).cleared == 3
+
+
+async def test_a_copy_with_other_bytes_is_refused(machine: Machine) -> None:
+    engine = await machine.running()
+    await machine.joined(engine, b"a")
+    await engine.close()
+    file = machine.path / "out" / FILE
+    data = bytearray(file.read_bytes())
+    data[3] ^= 1
+    file.write_bytes(data)
+    assert "holds other bytes" in await machine.refused()
+
+
+async def test_an_older_copy_without_the_file_is_refused(machine: Machine) -> None:
+    engine = await machine.running()
+    machine.copied()
+    await machine.joined(engine, b"a")
+    await engine.shell.roll()
+    await engine.close()
+    machine.exchange()
+    assert "does not exist" in await machine.refused()
+
+
+async def test_final_files_satisfy_the_witness(machine: Machine) -> None:
+    engine = await machine.running()
+    await machine.joined(engine, b"a")
+    await engine.shell.roll()
+    assert (await machine.verify()).cleared == 1
+    await engine.shell.finish_cleared()
+    await engine.close()
+    assert not (machine.path / "out" / FILE).exists()
+    machine.copied()
+    engine = await machine.running()
+    await machine.joined(engine, b"b")
+    await engine.close()
+    machine.exchange()
+    assert "s0-000002.jsonl: does not exist" in await machine.refused()
+    machine.exchange()
+    engine = await machine.running()
+    await engine.close()
+
+
+async def test_nothing_is_shown_before_the_witness_has_it(machine: Machine) -> None:
+    engine = await machine.running()
+    await machine.joined(engine, b"a")
+    first = machine.durable().files[FILE]
+    await engine.join([event(b"b", b"k")], timeout=5.0)
+    machine.registry.unknown_witnesses = 10**6
+    assert not await engine.settle(0.2)
+    now = machine.durable()
+    assert now.durable is not None
+    assert now.files[FILE] == first < now.durable[FILE]
+    assert (await machine.verify()).cleared == 1
+    await engine.shell.roll()
+    now = machine.durable()
+    assert (now.rolled, now.closed) == ([], [FILE])
+    machine.registry.unknown_witnesses = 0
+    await engine.close()
+    now = machine.durable()
+    assert now.files[FILE] == (machine.path / "out" / FILE).stat().st_size
+    assert (now.rolled, now.durable, now.closed) == ([FILE], None, None)
+
+
+async def test_what_was_not_witnessed_before_a_kill_is_witnessed_after_it(machine: Machine) -> None:
+    engine = await machine.running()
+    machine.registry.unknown_witnesses = 10**6
+    await engine.join([event(b"a", b"k")], timeout=5.0)
+    assert not await engine.settle(0.1)
+    await engine.shell.roll()
+    await engine.shell.close()  # as a kill: the witness hears nothing any more
+    engine._lock.release()
+    machine.registry.unknown_witnesses = 0
+    assert machine.durable().files[FILE] == 0
+    engine = await machine.running()
+    assert await engine.settle(5.0)
+    assert machine.durable().files[FILE] > 0
+    assert (await machine.verify()).cleared == 1
+    await engine.close()
+
+
+async def test_a_slot_without_a_witness_gets_one_before_it_works(machine: Machine) -> None:
+    engine = await machine.running()
+    await machine.joined(engine, b"a")
+    await engine.close()
+    machine.registry.model.witnesses.clear()  # as an older release left it
+    engine = await machine.running()
+    witness = machine.registry.model.witnesses["s0"]
+    assert witness[0].length == (machine.path / "out" / FILE).stat().st_size
+    await engine.close()
+
+
+async def test_an_unchanged_output_asks_for_nothing(machine: Machine) -> None:
+    engine = await machine.running()
+    await machine.joined(engine, b"a")
+    asked = machine.registry.extensions
+    for _ in range(3):
+        assert await engine.shell.extend_witness()
+    assert machine.registry.extensions == asked
+    await engine.close()
+
+
+async def test_a_fenced_process_ends(machine: Machine) -> None:
+    engine = await machine.running()
+    machine.registry.model.slots["s0"] = (9, b"another process")
+    await engine.join([event(b"a", b"k")], timeout=5.0)
+    with pytest.raises(Died, match="refused incarnation 1"):
+        await engine.settle(5.0)
+    await engine.shell.close()
+    engine._lock.release()
+
+
+def test_what_was_not_answered_is_asked_again_unchanged() -> None:
+    nothing, first, second = (WitnessLog(1, 0),), (WitnessLog(1, 5, b"a"),), (WitnessLog(1, 9, b"b"),)
+    keeper = WitnessKeeper("s", 3, nothing)
+    assert keeper.due(nothing) is None
+    assert keeper.due(first) == first
+    assert keeper.heard(None) == ""
+    assert keeper.due(second) == first
+    assert keeper.heard(Witnessed(3, first)) == ""
+    assert keeper.end == first
+    assert keeper.due(second) == second
+    assert "newest is 4" in keeper.heard(Witnessed(4, first, "incarnation 3 is not the newest one, 4"))
+
+
+def test_shown() -> None:
+    witness = (WitnessLog(2, 10, b"h"),)
+    assert [shown(witness, 0, number, 99) for number in (1, 2, 3)] == [99, 10, 0]
+    assert shown(witness, 0, 2, 5) == 5
+    assert shown(witness, 1, 1, 5) == 0
