@@ -126,7 +126,7 @@ async def serve_registry(
     RegistryServicer(replica).add_to_server(server)
     place = Place(settings.name, settings.peers, settings.epoch, settings.directory)
     operator = Operator(place, host, machines, replica, clock)
-    OperatorServicer(operator, tls=settings.tls is not None).add_to_server(server)
+    OperatorServicer(operator).add_to_server(server)
     host.add_to_server(server)
     _bind(server, settings)
     await _start_host(host, settings)

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from photon.config.errors import PhotonError
-from photon.config.tls import Tls, open_blocking_channel, registry_identity, towards
+from photon.config.tls import Tls, open_blocking_channel, registry_identity, towards, unreachable
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry import registry_pb2_grpc
 from photon.idregistry.commands import Range
@@ -51,6 +51,7 @@ class OperatorClient:
     def __init__(self, addresses: Mapping[str, str], tls: Tls | None = None) -> None:
         """``addresses``: replica -> host:port as seen from here. ``tls`` None: plain text."""
         self.addresses = dict(addresses)
+        self._tls = tls
         self._channels = {
             name: open_blocking_channel(address, _OPTIONS, towards(tls, registry_identity(name)))
             for name, address in addresses.items()
@@ -97,7 +98,7 @@ class OperatorClient:
         try:
             reply = call()
         except grpc.RpcError as error:
-            return Inspection(name, None, _why(error), 0.0, 0.0)
+            return Inspection(name, None, self._why(error), 0.0, 0.0)
         if reply.replica != name:
             return Inspection(name, None, f"{self.addresses[name]} is replica {reply.replica}", 0.0, 0.0)
         return Inspection(name, reply, "", 0.0, 0.0)
@@ -105,7 +106,7 @@ class OperatorClient:
     def export(self, name: str, group: int, mark: bytes) -> ExportReader:
         """The state under a mark, from one replica. Reading it raises ExportFailed, RegistryUnreachable."""
         stream = self._stubs[name].Export(pb.ExportRequest(group=group, mark=mark), timeout=EXPORT_SECONDS)
-        return ExportReader(_errors_in_one_line(stream, name), f"group {group} of replica {name}")
+        return ExportReader(_errors_in_one_line(stream, name, self._why), f"group {group} of replica {name}")
 
     def ranges(self) -> tuple[Range, ...]:
         """The shards' active config, as the first replica says that knows it. Raises RegistryUnreachable."""
@@ -178,6 +179,9 @@ class OperatorClient:
         answers: bytes = reply.answers
         return answers
 
+    def _why(self, error: grpc.RpcError) -> str:
+        return _why(error, tls=self._tls is not None)
+
     def _at_leader(self, group: int, call: Callable[[Any], Any], done: str | None = None) -> Any:
         """A call that may be repeated. ``done``: a leader of this name means that it need not be asked any more."""
         deadline = time.monotonic() + LEADER_SECONDS
@@ -189,7 +193,7 @@ class OperatorClient:
             try:
                 reply = call(self._stubs[name])
             except grpc.RpcError as error:
-                why = f"replica {name}: {_why(error)}"
+                why = f"replica {name}: {self._why(error)}"
             else:
                 if reply.status == pb.STATUS_OK:
                     return reply
@@ -200,21 +204,21 @@ class OperatorClient:
         raise RegistryUnreachable(f"group {group}: {why}")
 
 
-def _why(error: grpc.RpcError) -> str:
-    """In a few words."""
-    asked: Any = error  # what a call raises has a code, whatever the stubs say
-    code = asked.code() if hasattr(asked, "code") else None
+def _why(error: Any, *, tls: bool) -> str:
+    """In a few words. ``error``: what a call raises has a code, whatever the stubs say."""
+    code = error.code()
     if code is grpc.StatusCode.PERMISSION_DENIED:
         return "refused: the certificate shown is no operator's"
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return "is of another release of Photon"
-    return code.name.lower().replace("_", " ") if code is not None else "does not answer"
+    said = unreachable(error, tls=tls)
+    return code.name.lower().replace("_", " ") if said.startswith(code.name) else said
 
 
-def _errors_in_one_line(stream: Any, name: str) -> Iterator[pb.ExportPart]:
+def _errors_in_one_line(stream: Any, name: str, why: Callable[[grpc.RpcError], str]) -> Iterator[pb.ExportPart]:
     try:
         yield from stream
     except grpc.RpcError as error:
-        raise RegistryUnreachable(f"replica {name}: {_why(error)}, while it exported") from None
+        raise RegistryUnreachable(f"replica {name}: {why(error)}, while it exported") from None
     finally:
         stream.cancel()

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from photon.config.tls import OPERATOR, caller
+from photon.config.tls import caller, may_operate
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry import registry_pb2_grpc
@@ -21,10 +21,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class OperatorServicer(registry_pb2_grpc.RegistryOperatorServicer):
     """Translates; all else is the operator's."""
 
-    def __init__(self, operator: Operator, *, tls: bool) -> None:
-        """``tls``: callers show certificates, and must be operators."""
+    def __init__(self, operator: Operator) -> None:
         self._operator = operator
-        self._tls = tls
 
     async def Inspect(self, request: pb.InspectRequest, context: Context) -> pb.InspectReply:  # noqa: N802
         await self._allow(context)
@@ -79,11 +77,8 @@ class OperatorServicer(registry_pb2_grpc.RegistryOperatorServicer):
 
     async def _allow(self, context: Context) -> None:
         """Ends the call of anybody else."""
-        if not self._tls:
-            return
-        who = caller(context)
-        if who != OPERATOR and not who.startswith(f"{OPERATOR}-"):
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"{who or 'nobody'} is no operator")
+        if not may_operate(context):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"{caller(context) or 'nobody'} is no operator")
 
 
 def _refusal(refusal: Refusal) -> dict[str, Any]:

@@ -16,8 +16,10 @@ import numpy as np
 import pytest
 
 from photon.config.disk import RealDisk
+from photon.embedded.services import tls_in
 from photon.idregistry.api import Answer, Digester, Inserts, Slot, token_of
 from photon.idregistry.client import RegistryClient
+from photon.idregistry.operations.client import OperatorClient, RegistryUnreachable
 from photon.idregistry.operations.columns import read_columns
 from tests.integration.registry_ops import Deployment, deployment, photon
 from tests.integration.registry_processes import rows
@@ -372,3 +374,26 @@ async def test_status_members_doctor_export_and_their_exit_codes(tmp_path: Path)
         assert any(each["where"] == "replica r2" for each in sick.json())
         usage = await photon("registry", "transfer-leader", "--config", str(made.file))
         assert usage.code == 2
+
+
+@pytest.mark.timeout(120)
+async def test_over_tls_only_operators_are_served(tmp_path: Path) -> None:
+    made = pipeline(tmp_path / "d")
+    made.file.write_text(made.file.read_text() + '\n[tls]\ndirectory = "certs"\n')
+    assert (await photon("certs", "for", str(made.file))).code == 0
+    with stopped_at_the_end(made):
+        for name in made.addresses:
+            made.start(name)
+        await made.settled()
+        assert (await made.good("doctor")).out == "3 replicas: nothing found\n"
+        joiner = OperatorClient(made.addresses, tls_in(tmp_path / "d" / "certs", "joiner-east"))
+        with joiner:
+            found = await asyncio.to_thread(joiner.inspect_all)
+            assert {each.why for each in found.values()} == {"refused: the certificate shown is no operator's"}
+            assert all(each.reply is None for each in found.values())
+            with pytest.raises(RegistryUnreachable, match="no operator's"):
+                await asyncio.to_thread(list, joiner.export("r1", 1, b"mark"))
+        (tmp_path / "d" / "certs" / "operator.crt").unlink()
+        without = await made.command("status")
+        assert without.code == 2
+        assert without.err.count("\n") == 1
