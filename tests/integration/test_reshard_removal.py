@@ -14,6 +14,7 @@ from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.idregistry.api import Answer, Inserts, Slot, token_of
 from photon.idregistry.client import RegistryClient
+from photon.idregistry.outcomes import Refusal
 from photon.idregistry.raft.identity import KnownGroups, group_directory, known_groups
 from photon.idregistry.resharding.api import Action, Ask, Resharding, Stage
 from photon.idregistry.resharding.applying import apply, verified
@@ -65,6 +66,10 @@ async def status(client: RegistryClient, replica: str, condition: Callable[[Resh
 
 
 async def change(client: RegistryClient, count: int) -> Resharding:
+    deadline = time.monotonic() + WAIT_S
+    while isinstance(await client.reshard(Ask(Action.PLAN, count), timeout=5.0), Refusal):
+        assert time.monotonic() < deadline, "nothing can be planned"  # replicas compare their clocks first
+        await asyncio.sleep(0.1)
     return await apply(client, count, lead_s=1.0, tries=5, timeout=20.0, limit=WAIT_S, clock=SystemClock())
 
 
