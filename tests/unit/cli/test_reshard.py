@@ -183,7 +183,7 @@ def test_verify_asks_every_replica(deployment: Path, script: list[ReshardOutcome
     assert asked == [(Ask(Action.VERIFY), "r1")]
     script[:] = [state(None, problems=["shard 2 holds 3 ids of shard 1"])]
     result = run(deployment, "verify", "-o", "json")
-    assert result.exit_code == 3
+    assert result.exit_code == 1
     assert json.loads(result.stdout) == {
         "ok": False,
         "replicas": {
@@ -195,6 +195,16 @@ def test_verify_asks_every_replica(deployment: Path, script: list[ReshardOutcome
     result = run(deployment, "verify")
     assert result.exit_code == 1
     assert "replica r1 did not answer: no registry replica answers" in result.stderr
+
+
+def test_verify_says_who_was_silent(deployment: Path, script: list[ReshardOutcome]) -> None:
+    with deployment.open("a") as file:
+        for name, port in (("r2", 7109), ("r3", 7110)):
+            file.write(f'[registry.replicas.{name}]\naddress = "127.0.0.1:{port}"\ndirectory = "{name}"\n')
+    script += [state(None), SILENT]
+    result = run(deployment, "verify")
+    assert result.exit_code == 3
+    assert "replica r2 did not answer" in result.stderr
 
 
 @pytest.mark.parametrize(

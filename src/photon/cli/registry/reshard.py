@@ -223,7 +223,7 @@ def verify(config: Path, overrides: tuple[str, ...], output_format: str, timeout
     \b
     Example:
       photon registry reshard verify --config photon.toml
-    Exit codes: 0 all is well, 3 there are problems or a replica did not answer (printed), 1 none answered.
+    Exit codes: 0 all is well, 1 there are problems (printed) or nobody answered, 3 a replica did not answer.
     """
     import orjson
 
@@ -240,12 +240,12 @@ def verify(config: Path, overrides: tuple[str, ...], output_format: str, timeout
         click.echo(orjson.dumps(view.verify_as_json(found)).decode())
     else:
         view.show_verified(found)
-    troubles = view.troubles(found)
-    for line in troubles:
+    for line in view.troubles(found):
         click.echo(f"photon: {line}", err=True)
-    if all(isinstance(each, Refusal) for each in found.values()):
+    silent = [name for name, each in found.items() if isinstance(each, Refusal)]
+    if len(silent) == len(found) or any(not isinstance(each, Refusal) and each.problems for each in found.values()):
         return FAILED
-    return ATTENTION if troubles else DONE
+    return ATTENTION if silent else DONE
 
 
 # -- inside ----------------------------------------------------------------------------------------------------------
