@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from photon.config.message_bounds import bounded
 from photon.config.tls import CannotListen, Tls, bind
 
-__all__ = ["CannotListen", "HealthyServer", "listen", "server_options"]
+__all__ = ["CannotListen", "CountedFields", "HealthyServer", "listen", "server_options"]
 
 CONNECTIONS_MAX = 1024
 """Of one port; further ones are refused."""
@@ -37,6 +38,27 @@ def server_options(options: Sequence[tuple[str, int]] = ()) -> list[tuple[str, i
     """What every server of ours is told; ``options`` go before the bounds above. A message that is too large is
     refused by its declared length, before a byte of it is kept; so is one that would be when decompressed."""
     return list({**_BOUNDS, **dict(options)}.items())
+
+
+class CountedFields:
+    """Stands for a server towards the generated ``add_…_to_server``: the service is added so that the fields of its
+    requests are counted before they are parsed."""
+
+    def __init__(self, server: grpc.aio.Server, fields_max: int) -> None:
+        """``fields_max``: of a request, at its top level."""
+        self._server = server
+        self._fields_max = fields_max
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler[Any, Any]]) -> None:
+        """The same methods come by name, below."""
+
+    def add_registered_method_handlers(self, service: str, methods: Mapping[str, Any]) -> None:
+        """``methods``: named tuples of gRPC."""
+        counted = {
+            name: method._replace(request_deserializer=bounded(method.request_deserializer, self._fields_max))
+            for name, method in methods.items()
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, counted),))
 
 
 @dataclass(frozen=True, slots=True)

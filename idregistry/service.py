@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import grpc.aio
 
+from photon.config.serving import CountedFields
 from photon.config.tls import may_operate
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
@@ -20,6 +21,8 @@ from photon.idregistry.server import RegistryReplica
 
 MESSAGE_BYTES_MAX = 4 << 20
 """Of one request or reply; the largest batch of ids has 720 KiB."""
+REQUEST_FIELDS_MAX = 64
+"""Of one request, at its top level: two witnesses have 32 logs. A larger request with more is not parsed at all."""
 REQUEST_SECONDS_DEFAULT = 5.0
 """For callers that set no deadline."""
 _REPLY_MARGIN = 0.05
@@ -160,7 +163,8 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
 
     def add_to_server(self, server: grpc.aio.Server) -> None:
         """Call before the server starts."""
-        registry_pb2_grpc.add_RegistryServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+        counted = CountedFields(server, REQUEST_FIELDS_MAX)
+        registry_pb2_grpc.add_RegistryServicer_to_server(self, counted)  # type: ignore[no-untyped-call]
 
 
 def _timeout(context: Context) -> float:

@@ -42,7 +42,12 @@ METHODS = [
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ] + ["/grpc.health.v1.Health/Check", "/no.such.Service/Method", ""]
-FLOODS = {"/photon.v1.RaftPeer/Exchange": 5, "/photon.v1.Joiner/Join": 7, "/photon.v1.EventStore/LookUp": 2}
+FLOODS = {
+    "/photon.v1.RaftPeer/Exchange": 5,
+    "/photon.v1.Joiner/Join": 7,
+    "/photon.v1.EventStore/LookUp": 2,
+    "/photon.v1.Registry/ExtendWitness": 3,
+}
 """Number of a repeated field."""
 GUARD = """
 import os, pickle, sys
@@ -203,8 +208,9 @@ def _payloads(method: str, draw: random.Random) -> Iterator[bytes]:
     yield b"\x0a\xff\xff\xff\xff\x07" + draw.randbytes(100)  # a field of 2 GiB
     yield b"\x0a\x7f" * 1000  # deep
     yield _every_field(draw)
-    size = FLOOD_BYTES if method in FLOODS else FLOOD_BYTES // 4
-    yield bytes([FLOODS.get(method, 1) << 3 | 2, 0]) * (size // 2)  # millions of empty fields
+    sizes = [FLOOD_BYTES, FLOOD_BYTES // 2 - 1000] if method in FLOODS else [FLOOD_BYTES // 4]  # not all too long
+    for size in sizes:
+        yield bytes([FLOODS.get(method, 1) << 3 | 2, 0]) * (size // 2)  # millions of empty fields
 
 
 def _every_field(draw: random.Random) -> bytes:
