@@ -131,6 +131,35 @@ async def kill_the_leader_within(rig: Rig) -> None:
     await all_is_well(rig)
 
 
+async def whoever_is_killed(rig: Rig) -> None:
+    """2 -> 3 -> 5 -> 2 while processes of every kind are killed; what is aborted is begun again."""
+    killing = asyncio.create_task(rig.kill_each_kind())
+    try:
+        for count in (3, 5, 2):
+            await until_there_are(rig, count)
+    finally:
+        await killing
+    await rig.supervisor.ready(COMMAND_S)
+    await all_is_well(rig)
+
+
+async def until_there_are(rig: Rig, count: int) -> None:
+    deadline = time.monotonic() + COMMAND_S
+    while True:
+        await reshard(rig, "apply", "--shards", str(count), "--lead", f"{LEAD_S}s", codes=(0, 1, 3))
+        process = await started(rig, "status")
+        status = await said(process, codes=(0, 1, 3))
+        if process.returncode == 0 and status["ranges"] and len(status["ranges"][-1]["shards"]) == count:
+            return
+        assert time.monotonic() < deadline, status
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("round_", range(ROUNDS))
+async def test_shards_grow_and_shrink_whoever_is_killed(tmp_path: Path, round_: int) -> None:
+    await Rig(tmp_path, drawn_seed(), seconds=FEED_S, shape=ONE, prompt=True).run(whoever_is_killed)
+
+
 @pytest.mark.parametrize("round_", range(ROUNDS))
 @pytest.mark.parametrize("shape", [pytest.param(ONE, marks=pytest.mark.full), TWO], ids=["one", "two"])
 async def test_shards_grow_and_shrink_under_load(tmp_path: Path, shape: Shape, round_: int) -> None:
