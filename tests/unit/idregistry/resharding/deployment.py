@@ -1,0 +1,121 @@
+"""A whole registry's machines without Raft: commands are applied as they are proposed, time is a number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import numpy as np
+
+from photon.idregistry import commands as c
+from photon.idregistry.api import I64, U8, Answer, token_of
+from photon.idregistry.config_machine import ConfigMachine
+from photon.idregistry.resharding.plan import Plan, config_step, plan, seeds, shard_step
+from photon.idregistry.sharding import single_range, split
+from photon.idregistry.state_machine import BatchAnswers, ShardMachine
+
+S_NS = 5_000_000_000
+CALLER = 1
+
+
+def digests_of(first: int, count: int) -> bytes:
+    return b"".join(blake2b(n.to_bytes(8, "little"), digest_size=16).digest() for n in range(first, first + count))
+
+
+class Deployment:
+    """Config group and shards, and caretakers that work when told to."""
+
+    def __init__(self, shards: int) -> None:
+        self.config = ConfigMachine()
+        self.shards: dict[int, ShardMachine] = {}
+        self._entries = 0
+        self.to_config(c.SetUp(single_range(shards)))
+        self.care(0)
+        opened = self.to_config(c.OpenSlot("slot", "dc", 0, b"n"))
+        assert opened.incarnation == CALLER  # type: ignore[union-attr]
+        for number in self.shards:
+            self.to_shard(number, c.Announce("slot", "dc", [CALLER]))
+
+    def to_config(self, command: c.ConfigCommand) -> object:
+        self._entries += 1
+        return self.config.apply(self._entries, c.encode(command))
+
+    def to_shard(self, shard: int, command: c.ShardCommand) -> object:
+        self._entries += 1
+        return self.shards[shard].apply(self._entries, c.encode(command))
+
+    def begin(self, count: int, now_ns: int, lead_s: float = 10.0) -> Plan | str:
+        """Plans a change and begins it."""
+        facts = {number: machine.sharding for number, machine in self.shards.items()}
+        made = plan(self.config.changes, facts, count, now_ns=now_ns, uncertainty_ns=S_NS, lead_s=lead_s)
+        if isinstance(made, Plan):
+            assert self.to_config(made.intend) == ""
+        return made
+
+    def care(self, now_ns: int, *, without: Sequence[int] = (), retention: bool = True) -> None:
+        """All caretakers, until nothing is left to do; those of some shards have no leader."""
+        while self._care_once(now_ns, without, retention):
+            pass
+
+    def _care_once(self, now_ns: int, without: Sequence[int], retention: bool) -> bool:
+        busy = False
+        for number in self.config.changes.live:
+            machine = self.shards.setdefault(number, ShardMachine())
+            if number in without:
+                continue
+            if not machine.configured:
+                founding = self.config.founding(number)
+                for command in (*seeds(founding.slots), founding.configure):
+                    assert self.to_shard(number, command) == ""
+                busy = True
+            step = shard_step(self.config.changes, machine.sharding, retention=retention)
+            if step is not None:
+                self.to_shard(number, step)
+                busy = True
+        facts = {number: machine.sharding for number, machine in self.shards.items()}
+        decision = config_step(self.config.changes, facts, now_ns)
+        if decision is not None:
+            assert self.to_config(decision) == ""
+            busy = True
+        return busy
+
+    def insert(self, digests: bytes, times: I64, batch: int = 1) -> U8:
+        """By the active config, as a client does; the slot must have been announced."""
+        answers = np.zeros(len(times), np.uint8)
+        for part in split(digests, times, self.config.ranges):
+            n = len(part.rows)
+            columns = c.Columns(
+                digests,
+                times.astype("<i8").tobytes(),
+                np.full(len(times), token_of(CALLER, batch), "<u8").tobytes(),
+                bytes([1]) * len(times),
+                bytes(4 * len(times)),
+            ).take(part.rows)
+            result = self.to_shard(
+                part.shard,
+                c.Batch([(CALLER, n)], columns.digests, columns.times, columns.tokens, columns.kinds, columns.tags),
+            )
+            assert isinstance(result, BatchAnswers)
+            answers[part.rows] = result.inserts.answers
+        return answers
+
+    def insert_at(self, shard: int, digest: bytes, time: int) -> bool:
+        """One id at one shard, whosever it is; whether that accepted it."""
+        token = token_of(CALLER, 1).to_bytes(8, "little")
+        command = c.Batch([(CALLER, 1)], digest, time.to_bytes(8, "little", signed=True), token, b"\1", bytes(4))
+        result = self.to_shard(shard, command)
+        assert isinstance(result, BatchAnswers)
+        return int(result.inserts.answers[0]) == Answer.COMMITTED
+
+    def clear(self, digests: bytes, times: I64, batch: int = 1) -> U8:
+        """As ``insert``."""
+        answers = np.zeros(len(times), np.uint8)
+        token = np.full(len(times), token_of(CALLER, batch), "<u8").tobytes()
+        columns = c.ClearColumns(digests, times.astype("<i8").tobytes(), token)
+        for part in split(digests, times, self.config.ranges):
+            own = columns.take(part.rows)
+            command = c.Batch(clear_digests=own.digests, clear_times=own.times, clear_tokens=own.tokens)
+            result = self.to_shard(part.shard, command)
+            assert isinstance(result, BatchAnswers)
+            answers[part.rows] = result.clears
+        return answers
