@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import grpc.aio
 
@@ -23,6 +23,7 @@ MESSAGE_BYTES_MAX = 4 << 20
 """Of one request or reply; the largest batch of ids has 720 KiB."""
 REQUEST_FIELDS_MAX = 64
 """Of one request, at its top level: two witnesses have 32 logs. A larger request with more is not parsed at all."""
+ONLY_OPERATORS = "only operators may retire slots, or reopen ids by their word"
 REQUEST_SECONDS_DEFAULT = 5.0
 """For callers that set no deadline."""
 _REPLY_MARGIN = 0.05
@@ -158,6 +159,9 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         return await self._recover(request, context, pb.ReopenReply)
 
     async def _recover(self, request: Request, context: Context, kind: type[Reply]) -> Reply:
+        if _by_word(request) and not may_operate(context):
+            made: Any = kind  # replies of all kinds have a status and a reason
+            return cast(Reply, made(status=pb.STATUS_REFUSED, reason=ONLY_OPERATORS))
         reply: Reply = await self._recovery.answer(request, timeout=_timeout(context))
         return reply
 
@@ -165,6 +169,11 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         """Call before the server starts."""
         counted = CountedFields(server, REQUEST_FIELDS_MAX)
         registry_pb2_grpc.add_RegistryServicer_to_server(self, counted)  # type: ignore[no-untyped-call]
+
+
+def _by_word(request: Request) -> bool:
+    """Whether it rests on what an operator knows and no process can."""
+    return isinstance(request, pb.RetireSlotRequest) or (isinstance(request, pb.ReopenRequest) and request.operator)
 
 
 def _timeout(context: Context) -> float:
