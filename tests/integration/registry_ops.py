@@ -101,6 +101,13 @@ class Deployment:
         assert outcome.code == 0, (arguments, outcome)
         return outcome
 
+    async def eventually(self, *arguments: str) -> Outcome:
+        """As good, tried again while it fails."""
+        deadline = time.monotonic() + 40
+        while (outcome := await self.command(*arguments)).code:
+            assert time.monotonic() < deadline, (arguments, outcome)
+        return outcome
+
     async def settled(self) -> Any:
         """Once every group is led and every replica answers and has everything: what status says."""
         deadline = time.monotonic() + 60
