@@ -164,6 +164,8 @@ class ShardServer:
             return Refusal(Status.NOT_LEADER, leader=state.leader or "")
         if not self.machine.configured:
             return Refusal(Status.UNKNOWN, f"shard {self.number} is being set up")
+        if self.machine.closed:
+            return Refusal(Status.UNKNOWN, f"shard {self.number} {CLOSED_REASON}")
         return None
 
     def _no_memory(self) -> Refusal | None:
