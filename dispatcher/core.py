@@ -395,7 +395,8 @@ class Core:
                 self.given_up += len(items) * settled
             next_try_ns = SETTLED_NS if settled else now_ns + int(delay * NS_PER_S)
             for item in items:
-                item.attempts, item.next_try_ns, item.settled = attempts, next_try_ns, settled
+                item.attempts += not overloaded
+                item.next_try_ns, item.settled = next_try_ns, settled
                 item.left_to = NOBODY
                 item.trigger_ns = SETTLED_NS if settled else trigger
             passed = batch.read_past_ns < trigger <= self.read_past_ns  # while the attempt was on its way

@@ -72,6 +72,8 @@ class Options:
     """All datacentres read the same foreign files byte by byte."""
     measure_s: float = 3.0
     """The registry's commit time is measured this often."""
+    first_measure_s: float = 0.25
+    """The same until it is known."""
     commit_s: float = 0.2
     scan_s: float = 0.02
     progress_s: float = 0.05
@@ -284,7 +286,9 @@ class DispatcherEngine:
         if self._registry is None or policy is LookUpPolicy.NEVER:
             return False
         read, known = self._follower.backlog()
-        self._is_behind = self._behind.look(known - read, self._caught_up and not self._core.queues_are_long, now)
+        caught_up = self._caught_up and not self._core.queues_are_long
+        head_start_s = self._homes.head_start.seconds if self._homes is not None else 0.0
+        self._is_behind = self._behind.look(known - read, caught_up, now, head_start_s)
         return self._is_behind or policy is LookUpPolicy.ALWAYS
 
     async def _take(self, blocks: Sequence[Block]) -> None:
@@ -434,16 +438,18 @@ class DispatcherEngine:
             await asyncio.sleep(self._options.progress_s)
 
     async def _follow_commit_time(self, homes: Homes, measure: Measure) -> None:
-        """Keeps the head start at what the registry takes."""
+        """Keeps the head start at what the registry takes. It does not say before something was committed."""
+        pause_s = self._options.first_measure_s
         while True:
             try:
                 commit_s = await measure()
                 if commit_s is not None:
                     homes.head_start.measured(commit_s)
+                    pause_s = self._options.measure_s
                 self._troubles.well(COMMIT_TIME, self._clock.monotonic())
             except Exception as error:
                 self._troubles.met(COMMIT_TIME, f"{type(error).__name__}: {error}", self._clock.monotonic())
-            await asyncio.sleep(self._options.measure_s)
+            await asyncio.sleep(pause_s)
 
     # -- committing -------------------------------------------------------------------------------------------------
     def _commit(self, now: float, *, spill_all: bool = False) -> None:

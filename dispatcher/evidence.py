@@ -46,7 +46,7 @@ def of_look_ups(found: Sequence[tuple[Item, TakenBy]], others: Sequence[Item], h
         if owner in (homes.own, NOBODY) or not is_evidence(item):
             continue
         if item.left_to == YIELDED:
-            evidence.contested += 1
+            evidence.contested += homes.yielding  # or else it was yielded in an earlier time
         elif item.left_to == NOBODY:  # nobody was waited for: it is ahead of us
             evidence.ahead[owner] += 1
             unplaced.append(item)

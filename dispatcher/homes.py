@@ -50,18 +50,19 @@ CONTESTED, QUIET = 0.2, 0.05
 joined, below the second no more."""
 YIELD = 0.35
 """The same share above which own events, but for probes, are left to others as well: whoever takes them does not
-trust us, and to take them at once would be a race for each. That they are left to us again shows when they come
-back."""
+trust us, and to take them at once would be a race for each. That they are left to us again shows when they are still
+there after what a registration takes: less than a head start, at the end of which they would be gone."""
 
-FIRST_S = 0.1
-"""The head start until the registry's commit time is known."""
+FIRST_S = 0.5
+"""The head start until the registry's commit time is known: rather too long than a race for each of the first."""
 LEAST_S, MOST_S = 0.02, 2.0
 COMMITS = 2.0
 """A head start is so many commit times: one for the home's registration, one for what comes before and after it."""
 ANSWER_S, ANSWER_COMMITS = 0.25, 3.0
 OWN_TIMES = 1.25
-OWN_FADES = 0.05
+OWN_FADES = 0.02
 """How much of a slow answer is forgotten with the next one."""
+USUAL_STEP = 1.1
 STRETCH_MOST = 8.0
 STRETCH_EVENTS = 128
 """The stretch of a measured head start is looked at after each so many events."""
@@ -139,6 +140,7 @@ class HeadStart:
         self._base = FIRST_S
         self._stretch = 1.0
         self._own_s = 0.0
+        self._usual_s = LEAST_S
         self._seen = self._wasted = 0
 
     @property
@@ -158,6 +160,11 @@ class HeadStart:
         return self._configured if self._configured is not None else min(self._unstretched, MOST_S)
 
     @property
+    def yielded_s(self) -> float:
+        """How long what is yielded is left: others that take it at once have it by then."""
+        return min(max(self._base, OWN_TIMES * self._usual_s), MOST_S)
+
+    @property
     def _unstretched(self) -> float:
         return max(self._base, OWN_TIMES * self._own_s)
 
@@ -169,6 +176,7 @@ class HeadStart:
     def took(self, seconds: float) -> None:
         """The slowest of some own events took so long from its turn to its verdict."""
         self._own_s = seconds if seconds > self._own_s else self._own_s + (seconds - self._own_s) * OWN_FADES
+        self._usual_s *= USUAL_STEP if seconds > self._usual_s else 1 / USUAL_STEP  # about their median
 
     def observe(self, left: int, wasted: int) -> None:
         """Of so many events left to others, so many were sent to a joiner and then turned out to be taken by them."""
@@ -233,7 +241,12 @@ class Homes:
         return len(self._trusts)
 
     def wait_s(self, rank: int, *, backlog: bool) -> float:
-        """How long an event in this place is left. The second in line gives the first one's stand-in time too."""
+        """How long an event in this place is left; 0: it is yielded.
+
+        The second in line gives the first one's stand-in time too.
+        """
+        if not rank:
+            return self.head_start.yielded_s
         return rank * (self.head_start.least_s if backlog else self.head_start.seconds)
 
     def place(self, digests: bytes) -> Places:

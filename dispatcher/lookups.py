@@ -32,7 +32,7 @@ behind its offsets, but for little."""
 NEAR_BYTES = 256 << 10
 """The same where several do."""
 STALL_S = 0.5
-"""A dispatcher that has not looked at its logs for so long has been overtaken."""
+"""A dispatcher that has not looked at its logs for so long has been overtaken; or for half a head start."""
 
 
 class Behind:
@@ -43,11 +43,11 @@ class Behind:
         self._behind = several  # at its start: others went on while it was away
         self._looked_at: float | None = None
 
-    def look(self, unread_bytes: int, caught_up: bool, now: float) -> bool:
+    def look(self, unread_bytes: int, caught_up: bool, now: float, head_start_s: float = 2 * STALL_S) -> bool:
         """After a scan, before reading. ``caught_up``: all that the scan before had found was read."""
         if not self._several:
             return unread_bytes > BACKLOG_BYTES
-        stalled = self._looked_at is not None and now - self._looked_at > STALL_S
+        stalled = self._looked_at is not None and now - self._looked_at > min(STALL_S, head_start_s / 2)
         self._looked_at = now
         if stalled or unread_bytes > NEAR_BYTES:
             self._behind = True

@@ -37,7 +37,7 @@ class Queues:
         self._due: deque[Item] = deque()
         self._waited: deque[Item] = deque()
         self._ready: deque[Item] = deque()
-        self._leaving = HeadStartQueue(homes.ranks if homes is not None else 0)
+        self._leaving = HeadStartQueue(homes.ranks + 1 if homes is not None else 0)
         self._asking = 0
         self._progress = 1.0  # share of the oldest events that we left which their home has done; of late
         self._next_patient = 0.0
@@ -71,7 +71,7 @@ class Queues:
         self._fresh += own
 
     def again(self, items: list[Item], now: float) -> None:
-        """Events whose next try has come. Old ones are looked up: another datacentre has had its time."""
+        """Events whose next try has come. They are looked up: another datacentre has had its time."""
         if not items:
             return
         if self._asks(now):
@@ -80,7 +80,7 @@ class Queues:
             self._ready += items
         else:
             self._unasked += [item for item in items if item.stretch is None]
-            self._ready += self._leave([item for item in items if item.stretch is not None], now)
+            self._unasked += self._leave([item for item in items if item.stretch is not None], now)
 
     def asked(self, items: Sequence[Item], count: int, now: float, *, patient: bool = False) -> None:
         """Of ``count`` events that were looked up, these have no verdict: they go on to a joiner or are left.
@@ -115,12 +115,12 @@ class Queues:
                 own.append(item)
                 continue
             item.left_to = home
-            left.setdefault(rank, []).append(item)
+            left.setdefault(rank if home != YIELDED else 0, []).append(item)
             if home != YIELDED and is_evidence(item):
                 first[home] += 1
-        for rank, some in left.items():
+        for rank, some in left.items():  # 0: yielded
             due = now + homes.wait_s(rank, backlog=self.look_first)
-            self._leaving.add(some, due, rank - 1, backlog=self.look_first)
+            self._leaving.add(some, due, rank, backlog=self.look_first)
         homes.count_left(first)
         return own
 

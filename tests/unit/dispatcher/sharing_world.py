@@ -55,11 +55,19 @@ class Counts:
 
 @dataclass
 class World:
-    """``round_trip_s``, ``commit_s``: to the registry's leader, and from there to a majority."""
+    """``round_trip_s``, ``commit_s``: to the registry's leader, and from there to a majority.
+
+    ``jitter_s``: what a joiner takes longer now and then, on average. ``measured_s``: from a datacentre's start until
+    it knows the commit time. Of ``late_share`` of the events the primary comes ``late_s`` later.
+    """
 
     seed: int
     round_trip_s: float = 0.03
     commit_s: float = 0.04
+    jitter_s: float = 0.0
+    measured_s: float = 0.0
+    late_share: float = 0.0
+    late_s: float = 0.0
     now: float = 0.0
     written: int = 0
     rate: float = 0.0
@@ -74,6 +82,7 @@ class World:
         self._rest = 0.0
         self.lines: list[tuple[int, float]] = []  # (offset behind it, when written)
         self.data = b""
+        self.primaries: list[float] = []  # when each event's comes
         self.after(SCAN_S, self._write)
 
     def after(self, delay: float, what: Callable[[], None]) -> None:
@@ -104,6 +113,8 @@ class World:
         for line in more.splitlines(keepends=True):
             at += len(line)
             self.lines.append((at, self.now))
+            late = self.late_share and self.random.random() < self.late_share
+            self.primaries.append(self.now + (self.late_s if late else 0.0))
         self.data += more
         self.written += count
 
@@ -124,13 +135,14 @@ class Site:
         self.joined = self.wasted = self.read = 0
         self.life = 0
         self.alive = False
+        self.paused_until = 0.0
 
     def start(self) -> None:
         world = self.world
         self.life += 1
         self.alive = True
         self.homes = Homes(self.name, self.names, HeadStart())
-        self.homes.head_start.measured(world.round_trip_s + world.commit_s)
+        self._measured(world.measured_s)
         self.core = Core(
             adapter=Words({}),
             digester=DIGESTER,
@@ -144,6 +156,7 @@ class Site:
         )
         self.at = self.committed
         self.line = sum(1 for end, _ in world.lines if end <= self.at)
+        self.core.progressed(int(world.now * 1e9))
         self.behind = Behind(several=True)
         self.caught_up = False
         self.questions = 0
@@ -165,10 +178,30 @@ class Site:
         self.alive = False
         self.life += 1
 
-    def _alone(self, delay: float, what: Callable[[], None]) -> None:
-        """Unless it dies before."""
-        life = self.life
-        self.world.after(delay, lambda: what() if self.life == life else None)
+    def pause(self, seconds: float) -> None:
+        """Its dispatcher does nothing for so long."""
+        self.paused_until = self.world.now + seconds
+
+    def _measured(self, delay: float) -> None:
+        world, head_start = self.world, self.homes.head_start
+        if delay:
+            self._alone(delay, lambda: head_start.measured(world.round_trip_s + world.commit_s))
+        else:
+            head_start.measured(world.round_trip_s + world.commit_s)
+
+    def _alone(self, delay: float, what: Callable[[], None], *, paused: bool = True) -> None:
+        """Unless it dies before. ``paused``: it waits while the dispatcher does."""
+        life, world = self.life, self.world
+
+        def run() -> None:
+            if self.life != life:
+                return
+            if paused and world.now < self.paused_until:
+                world.after(self.paused_until - world.now, run)
+            else:
+                what()
+
+        world.after(delay, run)
 
     # -- what the engine does
     def _scan(self) -> None:
@@ -178,15 +211,16 @@ class Site:
         while seen < len(lines) and lines[seen][1] <= world.now - self.lag_s:
             seen += 1
         unread = (lines[seen - 1][0] if seen else 0) - self.at
-        self.core.look_first(
-            self.behind.look(unread * 20, self.caught_up and not self.core.queues_are_long, world.now)
-        )  # short lines: as if they were long
+        caught_up = self.caught_up and not self.core.queues_are_long
+        unread *= 20  # short lines: as if they were long
+        self.core.look_first(self.behind.look(unread, caught_up, world.now, self.homes.head_start.seconds))
         while self.line < seen and self.core.room():
             upto = min(seen, self.line + BLOCK)
             end = lines[upto - 1][0]
             take(self.core, block(world.data[self.at : end], self.at), int(world.now * 1e9), world.now)
             self.at, self.line = end, upto
         self.caught_up = self.line == seen
+        self.core.progressed(int(world.now * 1e9))
         self._send()
         self._alone(SCAN_S, self._scan)
 
@@ -203,7 +237,10 @@ class Site:
                 break
             self.free_at = max(self.free_at, now) + len(batch.items) / self.speed
             arrives = self.free_at - now + self.world.round_trip_s / 2
-            self._alone(arrives, lambda batch=batch: self._register(batch, now))  # type: ignore[misc]
+            if self.world.jitter_s:
+                arrives += self.world.random.expovariate(1 / self.world.jitter_s)
+            register = lambda batch=batch: self._register(batch, now)  # noqa: E731
+            self._alone(arrives, register, paused=False)
         due = core.next_question_due(now)
         if due is not None and self.questions < QUESTIONS:
             self._due = due
@@ -230,6 +267,9 @@ class Site:
         world = self.world
         outcomes, taken = [], {}
         for row, item in enumerate(batch.items):
+            if world.now < world.primaries[int(item.event.event_id)]:
+                outcomes.append(Outcome.NOT_YET)
+                continue
             owner = world.owners.setdefault(item.event.digest, (self.name, world.now + world.commit_s))
             if owner[0] == self.name:
                 outcomes.append(Outcome.JOINED)
