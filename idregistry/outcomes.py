@@ -119,6 +119,8 @@ class Description:
     """Number of the config that ``ranges`` is: of two descriptions the higher one holds."""
     clock: ClockFacts | None = None
     """None: of a replica of an older release."""
+    removed: tuple[int, ...] = ()
+    """Shards that ``ranges`` names and that exist no more."""
 
 
 def pulse_of(described: Iterable[Description], round_trips_s: Mapping[str, float]) -> Pulse:

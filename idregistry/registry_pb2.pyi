@@ -254,7 +254,7 @@ class GroupStatus(_message.Message):
     def __init__(self, group: _Optional[int] = ..., leader: _Optional[str] = ..., term: _Optional[int] = ..., applied: _Optional[int] = ..., ids: _Optional[int] = ..., is_leader: _Optional[bool] = ..., batches: _Optional[int] = ..., batch_mean: _Optional[float] = ..., commit_ms_p50: _Optional[float] = ..., commit_ms_p99: _Optional[float] = ..., writable: _Optional[bool] = ..., bytes: _Optional[int] = ..., overloaded: _Optional[int] = ..., checked_entry: _Optional[int] = ..., checked_hash: _Optional[bytes] = ..., checked_form: _Optional[int] = ..., alarms: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DescribeReply(_message.Message):
-    __slots__ = ("replica", "ranges", "groups", "id_rules", "config", "clock")
+    __slots__ = ("replica", "ranges", "groups", "id_rules", "config", "clock", "removed")
     class IdRulesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -268,13 +268,15 @@ class DescribeReply(_message.Message):
     ID_RULES_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
     replica: str
     ranges: _containers.RepeatedCompositeFieldContainer[ShardRange]
     groups: _containers.RepeatedCompositeFieldContainer[GroupStatus]
     id_rules: _containers.ScalarMap[str, bytes]
     config: int
     clock: ClockStatus
-    def __init__(self, replica: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[ShardRange, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., id_rules: _Optional[_Mapping[str, bytes]] = ..., config: _Optional[int] = ..., clock: _Optional[_Union[ClockStatus, _Mapping]] = ...) -> None: ...
+    removed: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, replica: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[ShardRange, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., id_rules: _Optional[_Mapping[str, bytes]] = ..., config: _Optional[int] = ..., clock: _Optional[_Union[ClockStatus, _Mapping]] = ..., removed: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ReadClockRequest(_message.Message):
     __slots__ = ()
@@ -668,14 +670,16 @@ class RetireSlotRequest(_message.Message):
     def __init__(self, slot: _Optional[str] = ...) -> None: ...
 
 class RetireSlotReply(_message.Message):
-    __slots__ = ("status", "leader_hint", "reason")
+    __slots__ = ("status", "leader_hint", "reason", "shards")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     LEADER_HINT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
     status: Status
     leader_hint: str
     reason: str
-    def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    shards: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ..., shards: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ClearBelowRequest(_message.Message):
     __slots__ = ("shard", "incarnation", "batch", "count", "xor")

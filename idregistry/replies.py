@@ -70,4 +70,4 @@ def described(reply: pb.DescribeReply) -> Description | Refusal:
         )
         for each in reply.groups
     ]
-    return Description(reply.replica, ranges, groups, dict(reply.id_rules), reply.config, facts_of(reply))
+    return Description(reply.replica, ranges, groups, dict(reply.id_rules), reply.config, facts_of(reply), tuple(reply.removed))

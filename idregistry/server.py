@@ -242,7 +242,13 @@ class RegistryReplica:
         shards = [self._shards[number].facts() for number in sorted(self._shards)]
         changes = self._config.changes
         return Description(
-            self.name, changes.ranges, [config, *shards], self._config.id_rules, changes.config, self.clocks.facts()
+            replica=self.name,
+            ranges=changes.ranges,
+            groups=[config, *shards],
+            id_rules=self._config.id_rules,
+            config=changes.config,
+            clock=self.clocks.facts(),
+            removed=changes.removed,
         )
 
     async def reshard(self, ask: Ask, *, timeout: float) -> ReshardOutcome:

@@ -118,6 +118,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
                 for group in known.groups
             ],
             id_rules=known.id_rules,
+            removed=known.removed,
             config=known.config,
             clock=None if known.clock is None else status_of(known.clock),
         )

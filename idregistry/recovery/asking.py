@@ -58,14 +58,15 @@ class Recovery:
             return Witnessed(0, (), reply.reason) if reply.status is Status.REFUSED else None
         return witnessed_of(reply)
 
-    async def retire_slot(self, slot: str, *, timeout: float) -> Refusal | None:
+    async def retire_slot(self, slot: str, *, timeout: float) -> tuple[int, ...] | Refusal:
         """The intent to fence a slot in every shard (rule 14); ``scan_owned`` tells where it is fenced already.
 
-        None: done. A Refusal says why not, or that nobody knows: ask again then.
+        The shards that must be fenced before the first reopening, as of the intent or later: ones that come after it
+        open with the fence. A Refusal says why not, or that nobody knows: ask again then.
         """
         request = pb.RetireSlotRequest(slot=slot)
         reply = await self._asks.ask(CONFIG_GROUP, "RetireSlot", request, deadline=self._deadline(timeout))
-        return reply if isinstance(reply, Refusal) else None
+        return reply if isinstance(reply, Refusal) else tuple(reply.shards)
 
     # -- one shard ----------------------------------------------------------------------------------------------
     async def clear_below(
@@ -98,9 +99,11 @@ class Recovery:
 
     # -- every shard --------------------------------------------------------------------------------------------
     async def shards(self, *, timeout: float) -> tuple[int, ...]:
-        """Numbers of all shards; empty when nobody said so in time."""
+        """Numbers of all shards, as far as this client has heard; empty when nobody said so in time."""
         known = await self._asks.described(self._deadline(timeout))
-        return () if known is None else tuple(sorted({shard for each in known.ranges for shard in each.shards}))
+        if known is None:
+            return ()
+        return tuple(sorted({shard for each in known.ranges for shard in each.shards} - {*known.removed}))
 
     async def reopen(
         self,

@@ -92,7 +92,7 @@ class RecoveryServer:
         if refused:
             return Refusal(Status.REFUSED, refused)
         log.warning("registry.retired", slot=slot)
-        return pb.RetireSlotReply(status=pb.STATUS_OK)
+        return pb.RetireSlotReply(status=pb.STATUS_OK, shards=self._replica.config.changes.live)
 
     async def _scan_owned(self, request: pb.ScanOwnedRequest, timeout: float) -> pb.EntriesReply | Refusal:
         server = self._server(request.shard)

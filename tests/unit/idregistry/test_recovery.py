@@ -152,11 +152,12 @@ async def test_retiring_fences_every_shard(kind: str) -> None:
         unfenced = await client.recovery.reopen(digests_of(IDS), TIMES, tokens, NONE, retired=True, timeout=5.0)
         assert unfenced.tolist() == [Answer.NO_OP] * 4
         nobody = await client.recovery.retire_slot("nobody", timeout=5.0)
-        assert nobody is not None
+        assert isinstance(nobody, Refusal)
         assert "no slot" in nobody.reason
-        assert await client.recovery.retire_slot(SLOT.name, timeout=5.0) is None
+        to_fence = await client.recovery.retire_slot(SLOT.name, timeout=5.0)
+        assert to_fence == await client.recovery.shards(timeout=5.0)
         deadline = time.monotonic() + 10
-        for shard in await client.recovery.shards(timeout=5.0):
+        for shard in to_fence:
             while True:
                 page = await client.recovery.scan_owned(shard, SLOT.name, incarnation, timeout=5.0)
                 assert isinstance(page, EntryPage)
