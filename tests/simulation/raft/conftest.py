@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from photon.idregistry.raft import driver, host, snapshot
+from photon.idregistry.raft import driver, host, journal, move, snapshot
 
 
 class Silent:
@@ -18,8 +18,10 @@ class Silent:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Snapshots of a few hundred bytes, and a few entries, still take several slices and messages."""
+    """Snapshots and logs of a few hundred bytes, and a few entries, still take several slices and messages."""
     monkeypatch.setattr(driver, "ENTRIES_MAX", 3)
+    monkeypatch.setattr(journal, "FRAME_TARGET", 150)
+    monkeypatch.setattr(move, "SLICE_BYTES", 200)
     monkeypatch.setattr(snapshot, "SNAPSHOT_SLICE_BYTES", 200)
     monkeypatch.setattr(snapshot, "TRANSFER_BYTES", 300)
     monkeypatch.setattr(host, "log", Silent())
