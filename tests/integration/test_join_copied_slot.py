@@ -21,11 +21,19 @@ def shown(logs: Logs) -> int:
 
 def copy(logs: Logs, to: Path) -> None:
     """Slot and output, file by file, as a backup does it. The registry is elsewhere in a deployment: it stays."""
-    if to.exists():
-        shutil.rmtree(to)
-    for name in (".photon/slots", *OUTPUTS):
-        if (logs.output / name).exists():
-            shutil.copytree(logs.output / name, to / name)
+
+    def copied() -> bool:
+        if to.exists():
+            shutil.rmtree(to)
+        try:
+            for name in (".photon/slots", *OUTPUTS):
+                if (logs.output / name).exists():
+                    shutil.copytree(logs.output / name, to / name)
+        except (shutil.Error, FileNotFoundError):  # a file that was replaced or removed meanwhile
+            return False
+        return True
+
+    until(copied, 30, "the copy is whole")
 
 
 def put_back(logs: Logs, copied: Path) -> None:
