@@ -183,7 +183,7 @@ class Registry(Protocol):
         ...
 
     async def read_witness(self, slot: str) -> Witnessed | None:
-        """A slot's witness as one replica knows it, perhaps of late; None: unknown."""
+        """A slot's witness as the config group's leader knows it; None: unknown."""
         ...
 
     async def extend_witness(self, slot: str, incarnation: int, end: Witness, to: Witness) -> Witnessed | None:

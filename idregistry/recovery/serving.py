@@ -62,6 +62,9 @@ class RecoveryServer:
     async def _answer(self, request: Request, timeout: float) -> Any:
         match request:
             case pb.ReadWitnessRequest():
+                state = self._replica.config_group.state()
+                if not state.is_leader:  # a follower may be far behind
+                    return Refusal(Status.NOT_LEADER, leader=state.leader or "")
                 return witness_reply(self._replica.config.witnessed(request.slot))
             case pb.ExtendWitnessRequest():
                 end, to = witness_of(request.end), witness_of(request.to)
