@@ -20,6 +20,8 @@ MAX_ENTRY_IDS = 16_384
 """Ids of one Raft entry, inserts and clears together: at most 720 KiB of columns."""
 COMMAND_BYTES_MAX = 1 << 20
 """What the Raft driver takes as one command."""
+MAX_CLEARED = 262_144
+"""Ids that one watermark clears: some tens of milliseconds. More go in steps."""
 MAX_NAME_BYTES = 512
 MAX_ANNOUNCED = 4_096
 """Incarnations of one announcement."""
@@ -96,7 +98,7 @@ class ClearBelow(Command, frozen=True, tag="below"):
 
     incarnation: Incarnation
     batch: Annotated[int, msgspec.Meta(ge=0, le=1 << BATCH_BITS)]
-    count: Annotated[int, msgspec.Meta(ge=0)]
+    count: Annotated[int, msgspec.Meta(ge=0, le=MAX_CLEARED)]
     """Ids that were read in the output and not yet cleared."""
     xor: Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
     """XOR of their digests."""

@@ -164,7 +164,8 @@ def _decode(cursor: bytes, boundary: int) -> tuple[int, int]:
 def clear_below(table: IdTable, state: ShardState, command: ClearBelow) -> Below:
     """Applied only if count and XOR are those of all that is owned below; remembers the watermark then (rule 8).
 
-    Looks at the rows of those buckets that hold anything owned: about 10 ns a row.
+    Looks at the rows of those buckets that hold anything not cleared, about 10 ns a row, and takes a quarter of a
+    microsecond an id that it clears; at most MAX_CLEARED at once.
     """
     incarnation, batch = command.incarnation, command.batch
     if incarnation not in state.incarnations:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from photon.idregistry import commands as c
+from photon.idregistry.witness import WitnessLog
 from tests.unit.idregistry.model import ALL_OF_TIME, Row, batch, reopen
 
 SHARD_COMMANDS: list[c.ShardCommand] = [
@@ -17,6 +18,7 @@ SHARD_COMMANDS: list[c.ShardCommand] = [
     c.Announce("slot", "dc", [1, 2, 3], "host:1:2"),
     c.Fence("slot"),
     c.Boundary(-5),
+    c.ClearBelow(3, 1 << 40, c.MAX_CLEARED, bytes(range(16))),
     c.Configure(3, ALL_OF_TIME),
 ]
 CONFIG_COMMANDS: list[c.ConfigCommand] = [
@@ -24,6 +26,7 @@ CONFIG_COMMANDS: list[c.ConfigCommand] = [
     c.SetUp(ALL_OF_TIME),
     c.OpenSlot("slot", "dc", 0, b"nonce", "host"),
     c.RetireSlot("slot"),
+    c.ExtendWitness("slot", 3, (), (WitnessLog(1, 2**40, b"hash"), WitnessLog(0, 0))),
 ]
 
 
