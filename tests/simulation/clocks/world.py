@@ -1,8 +1,8 @@
 """Replicas' clocks that step, drift and cannot always be read, and the production code that watches them.
 
-Time is simulated; nothing runs beside it. A clock is *right* when it is within S / 4 of the true time: two right ones are
-within S of each other, with room for a round trip. Fewer than half are wrong at any moment, and one that was wrong counts
-as wrong until readings of it are too old to be used.
+Time is simulated; nothing runs beside it. A clock is *right* when it is within S / 4 of the true time: two right ones
+are within S of each other, with room for a round trip. Fewer than half are wrong at any moment, and one that was wrong
+counts as wrong until readings of it are too old to be used.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class World:
         if boundary > self.boundary_ns:
             self.boundary_ns = boundary
             self.proposals += 1
-        # The leader is within S of the median, that within S / 4 of the truth; and it reckons with S less than it shows.
+        # The leader is within S of the median, that within S / 4 of the truth; it reckons with S less than it shows.
         if self.boundary_ns > self.true_ns + RIGHT_NS + SLACK_NS:
             over = (self.boundary_ns - self.true_ns) / NS
             raise Violation(f"{leader.name} moved the boundary {over:.1f} s beyond what it may be")
