@@ -8,7 +8,7 @@ snapshot cut short is noticed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -237,6 +237,20 @@ class ShardReading:
         if len(image.table) != self._expected:
             raise SnapshotError(f"shard snapshot: {len(image.table)} ids, should be {self._expected}")
         return image
+
+
+class ShardRestoring:
+    """Implements raft.api.Restoring. Raises SnapshotError."""
+
+    def __init__(self, replace: Callable[[ShardImage], None]) -> None:
+        self._reading = ShardReading()
+        self._replace = replace
+
+    def take(self, chunk: bytes) -> None:
+        self._reading.take(chunk)
+
+    def finish(self) -> None:
+        self._replace(self._reading.done())
 
 
 def _decode(data: bytes) -> _Chunk:

@@ -52,9 +52,9 @@ from photon.idregistry.scanning import (
 from photon.idregistry.shard_snapshot import VERSION as SNAPSHOT_VERSION
 from photon.idregistry.shard_snapshot import (
     ShardImage,
+    ShardRestoring,
     ShardState,
     SlotState,
-    read_shard,
     state_chunks,
     write_shard,
 )
@@ -132,7 +132,16 @@ class ShardMachine:
 
     def restore(self, chunks: Iterable[bytes]) -> None:
         """Raises SnapshotError."""
-        image = read_shard(chunks)
+        restoring = self.restoring()
+        for chunk in chunks:
+            restoring.take(chunk)
+        restoring.finish()
+
+    def restoring(self) -> ShardRestoring:
+        """Reads a snapshot beside the present state."""
+        return ShardRestoring(self._replace)
+
+    def _replace(self, image: ShardImage) -> None:
         with self._lock:
             self._table, self._state, self._applied = image.table, image.state, image.applied
             self._bucket_bits = image.bucket_bits

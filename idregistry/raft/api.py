@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
 class StateMachine(Protocol):
@@ -31,6 +31,25 @@ class StateMachine(Protocol):
     def restore(self, chunks: Iterable[bytes]) -> None:
         """Replaces the state by a snapshot's."""
         ...
+
+
+class Restoring(Protocol):
+    """A state that is being read from a snapshot, beside the present one."""
+
+    def take(self, chunk: bytes) -> None:
+        """The next chunk; some milliseconds."""
+        ...
+
+    def finish(self) -> None:
+        """All chunks were taken: replaces the state, at once."""
+        ...
+
+
+@runtime_checkable
+class PatientMachine(Protocol):
+    """A state machine that can restore chunk by chunk, so that a large state holds nobody up."""
+
+    def restoring(self) -> Restoring: ...
 
 
 class Frozen(Iterator[bytes]):

@@ -95,7 +95,21 @@ class Stand(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     term: Count
 
 
-Message = RequestVote | Vote | Append | AppendAck | Chunk | ChunkAck | AskVotes | WouldVote | Stand
+class Sleep(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=10):
+    """From the leader of ``term``: all is committed up to ``last``, the last entry; expect no heartbeats."""
+
+    term: Count
+    last: Count
+
+
+class Asleep(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=11):
+    """To Sleep: so be it."""
+
+    term: Count
+    last: Count
+
+
+Message = RequestVote | Vote | Append | AppendAck | Chunk | ChunkAck | AskVotes | WouldVote | Stand | Sleep | Asleep
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)

@@ -24,18 +24,22 @@ from photon.idregistry.raft.codec import (
     Append,
     AppendAck,
     AskVotes,
+    Asleep,
     Chunk,
     ChunkAck,
     Message,
     RequestVote,
+    Sleep,
     Stand,
     Vote,
     WouldVote,
 )
 from photon.idregistry.raft.driver import Core, library_time
+from photon.idregistry.raft.installing import Installer
 from photon.idregistry.raft.journal import Journal
 from photon.idregistry.raft.options import COMMAND_BYTES_MAX, PROPOSALS_MAX, DiskFull, RaftOptions, RaftStopped
 from photon.idregistry.raft.proposals import Done, HandOver, Proposal
+from photon.idregistry.raft.resting import Resting
 from photon.idregistry.raft.sending import Out, Sender
 from photon.idregistry.raft.snapshot import SnapshotStore
 
@@ -134,6 +138,11 @@ class RaftGroup:
     def state(self) -> GroupState:
         return self._published
 
+    @property
+    def resting(self) -> bool:
+        """Neither heartbeats nor timers, until something happens."""
+        return self._resting.rests
+
     # --- the host's thread ------------------------------------------------------------------------------------
 
     def open(self) -> None:
@@ -163,12 +172,15 @@ class RaftGroup:
                 random=self._random,
             )
         self._sender = Sender(self._core, journal, self._store, self._peers, self._options)
+        self._installer = Installer(self._store, journal, self._machine, self._core)
+        self._resting = Resting(self._core, journal, self._peers, self._options)
         journal.sync()
         self._publish(self._clock.monotonic())
 
     def connect(self, peer: str, up: bool) -> None:
         """Whether a peer has been heard of late."""
         self._core.connect(peer, up)
+        self._resting.disturb()
         self.due = -_NEVER
 
     def has_work(self, now: float) -> bool:
@@ -178,12 +190,16 @@ class RaftGroup:
         """One round. Raises whatever goes wrong; the replica must stop then."""
         now = self._clock.monotonic()
         with library_time(lambda: now):  # one moment for all of it
+            if self._resting.sleeps_on(messages, wanted=bool(self._queue) or self._hand_over is not None):
+                return StepResult(self._resting.answers(messages))
+            self._leader_heard_at = self._resting.wake(messages, now, self._leader_heard_at)
             if self._full and now < self.due:
                 return self._keep_still(now)
             if not self._full:
                 for peer, message in messages:
                     self._receive(peer, message, now)
                 self._stand_if_told()
+                self._out += self._installer.step()
                 self._expire(now)
                 self._canvass_votes(now)
                 if self._needs_tick(now):
@@ -193,6 +209,8 @@ class RaftGroup:
                 self._let_lead(now)
                 self._sender.send(now, self._out)
                 self._out += self._core.take_votes()
+                idle = not (self._at_work or self._queue or self._in_flight or self._hand_over)
+                self._out += self._resting.settle(idle=idle, now=now)
             if not self._sync():
                 return self._keep_still(now)
             self.due = self._next_due(now)
@@ -268,6 +286,10 @@ class RaftGroup:
                 self._asked_for_vote(peer, message, now)
             case WouldVote():
                 self._count_canvass(peer, message)
+            case Sleep():
+                self._resting.told(peer, message)
+            case Asleep():
+                self._resting.sleeps(peer, message)
             case Stand():
                 if core.leader() == peer:
                     self._told_to_stand = message.term
@@ -295,26 +317,8 @@ class RaftGroup:
         if not self._obeys(peer, chunk.term):
             return
         self._leader_heard_at = now
-        core = self._core
-        core.led(peer, chunk.term)
-        if chunk.index <= core.committed():  # what is committed here equals the leader's
-            self._out.append((peer, AppendAck(chunk.term, core.committed() + 1, True)))
-            return
-        try:
-            offset = self._store.receive(peer, chunk)
-        except DiskFull:
-            return  # the leader sends again; it is told where to begin when there is room
-        if offset < chunk.total:
-            self._out.append((peer, ChunkAck(chunk.term, chunk.index, offset, damaged=False)))
-            return
-        info = self._store.install()
-        if info is None:
-            self._out.append((peer, ChunkAck(chunk.term, chunk.index, 0, damaged=True)))
-            return
-        self._journal.align(info.index, info.term)
-        core.jump(info.index)
-        self._machine.restore(self._store.chunks())
-        self._out.append((peer, AppendAck(chunk.term, info.index + 1, True)))
+        self._core.led(peer, chunk.term)
+        self._out += self._installer.receive(peer, chunk)
 
     def _mend_snapshot(self, now: float) -> None:
         """A follower cannot read what it got: if it is our file that rotted, the state in memory is written anew."""
@@ -392,13 +396,16 @@ class RaftGroup:
             or (core.leads() and core.committed() < self._journal.last)
         )
 
+    @property
+    def _at_work(self) -> bool:
+        return self._store.writing or self._installer.busy or self._journal.moving
+
     def _next_due(self, now: float) -> float:
         core = self._core
-        if self._store.writing or self._journal.moving or core.sends_due:
-            return now
-        if core.leads() and not self._peers and core.committed() < self._journal.last:
-            return now
-        if self._queue and core.leads() and self._may_propose():
+        if self._resting.rests:
+            return _NEVER
+        alone = not self._peers and core.committed() < self._journal.last
+        if self._at_work or core.sends_due or (core.leads() and (alone or (self._queue and self._may_propose()))):
             return now
         due = max(core.deadline(), now)
         if self._hand_over is not None:

@@ -64,6 +64,8 @@ class RaftOptions:
     """Bytes of applied entries kept through a compaction, so that a follower slightly behind needs no snapshot."""
     timer_grid: float = 0.02
     """Timers of all groups are rounded up to multiples of it, so that many idle groups wake together."""
+    rest_after: float = 1.0
+    """A group in which nothing happens for so long stops its heartbeats and timers until something does."""
     epoch: int = 1
     """Of the membership: messages of another epoch are refused."""
 

@@ -45,10 +45,20 @@ class SnapshotInfo:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Which snapshot is being received, and from whom."""
+
+    sender: str
+    term: int
+    index: int
+    index_term: int
+    total: int
+
+
 @dataclass(slots=True)
 class _Incoming:
-    key: tuple[str, int, int, int, int]
-    """Sender, its term, the snapshot's index and term, its size."""
+    key: Key
     file: AppendFile
 
 
@@ -102,7 +112,7 @@ class SnapshotStore:
 
     def close(self) -> None:
         self._give_up_writing()
-        self._give_up_incoming()
+        self.give_up_incoming()
 
     # --- writing our own --------------------------------------------------------------------------------------
 
@@ -170,13 +180,13 @@ class SnapshotStore:
         A piece of another sender, term or snapshot starts again at 0.
         """
         incoming = self._incoming
-        key = (sender, chunk.term, chunk.index, chunk.index_term, chunk.total)
+        key = Key(sender, chunk.term, chunk.index, chunk.index_term, chunk.total)
         try:
             with no_space(self._incoming_path):
                 if incoming is None or key != incoming.key:
                     if chunk.offset != 0:
                         return 0
-                    self._give_up_incoming()
+                    self.give_up_incoming()
                     incoming = self._incoming = _Incoming(key, self._create(self._incoming_path))
                 if (
                     chunk.data
@@ -187,27 +197,36 @@ class SnapshotStore:
                     incoming.file.sync()
                 return incoming.file.size
         except DiskFull:
-            self._give_up_incoming()
+            self.give_up_incoming()
             self._remove(self._incoming_path)
             raise
 
-    def install(self) -> SnapshotInfo | None:
-        """Checks the received snapshot and puts it in place, durably. None: it is damaged, and forgotten."""
+    @property
+    def incoming(self) -> Key | None:
+        """What is being received."""
+        return self._incoming.key if self._incoming is not None else None
+
+    def incoming_chunks(self) -> Iterator[bytes]:
+        """The state in what was received, each chunk checked. Raises RaftStopped where it is damaged."""
         incoming = self._incoming
         assert incoming is not None
-        _, _, index, term, _ = incoming.key
-        try:
-            intact = self._read_header(self._incoming_path) == (index, term)
-            for _ in self._read_chunks(self._incoming_path):
-                pass
-        except RaftStopped:
-            intact = False
-        if not intact:  # the leader's file, ours or the way between rotted; the one in place was not touched
-            self._give_up_incoming()
-            return None
+        if self._read_header(self._incoming_path) != (incoming.key.index, incoming.key.index_term):
+            raise _damaged(self._incoming_path, "its header is of another")
+        yield from self._read_chunks(self._incoming_path)
+
+    def put_incoming(self) -> SnapshotInfo:
+        """Puts what was received, and checked, in place, durably."""
+        incoming = self._incoming
+        assert incoming is not None
         self._incoming = None
         self._give_up_writing()  # it would be older than what has come
-        return self._put(incoming.file, self._incoming_path, index, term)
+        return self._put(incoming.file, self._incoming_path, incoming.key.index, incoming.key.index_term)
+
+    def give_up_incoming(self) -> None:
+        """Forgets what was received."""
+        if self._incoming is not None:
+            self._incoming.file.close()
+            self._incoming = None
 
     # --- files ------------------------------------------------------------------------------------------------
 
@@ -215,11 +234,6 @@ class SnapshotStore:
         if self._writing is not None:
             self._writing.file.close()
             self._writing = None
-
-    def _give_up_incoming(self) -> None:
-        if self._incoming is not None:
-            self._incoming.file.close()
-            self._incoming = None
 
     def _create(self, path: Path) -> AppendFile:
         self._remove(path)

@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 
 from photon.idregistry.raft import driver, journal, rules, snapshot
-from photon.idregistry.raft.codec import Append, AppendAck, Chunk, Vote
+from photon.idregistry.raft.codec import Append, AppendAck, Chunk, ChunkAck, Vote
 from photon.idregistry.raft.driver import Core
 from photon.idregistry.raft.group import RaftGroup, StepResult
 from photon.idregistry.raft.identity import Identity
+from photon.idregistry.raft.installing import Installer
 from photon.idregistry.raft.journal import Journal
 from photon.idregistry.raft.options import DiskFull, RaftOptions, RaftStopped
+from photon.idregistry.raft.sending import Out
 from photon.idregistry.raft.snapshot import SnapshotInfo, SnapshotStore
 from tests.simulation.raft import stories
 from tests.simulation.world import faults
@@ -179,15 +181,15 @@ def _damage_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _rotten_snapshot_stops_who_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    install = SnapshotStore.install
+    step = Installer.step
 
-    def strict(self: SnapshotStore) -> SnapshotInfo:
-        info = install(self)
-        if info is None:
+    def strict(self: Installer) -> Out:
+        answers = step(self)
+        if any(isinstance(answer, ChunkAck) and answer.damaged for _, answer in answers):
             raise RaftStopped("the received snapshot is damaged")
-        return info
+        return answers
 
-    monkeypatch.setattr(SnapshotStore, "install", strict)
+    monkeypatch.setattr(Installer, "step", strict)
 
 
 def _rotten_snapshot_not_mended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,15 +228,17 @@ def _name_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(SnapshotStore, "_put", put)
 
-    def write(self: Journal) -> None:  # its sync of the directory would cover for it
+    def in_place(
+        self: Journal, segment: int, frames: int, size: int
+    ) -> None:  # its sync of the directory would cover for it
         sync_dir, self._disk.sync_dir = self._disk.sync_dir, lambda directory: None  # type: ignore[method-assign]
         try:
-            original(self)
+            original(self, segment, frames, size)
         finally:
             self._disk.sync_dir = sync_dir  # type: ignore[method-assign]
 
-    original = Journal._write_segment
-    monkeypatch.setattr(Journal, "_write_segment", write)
+    original = Journal._put_in_place
+    monkeypatch.setattr(Journal, "_put_in_place", in_place)
 
 
 def _align_clears(monkeypatch: pytest.MonkeyPatch) -> None:
