@@ -368,7 +368,8 @@ class ShardMachine:
 
     def _open(self, boundary_ns: int | None) -> str:
         if not self._state.held:
-            return f"shard {self._state.number} is open"
+            again = boundary_ns is None or self._state.boundary >= boundary_ns
+            return "" if again else f"shard {self._state.number} is open"
         self._state.held = False
         if boundary_ns is not None:
             self._raise_boundary(boundary_ns)

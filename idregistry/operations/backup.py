@@ -81,8 +81,8 @@ class Source:
 
 
 def write_backup(disk: Disk, directory: Path, sources: Iterator[Source], *, photon: str, made_at: str,
-                 members: Sequence[str]) -> Manifest:  # fmt: skip
-    """Makes DIR. Raises BackupRefused when something is there, OSError, and what reading a source raises."""
+                 members: Sequence[str]) -> list[GroupContent]:  # fmt: skip
+    """Makes DIR; what it holds, as read back. Raises BackupRefused, OSError, and what reading a source raises."""
     if directory.exists():
         raise BackupRefused(f"{directory}: exists already: name a new directory for each backup")
     building = directory.with_name(directory.name + PARTIAL)
@@ -97,13 +97,13 @@ def write_backup(disk: Disk, directory: Path, sources: Iterator[Source], *, phot
             )
         )
         disk.replace(building / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
-        check_backup(disk, building)
+        found = check_backup(disk, building)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise
     disk.rename(building, directory)
     disk.sync_dir(directory.parent)
-    return manifest
+    return found
 
 
 def _write_group(disk: Disk, building: Path, source: Source) -> GroupEntry:

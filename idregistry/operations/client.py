@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,6 +18,7 @@ from photon.idregistry import registry_pb2_grpc
 from photon.idregistry.commands import Range
 from photon.idregistry.operations.export_stream import ExportReader
 from photon.idregistry.operations.inspection import Inspection, groups_of, leader_of
+from photon.idregistry.operations.marks import MARK_BYTES_MAX
 from photon.idregistry.outcomes import Description
 from photon.idregistry.replies import described
 from photon.idregistry.service import MESSAGE_BYTES_MAX
@@ -35,6 +38,16 @@ _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A state that every replica keeps once: a group's, as of an entry."""
+
+    group: int
+    mark: bytes
+    index: int
+    term: int
 
 
 class RegistryUnreachable(PhotonError):
@@ -103,10 +116,11 @@ class OperatorClient:
             return Inspection(name, None, f"{self.addresses[name]} is replica {reply.replica}", 0.0, 0.0)
         return Inspection(name, reply, "", 0.0, 0.0)
 
-    def export(self, name: str, group: int, mark: bytes) -> ExportReader:
+    def export(self, name: str, mark: Mark) -> ExportReader:
         """The state under a mark, from one replica. Reading it raises ExportFailed, RegistryUnreachable."""
-        stream = self._stubs[name].Export(pb.ExportRequest(group=group, mark=mark), timeout=EXPORT_SECONDS)
-        return ExportReader(_errors_in_one_line(stream, name, self._why), f"group {group} of replica {name}")
+        request = pb.ExportRequest(group=mark.group, mark=mark.mark)
+        stream = self._stubs[name].Export(request, timeout=EXPORT_SECONDS)
+        return ExportReader(_errors_in_one_line(stream, name, self._why), f"group {mark.group} of replica {name}")
 
     def ranges(self) -> tuple[Range, ...]:
         """The shards' active config, as the first replica says that knows it. Raises RegistryUnreachable."""
@@ -138,12 +152,22 @@ class OperatorClient:
                 )
             time.sleep(_PAUSE)
 
-    def barrier(self, group: int, mark: bytes = b"") -> tuple[int, int]:
-        """(index, term) of an entry that changes nothing. Raises PhotonError."""
-        reply = self._at_leader(
-            group, lambda stub: stub.Barrier(pb.BarrierRequest(group=group, mark=mark), timeout=7)
-        )
-        return reply.index, reply.term
+    def barrier(self, group: int) -> int:
+        """Index of an entry that changes nothing: who has applied it has all that was acknowledged before.
+        Raises PhotonError."""
+        return self.marked(group).index
+
+    def marked(self, group: int) -> Mark:
+        """Has every replica keep its state as of one entry, for ``export``. Raises PhotonError."""
+        mark = b""
+
+        def call(stub: Any) -> Any:
+            nonlocal mark
+            mark = os.urandom(MARK_BYTES_MAX)  # a new one for each try: an unknown one may have been committed
+            return stub.Barrier(pb.BarrierRequest(group=group, mark=mark), timeout=7)
+
+        reply = self._at_leader(group, call)
+        return Mark(group, mark, reply.index, reply.term)
 
     def transfer(self, group: int, to: str, timeout: float = LEADER_SECONDS) -> str:
         """Who leads the group then. Raises PhotonError when the leader is another one after ``timeout`` seconds."""

@@ -19,7 +19,7 @@ from photon.config.disk import RealDisk
 from photon.embedded.services import tls_in
 from photon.idregistry.api import Answer, Digester, Inserts, Slot, token_of
 from photon.idregistry.client import RegistryClient
-from photon.idregistry.operations.client import OperatorClient, RegistryUnreachable
+from photon.idregistry.operations.client import Mark, OperatorClient, RegistryUnreachable
 from photon.idregistry.operations.columns import read_columns
 from tests.integration.registry_ops import Deployment, deployment, photon
 from tests.integration.registry_processes import rows
@@ -392,7 +392,7 @@ async def test_over_tls_only_operators_are_served(tmp_path: Path) -> None:
             assert {each.why for each in found.values()} == {"refused: the certificate shown is no operator's"}
             assert all(each.reply is None for each in found.values())
             with pytest.raises(RegistryUnreachable, match="no operator's"):
-                await asyncio.to_thread(list, joiner.export("r1", 1, b"mark"))
+                await asyncio.to_thread(list, joiner.export("r1", Mark(1, b"mark", 1, 1)))
         (tmp_path / "d" / "certs" / "operator.crt").unlink()
         without = await made.command("status")
         assert without.code == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,8 +14,6 @@ from photon.cli.registry.common import connected, deployment, formatted, loaded,
 if TYPE_CHECKING:
     from photon.idregistry.operations.backup import Source
     from photon.idregistry.operations.client import OperatorClient
-
-MARK_BYTES = 16
 
 
 @click.command()
@@ -37,15 +34,14 @@ def backup(config: Path, overrides: tuple[str, ...], output_format: str, directo
 
     from photon import __version__
     from photon.config.disk import RealDisk
-    from photon.idregistry.operations.backup import check_backup, write_backup
+    from photon.idregistry.operations.backup import write_backup
 
     settings = loaded(config, overrides)
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
     disk = RealDisk()
     with connected(settings, config.parent) as client:
         members = list(settings.registry.replicas)
-        write_backup(disk, directory, _sources(client), photon=__version__, made_at=made_at, members=members)
-    found = check_backup(disk, directory)
+        found = write_backup(disk, directory, _sources(client), photon=__version__, made_at=made_at, members=members)
     rows = [{"group": each.group, "index": each.index, "ids": each.ids, "bytes": each.bytes} for each in found]
     if output_format == "json":
         print_json({"directory": str(directory), "made_at": made_at, "groups": rows})
@@ -63,10 +59,9 @@ def _sources(client: OperatorClient) -> Iterator[Source]:
 
     client.leader(0)
     for group in sorted(groups_of(client.inspect_all().values()), reverse=True):
-        mark = os.urandom(MARK_BYTES)
-        index, term = client.barrier(group, mark)
-        reader = client.export(client.leader(group), group, mark)
-        yield Source(GroupSeed(group, index, term, reader), partial(getattr, reader, "facts"))
+        mark = client.marked(group)
+        reader = client.export(client.leader(group), mark)
+        yield Source(GroupSeed(group, mark.index, mark.term, reader), partial(getattr, reader, "facts"))
 
 
 @click.command()
@@ -94,9 +89,8 @@ def export(
     if replica is not None and replica not in settings.registry.replicas:
         raise UsageError(f"--replica {replica}: there are: {', '.join(sorted(settings.registry.replicas))}")
     with connected(settings, config.parent) as client:
-        mark = os.urandom(MARK_BYTES)
-        client.barrier(shard, mark)
-        written = write_columns(RealDisk(), output, client.export(replica or client.leader(shard), shard, mark))
+        mark = client.marked(shard)
+        written = write_columns(RealDisk(), output, client.export(replica or client.leader(shard), mark))
     said = {"file": str(output), "shard": shard, "index": written.index, "ids": written.ids, "bytes": written.bytes}
     if output_format == "json":
         print_json(said)

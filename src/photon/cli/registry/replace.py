@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from photon.idregistry.operations.replacing import Exchange
     from photon.idregistry.operations.seeding import GroupSeed
 
-MARK_BYTES = 16
 BARRIER_SECONDS = 30.0
 PAUSE = 0.1
 
@@ -141,7 +140,7 @@ def _barriers(client: OperatorClient, old: str) -> None:
     from photon.idregistry.operations.replacing import ReplaceRefused, behind
 
     found = client.inspect_all()
-    barriers = {group: client.barrier(group)[0] for group in groups_of(found.values())}
+    barriers = {group: client.barrier(group) for group in groups_of(found.values())}
     deadline = time.monotonic() + BARRIER_SECONDS
     while left := behind(client.inspect_all(), old, barriers):
         if time.monotonic() >= deadline:
@@ -158,12 +157,11 @@ def _seeds(client: OperatorClient, old: str) -> Iterator[GroupSeed]:
     from photon.idregistry.operations.seeding import GroupSeed
 
     for group in groups_of(client.inspect_all().values()):
-        mark = os.urandom(MARK_BYTES)
-        index, term = client.barrier(group, mark)
-        reader = client.export(client.leader(group), group, mark)
-        yield GroupSeed(group, index, term, reader)
-        if reader.facts is None or reader.facts.applied != index:
-            raise ExportFailed(f"group {group}: the export is not of entry {index}; try again")
+        mark = client.marked(group)
+        reader = client.export(client.leader(group), mark)
+        yield GroupSeed(group, mark.index, mark.term, reader)
+        if reader.facts is None or reader.facts.applied != mark.index:
+            raise ExportFailed(f"group {group}: the export is not of entry {mark.index}; try again")
 
 
 def _say(steps: list[str], output_format: str, *, done: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,6 @@ from photon.cli.registry.common import connected, formatted, loaded, moment, pri
 if TYPE_CHECKING:
     from photon.idregistry.operations.client import OperatorClient
     from photon.idregistry.operations.comparing import Fingerprint
-
-MARK_BYTES = 16
 
 
 @click.command()
@@ -100,9 +97,8 @@ def _compare(client: OperatorClient) -> tuple[list[dict[str, Any]], list[str], l
 def _of_group(client: OperatorClient, group: int, replicas: list[str]) -> dict[str, Fingerprint]:
     from photon.idregistry.operations.comparing import fingerprint
 
-    mark = os.urandom(MARK_BYTES)
-    client.barrier(group, mark)
-    exports = {name: client.export(name, group, mark) for name in replicas}  # all begun: each keeps what it has
+    mark = client.marked(group)
+    exports = {name: client.export(name, mark) for name in replicas}  # all begun: each keeps what it has
     return {name: fingerprint(group, export) for name, export in exports.items()}
 
 
