@@ -13,7 +13,7 @@ import pytest
 
 from tests.simulation.raft.conftest import small
 from tests.simulation.world import raft as world
-from tests.simulation.world.seeds import seeds
+from tests.simulation.world.seeds import seeds, share
 
 __all__ = ["small"]
 BATCH = 10
@@ -47,7 +47,7 @@ def test_no_acknowledged_command_is_lost(batch: list[int]) -> None:
         assert crashes > 0
 
 
-@pytest.mark.parametrize("seed", seeds(50)[: max(1, len(seeds()) // 10)])
+@pytest.mark.parametrize("seed", share(seeds(50), 10))
 def test_five_replicas(seed: int) -> None:
     _run(seed, replicas=5)
 

@@ -7,13 +7,11 @@ import os
 import pytest
 
 from tests.simulation.datacentres.world import run_seed
-from tests.simulation.world.seeds import seeds
+from tests.simulation.world.seeds import seeds, share
 
 BATCH = 10
 SEEDS = 40
-_SEEDS = seeds(SEEDS)
-if len(_SEEDS) > SEEDS:
-    _SEEDS = _SEEDS[: max(SEEDS, len(_SEEDS) // 3)]  # one takes as long as five of the others
+_SEEDS = share(seeds(SEEDS), 3, least=SEEDS)
 
 
 def _batches(all_seeds: list[int]) -> list[list[int]]:

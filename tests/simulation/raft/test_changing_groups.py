@@ -10,7 +10,7 @@ import pytest
 from photon.idregistry.raft.identity import Identity
 from tests.simulation.world import changing_groups as world
 from tests.simulation.world.cluster import Violation, ViolationInCallback
-from tests.simulation.world.seeds import seeds
+from tests.simulation.world.seeds import seeds, share
 
 BATCH = 5
 
@@ -42,7 +42,7 @@ def test_groups_keep_their_promise_while_others_come_and_go(batch: list[int]) ->
         assert acknowledged > 20 * BATCH
 
 
-@pytest.mark.parametrize("seed", seeds(50)[: max(1, len(seeds()) // 10)])
+@pytest.mark.parametrize("seed", share(seeds(50), 10))
 def test_five_replicas(seed: int) -> None:
     _run(seed, replicas=5)
 
