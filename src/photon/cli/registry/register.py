@@ -39,6 +39,7 @@ def register_again(config: Path, overrides: tuple[str, ...], output_format: str,
         known = ", ".join(sorted(settings.datacentre)) or "none"
         raise UsageError(f"--datacentre {', '.join(unknown)}: not in the configuration; there are: {known}")
     with connected(settings, config.parent) as client:
+        client.leader(0)  # waits while they start
         rows = [_of(client, settings, config.parent, name) for name in datacentre or settings.datacentre]
     if output_format == "json":
         print_json(rows)
