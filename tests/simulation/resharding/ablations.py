@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
 from photon.idregistry import commands as c
 from photon.idregistry.api import I64
 from photon.idregistry.config_machine import ConfigMachine, Founding
-from photon.idregistry.resharding import intents
+from photon.idregistry.resharding import plan
 from photon.idregistry.resharding.intents import Changes
-from photon.idregistry.resharding.preparing import Bools, Prepared, Sharding, Standing
+from photon.idregistry.resharding.preparing import Bools, Prepared, ShardFacts, Sharding
 from photon.idregistry.sharding import shards_of, with_range
-from tests.simulation.registry.world import client_cut, client_killed, small_clock_jump
-from tests.simulation.resharding.world import hasty_intent, late_entry, slot_retired
-from tests.simulation.world import faults
+from tests.simulation.resharding.machines import MachinesWorld
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """``finds``: what the violation says; ``kinds``: faults under which it shows soon."""
+    """``finds``: what the violation says."""
 
     patch: Callable[[pytest.MonkeyPatch], None]
     finds: str
-    kinds: Sequence[faults.Fault]
 
 
-def _start_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The operator chose a start beyond all clocks, and that is believed."""
+def start_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever chose the start is believed to have chosen it beyond all that was entered."""
     prepare = Sharding.prepare
 
     def trusting(self: Sharding, command: c.Prepare) -> str:
@@ -42,6 +38,18 @@ def _start_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
         return why
 
     monkeypatch.setattr(Sharding, "prepare", trusting)
+
+
+def _start_compared_by_the_proposer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shard's leader looks before it proposes; what is entered in between is not seen."""
+    start_not_compared(monkeypatch)
+    shard_step = plan.shard_step
+
+    def looking(changes: Changes, shard: ShardFacts, *, retention: bool) -> c.ShardCommand | None:
+        step = shard_step(changes, shard, retention=retention)
+        return None if isinstance(step, c.Prepare) and shard.latest >= step.starts_ns else step
+
+    monkeypatch.setattr(plan, "shard_step", looking)
 
 
 def _prepared_takes_gains(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,32 +66,33 @@ def _prepared_keeps_losses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _routed_by_intents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Callers and new shards go by a change from its intent on."""
-    intend = intents.intend
+    """Callers and new shards go by a change from its intent on; shards that there are go by the rule."""
+    founding, config_step = ConfigMachine.founding, plan.config_step
 
-    def at_once(changes: Changes, command: c.Intend) -> tuple[Changes, str]:
-        after, why = intend(changes, command)
-        if not why:
-            ranges = with_range(changes.ranges, command.starts_ns, command.shards)
-            after = msgspec.structs.replace(after, ranges=ranges)
-        return after, why
-
-    decide = intents.decide
-
-    def in_the_end(changes: Changes, command: c.Decide) -> tuple[Changes, str]:
+    def intended(changes: Changes) -> tuple[c.Range, ...]:
         pending = changes.pending
-        if pending is None or pending.config != command.config:
-            return decide(changes, command)
-        last = changes.ranges[-2]
-        before = (*changes.ranges[:-2], c.Range(last.start_ns, changes.ranges[-1].end_ns, last.shards))
-        return decide(msgspec.structs.replace(changes, ranges=before), command)
+        return changes.ranges if pending is None else with_range(changes.ranges, pending.starts_ns, pending.shards)
 
-    monkeypatch.setattr(intents, "intend", at_once)
-    monkeypatch.setattr(intents, "decide", in_the_end)
+    def of_the_intent(self: ConfigMachine, shard: int) -> Founding:
+        known, pending = founding(self, shard), self.changes.pending
+        if pending is None or shard not in pending.added:
+            return known
+        return Founding(c.Configure(shard, intended(self.changes), pending.config, pending.config), known.slots)
+
+    def known_shards(self: MachinesWorld) -> tuple[int, ...]:
+        pending = self.config.changes.pending
+        return (*self.config.changes.live, *(() if pending is None else pending.added))
+
+    monkeypatch.setattr(ConfigMachine, "founding", of_the_intent)
+    monkeypatch.setattr(plan, "config_step", config_step)
+    monkeypatch.setattr(MachinesWorld, "known_shards", known_shards)
+    monkeypatch.setattr(
+        MachinesWorld, "told", lambda self: [self.config.changes.ranges, intended(self.config.changes)]
+    )
 
 
 def _fences_of_the_intent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new shard's fences are collected when the change begins; who retires a slot sees to those of then."""
+    """A new shard opens with the fences of when the change began; who retires a slot sees to the shards of then."""
     apply, founding, retired = ConfigMachine.apply, ConfigMachine.founding, ConfigMachine.retired
     early: dict[ConfigMachine, list[str]] = {}
 
@@ -94,20 +103,18 @@ def _fences_of_the_intent(monkeypatch: pytest.MonkeyPatch) -> None:
         return result
 
     def of_then(self: ConfigMachine, shard: int) -> Founding:
-        now = founding(self, shard)
-        known = early.get(self, [])
+        now, known = founding(self, shard), early.get(self, [])
         return Founding(now.configure, [(name, dc, newest, name in known) for name, dc, newest, _ in now.slots])
 
     monkeypatch.setattr(ConfigMachine, "apply", remembering)
     monkeypatch.setattr(ConfigMachine, "founding", of_then)
-    monkeypatch.setattr(ConfigMachine, "retired", lambda self: early.get(self, []))
 
 
 def _old_prepares_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shard does not remember which changes have ended."""
 
     def forgetful(self: Sharding, command: c.Prepare) -> str:
-        if not self.number or self.standing.prepared is not None:
+        if not self.number or self.standing.prepared is not None or command.starts_ns <= self.ranges[-1].start_ns:
             return "not now"
         if self.latest >= command.starts_ns:
             self._replace(refused=command.config)
@@ -119,51 +126,45 @@ def _old_prepares_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _activated_unprepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The config group activates without waiting for the shards, and shards take its word."""
-
-    def step(changes: Changes, shards: Any, now_ns: int) -> c.ConfigCommand | None:
-        return None if changes.pending is None else c.Decide(changes.pending.config, True)
-
-    def take(self: Sharding, command: c.Activate) -> str:
-        if self.standing.prepared is None:
-            return "it comes with the next prepare"
-        self.ranges = self.both
-        self.standing = Standing(command.config, command.config)
-        self.both = ()
-        return ""
-
-    from photon.idregistry.resharding import keeper, plan
-
+    """The config group does not wait for all shards; a late one takes the new config when it hears of it."""
     shard_step = plan.shard_step
 
-    def prepare_late(changes: Changes, shard: Any, *, retention: bool) -> c.ShardCommand | None:
+    def at_once(changes: Changes, shards: Any, now_ns: int) -> c.ConfigCommand | None:
+        return None if changes.pending is None else c.Decide(changes.pending.config, True)
+
+    def prepare_late(changes: Changes, shard: ShardFacts, *, retention: bool) -> c.ShardCommand | None:
         known, last = shard.standing, changes.last
-        if known.decided < changes.config and known.prepared is None and last is not None:
+        if known.decided < changes.config and known.prepared is None and last is not None and last.activated:
             return c.Prepare(last.intent.config, last.intent.starts_ns, last.intent.shards)
         return shard_step(changes, shard, retention=retention)
 
-    monkeypatch.setattr(keeper, "config_step", step)
-    monkeypatch.setattr(keeper, "shard_step", prepare_late)
-    monkeypatch.setattr(Sharding, "activate", take)
+    monkeypatch.setattr(plan, "config_step", at_once)
+    monkeypatch.setattr(plan, "shard_step", prepare_late)
 
 
-_CLIENTS = (client_killed, client_cut)
-_AHEAD = (hasty_intent, hasty_intent, small_clock_jump)
-_REPLICAS = (faults.crash, faults.partition, faults.pause, faults.weather)
-_TWO = "was accepted by shards|acknowledged to tokens"
+def _last_decision_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard gives up a change by the word of who asks, whatever was decided."""
+    from photon.idregistry.resharding import intents
+
+    decide = intents.decide
+
+    def either(changes: Changes, command: c.Decide) -> tuple[Changes, str]:
+        after, why = decide(changes, command)
+        return after, "" if "was activated" in why or "was aborted" in why else why
+
+    monkeypatch.setattr(intents, "decide", either)
+
+
+_TWO = "was accepted by shards"
 
 ABLATIONS: dict[str, Ablation] = {
-    "the start is not compared inside the entry": Ablation(_start_not_compared, _TWO, (*_AHEAD, *_CLIENTS)),
-    "a prepared shard takes gains": Ablation(_prepared_takes_gains, _TWO, (*_REPLICAS, *_CLIENTS)),
-    "a prepared shard keeps losses": Ablation(_prepared_keeps_losses, _TWO, (*_AHEAD, *_CLIENTS, *_REPLICAS)),
-    "intents are used for routing": Ablation(_routed_by_intents, _TWO, (*_REPLICAS, *_AHEAD)),
-    "fences are collected at the intent": Ablation(
-        _fences_of_the_intent, "fenced everywhere", (slot_retired, slot_retired, slot_retired, *_REPLICAS)
-    ),
-    "prepares of ended changes are taken": Ablation(
-        _old_prepares_taken,
-        "do not change|no answer|knows changes|do not converge|decided",
-        (late_entry, late_entry, late_entry, faults.crash),
-    ),
-    "activated without waiting for the shards": Ablation(_activated_unprepared, _TWO, (*_REPLICAS, *_AHEAD)),
+    "the start is not compared": Ablation(start_not_compared, _TWO),
+    "the start is compared before the entry, not inside it": Ablation(_start_compared_by_the_proposer, _TWO),
+    "a prepared shard takes gains": Ablation(_prepared_takes_gains, _TWO),
+    "a prepared shard keeps losses": Ablation(_prepared_keeps_losses, _TWO),
+    "intents are used for routing": Ablation(_routed_by_intents, _TWO),
+    "fences are collected at the intent": Ablation(_fences_of_the_intent, "fenced everywhere"),
+    "prepares of ended changes are taken": Ablation(_old_prepares_taken, "stands at|do not end|refused for good"),
+    "activated without waiting for the shards": Ablation(_activated_unprepared, _TWO),
+    "a change may end twice": Ablation(_last_decision_wins, "ended twice"),
 }

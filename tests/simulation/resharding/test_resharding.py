@@ -13,13 +13,14 @@ import pytest
 
 from photon.idregistry import commands as c
 from photon.idregistry.state_machine import WRONG_SHARD
+from tests.simulation.registry.world import client_cut, client_killed, small_clock_jump
 from tests.simulation.resharding import world
-from tests.simulation.resharding.ablations import ABLATIONS
+from tests.simulation.resharding.ablations import start_not_compared
 from tests.simulation.world.cluster import Violation
 from tests.simulation.world.seeds import seeds
 
 BATCH = 5
-SEEDS_OF_AN_ABLATION = 300
+SEEDS_OF_AN_ABLATION = 150
 
 
 def _run(seed: int) -> world.ReshardingWorld:
@@ -84,15 +85,15 @@ def test_schedules_reach_what_they_are_for() -> None:
         assert what in text, what
 
 
-@pytest.mark.parametrize("name", ABLATIONS)
-def test_the_simulator_notices_a_missing_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ablation = ABLATIONS[name]
-    ablation.patch(monkeypatch)
+def test_the_comparison_inside_prepare_is_missed_here_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other rules are taken out in ``test_machines``, where a schedule takes a hundredth of the time."""
+    start_not_compared(monkeypatch)
+    kinds = (world.hasty_intent, world.hasty_intent, small_clock_jump, client_killed, client_cut)
     for seed in range(SEEDS_OF_AN_ABLATION):
         try:
-            world.run(seed, kinds=ablation.kinds)
+            world.run(seed, kinds=kinds)
         except Violation as e:
-            if re.search(ablation.finds, str(e)):
-                print(f"{name}: seed {seed}: {e}", file=sys.stderr)
+            if re.search("was accepted by shards|acknowledged to tokens", str(e)):
+                print(f"seed {seed}: {e}", file=sys.stderr)
                 return
-    pytest.fail(f"{name}: {SEEDS_OF_AN_ABLATION} schedules and nothing found")
+    pytest.fail(f"{SEEDS_OF_AN_ABLATION} schedules and nothing found")

@@ -1,0 +1,51 @@
+"""Rule 16 in machines alone, and what thousands of orders of entries find when a part of it is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+import pytest
+
+from tests.simulation.resharding import machines
+from tests.simulation.resharding.ablations import ABLATIONS
+from tests.simulation.world.cluster import Violation
+from tests.simulation.world.seeds import seeds
+
+BATCH = 50
+SEEDS_OF_AN_ABLATION = 3_000
+_SEEDS = [int(os.environ["PHOTON_SIM_SEED"])] if "PHOTON_SIM_SEED" in os.environ else [s * 10 for s in seeds(10)]
+
+
+@pytest.mark.parametrize("first", _SEEDS)
+def test_no_order_of_entries_breaks_the_rule(first: int) -> None:
+    changes = activated = accepted = 0
+    count = 1 if "PHOTON_SIM_SEED" in os.environ else 10
+    for seed in range(first, first + count):
+        try:
+            done = machines.run(seed)
+        except BaseException as e:
+            raise AssertionError(f"replay with: make sim SEED={seed} (machines of resharding): {e}") from e
+        changes += len(done.ended)
+        activated += sum(done.ended.values())
+        accepted += len(done.accepted)
+    print(f"seeds {first} to {first + count - 1}: {changes} changes, {activated} activated", file=sys.stderr)
+    if count > 1:
+        assert changes > count
+        assert activated > 0
+        assert accepted > 10 * count
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_a_missing_part_of_the_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ablation = ABLATIONS[name]
+    ablation.patch(monkeypatch)
+    for seed in range(SEEDS_OF_AN_ABLATION):
+        try:
+            machines.run(seed)
+        except Violation as e:
+            if re.search(ablation.finds, str(e)):
+                print(f"{name}: seed {seed}: {e}", file=sys.stderr)
+                return
+    pytest.fail(f"{name}: {SEEDS_OF_AN_ABLATION} schedules and nothing found")
