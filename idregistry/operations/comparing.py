@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -76,8 +76,3 @@ def differences(group: int, found: Mapping[str, Fingerprint]) -> list[str]:
         for each, names in sorted(kinds.items(), key=lambda item: (-len(item[1]), item[1]))
     ]
     return [f"group {group}: replicas differ: {'; '.join(said)}"]
-
-
-def names(found: Iterable[str]) -> str:
-    """For people."""
-    return ", ".join(sorted(found)) or "none"

@@ -29,6 +29,7 @@ log = structlog.get_logger(__name__)
 
 MARK_SECONDS = 60.0
 """A marked state that nobody came for is forgotten after so long: while it is kept, changed rows are copied."""
+TIDY_SECONDS = 5.0
 EXPORTS_MAX = 4
 """Exports under way at one replica; further ones are refused."""
 PROPOSAL_SECONDS = 5.0
@@ -65,6 +66,7 @@ class Operator:
         self._clock = clock
         self._exports = 0
         self._marked_at: dict[int, tuple[bytes, float]] = {}
+        self._tidy_after = -float("inf")
 
     # -- looking ------------------------------------------------------------------------------------------------
     def inspect(self) -> pb.InspectReply:
@@ -129,6 +131,9 @@ class Operator:
     def tidy(self) -> None:
         """Forgets marked states that nobody came for. To be called now and then."""
         now = self._clock.monotonic()
+        if now < self._tidy_after:
+            return
+        self._tidy_after = now + TIDY_SECONDS
         for number, marks in self._marks().items():
             mark = marks.mark
             since = self._marked_at.setdefault(number, (mark, now)) if mark else None
