@@ -8,7 +8,7 @@ import structlog
 
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry.api import DIGEST_BYTES
+from photon.idregistry.api import DIGEST_BYTES, Answer
 from photon.idregistry.outcomes import Refusal, Status
 from photon.idregistry.proposing import proposed
 from photon.idregistry.raft.api import Applied, NotLeader, ProposalOutcome
@@ -16,6 +16,7 @@ from photon.idregistry.recovery.messages import below_reply, entries_reply, witn
 from photon.idregistry.scanning import PAGE_IDS_MAX, CursorError
 from photon.idregistry.server import RegistryReplica
 from photon.idregistry.shard_server import PROPOSAL_TIMEOUT, ShardServer
+from photon.idregistry.state_machine import WRONG_SHARD
 
 log = structlog.get_logger(__name__)
 
@@ -121,6 +122,10 @@ class RecoveryServer:
         answers = await self._in_shard(request.shard, reopen, timeout)
         if isinstance(answers, Refusal):
             return answers
+        elsewhere = answers == WRONG_SHARD
+        if elsewhere.all() and ids:
+            return Refusal(Status.WRONG_SHARD, "the ids are not this shard's")
+        answers[elsewhere] = Answer.UNKNOWN  # the others are done: who asks for these again learns where they belong
         return pb.ReopenReply(status=pb.STATUS_OK, answers=answers.tobytes())
 
     # -- proposals ----------------------------------------------------------------------------------------------

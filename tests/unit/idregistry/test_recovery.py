@@ -190,6 +190,42 @@ async def test_a_leader_that_was_replaced_gives_no_first_page() -> None:
         assert await client.recovery.clear_below(1, 1, 1, 0, bytes(16), timeout=0.2) is None
 
 
+async def test_ids_of_another_shard_are_not_reopened() -> None:
+    async with registry("embedded") as (client, cluster):
+        incarnation = await opened(client)
+        mixed = [2, 3, 4]
+        await answers(client, inserts(mixed, incarnation, 4))
+        times = np.array([i * 1000 for i in mixed], "<i8")
+        tokens = np.full(len(mixed), token_of(incarnation, 4), "<u8")
+        server = RecoveryServer(cluster.replica())
+        found = {}
+        for shard in (1, 2):
+            reply = await server.answer(
+                pb.ReopenRequest(
+                    shard=shard,
+                    digests=digests_of(mixed),
+                    times=times.tobytes(),
+                    tokens=tokens.tobytes(),
+                    generations=bytes(4 * len(mixed)),
+                ),
+                timeout=OTHER_TIMEOUT,
+            )
+            found[shard] = list(reply.answers)
+        yes, no = Answer.REOPENED, Answer.UNKNOWN
+        assert sorted(found.values()) == sorted([[yes, no, yes], [no, yes, no]])
+        odd = await server.answer(
+            pb.ReopenRequest(
+                shard=1 if found[1][0] == no else 2,
+                digests=digests_of([2]),
+                times=times[:1].tobytes(),
+                tokens=tokens[:1].tobytes(),
+                generations=bytes(4),
+            ),
+            timeout=OTHER_TIMEOUT,
+        )
+        assert odd.status == pb.STATUS_WRONG_SHARD
+
+
 async def test_sizes_are_checked_before_anything_is_proposed() -> None:
     async with registry("embedded", shards=1) as (client, cluster):
         await opened(client)
