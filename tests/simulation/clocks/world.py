@@ -1,7 +1,7 @@
 """Replicas' clocks that step, drift and cannot always be read, and the production code that watches them.
 
 Time is simulated; nothing runs beside it. A clock is *right* when it is within S / 4 of the true time: two right ones
-are within S of each other, with room for a round trip. Fewer than half are wrong at any moment, and one that was wrong
+are within S of each other, with room for a round trip. Fewer than half are wrong at any moment; one that was wrong
 counts as wrong until readings of it are too old to be used.
 """
 
