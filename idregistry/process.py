@@ -22,6 +22,7 @@ from photon.config.kernel_time import kernel_time
 from photon.config.serving import server_options
 from photon.config.tls import CannotListen, Tls, bind
 from photon.idregistry import commands as c
+from photon.idregistry.allocator import keep_lean
 from photon.idregistry.clocks.asking import PeerClocks
 from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.operations.operator import Operator, Place
@@ -88,6 +89,7 @@ async def serve_registry(
     Raises ServeError with one clear line when it cannot start, when the deployment was set up otherwise, or when the
     driver stopped on an error (fail-stop: a restart reads the disk again).
     """
+    keep_lean()
     clock = clock or SystemClock()
     disk = disk or RealDisk()
     clocks = _clocks(settings, clock, kernel)

@@ -59,7 +59,8 @@ class RaftOptions:
     """Entries of one group proposed and not yet committed."""
     log_bytes: int = 4 << 20
     """The log is compacted above the larger of this and log_ratio of the last snapshot."""
-    log_ratio: float = 0.25
+    log_ratio: float = 0.125
+    """The log is in memory: an eighth of the ids' 35 bytes in a snapshot."""
     log_margin: int = 1 << 20
     """Bytes of applied entries kept through a compaction, so that a follower slightly behind needs no snapshot."""
     timer_grid: float = 0.02
