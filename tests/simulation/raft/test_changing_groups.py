@@ -93,3 +93,29 @@ def test_if_it_could_it_would_have_two_pasts(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Identity, "unmade", forgetful)
     with pytest.raises((Violation, ViolationInCallback), match="is another one than elsewhere"):
         _old_list(1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_replica_that_opens_a_quiet_group_late_gets_all_of_it(seed: int) -> None:
+    """Nothing has happened in the group for long, and nothing else happens in it."""
+    made = world.World(seed)
+    made.pace = 1.0
+    for node in made.nodes.values():
+        made.later(0.0, node.boot)
+    made.run_until(2.0)
+    late = made.nodes["c"]
+    made.take_care_of = {"a", "b"}
+    made.decisions.append(2)
+    end = made.now + 3.0
+    while made.now < end:
+        made.propose_everywhere()
+        made.run_until(made.now + 0.1)
+    acknowledged = made.acknowledged([2])[2]
+    assert acknowledged > 10
+    made.run_until(made.now + 30.0)
+    assert late.host is not None
+    assert late.host.numbers == [1]
+    made.take_care_of = set(made.names)
+    assert made.run_until(made.now + 10, stop=made.settled)
+    assert made.acknowledged([2])[2] == acknowledged
+    made.check()

@@ -69,6 +69,8 @@ class World(Cluster):
         """How many decisions a replica knows of in this life."""
         self.pace = self.random.choice((0.5, 0.1, 0.03))
         """Chance that a replica learns of one more decision at a look."""
+        self.take_care_of = set(self.names)
+        """Replicas that follow the decisions."""
         self.refused = 0
         """Additions of a group that was removed on that disk."""
         self.proposed = 0
@@ -123,7 +125,7 @@ class World(Cluster):
         """What the replica knows of by now comes and goes; again in a moment."""
         if node.host is None or node.disk.life != life:
             return
-        if node.paused_until <= self.now:
+        if node.paused_until <= self.now and node.name in self.take_care_of:
             seen = self.seen[node.name]
             seen = self.seen[node.name] = min(len(self.decisions), seen + (self.random.random() < self.pace))
             self._follow(node, seen)
