@@ -35,8 +35,10 @@ def register_again(config: Path, overrides: tuple[str, ...], output_format: str,
 
     settings = loaded(config, overrides)
     unknown = [name for name in datacentre if name not in settings.datacentre]
-    if unknown or not settings.datacentre:
-        known = ", ".join(sorted(settings.datacentre)) or "none"
+    if not settings.datacentre:
+        raise UsageError(f"{config}: has no [datacentre.NAME]: no pipeline, so no outputs to read")
+    if unknown:
+        known = ", ".join(sorted(settings.datacentre))
         raise UsageError(f"--datacentre {', '.join(unknown)}: not in the configuration; there are: {known}")
     with connected(settings, config.parent) as client:
         client.leader(0)  # waits while they start

@@ -1,0 +1,58 @@
+"""What operators may get wrong on the command line is said in one line, before anything is asked or touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from photon.cli.main import main
+
+FILE = """
+[registry]
+tolerate = 0
+[registry.replicas.r1]
+address = "127.0.0.1:1"
+directory = "r1"
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    file = tmp_path / "photon.toml"
+    file.write_text(FILE)
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["status"], 2, "Missing option '--config'"),
+        (["transfer-leader", "--config", "FILE"], 2, "--group, or a replica by --from"),
+        (["transfer-leader", "--config", "FILE", "--group", "1", "--from", "r1"], 2, "one of them"),
+        (["transfer-leader", "--config", "FILE", "--group", "1", "--to", "r9"], 2, "r9: not in [registry.replicas]"),
+        (["transfer-leader", "--config", "FILE", "--from", "r1", "--to", "r1"], 2, "the same replica"),
+        (["restore", "--config", "FILE"], 2, "name a BACKUP, or --open, or --accept-boundary"),
+        (["restore", "--config", "FILE", "b", "--open"], 2, "one of them"),
+        (["restore", "--config", "FILE", "--open", "--replica", "r1"], 2, "--replica goes with a BACKUP"),
+        (["restore", "--config", "FILE", "--accept-boundary", "soon"], 2, "must be now, or a time"),
+        (["restore", "--config", "FILE", "b", "--replica", "r9"], 2, "there are: r1"),
+        (["restore", "--config", "FILE", "nowhere"], 1, "has no manifest.json"),
+        (["verify"], 2, "name a BACKUP or --config FILE"),
+        (["verify", "nowhere"], 1, "has no manifest.json"),
+        (["replace", "r1", "r2", "--config", "FILE", "--apply", "--wait"], 2, "--wait comes after"),
+        (["replace", "r9", "r2", "--config", "FILE"], 1, "r9: not in [registry.replicas]"),
+        (["replace", "r1", "r2", "--config", "FILE", "--wait"], 1, "--apply comes first"),
+        (["export", "--config", "FILE", "--shard", "1", "--output", "x", "--replica", "r9"], 2, "there are: r1"),
+        (["register-again", "--config", "FILE"], 2, "no pipeline, so no outputs"),
+        (["status", "--config", "FILE", "--set", "registry.replicas={}"], 2, "names no [registry.replicas.NAME]"),
+    ],
+)
+def test_usage(config: str, arguments: list[str], code: int, said: str) -> None:
+    result = CliRunner().invoke(main, ["registry", *(config if each == "FILE" else each for each in arguments)])
+    assert result.exit_code == code, result.output
+    assert said in result.stderr
+    assert result.stderr.startswith("photon: ")
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
