@@ -231,7 +231,7 @@ class RaftGroup:
 
     def _keep_still(self, now: float) -> StepResult:
         """The disk is full: only proposals that wait in vain are answered."""
-        if now >= self.due:
+        if not now < self.due < _NEVER:  # at rest, or alone, there was no next step to be tried in
             self.due = now + self._options.disk_retry
         held, self._outcomes = self._outcomes, []
         self._expire(now)

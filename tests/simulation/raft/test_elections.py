@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -23,7 +24,8 @@ def world_with_leader(
     world = World(seed, replicas=replicas, options=options)
     for node in world.nodes.values():
         world.later(0.0, node.boot)
-    assert world.run_until(10, stop=world.settled)
+    world.run_until(10, stop=world.settled)
+    assert world.settled()
     return world, leader_of(world)
 
 
@@ -141,6 +143,30 @@ def test_a_full_disk_makes_another_lead_and_passes(seed: int) -> None:
     leader.disk.room = None
     assert world.run_until(world.now + 5, stop=world.settled)
     assert state(leader).writable
+    assert world.crashes == 0
+    world.check()
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_full_disk_that_is_met_after_a_rest_passes(seed: int, replicas: int) -> None:
+    world, _ = world_with_leader(
+        seed, replicas, options=lambda random: replace(draw_options(random), rest_after=0.0)
+    )
+    run_with_clients(world, 0.3)
+    world.run_until(world.now + 2.0)
+    full = world.random.choice(list(world.nodes.values()))
+    full.disk.room = 0
+    run_with_clients(world, 2.0)
+    assert full.disk.times_full > 0
+    full.disk.room = None
+    world.run_until(world.now + 3.0)
+    before = len(world.acknowledged)
+    run_with_clients(world, 1.0)
+    world.run_until(world.now + 5, stop=world.settled)
+    assert world.settled()
+    assert all(state(node).writable for node in world.nodes.values())
+    assert len(world.acknowledged) > before + 10
     assert world.crashes == 0
     world.check()
 

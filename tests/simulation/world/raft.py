@@ -54,6 +54,7 @@ def draw_options(random: Random) -> RaftOptions:
         log_margin=random.choice((0, 100, 400)),
         in_flight=random.choice((1, 4, 8)),
         transfer_retry=0.3,
+        rest_after=Random(random.getstate()[1][0]).choice((0.0, 0.3, 1.0)),  # no draw: known seeds stay what they are
     )
 
 
@@ -178,8 +179,10 @@ def run(
     def client() -> None:
         world.propose_everywhere()
         if world.now < seconds:
-            world.later(world.random.expovariate(1 / 0.02), client)
+            quiet = world.random.random() < quiet_share
+            world.later(world.random.uniform(0.2, 1.5) if quiet else world.random.expovariate(1 / 0.02), client)
 
+    quiet_share = world.random.choice((0.0, 0.0, 0.02))  # groups at which nobody asks go to rest
     world.later(0.5, client)
     try:
         world.run_until(seconds + 0.2)
