@@ -15,6 +15,7 @@ from photon.demo.deployment import CERTIFICATES, Shape
 from photon.embedded.health import Health, ask_health
 from photon.embedded.supervisor import Service, free_ports
 from photon.idregistry.client import RegistryClient
+from photon.idregistry.clocks.offsets import Agreement
 from tests.integration.commands import Result, photon, running
 from tests.integration.rig import Rig, drawn_seed
 
@@ -46,6 +47,7 @@ async def test_a_deployment_over_tls_answers_its_own_certificates_only(tmp_path:
     async def drill(rig: Rig) -> None:
         await _every_port(rig, tmp_path)
         await _registry_says_why(rig, tmp_path)
+        await _replicas_read_each_others_clocks(rig, tmp_path)
         await asyncio.to_thread(_commands_say_why, rig, tmp_path)
 
     await rig.run(drill)
@@ -84,6 +86,26 @@ async def _registry_says_why(rig: Rig, directory: Path) -> None:
             assert why in client.problem
         finally:
             await client.close()
+
+
+async def _replicas_read_each_others_clocks(rig: Rig, directory: Path) -> None:
+    """Under their own certificates."""
+    own = load(directory / CERTIFICATES, "joiner-east", datetime.now(UTC))
+    client = RegistryClient(rig.demo.replicas, tls=own)
+    deadline = time.monotonic() + PATIENCE_S
+    try:
+        while True:
+            described = await client.describe(timeout=ASK_S)
+            assert described is not None, client.problem
+            assert described.clock is not None
+            if all(offset.known for offset in described.clock.peers.values()):
+                break
+            assert time.monotonic() < deadline, described.clock
+            await asyncio.sleep(0.1)
+        assert len(described.clock.peers) == 2
+        assert described.clock.agreement is Agreement.AGREES, described.clock
+    finally:
+        await client.close()
 
 
 def _commands_say_why(rig: Rig, directory: Path) -> None:
