@@ -150,9 +150,7 @@ def test_a_full_disk_makes_another_lead_and_passes(seed: int) -> None:
 @pytest.mark.parametrize("replicas", [1, 3])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_full_disk_that_is_met_after_a_rest_passes(seed: int, replicas: int) -> None:
-    world, _ = world_with_leader(
-        seed, replicas, options=lambda random: replace(draw_options(random), rest_after=0.0)
-    )
+    world, _ = world_with_leader(seed, replicas, options=lambda random: replace(draw_options(random), rest_after=0.0))
     run_with_clients(world, 0.3)
     world.run_until(world.now + 2.0)
     full = world.random.choice(list(world.nodes.values()))

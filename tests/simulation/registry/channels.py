@@ -62,8 +62,9 @@ class SimulatedChannels(Channels):
             handler = getattr(server.servicer, method)
             server.loop.start(handler(request, Deadline(world, timeout)), reply_leaves)
 
+        late = world.lateness.get(self._client, 0.0)
         if world.random.random() >= world.loss:
-            world.later(world.delay(), arrives)
+            world.later(world.delay() + (world.random.uniform(0.0, late) if late else 0.0), arrives)
         try:
             async with asyncio.timeout(timeout):
                 return await future

@@ -7,6 +7,7 @@ the life of a process.
 from __future__ import annotations
 
 import asyncio
+from copy import deepcopy
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from photon.idregistry.proposing import proposed
 from photon.idregistry.raft.api import Applied
 from photon.idregistry.routing import RoutedRegistry
 from tests.simulation.registry.channels import SimulatedChannels
-from tests.simulation.registry.history import Asked, Opening
+from tests.simulation.registry.history import Asked, LookedUp, Opening, tag_of
 from tests.simulation.world.clock import NS
 from tests.simulation.world.cluster import Violation
 from tests.simulation.world.processes import ProcessLoop
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 IDS_PER_SECOND = 10
 """Of event time; an id's time is a function of the id."""
+HOUR_AHEAD = 3_600 * IDS_PER_SECOND
+"""From here on an id's time is that of an event server whose clock is wrong by an hour and more."""
 _SETTLED = (Answer.COMMITTED, Answer.TAKEN, Answer.DONE, Answer.BELOW_BOUNDARY)
 
 
@@ -64,6 +67,8 @@ class Client:
         self.log: list[Batch] = []
         self.loop: ProcessLoop | None = None
         self.retired = False
+        self.copied = False
+        """Its directory was copied: another process may have the slot."""
         self.finished = 0
         """Batches of which everything became known, ever."""
 
@@ -99,7 +104,12 @@ class Client:
         if opened is None:
             return
         if not opened.incarnation:
-            raise Violation(f"{self.name} was refused though nobody else has its slot: {opened.reason}")
+            if not self.copied:
+                raise Violation(f"{self.name} was refused though nobody else has its slot: {opened.reason}")
+            self._give_up(opened.reason)
+            return
+        if world.serving.setdefault(opened.incarnation, loop) is not loop:
+            raise Violation(f"two processes serve as incarnation {opened.incarnation} of {self.name}")
         self.last, self.nonce = opened.incarnation, b""
         carried = sorted({incarnation_of(batch.token) for batch in self.log} - {self.last})
         self.registry.announce(self.slot, [*carried, self.last])
@@ -113,7 +123,21 @@ class Client:
                 return
             del self.log[0]
             self.finished += 1
+            if world.random.random() < 0.3:
+                await self._look_up()
             await asyncio.sleep(world.random.uniform(0.0, 0.3))
+
+    def copy(self) -> Client:
+        """Somebody starts a process on a copy of the slot's directory."""
+        other = Client(self.world, self.name)
+        other.last, other.nonce = self.last, self.nonce
+        other.log = deepcopy(self.log)
+        self.copied = other.copied = True
+        return other
+
+    def _give_up(self, why: str) -> None:
+        self.world.tell(f"a process of {self.name} ends for good: {why}")
+        self.retired = True
 
     async def _open(self) -> Opened | None:
         """None: the slot is retired."""
@@ -134,6 +158,8 @@ class Client:
         random = self.world.random
         around = int(self.world.now * IDS_PER_SECOND)
         numbers = sorted({around + random.randint(-25, 8) for _ in range(random.randint(1, 5))})
+        if random.random() < 0.1:
+            numbers.append(around + HOUR_AHEAD * random.randint(1, 30))
         generations = [self.world.reopened.get(digest_of(n), 0) for n in numbers]
         return Batch(token_of(self.last, number), numbers, generations, set(range(len(numbers))))
 
@@ -163,7 +189,7 @@ class Client:
                 np.array([time_of(world, each) for each in numbers], np.int64),
                 np.full(n, batch.token, np.uint64),
                 np.ones(n, np.uint8),
-                np.zeros(n, np.uint32),
+                np.full(n, tag_of(batch.token), np.uint32),
                 np.array([batch.generations[row] for row in rows], np.uint32),
             ),
             timeout=world.random.choice((0.3, 1.0, 3.0)),
@@ -183,13 +209,31 @@ class Client:
             world.history.asked.append(asked)
             if answer in (Answer.FENCED, Answer.STALE_INCARNATION):
                 world.tell(f"{self.name} hears {Answer(answer).name}")
-                self.retired |= answer == Answer.FENCED
+                if answer == Answer.FENCED or self.copied:
+                    self._give_up(Answer(answer).name)
                 return False
-            if answer in _SETTLED or (answer == Answer.TOO_NEW and world.calm):
-                batch.open.discard(row)
+            far = numbers[at] > int(world.now * IDS_PER_SECOND) + HOUR_AHEAD // 2
+            if answer in _SETTLED or (answer == Answer.TOO_NEW and (world.calm or far)):
+                batch.open.discard(row)  # too new is the dispatcher's: it comes again with another batch
             if answer == Answer.COMMITTED:
                 batch.owned.add(row)
         return True
+
+    async def _look_up(self) -> None:
+        """At whichever replica is nearest."""
+        world = self.world
+        around = int(world.now * IDS_PER_SECOND)
+        numbers = sorted({around + world.random.randint(-35, 8) for _ in range(4)})
+        invoked = world.now
+        found = await self.registry.look_up(
+            b"".join(map(digest_of, numbers)),
+            np.array([time_of(world, each) for each in numbers], np.int64),
+            timeout=1.0,
+        )
+        rows = zip(numbers, found.answers.tolist(), found.owner_tags.tolist(), strict=True)
+        for number, answer, tag in rows:
+            seen = LookedUp(digest_of(number), time_of(world, number), answer, tag, invoked, world.now)
+            world.history.looked_up.append(seen)
 
     async def _clear(self, batch: Batch, rows: list[int]) -> list[int]:
         world = self.world

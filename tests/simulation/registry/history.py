@@ -8,7 +8,7 @@ are applied in order), and if a plain model of the protocol's table gives the sa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,19 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class LookedUp:
+    """One row of a look-up that was answered, at some replica."""
+
+    digest: bytes
+    time: int
+    answer: int
+    tag: int
+    """Names the owner's token, where there is an owner."""
+    invoked: float
+    answered: float
+
+
+@dataclass(frozen=True, slots=True)
 class Opening:
     """An answered open_slot."""
 
@@ -58,6 +71,11 @@ class Applied:
     at: float
 
 
+def tag_of(token: int) -> int:
+    """What clients register beside a token: it names it, so that answers without tokens can be judged."""
+    return (token >> 40 << 16 | (token & 0xFFFF)) & 0xFFFFFFFF
+
+
 def plain(result: Any) -> Any:
     """A result in a form that can be compared."""
     if isinstance(result, BatchAnswers):
@@ -72,6 +90,7 @@ class History:
 
     asked: list[Asked] = field(default_factory=list)
     openings: list[Opening] = field(default_factory=list)
+    looked_up: list[LookedUp] = field(default_factory=list)
     logs: dict[int, dict[int, Applied]] = field(default_factory=lambda: defaultdict(dict))
 
     def applied(self, name: str, group: int, index: int, command: bytes, result: Any, now: float) -> None:
@@ -121,6 +140,30 @@ class History:
             self._check_too_new(each, last, given["insert", each.digest, each.token, each.generation])
             self._check_answer(each, given[each.what, each.digest, each.token, each.generation])
         self._check_openings()
+        self._check_look_ups(given)
+
+    def _check_look_ups(self, given: Mapping[tuple[str, bytes, int, int], Sequence[tuple[float, int]]]) -> None:
+        """A hint may be old, but never of what was not: an owner that was one by then, a boundary that was passed."""
+        owners: dict[tuple[bytes, int], float] = {}
+        for (what, digest, token, _), answers in given.items():
+            for at, answer in answers:
+                if what == "insert" and answer == Answer.COMMITTED:
+                    key = (digest, tag_of(token))
+                    owners[key] = min(at, owners.get(key, at))
+        boundaries = [
+            (entry.at, entry.result)
+            for shard in self.shards
+            for entry in self.log(shard)
+            if isinstance(entry.command, c.Boundary)
+        ]
+        for each in self.looked_up:
+            name = each.digest.hex()[:8]
+            if each.answer == Answer.PRESENT and owners.get((each.digest, each.tag), float("inf")) > each.answered:
+                raise Violation(f"a look-up says that {name} is owned by {each.tag:x}, which it never was by then")
+            if each.answer == Answer.BELOW_BOUNDARY and not any(
+                at <= each.answered and each.time < boundary for at, boundary in boundaries
+            ):
+                raise Violation(f"a look-up says that {name} is below a boundary that nobody had set by then")
 
     def _check_boundary(self, shard: int) -> None:
         before: int | None = None

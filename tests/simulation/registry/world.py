@@ -90,6 +90,10 @@ class RegistryWorld(Cluster):
         self.servers: dict[str, Server] = {}
         self.reopened: dict[bytes, int] = {}
         self.calm = False
+        self.serving: dict[int, object] = {}
+        """Which life of which process each incarnation is."""
+        self.lateness: dict[str, float] = {}
+        """Client -> up to how many seconds longer its requests take."""
         self._retiring: set[str] = set()
         self.nodes = {name: Node(self, name) for name in self.names}
         for node in self.nodes.values():
@@ -277,6 +281,7 @@ def run(
 def _heal(world: RegistryWorld) -> None:
     faults.heal(world)
     world.calm = True
+    world.lateness.clear()
     for client in world.clients:
         world.later(0.0, client.start)
     before = {client.name: client.finished for client in world.clients}
