@@ -31,7 +31,7 @@ from photon.idregistry.resharding.api import (
     ShardView,
     Stage,
 )
-from photon.idregistry.resharding.intents import Ended, Intent
+from photon.idregistry.resharding.intents import Changes, Ended, Intent
 from photon.idregistry.resharding.plan import Plan, config_step, plan, seeds, shard_step
 from photon.idregistry.resharding.preparing import ShardFacts
 from photon.idregistry.shard_server import PROPOSAL_TIMEOUT, ShardServer
@@ -77,6 +77,8 @@ class ShardKeeper:
         self._clock = clock
         self._clocks = clocks
         self._retention = retention
+        self._live: tuple[Changes, frozenset[int]] = Changes(), frozenset()
+        """As of which value of the config group; asked for many times a second."""
         self._coming: dict[int, tuple[ShardMachine, Future[Group | None]]] = {}
         self._failed: dict[int, str] = {}
         """Why a shard's group could not be opened here; only a restart tries again."""
@@ -97,7 +99,10 @@ class ShardKeeper:
 
     def is_live(self, shard: int) -> bool:
         """Whether the active config has it."""
-        return shard in self._config.changes.live
+        changes = self._config.changes
+        if changes is not self._live[0]:
+            self._live = changes, frozenset(changes.live)
+        return shard in self._live[1]
 
     def is_removed(self, shard: int) -> bool:
         return shard in self._config.changes.removed
@@ -117,7 +122,7 @@ class ShardKeeper:
         wanted = changes.pending.shards if changes.pending is not None else ()
         for number in list(self._shards):
             # A number that was given out and is not live now never is again.
-            if number <= changes.last_shard and number not in changes.live and number not in wanted:
+            if number <= changes.last_shard and not self.is_live(number) and number not in wanted:
                 self._shards.pop(number)
                 self._groups.pop(number)
                 self.waited_for.discard(number)

@@ -73,6 +73,8 @@ class Sharding:
     """Latest event time ever entered, or the boundary, whichever is later; ns."""
     both: tuple[c.Range, ...] = ()
     """The prepared config."""
+    _until: tuple[tuple[c.Range, ...], int] = field(default=((), LATE_MAX), compare=False, repr=False)
+    """(config, end of this shard's last range in it): asked for every second."""
 
     # -- ids ----------------------------------------------------------------------------------------------------
     def own(self, digests: bytes, times: I64) -> Bools:
@@ -187,7 +189,10 @@ class Sharding:
     @property
     def until(self) -> int:
         """End of its last range, ns."""
-        return max((each.end_ns for each in self.ranges if self.number in each.shards), default=LATE_MAX)
+        if self._until[0] is not self.ranges:
+            ends = (each.end_ns for each in self.ranges if self.number in each.shards)
+            self._until = self.ranges, max(ends, default=LATE_MAX)
+        return self._until[1]
 
     def _replace(self, **changed: object) -> None:
         self.standing = msgspec.structs.replace(self.standing, **changed)
