@@ -146,6 +146,10 @@ class Sharding:
             return f"change {known.prepared.config} has not ended here yet"
         if command.config != known.decided + 1:
             return f"the shard knows the changes up to {known.decided}, not how {command.config - 1} ended"
+        try:
+            with_range(self.ranges, command.starts_ns, command.shards)
+        except c.CommandError as error:  # no change of the config that this shard has
+            return str(error)
         if known.refused != command.config and self.latest < command.starts_ns:
             self._replace(prepared=Prepared(command.config, command.starts_ns, command.shards))
             return ""

@@ -84,6 +84,15 @@ def test_no_change_is_prepared_before_the_last_ones_end_is_known() -> None:
     assert shard.standing.refused == 0
 
 
+def test_what_is_no_change_of_its_config_is_refused_and_nothing_else_happens() -> None:
+    shard = opened()
+    shard.prepare(PREPARE)
+    shard.activate(c.Activate(2))
+    assert "overlaps" in shard.prepare(c.Prepare(3, 100, (1,)))
+    assert "twice" in shard.prepare(c.Prepare(3, 200, (1, 1)))
+    assert shard.standing == Standing(2, 2)
+
+
 def test_what_was_not_prepared_is_not_activated() -> None:
     shard = opened()
     assert "not prepared" in shard.activate(c.Activate(2))
