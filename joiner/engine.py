@@ -20,7 +20,7 @@ from photon.joiner.admission import Bounds, Throttle
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from photon.joiner.core import CoreLimits, SlotCore
 from photon.joiner.shell import Die, ShellLimits, SlotShell
-from photon.joiner.slot.identity import SlotRefused, open_incarnation
+from photon.joiner.slot.identity import SlotRefused, open_incarnation, read_state
 from photon.joiner.slot.lock import POLL_S, WAIT_S, SlotLock
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.redo_log import SEGMENT_BYTES
@@ -166,6 +166,7 @@ class JoinerEngine:
     async def _open(self, store: SlotStore) -> Opened:
         """Opens the slot if its output has all that the witness has; looks again afterwards (rule 6)."""
         world = self._world
+        read_state(world.disk, self._paths.state / STATE_NAME, self._slot)  # another slot's directory is no old copy
         seen = await ask_witness(world.registry, self._slot.name, asyncio.sleep)
         await _to_its_end(partial(store.check_witness, seen))
         opened = await open_incarnation(

@@ -116,6 +116,15 @@ async def test_an_older_copy_without_the_file_is_refused(machine: Machine) -> No
     assert "does not exist" in await machine.refused()
 
 
+async def test_another_slots_directory_is_told_apart_from_an_older_copy(machine: Machine) -> None:
+    engine = await machine.running()
+    await machine.joined(engine, b"a")
+    await engine.close()
+    path = machine.path / "state/slot.json"
+    path.write_bytes(path.read_bytes().replace(b'"s0"', b'"s9"'))
+    assert "belongs to slot s9" in await machine.refused()
+
+
 async def test_final_files_satisfy_the_witness(machine: Machine) -> None:
     engine = await machine.running()
     await machine.joined(engine, b"a")
