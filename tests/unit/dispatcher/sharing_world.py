@@ -30,7 +30,7 @@ COMMIT_S = 0.2
 LOOK_UP_S = 0.001
 IN_FLIGHT = 8
 QUESTIONS = 4
-LIMITS = Limits(batch_events=200, window_bytes=2 << 20, spill_bytes=2 << 20)
+BATCH_EVENTS = 200
 BLOCK = 1000  # lines
 
 
@@ -68,6 +68,7 @@ class World:
     measured_s: float = 0.0
     late_share: float = 0.0
     late_s: float = 0.0
+    window_bytes: int = 2 << 20
     now: float = 0.0
     written: int = 0
     rate: float = 0.0
@@ -149,7 +150,7 @@ class Site:
             datacentre=self.name,
             patience=Patience(),
             envelope=Envelope(),
-            limits=LIMITS,
+            limits=Limits(BATCH_EVENTS, window_bytes=world.window_bytes, spill_bytes=world.window_bytes),
             random=world.random.random,
             highs={"log1": self.committed},
             homes=self.homes,
@@ -166,7 +167,7 @@ class Site:
             1,
             in_flight=IN_FLIGHT,
             random=world.random.random,
-            batch_events=LIMITS.batch_events,
+            batch_events=BATCH_EVENTS,
             soon=lambda: head_start.answer_s,
         )
         self.free_at = world.now

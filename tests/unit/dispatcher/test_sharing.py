@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.unit.dispatcher.sharing_world import World
@@ -10,7 +12,7 @@ BOTH = ["east", "west"]
 SEEDS = [1, 2, 3]
 
 
-def two(seed: int, *, rate: float = 0.0, speed: float = 5000.0, **of_world: float) -> World:
+def two(seed: int, *, rate: float = 0.0, speed: float = 5000.0, **of_world: Any) -> World:
     print(f"seed {seed}")
     world = World(seed, **of_world)
     world.rate = rate
@@ -101,6 +103,20 @@ def test_both_begin_with_the_same_backlog(seed: int) -> None:
     assert done(world)
     assert 0.45 < seen.share("east") < 0.55
     assert seen.wasted_share < 0.05
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("speed", "later_s"), [(5000.0, 0.5), (5000.0, 1.5), (2500.0, 0.0)])
+def test_a_backlog_is_shared_though_one_comes_later_or_is_slower(seed: int, speed: float, later_s: float) -> None:
+    """The faster one takes some of the other's half: from its far end, so that they meet once."""
+    world = World(seed, jitter_s=0.03, measured_s=1.0, window_bytes=64 << 20)
+    world.append(20_000)
+    world.add("east", BOTH, speed=5000)
+    alone = world.run(later_s).all
+    world.add("west", BOTH, speed=speed)
+    seen = world.run(1.3 * (20_000 - alone) / (5000 + speed) + 0.5)
+    assert done(world)
+    assert sum(seen.wasted.values()) < 0.12 * 20_000
 
 
 @pytest.mark.parametrize("seed", SEEDS)
