@@ -11,7 +11,7 @@ from tests.simulation.world.seeds import seeds, share
 
 BATCH = 10
 SEEDS = 40
-_SEEDS = share(seeds(SEEDS), 3, least=SEEDS)
+_SEEDS = share(seeds(SEEDS), 5, least=SEEDS)
 
 
 def _batches(all_seeds: list[int]) -> list[list[int]]:

@@ -28,7 +28,7 @@ from photon.idregistry.state_machine import BatchAnswers, ShardMachine
 from tests.simulation.registry import slots, world
 from tests.simulation.world import faults
 from tests.simulation.world.cluster import Violation
-from tests.simulation.world.seeds import seeds
+from tests.simulation.world.seeds import seeds, share
 
 BATCH = 5
 
@@ -44,7 +44,7 @@ def _run(seed: int) -> world.RegistryWorld:
             print(f"\nRegistry, seed {seed}", *story, sep="\n")
 
 
-_SEEDS = seeds(50)
+_SEEDS = share(seeds(50), 2, least=50)
 
 
 @pytest.mark.parametrize(

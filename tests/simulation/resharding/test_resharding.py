@@ -17,7 +17,7 @@ from tests.simulation.registry.world import client_cut, client_killed, small_clo
 from tests.simulation.resharding import world
 from tests.simulation.resharding.ablations import start_not_compared
 from tests.simulation.world.cluster import Violation
-from tests.simulation.world.seeds import seeds
+from tests.simulation.world.seeds import seeds, share
 
 BATCH = 5
 SEEDS_OF_AN_ABLATION = 150
@@ -34,7 +34,7 @@ def _run(seed: int) -> world.ReshardingWorld:
             print(f"\nResharding, seed {seed}", *story, sep="\n")
 
 
-_SEEDS = seeds(30)
+_SEEDS = share(seeds(30), 3, least=30)
 
 
 @pytest.mark.parametrize(
