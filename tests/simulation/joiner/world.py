@@ -315,6 +315,8 @@ class World:
     # -- readers -----------------------------------------------------------------------------------------------
     def _read(self, site: Site) -> None:
         """What a reader saw below the durable length, or as whole lines without a power cut since, stays as it is."""
+        if site.newest is not None:
+            return  # files were exchanged under the readers; whether that may stay so, the next start decides
         lengths = self._durable_lengths(site)
         for directory, name in self._files(site):
             plain = f"{directory}/{name}".removesuffix(".gz")
