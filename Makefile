@@ -25,7 +25,8 @@ test-unit: install       ## seconds
 	$(BIN)/pytest tests/unit tests/docs -n $(WORKERS)
 
 test-sim: install        ## N fresh seeds of each simulation, a minute or two
-	PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=$(N) $(BIN)/pytest tests/simulation -n $(WORKERS)
+	@base=$$(date +%s); echo "fresh seeds from $$base to $$((base + $(N) - 1))"; \
+	  PHOTON_SIM_BASE=$$base PHOTON_SIM_SEEDS=$(N) $(BIN)/pytest tests/simulation -n $(WORKERS)
 
 test-integration: install  ## real processes, real kills
 	$(BIN)/pytest tests/integration -n $(WORKERS) --dist loadfile
@@ -41,7 +42,8 @@ sim: install             ## N fresh seeds of each simulation: make sim N=5000; r
 ifdef SEED
 	PHOTON_SIM_SEED=$(SEED) $(BIN)/pytest tests/simulation -s -p no:cacheprovider -k "$(SEEDED)"
 else
-	PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=$(N) PHOTON_SIM_ALL=1 $(BIN)/pytest tests/simulation -n $(WORKERS) \
+	@base=$$(date +%s); echo "fresh seeds from $$base to $$((base + $(N) - 1))"; \
+	  PHOTON_SIM_BASE=$$base PHOTON_SIM_SEEDS=$(N) PHOTON_SIM_ALL=1 $(BIN)/pytest tests/simulation -n $(WORKERS) \
 	  --timeout 86400 -k "$(SEEDED)"
 endif
 
