@@ -277,7 +277,10 @@ class RegistryReplica:
 
     async def _keep_watch(self) -> None:
         while True:
-            await self._watch.once()
+            try:
+                await self._watch.once()
+            except Exception:  # nobody else depends on it, and it must not end unnoticed
+                log.exception("registry.watch")
             await asyncio.sleep(WATCH_SECONDS)
 
     async def _take_care(self) -> None:
