@@ -164,6 +164,7 @@ class SimulatedStoreClient(EventStoreClient):
         self._join = JOIN
         self._stub = stub
         self._timeout = settings.STORE_TIMEOUT_S
+        self._tls = False
         self._last = settings.NO_PROGRESS
         self.error = ""
 
