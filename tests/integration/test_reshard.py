@@ -23,7 +23,7 @@ ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 1
 ONE = Shape(datacentres=("east",), joiners=2, round_trip_s=None, unmatched_after_s=3.0, shards=2)
 TWO = Shape(joiners=1, round_trip_s=0.01, unmatched_after_s=3.0, shards=2, tls=True)
 COMMAND_S = 90.0
-LEAD_S = 1.0
+LEAD_S = 2.0
 FEED_S = 60.0
 """Long enough for all changes on a busy machine: one after the last event would show nothing."""
 
@@ -68,16 +68,16 @@ async def change_to(rig: Rig, count: int, *, lead_s: float = LEAD_S) -> Any:
     change = done["change"]
     assert (change["stage"], change["settled"], len(change["shards"])) == ("activated", True, count)
     print(f"change {change['number']} to shards {change['shards']} from {change['starts']} on")
-    await reached(rig, change["starts_ns"])
+    change["reached"] = await reached(rig, change["starts_ns"])
     return change
 
 
-async def reached(rig: Rig, starts_ns: int) -> None:
-    """Until events of half a second after the start of a change arrive."""
+async def reached(rig: Rig, starts_ns: int) -> bool:
+    """Until events of half a second after the start of a change arrive; whether any such came."""
     assert starts_ns < time.time_ns() + 60_000_000_000, "the change is far ahead"
     while time.time_ns() < starts_ns + 500_000_000:  # noqa: ASYNC110
         await asyncio.sleep(0.05)
-    assert not all(copy.done for copy in rig.feed.copies.values()), "the change came after the last event"
+    return not all(copy.done for copy in rig.feed.copies.values())
 
 
 async def grow_and_shrink(rig: Rig) -> None:
@@ -87,12 +87,15 @@ async def grow_and_shrink(rig: Rig) -> None:
     assert (plan["change"]["stage"], plan["change"]["added"]) == ("planned", [3])
     assert plan["change"]["starts_ns"] > plan["now_ns"]
     assert plan["why_not_sooner"]
-    first = await change_to(rig, 3)
+    changes = [await change_to(rig, count) for count in (3, 5, 2)]
+    first, second, third = changes
     assert (first["number"], first["shards"]) == (plan["change"]["number"], [1, 2, 3])
-    assert (await change_to(rig, 5))["added"] == [4, 5]
-    assert (await change_to(rig, 2))["leaving"] == [3, 4, 5]
+    assert second["added"] == [4, 5]
+    assert third["leaving"] == [3, 4, 5]
     await reshard(rig, "plan", "--shards", "2", codes=(1,))
-    assert await all_is_well(rig) == {1, 2, 3, 4, 5}
+    used = {shard for change in changes if change["reached"] for shard in change["shards"]}
+    assert used > {1, 2}, "the first change came after the last event"  # on a very slow machine the last ones do
+    assert used <= await all_is_well(rig)
 
 
 async def all_is_well(rig: Rig) -> set[int]:
@@ -100,11 +103,14 @@ async def all_is_well(rig: Rig) -> set[int]:
     while not all(copy.done for copy in rig.feed.copies.values()):  # noqa: ASYNC110
         await asyncio.sleep(0.1)
     await rig.settled()
-    status = await reshard(rig, "status")
+    wanted = len(rig.generator.truth.joined) + len(rig.generator.truth.unmatched)
+    deadline = time.monotonic() + COMMAND_S
+    ids: dict[int, int] = {}
+    while sum(ids.values()) != wanted:  # a replica may apply the last entries a moment later
+        assert time.monotonic() < deadline, (ids, wanted)
+        status = await reshard(rig, "status")
+        ids = {each["shard"]: each["ids"] for each in status["shards"]}
     assert status["change"]["number"] == status["config"]
-    ids = {each["shard"]: each["ids"] for each in status["shards"]}
-    truth = rig.generator.truth
-    assert sum(ids.values()) == len(truth.joined) + len(truth.unmatched)
     verified = await reshard(rig, "verify")
     assert verified["ok"]
     assert [each["config"] for each in verified["replicas"].values()] == [status["config"]] * 3
@@ -123,7 +129,7 @@ async def kill_the_leader_within(rig: Rig) -> None:
     rig.supervisor.kill(f"registry {leader}")
     change = (await said(apply))["change"]
     assert (change["stage"], change["shards"]) == ("activated", [1, 2, 3])
-    await reached(rig, change["starts_ns"])
+    assert await reached(rig, change["starts_ns"]), "the change came after the last event"
     await reshard(rig, "abort", codes=(1,))
     await rig.supervisor.ready(COMMAND_S)
     await planned(rig, 2)
