@@ -64,7 +64,7 @@ def test_schedules_reach_what_they_are_for() -> None:
     told: list[str] = []
     entries: set[tuple[str, bool]] = set()
     wrong = removed = 0
-    for seed in range(40):
+    for seed in range(30):
         done = world.run(seed, story=told)
         for group in done.history.logs:
             for entry in done.history.log(group):
@@ -79,7 +79,7 @@ def test_schedules_reach_what_they_are_for() -> None:
     assert entries >= {("Prepare", True), ("Intend", True), ("Decide", True)}
     assert entries >= {("activated", False), ("aborted", False), ("Close", False), ("Drop", False)}
     assert wrong > 20
-    assert removed
+    assert removed > 3
     text = "\n".join(told)
     for what in ("opens group 5", "removes group 3", "gives up", "an hour ahead", "is fenced everywhere: (1, 2, 3)"):
         assert what in text, what
