@@ -139,7 +139,7 @@ class HeadStart:
         self._configured = configured_s
         self._base = FIRST_S
         self._stretch = 1.0
-        self._own_s = 0.0
+        self._own_s = FIRST_S / OWN_TIMES  # the home may be starting as well: it fades with what our own events take
         self._usual_s = LEAST_S
         self._seen = self._wasted = 0
 

@@ -35,6 +35,14 @@ def digests(n: int, seed: int = 1) -> bytes:
     return random.Random(seed).randbytes(16 * n)
 
 
+def settled() -> HeadStart:
+    """One that has seen some own events, none of them slow."""
+    h = HeadStart()
+    for _ in range(300):
+        h.took(0.01)
+    return h
+
+
 def homes(own: str, names: list[str] | None = None) -> Homes:
     return Homes(own, names or ["east", "west"], HeadStart(0.1))
 
@@ -158,8 +166,8 @@ def test_nothing_is_yielded_when_nobody_is_trusted() -> None:
 
 
 def test_the_head_start_is_two_commit_times_within_bounds() -> None:
-    h = HeadStart()
-    assert h.seconds == FIRST_S
+    h = settled()
+    assert h.seconds == HeadStart().seconds == FIRST_S
     for commit, expected in ((0.05, 0.1), (0.0001, LEAST_S), (60.0, MOST_S)):
         h.measured(commit)
         assert h.seconds == pytest.approx(expected)
@@ -173,8 +181,19 @@ def test_a_configured_head_start_is_that() -> None:
     assert (h.seconds, h.least_s) == (0.3, 0.3)
 
 
-def test_the_head_start_grows_with_what_own_events_take_and_with_what_was_wasted() -> None:
+def test_the_head_start_does_not_fall_at_once_when_the_commit_time_is_known() -> None:
     h = HeadStart()
+    h.measured(0.05)
+    for _ in range(20):
+        h.took(0.05)
+    assert 0.3 < h.seconds < FIRST_S
+    for _ in range(200):
+        h.took(0.05)
+    assert h.seconds == pytest.approx(0.1)
+
+
+def test_the_head_start_grows_with_what_own_events_take_and_with_what_was_wasted() -> None:
+    h = settled()
     h.measured(0.05)
     h.took(0.4)
     assert h.seconds == pytest.approx(0.5)
@@ -190,7 +209,7 @@ def test_the_head_start_grows_with_what_own_events_take_and_with_what_was_wasted
 
 
 def test_what_is_yielded_waits_for_what_own_events_usually_take_not_for_the_slowest() -> None:
-    h = HeadStart()
+    h = settled()
     assert h.yielded_s == FIRST_S
     h.measured(0.05)
     assert h.yielded_s == pytest.approx(0.1)
