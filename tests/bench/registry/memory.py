@@ -24,7 +24,7 @@ from photon.idregistry.client import RegistryClient
 from tests.bench.registry.load import inserts
 from tests.bench.registry.processes import Replica, usage
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 _PROBE_S = 0.005
 _SNAPSHOT_WITHIN_S = 120.0
 
