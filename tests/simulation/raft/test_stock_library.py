@@ -37,7 +37,7 @@ def test_the_stock_library_keeps_what_it_acknowledged(name: str, seed: int, tmp_
 @pytest.mark.parametrize(("name", "seed"), SEEDS)
 def test_the_driver_keeps_it_under_the_same_schedule(name: str, seed: int) -> None:
     done = world.run(seed, plan=lambda each: stock.play(each, _events(name, seed)))
-    assert len(done.acknowledged) > 20
+    assert done.acknowledged  # or nothing was tested
 
 
 @pytest.mark.parametrize("name", CASES)
