@@ -70,4 +70,6 @@ def described(reply: pb.DescribeReply) -> Description | Refusal:
         )
         for each in reply.groups
     ]
-    return Description(reply.replica, ranges, groups, dict(reply.id_rules), reply.config, facts_of(reply), tuple(reply.removed))
+    return Description(
+        reply.replica, ranges, groups, dict(reply.id_rules), reply.config, facts_of(reply), tuple(reply.removed)
+    )
