@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
-MAPPED_FROM_BYTES = 512 << 10
+MAPPED_FROM_BYTES = 256 << 10
 ARENAS = 2
 
 
