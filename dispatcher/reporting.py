@@ -7,7 +7,7 @@ from typing import Any
 
 CALM_S = 2.0
 """Over is what has not happened for so long: with one shard of many without a leader every other batch goes well."""
-LASTS_S = 3.0
+LASTS_S = 10.0
 """What is over sooner is not worth a line: at its start a dispatcher meets parts that are starting too."""
 
 

@@ -1,8 +1,9 @@
 """Server-side batching (paper, section 2.2.1): what has queued at a shard's leader becomes one Raft entry.
 
 Pure: requests, outcomes and the time in; commands and replies out. Handlers only queue; a few entries are in flight
-at a time, so while they are being committed the next one fills, and nobody waits for a whole commit before his own. Conflicts inside a batch are resolved where it is applied
-(rows are judged in order), so every replica resolves them alike.
+at a time, so while they are being committed the next one fills, and nobody waits for a whole commit before his own.
+Conflicts inside a batch are resolved where it is applied (rows are judged in order), so every replica resolves them
+alike.
 """
 
 from __future__ import annotations

@@ -35,19 +35,19 @@ def test_what_is_soon_over_is_not_said(lines: Lines) -> None:
 
 def test_what_lasts_is_said_once_and_its_end_once(lines: Lines) -> None:
     troubles = Troubles(lines)
-    for at in range(20):
+    for at in range(30):
         troubles.met("store", "away", float(at))
     assert lines.said == ["store: trouble"]
-    troubles.well("store", 19.0 + CALM_S / 2)
+    troubles.well("store", 29.0 + CALM_S / 2)
     assert len(lines.said) == 1
-    troubles.well("store", 19.0 + CALM_S)
-    troubles.well("store", 30.0 + CALM_S)
+    troubles.well("store", 29.0 + CALM_S)
+    troubles.well("store", 50.0 + CALM_S)
     assert lines.said == ["store: trouble", "store: well again"]
 
 
 def test_one_shard_of_many_is_a_trouble_that_lasts(lines: Lines) -> None:
     troubles = Troubles(lines)
-    for at in range(10):
+    for at in range(20):
         troubles.met("registry", "no leader", float(at))
         troubles.well("registry", at + 0.5)
     assert lines.said == ["registry: trouble"]
