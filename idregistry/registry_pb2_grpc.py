@@ -154,7 +154,7 @@ class RegistryServicer:
 
     def ReadWitness(self, request, context):
         """What the exactly-once protocol asks beside inserts and clears (protocol.py).
-        any replica, of what it knows
+        leader of the config group
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
