@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-N      ?= 300
+N      ?= 200
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help

@@ -109,7 +109,26 @@ class Asleep(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     last: Count
 
 
-Message = RequestVote | Vote | Append | AppendAck | Chunk | ChunkAck | AskVotes | WouldVote | Stand | Sleep | Asleep
+class KeepsStill(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=12):
+    """From the leader of ``term``, whose disk is full: wait for it no longer, lest those that sleep wait for ever."""
+
+    term: Count
+
+
+Message = (
+    RequestVote
+    | Vote
+    | Append
+    | AppendAck
+    | Chunk
+    | ChunkAck
+    | AskVotes
+    | WouldVote
+    | Stand
+    | Sleep
+    | Asleep
+    | KeepsStill
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)

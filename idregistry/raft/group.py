@@ -27,6 +27,7 @@ from photon.idregistry.raft.codec import (
     Asleep,
     Chunk,
     ChunkAck,
+    KeepsStill,
     Message,
     RequestVote,
     Sleep,
@@ -100,6 +101,7 @@ class RaftGroup:
         self._told_to_stand = -1
         """By the leader of this term, in this step."""
         self._full = False
+        self._still_said_at = -_NEVER
         """The last sync found no room: nothing is taken in and nothing leaves until one succeeds."""
         self._snapshot_after = -_NEVER
         self._published = GroupState(None, False, 0, 0, 0, True)
@@ -237,10 +239,18 @@ class RaftGroup:
         self._expire(now)
         while self._queue:
             self._answer(self._queue.popleft(), NotLeader(None))
-        result = StepResult([], self._outcomes)
+        result = StepResult(self._tell_to_go_on(now), self._outcomes)
         self._outcomes = held
         self._publish(now)
         return result
+
+    def _tell_to_go_on(self, now: float) -> Out:
+        """Followers that rest would wait for this leader as long as its process lives."""
+        core = self._core
+        if not core.leads() or now - self._still_said_at < self._options.disk_retry:
+            return []
+        self._still_said_at = now
+        return [(peer, KeepsStill(core.term())) for peer in self._peers if core.connected(peer)]
 
     def close(self, *, healthy: bool) -> list[Outcome]:
         """Ends the group; what was proposed is unknown from now on."""
@@ -290,6 +300,8 @@ class RaftGroup:
                 self._resting.told(peer, message)
             case Asleep():
                 self._resting.sleeps(peer, message)
+            case KeepsStill():
+                pass  # it has woken those that slept; those awake wait for heartbeats anyway
             case Stand():
                 if core.leader() == peer:
                     self._told_to_stand = message.term

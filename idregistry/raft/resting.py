@@ -6,14 +6,15 @@ its process: replicas hear of each other twice a second, whatever groups they sh
 comes back, wakes all groups. So does any message that is not part of going to sleep, and any proposal.
 
 This is about when to send and to wait, no more: votes, terms and logs are what they are. A follower that sleeps
-though its leader leads no more is woken by the one who asks for its vote.
+though its leader leads no more is woken by the one who asks for its vote. A leader whose disk is full lives but leads
+no more: it says so (``KeepsStill``), as those that sleep would wait for it as long as its process lives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from photon.idregistry.raft.codec import Append, AppendAck, AskVotes, Asleep, Message, RequestVote, Sleep
+from photon.idregistry.raft.codec import Append, AppendAck, AskVotes, Asleep, KeepsStill, Message, RequestVote, Sleep
 from photon.idregistry.raft.driver import Core
 from photon.idregistry.raft.journal import Journal
 from photon.idregistry.raft.options import RaftOptions
@@ -74,7 +75,8 @@ class Resting:
             return heard_at
         core.wait_longer()
         leader = core.leader()
-        gone = any(peer == leader and isinstance(message, AskVotes | RequestVote) for peer, message in messages)
+        over = AskVotes | RequestVote | KeepsStill
+        gone = any(peer == leader and isinstance(message, over) for peer, message in messages)
         if gone or leader is None or not core.connected(leader):
             return now - self._options.election_max
         return now
@@ -124,6 +126,8 @@ class Resting:
 
     def _is_late(self, message: Message) -> bool:
         term, last = self._core.term(), self._journal.last
+        if isinstance(message, KeepsStill):
+            return message.term < term  # another leads by now
         if self._core.leads():
             if isinstance(message, AppendAck):
                 return message.accepted and (message.term, message.next_index) == (term, last + 1)
