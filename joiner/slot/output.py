@@ -219,8 +219,12 @@ class Outputs:
         """Of all that is durable and published; may be read from any thread."""
 
     def _witness(self) -> Witness:
-        before = self._before
-        return tuple(log.witness or before[at] for at, log in enumerate(self._logs.values()))
+        """What an earlier process had witnessed goes on to count where that file has become final since."""
+        found = (log.witness for log in self._logs.values())
+        return tuple(
+            new if new is not None and new.number >= before.number else before
+            for new, before in zip(found, self._before, strict=True)
+        )
 
     def _place(self) -> Place:
         return tuple((self._logs[kind].number, self._logs[kind].size) for kind in KINDS)

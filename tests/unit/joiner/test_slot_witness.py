@@ -9,11 +9,13 @@ import msgspec
 import pytest
 
 from photon.config.disk import RealDisk
+from photon.idregistry.api import Kind
 from photon.idregistry.witness import Witnessed, WitnessLog
 from photon.joiner.engine import JoinerEngine, JoinerLimits
 from photon.joiner.shell import ShellLimits
 from photon.joiner.slot.identity import SlotRefused
-from photon.joiner.slot.output import Durable
+from photon.joiner.slot.output import Durable, OutputFiles, OutputLimits, Outputs
+from photon.joiner.slot.place import KINDS
 from photon.joiner.slot.witness import WitnessKeeper, shown
 from photon.joiner.verifier.verifier import Verifier, VerifierReport
 from tests.unit.joiner.helpers import DIGESTER, Died, FakeRegistry, FakeStore, engine_at, event, lines_under
@@ -224,6 +226,29 @@ def test_what_was_not_answered_is_asked_again_unchanged() -> None:
     assert keeper.end == first
     assert keeper.due(second) == second
     assert "newest is 4" in keeper.heard(Witnessed(4, first, "incarnation 3 is not the newest one, 4"))
+
+
+def test_a_newer_file_that_became_final_keeps_the_witness_where_it_is(tmp_path: Path) -> None:
+    """An older one may still be plain: then it is the newest plain file, but not the newest that was witnessed."""
+
+    def files() -> OutputFiles:
+        found = OutputFiles(RealDisk(), tmp_path / "out", tmp_path / "state" / "durable.json", "s0")
+        found.prepare()
+        return found
+
+    first = Outputs(files(), OutputLimits(), dict.fromkeys(KINDS, (1, False)))
+    first.write([(Kind.JOINED, b"a\n")], 0.0)
+    first.sync(0.0)
+    first.close()
+    assert first.witness[0].length == 2
+    later = files()
+    later.witness = (WitnessLog(2, 50, b"of a file that is final"), *first.witness[1:])
+    second = Outputs(later, OutputLimits(), dict.fromkeys(KINDS, (3, False)))
+    assert second.witness == later.witness
+    second.write([(Kind.JOINED, b"b\n")], 0.0)
+    second.sync(0.0)
+    assert (second.witness[0].number, second.witness[0].length) == (3, 2)
+    second.close()
 
 
 def test_shown() -> None:
