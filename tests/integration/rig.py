@@ -19,7 +19,7 @@ from photon.demo.ledgers import ledger_problems
 from photon.demo.observe import Observer
 from photon.embedded.supervisor import Supervisor
 from photon.wan.api import Fault
-from photon.wan.client import WanClient
+from photon.wan.client import WanClient, WanError
 
 CLICKS_A_SECOND = 200
 READY_S = 90.0
@@ -72,7 +72,7 @@ class Rig:
             feeding = asyncio.create_task(self.feed.run())
             await drill(self)
             if self.demo.deployment.routes:
-                await self.wan.heal()
+                await self._heal()
             await feeding
             await self.settled()
         finally:
@@ -80,6 +80,15 @@ class Rig:
             await self.wan.close()
             await self.supervisor.stop()
         self.verify()
+
+    async def _heal(self) -> None:
+        """The proxy may be one of those that were killed and are coming back."""
+        async with asyncio.timeout(READY_S):
+            while True:
+                try:
+                    return await self.wan.heal()
+                except WanError:
+                    await asyncio.sleep(0.1)
 
     def verify(self) -> None:
         """Every click exactly once over both datacentres, contents right, ledgers in agreement with the truth."""
