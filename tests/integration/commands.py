@@ -70,6 +70,14 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and is not waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:  # gone, or going while we read
+        return False
+
+
 def until(condition: object, timeout: float, what: str) -> None:
     """Polls a callable until it is true. Raises AssertionError."""
     assert callable(condition)

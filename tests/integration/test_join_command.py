@@ -13,7 +13,7 @@ import pytest
 
 from photon.demo.check import records
 from photon.demo.generator import Disorder
-from tests.integration.commands import children, photon, until
+from tests.integration.commands import alive, children, photon, until
 from tests.integration.join_logs import Logs
 
 WAIT_S = 60.0
@@ -30,13 +30,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Logs:
     logs = Logs(tmp_path_factory.mktemp("finished"))
     logs.finish()
     return logs
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # gone, or going while we read
-        return False
 
 
 def command_of(pid: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import os
 import socket
@@ -18,7 +17,7 @@ from photon.embedded.join import JoinOptions, run
 from photon.embedded.sockets import socket_address
 from photon.embedded.supervisor import Supervisor
 from photon.joiner.engine import JoinerEngine
-from tests.integration.commands import children, until
+from tests.integration.commands import alive, children, until
 from tests.integration.join_logs import Logs
 from tests.integration.test_join_command import caught_up
 
@@ -77,16 +76,10 @@ def test_kill_9_leaves_nothing_outside_the_output(tmp_path: Path, monkeypatch: p
         assert orphans
         following.kill()
     assert list(elsewhere.iterdir()) == []
-    until(lambda: not any(map(_runs, orphans)), 30, "the event store ends with its parent")
+    until(lambda: not any(map(alive, orphans)), 30, "the event store ends with its parent")
     logs.finish()
     assert list((logs.output / ".photon").glob("*.socket")) == []
     assert list(elsewhere.iterdir()) == []
-
-
-def _runs(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
 
 
 def test_a_file_system_without_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

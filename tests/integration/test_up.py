@@ -14,7 +14,7 @@ import pytest
 
 from photon.config.loader import load
 from photon.embedded.control import Request, ask
-from tests.integration.commands import Result, children, interrupt, photon, running, until
+from tests.integration.commands import Result, alive, children, interrupt, photon, running, until
 from tests.unit.embedded.deployments import write_deployment
 
 ALL_UP_S = 150.0
@@ -54,14 +54,7 @@ class Site:
         return pid
 
     def left(self) -> list[int]:
-        return [pid for pid in self.pids if _lives(pid)]
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+        return [pid for pid in self.pids if alive(pid)]
 
 
 @pytest.fixture
@@ -125,7 +118,7 @@ def test_kill_9_of_up_ends_its_children_and_the_next_up_or_down_what_hangs(site:
     until(lambda: site.left() == [hung], 60.0, "all children have ended, but the one that hangs")
     assert photon("ps", site.file).code == NOTHING_RUNS
     second = site.up()
-    assert not _lives(hung)
+    assert not alive(hung)
     assert not {row["pid"] for row in first.values()} & {row["pid"] for row in second.values()}
     assert (site.run / "routes.json").read_bytes() == routes
     assert f"eventstore east (pid {hung})" in (site.run / "logs" / "up.log").read_text()
