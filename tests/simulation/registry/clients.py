@@ -183,6 +183,9 @@ class Client:
         n = len(rows)
         numbers = [batch.numbers[row] for row in rows]
         invoked = world.now
+        for row in rows:
+            key = (digest_of(batch.numbers[row]), batch.token, batch.generations[row])
+            world.history.begun[key].append(invoked)
         found = await self.registry.insert(
             Inserts(
                 b"".join(map(digest_of, numbers)),

@@ -89,6 +89,8 @@ class History:
     """Everything that the checks need."""
 
     asked: list[Asked] = field(default_factory=list)
+    begun: dict[tuple[bytes, int, int], list[float]] = field(default_factory=lambda: defaultdict(list))
+    """When the inserts of an id, token and generation were sent, answered or not (their process may have died)."""
     openings: list[Opening] = field(default_factory=list)
     looked_up: list[LookedUp] = field(default_factory=list)
     logs: dict[int, dict[int, Applied]] = field(default_factory=lambda: defaultdict(dict))
@@ -133,11 +135,8 @@ class History:
                     given[what, digest, token, generation].append((entry.at, answer))
                     reopened[digest] += what == "reopen" and answer == Answer.REOPENED
         self._check_one_owner(reopened)
-        last: dict[tuple[bytes, int, int], float] = {}
+        self._check_too_new(given)
         for each in self.asked:
-            last[each.digest, each.token, each.generation] = each.invoked
-        for each in self.asked:
-            self._check_too_new(each, last, given["insert", each.digest, each.token, each.generation])
             self._check_answer(each, given[each.what, each.digest, each.token, each.generation])
         self._check_openings()
         self._check_look_ups(given)
@@ -198,16 +197,26 @@ class History:
                 f"{each.invoked:.3f} and {each.answered:.3f}, the log gave {[(round(t, 3), a) for t, a in given]}"
             )
 
-    def _check_too_new(
-        self, each: Asked, last: dict[tuple[bytes, int, int], float], given: Sequence[tuple[float, int]]
-    ) -> None:
-        """It says that this call did not insert the id and will not: nothing else may have come of it."""
-        if each.answer != Answer.TOO_NEW:
-            return
-        only = last[each.digest, each.token, each.generation] == each.invoked
-        until = float("inf") if only else each.answered
-        if any(each.invoked <= at <= until and answer == Answer.COMMITTED for at, answer in given):
-            raise Violation(f"id {each.digest.hex()[:8]} was said to be too new, and registered by the same call")
+    def _check_too_new(self, given: Mapping[tuple[str, bytes, int, int], Sequence[tuple[float, int]]]) -> None:
+        """It says that this call did not insert the id and will not: nothing may have come of it.
+
+        An earlier call of the same row whose outcome stayed unknown may still register it at any time, which is why
+        joiners do not believe TOO_NEW then (`joiner.core`); so only rows without one are judged.
+        """
+        refused = {
+            (each.digest, each.token, each.generation, each.invoked): each
+            for each in self.asked
+            if each.what == "insert" and each.answer == Answer.TOO_NEW
+        }
+        for key, begun in self.begun.items():
+            for at, invoked in enumerate(begun):
+                each = refused.get((*key, invoked))
+                if each is None:
+                    break
+                until = each.answered if at + 1 < len(begun) else float("inf")
+                if any(invoked <= t <= until and answer == Answer.COMMITTED for t, answer in given["insert", *key]):
+                    name = each.digest.hex()[:8]
+                    raise Violation(f"id {name} was said to be too new, and registered by the same call")
 
     def _check_openings(self) -> None:
         newest: dict[str, tuple[int, bytes]] = {}
