@@ -172,7 +172,9 @@ def _registry_problems(settings: Settings) -> list[str]:
 
 def _positive(settings: Settings) -> list[tuple[str, float]]:
     limits = settings.limits
+    joins = [(f"join.{name}.file_map_bytes", join.file_map_bytes) for name, join in settings.join.items()]
     return [
+        *joins,
         ("limits.batch_events", limits.batch_events),
         ("limits.batches_in_flight", limits.batches_in_flight),
         ("limits.record", limits.record),

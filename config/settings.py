@@ -46,6 +46,14 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long an event waits for its primary, from its first read; unset: for ever, except with --once."""
     file_map: Literal["dense", "sparse"] = "dense"
     """How the event store indexes primary logs: sparse for ids ServerIP:ProcessID:TimestampMicros in order."""
+    file_map_window: Duration = Duration(10.0)
+    """W of a sparse file map: ids of a process that lie further apart get an entry each."""
+    file_map_bytes: Size = Size(1 << 20)
+    """M of a sparse file map: a process gets an entry each time its log has grown by so much. What a cold look-up reads
+    at most."""
+    missing_logs: Literal["wait", "forget"] = "wait"
+    """What becomes of look-ups that lead to a primary log whose file is gone: wait until it is back or given up by
+    hand, or give it up at once, so that its keys count as absent."""
     primary_max_delay: Duration = Duration(0.0)
     """By how much a primary line may come later than it was due, beyond what has been read."""
     identical_copies: bool = False

@@ -52,6 +52,58 @@ class Progress:
     cache_hits: int = 0
     cache_misses: int = 0
     files: int = 0
+    missing_logs: int = 0
+    """Logs that look-ups led to and whose records cannot be had; given up ones do not count."""
+    missing_keys: int = 0
+    """Keys asked for that stand in them, at least."""
+    log_reads: int = 0
+    """Places looked at in primary logs since the start."""
+    log_bytes: int = 0
+    """Bytes read for them, uncompressed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """How far one primary log has been read."""
+
+    path: str  # relative to the log directory
+    identity: str
+    offset: int  # uncompressed bytes read
+    bytes_read: int  # of bytes_known, on disk
+    bytes_known: int  # size of its file as last seen; 0 when it is gone
+    read_past_ns: int
+    """All that was written to it before then has been read."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnavailableLog:
+    """A primary log whose records cannot be looked up."""
+
+    path: str  # where it was last seen
+    identity: str
+    why: str  # one line
+    keys: int  # keys asked for that stand in it, at least
+    since_ns: int  # when a look-up first met it so
+    present: bool = False  # there is a file of this identity
+    forgotten: bool = False  # given up: its keys count as absent
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What an operator wants to see beside ``Progress``."""
+
+    progress: Progress
+    sources: tuple[SourceProgress, ...] = ()  # by path
+    unavailable: tuple[UnavailableLog, ...] = ()  # by path, given up ones included
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What was given up, or would be."""
+
+    logs: tuple[UnavailableLog, ...] = ()
+    refused: tuple[str, ...] = ()
+    """One line each: which of the asked logs are not given up, and why."""
 
 
 class EventStore(Protocol):
@@ -64,3 +116,14 @@ class EventStore(Protocol):
     async def progress(self) -> Progress: ...
 
     async def close(self) -> None: ...
+
+
+class OperatedStore(EventStore, Protocol):
+    """An event store that reads primary logs, as its operator sees it."""
+
+    async def details(self) -> Details: ...
+
+    async def forget(self, logs: Sequence[str], *, apply: bool) -> Forgotten:
+        """Gives up logs (paths or identities) whose files are gone: what stands in them counts as absent until they
+        are back. Without ``apply`` it is only said what would be given up."""
+        ...

@@ -48,6 +48,8 @@ class EventStoreConfig:
     window_micros: int = SPARSE_MICROS
     window_bytes: int = SPARSE_BYTES
     cache_bytes: int = CACHE_BYTES_MAX
+    forget_missing: bool = False
+    """A log whose file is gone is given up at once: its keys are ABSENT. Else it waits for ``forget``."""
     once: bool = False
     may_be_empty: bool = True
     """``once``: no primary record at all is no error; else nothing is called ABSENT then, and the reader fails."""

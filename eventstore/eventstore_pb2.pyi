@@ -39,13 +39,15 @@ class EventLookUpReply(_message.Message):
     def __init__(self, answers: _Optional[bytes] = ..., records: _Optional[_Iterable[bytes]] = ..., files: _Optional[_Iterable[_Union[LogFileName, _Mapping]]] = ..., file_indexes: _Optional[bytes] = ..., offsets: _Optional[bytes] = ...) -> None: ...
 
 class ProgressRequest(_message.Message):
-    __slots__ = ("join",)
+    __slots__ = ("join", "details")
     JOIN_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
     join: str
-    def __init__(self, join: _Optional[str] = ...) -> None: ...
+    details: bool
+    def __init__(self, join: _Optional[str] = ..., details: _Optional[bool] = ...) -> None: ...
 
 class ProgressReply(_message.Message):
-    __slots__ = ("read_past_ns", "events", "bytes_read", "bytes_known", "duplicates", "bad_records", "cache_hits", "cache_misses", "files")
+    __slots__ = ("read_past_ns", "events", "bytes_read", "bytes_known", "duplicates", "bad_records", "cache_hits", "cache_misses", "files", "missing_logs", "missing_keys", "log_reads", "log_bytes", "sources", "unavailable")
     READ_PAST_NS_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     BYTES_READ_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +57,12 @@ class ProgressReply(_message.Message):
     CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
     CACHE_MISSES_FIELD_NUMBER: _ClassVar[int]
     FILES_FIELD_NUMBER: _ClassVar[int]
+    MISSING_LOGS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_KEYS_FIELD_NUMBER: _ClassVar[int]
+    LOG_READS_FIELD_NUMBER: _ClassVar[int]
+    LOG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    UNAVAILABLE_FIELD_NUMBER: _ClassVar[int]
     read_past_ns: int
     events: int
     bytes_read: int
@@ -64,4 +72,62 @@ class ProgressReply(_message.Message):
     cache_hits: int
     cache_misses: int
     files: int
-    def __init__(self, read_past_ns: _Optional[int] = ..., events: _Optional[int] = ..., bytes_read: _Optional[int] = ..., bytes_known: _Optional[int] = ..., duplicates: _Optional[int] = ..., bad_records: _Optional[int] = ..., cache_hits: _Optional[int] = ..., cache_misses: _Optional[int] = ..., files: _Optional[int] = ...) -> None: ...
+    missing_logs: int
+    missing_keys: int
+    log_reads: int
+    log_bytes: int
+    sources: _containers.RepeatedCompositeFieldContainer[PrimarySource]
+    unavailable: _containers.RepeatedCompositeFieldContainer[UnavailableLog]
+    def __init__(self, read_past_ns: _Optional[int] = ..., events: _Optional[int] = ..., bytes_read: _Optional[int] = ..., bytes_known: _Optional[int] = ..., duplicates: _Optional[int] = ..., bad_records: _Optional[int] = ..., cache_hits: _Optional[int] = ..., cache_misses: _Optional[int] = ..., files: _Optional[int] = ..., missing_logs: _Optional[int] = ..., missing_keys: _Optional[int] = ..., log_reads: _Optional[int] = ..., log_bytes: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[PrimarySource, _Mapping]]] = ..., unavailable: _Optional[_Iterable[_Union[UnavailableLog, _Mapping]]] = ...) -> None: ...
+
+class PrimarySource(_message.Message):
+    __slots__ = ("path", "identity", "offset", "bytes_read", "bytes_known", "read_past_ns")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BYTES_READ_FIELD_NUMBER: _ClassVar[int]
+    BYTES_KNOWN_FIELD_NUMBER: _ClassVar[int]
+    READ_PAST_NS_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    identity: str
+    offset: int
+    bytes_read: int
+    bytes_known: int
+    read_past_ns: int
+    def __init__(self, path: _Optional[str] = ..., identity: _Optional[str] = ..., offset: _Optional[int] = ..., bytes_read: _Optional[int] = ..., bytes_known: _Optional[int] = ..., read_past_ns: _Optional[int] = ...) -> None: ...
+
+class UnavailableLog(_message.Message):
+    __slots__ = ("path", "identity", "why", "keys", "since_ns", "present", "forgotten")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_NS_FIELD_NUMBER: _ClassVar[int]
+    PRESENT_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    identity: str
+    why: str
+    keys: int
+    since_ns: int
+    present: bool
+    forgotten: bool
+    def __init__(self, path: _Optional[str] = ..., identity: _Optional[str] = ..., why: _Optional[str] = ..., keys: _Optional[int] = ..., since_ns: _Optional[int] = ..., present: _Optional[bool] = ..., forgotten: _Optional[bool] = ...) -> None: ...
+
+class ForgetRequest(_message.Message):
+    __slots__ = ("join", "logs", "apply")
+    JOIN_FIELD_NUMBER: _ClassVar[int]
+    LOGS_FIELD_NUMBER: _ClassVar[int]
+    APPLY_FIELD_NUMBER: _ClassVar[int]
+    join: str
+    logs: _containers.RepeatedScalarFieldContainer[str]
+    apply: bool
+    def __init__(self, join: _Optional[str] = ..., logs: _Optional[_Iterable[str]] = ..., apply: _Optional[bool] = ...) -> None: ...
+
+class ForgetReply(_message.Message):
+    __slots__ = ("logs", "refused")
+    LOGS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    logs: _containers.RepeatedCompositeFieldContainer[UnavailableLog]
+    refused: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, logs: _Optional[_Iterable[_Union[UnavailableLog, _Mapping]]] = ..., refused: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -44,6 +44,11 @@ class EventStoreStub:
                 request_serializer=photon_dot_eventstore_dot_eventstore__pb2.ProgressRequest.SerializeToString,
                 response_deserializer=photon_dot_eventstore_dot_eventstore__pb2.ProgressReply.FromString,
                 _registered_method=True)
+        self.Forget = channel.unary_unary(
+                '/photon.v1.EventStore/Forget',
+                request_serializer=photon_dot_eventstore_dot_eventstore__pb2.ForgetRequest.SerializeToString,
+                response_deserializer=photon_dot_eventstore_dot_eventstore__pb2.ForgetReply.FromString,
+                _registered_method=True)
 
 
 class EventStoreServicer:
@@ -61,6 +66,12 @@ class EventStoreServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Forget(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_EventStoreServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -73,6 +84,11 @@ def add_EventStoreServicer_to_server(servicer, server):
                     servicer.Progress,
                     request_deserializer=photon_dot_eventstore_dot_eventstore__pb2.ProgressRequest.FromString,
                     response_serializer=photon_dot_eventstore_dot_eventstore__pb2.ProgressReply.SerializeToString,
+            ),
+            'Forget': grpc.unary_unary_rpc_method_handler(
+                    servicer.Forget,
+                    request_deserializer=photon_dot_eventstore_dot_eventstore__pb2.ForgetRequest.FromString,
+                    response_serializer=photon_dot_eventstore_dot_eventstore__pb2.ForgetReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -129,6 +145,33 @@ class EventStore:
             '/photon.v1.EventStore/Progress',
             photon_dot_eventstore_dot_eventstore__pb2.ProgressRequest.SerializeToString,
             photon_dot_eventstore_dot_eventstore__pb2.ProgressReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Forget(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.EventStore/Forget',
+            photon_dot_eventstore_dot_eventstore__pb2.ForgetRequest.SerializeToString,
+            photon_dot_eventstore_dot_eventstore__pb2.ForgetReply.FromString,
             options,
             channel_credentials,
             insecure,
