@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.discovery import Found, check_directory, compile_patterns, discover
+from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.identity import HEAD_BYTES, Head, read_head
 from photon.adapters.logs.problems import LogDirectoryError, ProblemReporter
 from photon.adapters.logs.reader import open_source
@@ -75,7 +76,7 @@ def plan_skips(
     for each, head in _logs(places, found, adapter.foreign_has_header, planned.problems):
         before = positions.get(head.identity)
         offset = before.offset if before else 0
-        if offset > each.size and not each.path.endswith(".gz"):
+        if offset > each.size and not each.path.endswith(COMPRESSED_SUFFIXES):
             offset = 0  # truncated since: it would be read again from its start
         position = LogPosition(head.identity, each.path, offset, head.header)
         log = Log(position, head.data_start, each.size)
@@ -117,4 +118,4 @@ def _logs(
         if head is not None:
             claims.setdefault(head.identity, []).append((each, head))
     for files in claims.values():
-        yield min(files, key=lambda claim: (claim[0].path.endswith(".gz"), claim[0].path))
+        yield min(files, key=lambda claim: (claim[0].path.endswith(COMPRESSED_SUFFIXES), claim[0].path))

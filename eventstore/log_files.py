@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from cachetools import LRUCache
 
 from photon.adapters.logs.reader import GzipSource
+from photon.eventstore.zstd_bytes import ZstdBytes
 
 PAGE_BYTES = 1 << 20
 PAGES_BYTES_MAX = 64 << 20
@@ -49,6 +50,8 @@ def new_pages(bytes_max: int = PAGES_BYTES_MAX) -> Pages:
 
 def open_log(path: Path, pages: Pages, file_number: int) -> LogBytes:
     """``file_number`` names this opening of a file in ``pages``. Raises OSError."""
+    if path.name.endswith(".zst"):
+        return ZstdBytes(path, pages, file_number, PAGE_BYTES)
     return GzipBytes(path, pages, file_number) if path.name.endswith(".gz") else PlainBytes(path)
 
 

@@ -5,25 +5,40 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from photon.adapters.logs.problems import LogDirectoryError, ProblemKind, ProblemReporter
 
 DEPTH_MAX = 32
 """Directories nested deeper than this are not entered."""
-UNSUPPORTED_SUFFIXES = (".zst", ".bz2", ".xz", ".lz4", ".br", ".zip", ".Z")
+UNSUPPORTED_SUFFIXES = (".bz2", ".xz", ".lz4", ".br", ".zip", ".Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+Enter = Callable[[str], None]
+"""Told of each directory before it is listed, and of each link to a file: a relative path, "" for the log directory."""
+
+
+class Found(NamedTuple):
     """A file as one scan saw it."""
 
     path: str  # relative to the log directory, '/' between the parts
     key: tuple[int, int]  # device, inode
     size: int  # bytes on disk
     mtime_ns: int
+    links: int = 1  # names of this inode
+
+
+class Seen(NamedTuple):
+    """What stands at some paths now."""
+
+    found: list[Found]
+    missing: list[str]
+
+
+def _enter_nothing(path: str) -> None:
+    pass
 
 
 def compile_patterns(patterns: Sequence[str]) -> re.Pattern[str]:
@@ -73,17 +88,16 @@ def check_directory(directory: Path) -> None:
         ) from None
 
 
-def discover(directory: Path, patterns: re.Pattern[str], problems: ProblemReporter) -> list[Found]:
+def discover(
+    directory: Path, patterns: re.Pattern[str], problems: ProblemReporter, enter: Enter = _enter_nothing
+) -> list[Found]:
     """Regular files that match, sorted by path; hidden ones and ``*.tmp`` left out; one entry for each inode.
 
     Raises OSError when the directory itself cannot be listed.
     """
     found: dict[tuple[int, int], Found] = {}
-    for path, entry in _walk(directory, "", problems, 0):
-        if not patterns.match(path):
-            continue
-        if path.endswith(UNSUPPORTED_SUFFIXES):
-            problems.tell(ProblemKind.UNSUPPORTED, path, "this compression cannot be read; use gzip or decompress it")
+    for path, entry in _walk(directory, "", problems, 0, enter):
+        if not _is_log(path, patterns, problems):
             continue
         try:
             st = entry.stat()
@@ -91,16 +105,83 @@ def discover(directory: Path, patterns: re.Pattern[str], problems: ProblemReport
             continue
         if not stat.S_ISREG(st.st_mode):
             continue
+        link = entry.is_symlink()
+        if link:
+            enter(path)
         key = (st.st_dev, st.st_ino)
         # A second name of one inode is no second log. A link (current -> app.log) gives way to the real name.
-        if key not in found or (entry.is_symlink() < os.path.islink(directory / found[key].path)):
-            found[key] = Found(path, key, st.st_size, st.st_mtime_ns)
-    return sorted(found.values(), key=lambda f: f.path)
+        if key not in found or (link < os.path.islink(directory / found[key].path)):
+            found[key] = Found(path, key, st.st_size, st.st_mtime_ns, st.st_nlink)
+    return sorted(found.values())
+
+
+def look_at(
+    directory: Path,
+    patterns: re.Pattern[str],
+    problems: ProblemReporter,
+    paths: Collection[str],
+    enter: Enter = _enter_nothing,
+) -> Seen:
+    """The logs at, or in a directory below, these paths. Raises OSError when one cannot be looked at."""
+    found: list[Found] = []
+    missing = []
+    root = f"{directory}/"
+    for path in sorted(paths):
+        try:
+            st = os.lstat(root + path)
+            if stat.S_ISDIR(st.st_mode):
+                found += _below(directory, path, patterns, problems, enter)
+                continue
+            if not _is_named(path.rpartition("/")[2], path, problems) or not _is_log(path, patterns, problems):
+                continue
+            if link := stat.S_ISLNK(st.st_mode):
+                st = os.stat(root + path)
+        except (FileNotFoundError, NotADirectoryError):
+            missing.append(path)
+            continue
+        if stat.S_ISREG(st.st_mode):
+            if link:
+                enter(path)
+            found.append(Found(path, (st.st_dev, st.st_ino), st.st_size, st.st_mtime_ns, st.st_nlink))
+    return Seen(found, missing)
+
+
+def _below(
+    directory: Path, path: str, patterns: re.Pattern[str], problems: ProblemReporter, enter: Enter
+) -> Iterator[Found]:
+    if any(not _is_named(part, path, problems) for part in path.split("/")):
+        return
+    below = [name for name, _ in _walk(directory, path + "/", problems, path.count("/") + 1, enter)]
+    yield from look_at(directory, patterns, problems, below, enter).found
+
+
+def _is_log(path: str, patterns: re.Pattern[str], problems: ProblemReporter) -> bool:
+    if not patterns.match(path):
+        return False
+    if path.endswith(UNSUPPORTED_SUFFIXES):
+        problems.tell(ProblemKind.UNSUPPORTED, path, "this compression cannot be read; use gzip or decompress it")
+        return False
+    return True
+
+
+def _is_named(name: str, path: str, problems: ProblemReporter) -> bool:
+    """No hidden or temporary file, and a name that can be written down."""
+    if name.startswith(".") or name.endswith(".tmp"):
+        return False
+    if not name.isascii():
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            shown = path.encode("utf-8", "backslashreplace").decode()
+            problems.tell(ProblemKind.UNSUPPORTED, shown, "the file name is not valid UTF-8; rename it")
+            return False
+    return True
 
 
 def _walk(
-    directory: Path, prefix: str, problems: ProblemReporter, depth: int
+    directory: Path, prefix: str, problems: ProblemReporter, depth: int, enter: Enter
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    enter(prefix.removesuffix("/"))
     try:
         with os.scandir(directory / prefix) as it:
             entries = sorted(it, key=lambda e: e.name)
@@ -112,17 +193,10 @@ def _walk(
         return
     problems.solved(ProblemKind.UNREADABLE, prefix)
     for entry in entries:
-        name = entry.name
-        if name.startswith(".") or name.endswith(".tmp"):
-            continue
-        path = prefix + name
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            shown = path.encode("utf-8", "backslashreplace").decode()
-            problems.tell(ProblemKind.UNSUPPORTED, shown, "the file name is not valid UTF-8; rename it")
+        path = prefix + entry.name
+        if not _is_named(entry.name, path, problems):
             continue
         if not entry.is_dir(follow_symlinks=False):
             yield path, entry
         elif depth < DEPTH_MAX:
-            yield from _walk(directory, path + "/", problems, depth + 1)
+            yield from _walk(directory, path + "/", problems, depth + 1, enter)

@@ -23,9 +23,9 @@ _DATE = re.compile(r"(?:[-_.]\d{8}(?:[-_.T]?\d{2,6})?|[-_.]\d{4}-\d{2}-\d{2}(?:[
 
 
 def log_name(path: str) -> str:
-    """The relative path without what a rotation puts behind it: ``.gz``, one number, one date."""
+    """The relative path without what a rotation puts behind it: ``.gz`` or ``.zst``, one number, one date."""
     directory, slash, name = path.rpartition("/")
-    name = _strip(name, re.compile(r"\.gz$"))
+    name = _strip(name, re.compile(r"\.(?:gz|zst)$"))
     before = ""
     number, date = True, True
     while before != name:

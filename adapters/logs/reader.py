@@ -1,4 +1,4 @@
-"""Bytes of one file by uncompressed offset: plain files by pread, gzip by a forward stream."""
+"""Bytes of one file by uncompressed offset: plain files by pread, gzip and Zstandard by a forward stream."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import zlib
 from pathlib import Path
 from typing import Protocol
 
-READ_BYTES = 1 << 18
-"""Compressed bytes taken at a time."""
-INFLATE_BYTES = 1 << 20
-"""Uncompressed bytes made at a time."""
+from photon.adapters.logs.forward import READ_BYTES, ForwardSource, open_for_reading
+from photon.adapters.logs.zstd_source import ZstdSource
 
 
 class Source(Protocol):
@@ -43,15 +41,10 @@ class Source(Protocol):
 
 
 def open_source(path: Path) -> Source:
-    """Raises OSError. Compressed when the name says ``.gz``."""
+    """Raises OSError. Compressed when the name says ``.gz`` or ``.zst``."""
+    if path.name.endswith(".zst"):
+        return ZstdSource(path)
     return GzipSource(path) if path.name.endswith(".gz") else PlainSource(path)
-
-
-def _open(path: Path) -> tuple[int, tuple[int, int]]:
-    # O_NONBLOCK: what was a file a moment ago may be a pipe now.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    st = os.fstat(fd)
-    return fd, (st.st_dev, st.st_ino)
 
 
 class PlainSource:
@@ -60,7 +53,7 @@ class PlainSource:
     compressed = False
 
     def __init__(self, path: Path) -> None:
-        self._fd, self.key = _open(path)
+        self._fd, self.key = open_for_reading(path)
 
     def read(self, offset: int, length: int) -> bytes:
         data = os.pread(self._fd, length, offset)
@@ -89,16 +82,10 @@ class PlainSource:
         os.close(self._fd)
 
 
-class GzipSource:
+class GzipSource(ForwardSource):
     """A gzip file, possibly of several members, possibly still growing. Reading back starts it again."""
 
-    compressed = True
-
-    def __init__(self, path: Path) -> None:
-        self._fd, self.key = _open(path)
-        self._restart()
-
-    def _restart(self) -> None:
+    def _restart(self, offset: int) -> None:
         self._taken = 0  # compressed bytes
         self._waiting = b""  # compressed bytes not inflated yet
         self._inflate = zlib.decompressobj(wbits=31)
@@ -107,25 +94,6 @@ class GzipSource:
         self._damage = ""
         self._buffer = bytearray()
         self._start = 0  # uncompressed offset of the buffer
-
-    def read(self, offset: int, length: int) -> bytes:
-        """As in Source; a damaged stream ends where it cannot be inflated."""
-        if offset < self._start:
-            self._restart()
-        while (missing := offset + length - self._start - len(self._buffer)) > 0:
-            piece = self._more(min(missing, INFLATE_BYTES))
-            if not piece:
-                break
-            self._buffer += piece
-            self._drop(offset)
-        self._drop(offset)
-        return b"" if self._start < offset else bytes(self._buffer[:length])
-
-    def _drop(self, offset: int) -> None:
-        drop = min(offset - self._start, len(self._buffer))
-        if drop > 0:
-            del self._buffer[:drop]
-            self._start += drop
 
     def _more(self, limit: int) -> bytes:
         """The next uncompressed bytes; empty at the end of what is there."""
@@ -172,9 +140,6 @@ class GzipSource:
         self._damage = f"not valid gzip at compressed byte {self._taken - len(self._waiting) + at} ({why})"
         return b"".join(out)
 
-    def size(self) -> int:
-        return os.fstat(self._fd).st_size
-
     def consumed(self) -> int:
         return self._taken - len(self._waiting)
 
@@ -183,6 +148,3 @@ class GzipSource:
 
     def cut_short(self) -> bool:
         return self._begun and not self._pending
-
-    def close(self) -> None:
-        os.close(self._fd)

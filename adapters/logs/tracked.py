@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import Block
+from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framing import LongRecord, Piece
 from photon.adapters.logs.identity import Head
 
@@ -27,7 +28,7 @@ class TrackedFile:
 
     @property
     def compressed(self) -> bool:
-        return self.path.endswith(".gz")
+        return self.path.endswith(COMPRESSED_SUFFIXES)
 
 
 @dataclass(slots=True)

@@ -245,7 +245,7 @@ def test_headers_truncated_files_and_unreadable_ones(places: Places, monkeypatch
     far = LogPosition(skip_.log.position.identity, "a.log", 500)
     (skip_,) = plan_skips(places, adapter, DIGESTER, [far], None).skips
     assert (skip_.log.begin, skip_.to) == (15, 31)
-    (places.foreign / "b.log.zst").write_bytes(b"id1 k 1\n")
+    (places.foreign / "b.log.lz4").write_bytes(b"id1 k 1\n")
 
     def refused(path: Path) -> object:
         raise PermissionError(13, "Permission denied", str(path))
@@ -253,4 +253,4 @@ def test_headers_truncated_files_and_unreadable_ones(places: Places, monkeypatch
     monkeypatch.setattr("photon.dispatcher.skipping.open_source", refused)
     found = plan_skips(places, adapter, DIGESTER, [], None)
     assert found.skips == []
-    assert sorted(problem.split(":")[0] for problem in found.problems) == ["a.log", "b.log.zst"]
+    assert sorted(problem.split(":")[0] for problem in found.problems) == ["a.log", "b.log.lz4"]

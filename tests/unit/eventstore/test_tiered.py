@@ -245,7 +245,7 @@ def test_progress_goes_on_once_the_unread_log_is_gone(tmp_path: Path) -> None:
     [
         ("b.log.gz", b"no gzip", "b.log.gz: not valid gzip"),
         ("b.log.gz", gzip.compress(b"y,1\n" * 50)[:-9], "b.log.gz: the compressed stream ends in its middle"),
-        ("b.log.zst", b"y,1\n", "b.log.zst: this compression cannot be read"),
+        ("b.log.lz4", b"y,1\n", "b.log.lz4: this compression cannot be read"),
     ],
     ids=["no gzip", "cut short", "unsupported"],
 )

@@ -116,7 +116,7 @@ def test_hidden_temporary_and_unmatched_names_are_no_logs(tmp_path: Path) -> Non
 
 
 def test_unsupported_compression_is_reported_not_read_as_text(tmp_path: Path) -> None:
-    (tmp_path / "a.log.zst").write_bytes(b"\x28\xb5\x2f\xfd\n")
+    (tmp_path / "a.log.lz4").write_bytes(b"\x04\x22\x4d\x18\n")
     tail = Tail(tmp_path)
     assert tail.read() == []
     assert tail.kinds() == [ProblemKind.UNSUPPORTED]
