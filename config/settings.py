@@ -49,8 +49,8 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     file_map_window: Duration = Duration(10.0)
     """W of a sparse file map: ids of a process that lie further apart get an entry each."""
     file_map_bytes: Size = Size(1 << 20)
-    """M of a sparse file map: a process gets an entry each time its log has grown by so much. What a cold look-up reads
-    at most."""
+    """M of a sparse file map: a process gets an entry each time its log has grown by so much; a look-up reads no more
+    than this."""
     missing_logs: Literal["wait", "forget"] = "wait"
     """What becomes of look-ups that lead to a primary log whose file is gone: wait until it is back or given up by
     hand, or give it up at once, so that its keys count as absent."""
