@@ -152,6 +152,7 @@ class Core:
         for at in range(0, len(records), step):
             some = slice(at, at + step)
             columns, unreadable = columns_of(block, records[some], offsets[some], self._adapter, self._digester)
+            stretch.saw(columns)
             self.live[Verdict.READ] += len(columns)
             for bad in unreadable:
                 self._reject(stretch, bad.record, bad.offset, bad.reason, now_ns)
@@ -467,6 +468,7 @@ class Core:
                 if not item.done:
                     self._store(item, changes, now_ns)
         changes.exports += stretch.exports
+        changes.spans.append(stretch.span())
         self.window_bytes -= stretch.weight
 
     def _store(self, item: Item, changes: Changes, now_ns: int) -> None:

@@ -8,9 +8,13 @@ import sqlite3
 from pathlib import Path
 
 from photon.dispatcher.errors import StateError
+from photon.dispatcher.replay.coverage import CHUNK_BYTES, MAX_NS, MIN_NS
+from photon.dispatcher.replay.schema import TABLES as REPLAY_TABLES
 
 APPLICATION_ID = 0x50484F44  # "PHOD"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+FIRST_VERSION = 1
+"""The oldest one that is brought up to this one when it is opened."""
 CHECK_BYTES = 256 << 20
 """A database up to this size is checked as a whole at start."""
 BUSY_S = 30.0
@@ -32,6 +36,16 @@ CREATE TABLE ledger (hour INTEGER NOT NULL, verdict INTEGER NOT NULL, count INTE
 CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, log TEXT NOT NULL, line BLOB NOT NULL);
 CREATE TABLE exports (log TEXT PRIMARY KEY, number INTEGER NOT NULL, length INTEGER NOT NULL) WITHOUT ROWID;
 """
+_SINCE_1 = f"""
+{REPLAY_TABLES}
+"""
+"""What version 2 has beside version 1. Each statement may find its work done."""
+_FROM_1 = f"""
+INSERT OR IGNORE INTO covered
+  SELECT identity, (offset - 1) / {CHUNK_BYTES}, {MIN_NS}, {MAX_NS} FROM logs WHERE offset > 0 UNION
+  SELECT identity, offset / {CHUNK_BYTES} - 1, {MIN_NS}, {MAX_NS} FROM logs WHERE offset > {CHUNK_BYTES};
+"""
+"""What the rows of version 1 need beside: where each log was left, its chunk may hold anything (replay.coverage)."""
 
 
 class Transaction:
@@ -78,6 +92,7 @@ def open_database(path: Path) -> sqlite3.Connection:
     try:
         if not fresh:
             _check(db, path)
+            _migrate(db)
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=NORMAL")
     except BaseException:
@@ -101,7 +116,14 @@ def _make(path: Path) -> None:
 def fill(db: sqlite3.Connection) -> None:
     """Makes an empty database an empty state, all at once."""
     marks = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION};"
-    db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} {marks} COMMIT;")
+    db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} {_SINCE_1} {marks} COMMIT;")
+
+
+def _migrate(db: sqlite3.Connection) -> None:
+    """Brings an older state up to this version, in place and all at once."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version < SCHEMA_VERSION:
+        db.executescript(f"BEGIN EXCLUSIVE; {_SINCE_1} {_FROM_1} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
 
 
 def check_marks(db: sqlite3.Connection, path: Path) -> None:
@@ -109,7 +131,7 @@ def check_marks(db: sqlite3.Connection, path: Path) -> None:
     marks = (db.execute("PRAGMA application_id").fetchone()[0], db.execute("PRAGMA user_version").fetchone()[0])
     if marks[0] != APPLICATION_ID:
         raise StateError(str(path), "is not a dispatcher's state", "name another state directory")
-    if marks[1] != SCHEMA_VERSION:
+    if not FIRST_VERSION <= marks[1] <= SCHEMA_VERSION:
         raise StateError(
             str(path),
             f"has format {marks[1]}, this Photon reads format {SCHEMA_VERSION}",

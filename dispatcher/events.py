@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.api import Block
-from photon.dispatcher.columns import Unreadable, columns_of
+from photon.dispatcher.columns import Columns, Unreadable, columns_of
 from photon.dispatcher.homes import NOBODY
 from photon.dispatcher.ledger import Verdict, unknown_cell
+from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, Span
 from photon.idregistry.api import Digester
 from photon.joiner.api import ForeignEvent
 
@@ -92,6 +93,19 @@ class Stretch:
     cells: Counter[int] = field(default_factory=Counter)
     exports: list[Export] = field(default_factory=list)
     weight: int = 0  # bytes of memory
+    oldest_ns: int = MAX_NS  # event times of its records, if it has any
+    newest_ns: int = MIN_NS
+
+    def saw(self, columns: Columns) -> None:
+        """These records stand here."""
+        if len(columns):
+            times = [header.event_time_ns for header in columns.headers]
+            self.oldest_ns = min(self.oldest_ns, *times)
+            self.newest_ns = max(self.newest_ns, *times)
+
+    def span(self) -> Span:
+        """For the state's record of which chunk holds which times."""
+        return Span(self.identity, self.begin, self.end, self.oldest_ns, self.newest_ns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from photon.adapters.logs.identity import HEAD_BYTES, Head, read_head
 from photon.adapters.logs.problems import LogDirectoryError, ProblemReporter
 from photon.adapters.logs.reader import open_source
 from photon.dispatcher.process import STATE_NAME, Places, state_rule
+from photon.dispatcher.replay.coverage import unknown_from
 from photon.dispatcher.skip import Log, Skip, plan, times_of
 from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import Digester
@@ -94,7 +95,10 @@ def plan_skips(
 
 def commit_skips(state: State, skips: Skips) -> None:
     """Moves the positions on, in one transaction. Raises StateError."""
-    state.commit(Changes(positions={skip.log.position.identity: skip.position() for skip in skips.moved}))
+    spans = [unknown_from(skip.log.position.identity, skip.to) for skip in skips.moved]
+    state.commit(
+        Changes(positions={skip.log.position.identity: skip.position() for skip in skips.moved}, spans=spans)
+    )
 
 
 def _logs(

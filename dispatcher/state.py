@@ -21,6 +21,7 @@ from photon.dispatcher.errors import RuleError
 from photon.dispatcher.events import Export, Item
 from photon.dispatcher.ledger import Ledger, split_cell
 from photon.dispatcher.ledger_reader import read_ledger_from
+from photon.dispatcher.replay.coverage import Coverage, Span
 from photon.joiner.api import ForeignEvent
 
 ROW_BYTES = 200
@@ -41,6 +42,7 @@ class Changes:
     updated: list[Item] = field(default_factory=list)
     deleted: list[Item] = field(default_factory=list)
     exports: list[Export] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)  # what was read, and its times
 
     def __bool__(self) -> bool:
         return bool(self.positions or self.cells or self.stored or self.updated or self.deleted or self.exports)
@@ -76,6 +78,7 @@ class State:
             raise
         self._files: dict[int, LogFile] = {}
         self._file_ids: dict[LogFile, int] = {}
+        self._coverage = Coverage()
         try:
             self._check_rule(rule)
             self.retry_bytes = self._number("retry_bytes")
@@ -165,6 +168,7 @@ class State:
                 self._db.execute("PRAGMA synchronous=FULL")
             with Transaction(self._db):
                 self._put_positions(changes.positions)
+                self._coverage.put(self._db, changes.spans)
                 self._add_cells(changes.cells)
                 self._change_retries(changes)
                 self._db.executemany(

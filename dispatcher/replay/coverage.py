@@ -1,0 +1,144 @@
+"""Which part of a log holds events of which time, so that an event is found again without reading everything.
+
+A log is divided into chunks of CHUNK_BYTES (uncompressed, counted from its first byte: rotation and compression
+change nothing). For each chunk the state keeps the least and the greatest event time of the records that were read
+there, committed together with the offset that passes them. Times are rounded outwards to GRAIN_NS, so that a log that
+grows is not written to the table at every commit. What is too wide costs a look at a chunk in vain; nothing is ever
+too narrow: a chunk below the log's offset that has no row was skipped, or read by a version that kept none, and may
+hold anything; one of which a part is unknown has a row as wide as time (``unknown_from``).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from photon.adapters.logs.api import LogPosition
+from photon.idregistry.api import I64
+
+CHUNK_BYTES = 4 << 20
+GRAIN_NS = 60_000_000_000
+COVERED_MAX = 1_000_000
+"""Rows, some 70 bytes each: 4 TB of logs. Above it the rows of logs whose files are gone are dropped."""
+REMEMBERED_MAX = 65_536
+"""Logs whose newest chunk is kept in memory to spare writes."""
+MIN_NS, MAX_NS = -(2**63), 2**63 - 1
+
+
+class Span(NamedTuple):
+    """A part of a log that was read, and the times of its events, ns UTC; MAX_NS and MIN_NS where it has none."""
+
+    identity: str
+    begin: int
+    end: int
+    oldest_ns: int
+    newest_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Records that begin from ``begin`` on and before ``end``. Times: of its events, or wider."""
+
+    identity: str
+    begin: int
+    end: int
+    oldest_ns: int
+    newest_ns: int
+
+
+def unknown_from(identity: str, offset: int) -> Span:
+    """A log is read on from here, or from the begin of the line before: those chunks may hold anything."""
+    return Span(identity, max(0, offset - CHUNK_BYTES), offset, MIN_NS, MAX_NS)
+
+
+class Coverage:
+    """Writes what commits cover. One for each open state; it remembers what it wrote last."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[int, int, int]] = {}  # identity -> a chunk, times that its row covers
+
+    def put(self, db: sqlite3.Connection, spans: Iterable[Span]) -> None:
+        """Within the caller's transaction."""
+        rows: dict[tuple[str, int], tuple[int, int]] = {}
+        for identity, begin, end, oldest, newest in spans:
+            oldest, newest = _outwards(oldest, newest)
+            for chunk in range(begin // CHUNK_BYTES, max(begin, end - 1) // CHUNK_BYTES + 1):
+                if self._covers(identity, chunk, oldest, newest):
+                    continue
+                before = rows.get((identity, chunk), (oldest, newest))
+                rows[identity, chunk] = (min(before[0], oldest), max(before[1], newest))
+        db.executemany(
+            "INSERT INTO covered VALUES (?, ?, ?, ?) ON CONFLICT (identity, chunk) DO UPDATE SET "
+            "oldest_ns = min(oldest_ns, excluded.oldest_ns), newest_ns = max(newest_ns, excluded.newest_ns)",
+            [(*where, *times) for where, times in rows.items()],
+        )
+        if len(self._last) > REMEMBERED_MAX:
+            self._last.clear()
+        for (identity, chunk), times in rows.items():
+            self._last[identity] = (chunk, *times)
+
+    def _covers(self, identity: str, chunk: int, oldest: int, newest: int) -> bool:
+        known = self._last.get(identity)
+        return known is not None and known[0] == chunk and known[1] <= oldest and newest <= known[2]
+
+
+def _outwards(oldest: int, newest: int) -> tuple[int, int]:
+    if oldest > newest:
+        return MAX_NS, MIN_NS
+    return max(oldest // GRAIN_NS * GRAIN_NS, MIN_NS), min(-(-newest // GRAIN_NS) * GRAIN_NS, MAX_NS)
+
+
+def chunks_between(db: sqlite3.Connection, positions: Iterable[LogPosition], from_ns: int, to_ns: int) -> list[Chunk]:
+    """Chunks of these logs, up to their positions, that may hold an event with ``from_ns`` <= time < ``to_ns``.
+
+    In the order of each log. Raises sqlite3.Error.
+    """
+    rows: dict[str, list[tuple[int, int, int]]] = {}
+    overlapping = "SELECT identity, chunk, oldest_ns, newest_ns FROM covered WHERE oldest_ns < ? AND newest_ns >= ?"
+    for identity, *row in db.execute(overlapping, (to_ns, from_ns)):
+        rows.setdefault(identity, []).append((row[0], row[1], row[2]))
+    counts: dict[str, int] = dict(db.execute("SELECT identity, count(*) FROM covered GROUP BY identity").fetchall())
+    found = []
+    for position in positions:
+        identity, end = position.identity, position.offset
+        some = rows.get(identity, [])
+        number = -(-end // CHUNK_BYTES)
+        if counts.get(identity, 0) < number:
+            some = some + [(chunk, MIN_NS, MAX_NS) for chunk in _without_row(db, identity, number)]
+        for chunk, oldest, newest in sorted(some):
+            begin, stop = chunk * CHUNK_BYTES, min((chunk + 1) * CHUNK_BYTES, end)
+            if begin < stop:
+                found.append(Chunk(identity, begin, stop, oldest, newest))
+    return found
+
+
+def _without_row(db: sqlite3.Connection, identity: str, number: int) -> Iterable[int]:
+    there = {chunk for (chunk,) in db.execute("SELECT chunk FROM covered WHERE identity = ?", (identity,))}
+    return (chunk for chunk in range(number) if chunk not in there)
+
+
+def holding(chunks: Sequence[Chunk], times: I64) -> list[Chunk]:
+    """Those of them that may hold an event of one of these times."""
+    ordered = np.sort(times)
+    first = np.searchsorted(ordered, np.array([chunk.oldest_ns for chunk in chunks], np.int64), "left")
+    after = np.searchsorted(ordered, np.array([chunk.newest_ns for chunk in chunks], np.int64), "right")
+    return [chunks[at] for at in np.flatnonzero(after > first).tolist()]
+
+
+def drop_gone(db: sqlite3.Connection, live: Iterable[str], most: int = COVERED_MAX) -> int:
+    """Keeps the table within its bound: drops rows of logs that are not ``live``, when there are too many.
+
+    Returns how many. The newest row of a log stays: should the log come back and grow, its last chunk has been read
+    in part; the chunks before are searched whatever the time then.
+    """
+    (count,) = db.execute("SELECT count(*) FROM covered").fetchone()
+    if count <= most:
+        return 0
+    keep = set(live)
+    newest = db.execute("SELECT identity, max(chunk) FROM covered GROUP BY identity").fetchall()
+    gone = [row for row in newest if row[0] not in keep]
+    return db.executemany("DELETE FROM covered WHERE identity = ? AND chunk < ?", gone).rowcount if gone else 0

@@ -1,0 +1,147 @@
+"""Which chunk of a log holds events of which time: never too narrow, whatever was read in which pieces."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from photon.adapters.logs.api import LogPosition
+from photon.dispatcher import database
+from photon.dispatcher.ledger_reader import read_ledger
+from photon.dispatcher.limits import Limits
+from photon.dispatcher.replay import coverage
+from photon.dispatcher.replay.coverage import (
+    CHUNK_BYTES,
+    GRAIN_NS,
+    MAX_NS,
+    MIN_NS,
+    Coverage,
+    Span,
+    chunks_between,
+    drop_gone,
+    holding,
+    unknown_from,
+)
+from photon.dispatcher.state import Changes, State
+from tests.unit.dispatcher.world import HOUR, block, core, take
+
+
+def position(identity: str, offset: int) -> LogPosition:
+    return LogPosition(identity, f"{identity}.log", offset)
+
+
+def commit(state: State, offset: int, *spans: Span, identity: str = "a") -> None:
+    state.commit(Changes(positions={identity: position(identity, offset)}, spans=list(spans)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_event_lies_in_a_chunk_that_is_found_for_its_time(tmp_path: Path, seed: int) -> None:
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    state = State(tmp_path / "s.db")
+    events: list[tuple[str, int, int]] = []  # log, offset, time
+    ends = {"a": 0, "b": 0}
+    for at in range(120):
+        if draw.random() < 0.1:  # a restart forgets what was remembered, not what was written
+            state.close()
+            state = State(tmp_path / "s.db")
+        name = draw.choice("ab")
+        begin = ends[name]
+        end = begin + draw.choice((1, 700, CHUNK_BYTES // 3, CHUNK_BYTES, 2 * CHUNK_BYTES + 5))
+        times = [at * GRAIN_NS + draw.randrange(-5 * GRAIN_NS, GRAIN_NS) for _ in range(draw.choice((0, 1, 5)))]
+        events += [(name, draw.randrange(begin, end), time) for time in times]
+        ends[name] = end
+        span = Span(name, begin, end, min(times, default=MAX_NS), max(times, default=MIN_NS))
+        commit(state, end, span, identity=name)
+    db = sqlite3.connect(tmp_path / "s.db")
+    for name, offset, time in events:
+        found = chunks_between(db, state.positions(), time, time + 1)
+        hit = [c for c in holding(found, np.array([time])) if c.identity == name and c.begin <= offset < c.end]
+        assert len(hit) == 1
+    rows = db.execute("SELECT count(*) FROM covered").fetchone()[0]
+    assert rows <= sum(end // CHUNK_BYTES + 1 for end in ends.values())
+    far = chunks_between(db, state.positions(), 10**6 * GRAIN_NS, 10**7 * GRAIN_NS)
+    assert far == [], "nothing of the future is looked for anywhere"
+    db.close()
+    state.close()
+
+
+def test_what_was_skipped_or_never_recorded_may_hold_anything(tmp_path: Path) -> None:
+    state = State(tmp_path / "s.db")
+    end = 3 * CHUNK_BYTES + 10
+    commit(state, end, unknown_from("a", end))
+    commit(state, end + 100, Span("a", end, end + 100, 5 * HOUR, 5 * HOUR))
+    found = chunks_between(state._db, state.positions(), 0, 1)
+    assert [(chunk.begin // CHUNK_BYTES, chunk.end) for chunk in found] == [
+        (0, CHUNK_BYTES),
+        (1, 2 * CHUNK_BYTES),
+        (2, 3 * CHUNK_BYTES),
+        (3, end + 100),
+    ]
+    state.close()
+
+
+def test_a_state_of_the_version_before_goes_on_and_knows_what_it_does_not_know(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    db = sqlite3.connect(path, isolation_level=None)
+    db.executescript(f"{database._SCHEMA} PRAGMA application_id={database.APPLICATION_ID}; PRAGMA user_version=1;")
+    offset = 2 * CHUNK_BYTES + 7
+    db.execute("INSERT INTO logs VALUES ('a', 'a.log', x'', ?, ?)", (offset, offset))
+    db.close()
+    assert read_ledger(path).total.read == 0  # also before it is opened by a dispatcher
+    state = State(path)
+    commit(state, offset + 50, Span("a", offset, offset + 50, 9 * HOUR, 9 * HOUR))
+    found = chunks_between(state._db, state.positions(), 0, 1)
+    assert [chunk.begin // CHUNK_BYTES for chunk in found] == [0, 1, 2]
+    state.close()
+    state = State(path)
+    assert state.positions()[0].offset == offset + 50
+    state.close()
+
+
+def test_a_growing_log_is_not_written_at_every_commit(tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
+    db.executescript(database._SINCE_1)
+    kept = Coverage()
+    kept.put(db, [Span("a", 0, 100, 10, 20)])
+    before = db.total_changes
+    for second in range(1, 60):
+        kept.put(db, [Span("a", 100 * second, 100 * second + 100, second * 10**9, second * 10**9)])
+    assert db.total_changes == before
+    kept.put(db, [Span("a", 6000, 6100, 61 * 10**9, 61 * 10**9)])
+    assert db.total_changes == before + 1
+    db.close()
+
+
+def test_rows_of_logs_that_are_gone_are_dropped_when_there_are_too_many(tmp_path: Path) -> None:
+    state = State(tmp_path / "s.db")
+    for name in "ab":
+        for n in range(4):
+            end = (n + 1) * CHUNK_BYTES
+            commit(state, end, Span(name, n * CHUNK_BYTES, end, 7, 7), identity=name)
+    assert drop_gone(state._db, ["a"], most=8) == 0
+    assert drop_gone(state._db, ["a"], most=7) == 3
+    found = chunks_between(state._db, state.positions(), 10 * HOUR, 11 * HOUR)
+    assert [(chunk.identity, chunk.begin // CHUNK_BYTES) for chunk in found] == [("b", 0), ("b", 1), ("b", 2)]
+    state.close()
+
+
+def test_the_core_commits_times_with_the_offset(tmp_path: Path) -> None:
+    state = State(tmp_path / "s.db")
+    to = core(state, limits=Limits(parse_records=1))
+    take(to, block(b"1 k 5\n2 k 3\ngarbage\n3 k 8\n"))
+    changes = to.changes(0, 0.0, spill_all=True)
+    assert changes.spans == [Span("log1", 0, 26, 3 * HOUR, 8 * HOUR)]
+    state.commit(changes)
+    to.committed()
+    take(to, block(b"garbage\n", 26))
+    changes = to.changes(0, 0.0, spill_all=True)
+    state.commit(changes)
+    at = state.positions()
+    assert [len(chunks_between(state._db, at, t * HOUR, t * HOUR + 1)) for t in (2, 3, 5, 8, 9)] == [0, 1, 1, 1, 0]
+    assert coverage.COVERED_MAX >= 4e12 / CHUNK_BYTES
+    state.close()
