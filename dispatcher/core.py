@@ -230,10 +230,10 @@ class Core:
         """These of the events of a question have no verdict yet."""
         self._queues.asked(left, len(question.items), now, patient=question.patient)
 
-    def next_batch(self, now: float, *, flush: bool) -> Batch | None:
-        """The next batch to send, when one is full, has waited long enough, or with ``flush``."""
+    def next_batch(self, now: float, *, flush: bool, most: int | None = None) -> Batch | None:
+        """The next batch to send, when one is full, has waited long enough, or with ``flush``; ``most`` events."""
         self._wake(now)
-        items = self._queues.next_batch(now, flush=flush)
+        items = self._queues.next_batch(now, flush=flush, most=most)
         return Batch(items, self.read_past_ns) if items else None
 
     def _wake(self, now: float) -> None:

@@ -341,12 +341,12 @@ class DispatcherEngine:
         sent = self._ask(now)
         flush = self._read_to_end or self._follower.caught_up() or not self._core.room()
         while (target := self._flow.choose(now)) is not None:
-            batch = self._core.next_batch(now, flush=flush)
-            self._flow.sent(target, len(batch.items) if batch is not None else 0)
+            batch = self._core.next_batch(now, flush=flush, most=self._flow.most_events(target))
+            self._flow.sent(target, len(batch.items) if batch is not None else 0, now)
             if batch is None:
                 break
             sent = True
-            self._begin(self._attempt(target, batch))
+            self._begin(self._attempt(target, batch, now))
         return sent
 
     def _ask(self, now: float) -> bool:
@@ -369,9 +369,8 @@ class DispatcherEngine:
             self._failure = self._failure or error
         self._wake.set()
 
-    async def _attempt(self, target: Target, batch: Batch) -> None:
+    async def _attempt(self, target: Target, batch: Batch, sent_at: float) -> None:
         answers: JoinAnswers | None = None
-        sent_at = self._clock.monotonic()
         try:
             answers = await self._join(target, batch)
         finally:

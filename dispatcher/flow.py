@@ -1,34 +1,59 @@
-"""Which joiner gets the next batch: the less busy of two, none that just failed or has its hands full. Pure."""
+"""Which joiner gets the next batch: the less busy of two, none that failed or has its hands full. Pure.
+
+Three ways for a joiner to be in trouble, and what it gets then:
+
+- it *failed* (the call broke, or it gave no verdict for a whole batch): nothing for a while that grows with each
+  failure in a row, then a probe of one small batch. Never are all left alone: while none is well, each is tried again
+  after ``LAST_S`` at the latest. Whatever ails all of them, the registry or the event store say, is no outlier;
+- it is *overloaded*: nothing for a moment, then one batch;
+- it *owes* an answer for so long that it may have died without a word: no more, while another one is prompt.
+
+One that is merely slow has more outstanding than the others, so it loses most choices and gets what it can do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from photon.dispatcher.retry import Backoff
-from photon.joiner.api import JoinAnswers, Outcome
+from photon.joiner.api import UNKNOWN_REASON, JoinAnswers, Outcome
 
-EJECTION = Backoff(first=0.1, most=1.0, floor=0.05)
-"""A joiner that failed as a whole gets nothing for so long; longer each time. Not for long: the fault may be that of
-the batch, whose ids all belong to a registry shard that has no leader."""
+EJECTION = Backoff(first=0.1, most=30.0, floor=0.05)
+"""A joiner that failed gets nothing for so long; longer each time."""
+LAST_S = 1.0
+"""The same at most while no other joiner is well."""
+OVERLOAD = Backoff(first=0.02, most=0.5, floor=0.005)
+PROBE_EVENTS = 100
+"""A joiner that failed is tried with a batch of so many events: they wait for it in vain if it fails again."""
+USELESS_EVENTS = 20
+"""A batch of so many events without one verdict tells of the joiner; a smaller one may tell of its events only."""
+OWES_S = 2.0
+"""An answer that takes longer is owed."""
 IN_FLIGHT_LEAST = 100
 """Events in flight at a joiner, at least, where answers are to come soon."""
 SLOWER, FASTER = 0.75, 1.1
-OVERLOAD = Backoff(first=0.02, most=0.5, floor=0.005)
 
 
 @dataclass(slots=True)
 class Target:
-    """One joiner as the dispatcher sees it."""
+    """One joiner as the dispatcher sees it. Times: monotonic seconds."""
 
     number: int
-    outstanding: int = 0
-    failures: int = 0  # in a row
-    refusals: int = 0  # in a row: overloaded
-    away_until: float = 0.0  # monotonic seconds
+    outstanding: int = 0  # batches
     events: int = 0  # outstanding
+    failures: int = 0  # in a row
+    failed_at: float = 0.0
+    refusals: int = 0  # in a row: overloaded
+    away_until: float = 0.0
+    sent: Counter[float] = field(default_factory=Counter)  # when the batches outstanding were sent
     limit: float = 0.0  # events, where answers are to come soon
-    slowed_at: float = 0.0  # monotonic seconds; when the limit was last lowered
+    slowed_at: float = 0.0  # when the limit was last lowered
+
+    def owes(self, now: float) -> bool:
+        """Whether an answer is long overdue."""
+        return bool(self.sent) and now - min(self.sent) > OWES_S
 
 
 class Flow:
@@ -65,7 +90,7 @@ class Flow:
 
     def choose(self, now: float) -> Target | None:
         """Takes a place at one; None: wait, there is none now. Tell ``sent``; ``answered`` gives the place back."""
-        free = [target for target in self.targets if self._free(target, now)]
+        free = self._free(now)
         if not free:
             return None
         best = free[0]
@@ -73,44 +98,74 @@ class Flow:
             first = int(self._random() * len(free))
             second = int(self._random() * (len(free) - 1))
             second += second >= first
-            best = min(free[first], free[second], key=lambda t: t.outstanding)
+            best = min(free[first], free[second], key=lambda t: (t.events, t.outstanding))
         best.outstanding += 1
         return best
 
-    def _limit(self, target: Target) -> int:
-        """One that failed or refused is tried with a single batch."""
-        return 1 if target.failures or target.refusals else self._in_flight
+    def _free(self, now: float) -> list[Target]:
+        """Those with a place for a batch."""
+        free = [t for t in self.targets if self._has_place(t) and self._back(t, now) <= now]
+        if any(self._well(target, now) for target in self.targets):
+            free = [target for target in free if not target.owes(now)]
+        return free
 
-    def _free(self, target: Target, now: float) -> bool:
+    @staticmethod
+    def _well(target: Target, now: float) -> bool:
+        return not target.failures and not target.owes(now)
+
+    def _has_place(self, target: Target) -> bool:
         if self._soon is not None and target.events >= target.limit:
             return False
-        return target.outstanding < self._limit(target) and target.away_until <= now
+        return target.outstanding < (1 if target.failures or target.refusals else self._in_flight)
 
-    def sent(self, target: Target, events: int) -> None:
+    def _back(self, target: Target, now: float) -> float:
+        """When it is tried again. Never are all left alone for long."""
+        if target.failures and not any(self._well(other, now) for other in self.targets):
+            return min(target.away_until, target.failed_at + LAST_S)
+        return target.away_until
+
+    def sent(self, target: Target, events: int, now: float) -> None:
         """So many go to the place that was chosen; 0: nothing does."""
-        target.events += events
-        target.outstanding -= not events
+        if events:
+            target.events += events
+            target.sent[now] += 1
+        else:
+            target.outstanding -= 1
 
     def answered(self, target: Target, events: int, answers: JoinAnswers | None, sent_at: float, now: float) -> None:
-        """``answers`` None: the call itself failed."""
+        """What was sent at ``sent_at`` has come back. ``answers`` None: the call itself failed."""
         if self._soon is not None:
             self._adapt(target, sent_at, now, self._soon())
         target.outstanding -= 1
         target.events -= events
+        target.sent[sent_at] -= 1
+        if target.sent[sent_at] <= 0:
+            del target.sent[sent_at]
         if answers is not None and answers.overloaded:
             target.refusals += 1
             target.away_until = now + OVERLOAD.delay(target.refusals, self._random)
-        elif answers is None or _all_retry(answers.outcomes):
-            target.failures += 1
-            target.away_until = now + EJECTION.delay(target.failures, self._random)
+        elif answers is None or _useless(answers):
+            self._failed(target, sent_at, now)
         else:
             target.failures = target.refusals = 0
+            target.away_until = now  # it may have been tried before its time was over
+
+    def _failed(self, target: Target, sent_at: float, now: float) -> None:
+        """Calls that break together are one failure: they were on their way before the first one said so."""
+        if not target.failures or sent_at >= target.failed_at:
+            target.failures += 1
+            target.failed_at = now
+            target.away_until = now + EJECTION.delay(target.failures, self._random)
 
     def batch_events(self) -> int:
         """How many events the slowest joiner should get at a time."""
         if self._soon is None:
             return self._batch_events
         return min(self._batch_events, int(min(target.limit for target in self.targets) / 2))
+
+    def most_events(self, target: Target) -> int:
+        """How many events go to it at a time, at most."""
+        return PROBE_EVENTS if target.failures and len(self.targets) > 1 else self._batch_events
 
     def _adapt(self, target: Target, sent_at: float, now: float, soon: float) -> None:
         """More in flight while answers come soon and the limit is used; less, once for all that was in flight."""
@@ -123,13 +178,22 @@ class Flow:
 
     def has_room(self, now: float) -> bool:
         """Whether some joiner would take a batch now."""
-        return any(self._free(target, now) for target in self.targets)
+        return bool(self._free(now))
 
     def next_free(self, now: float) -> float | None:
         """When a joiner that is away comes back; None: an answer is what to wait for."""
-        away = [t.away_until for t in self.targets if t.away_until > now and t.outstanding < self._limit(t)]
-        return min(away, default=None)
+        away = [self._back(target, now) for target in self.targets if self._has_place(target)]
+        return min((moment for moment in away if moment > now), default=None)
+
+    @property
+    def ejected(self) -> int:
+        """Joiners that failed last."""
+        return sum(target.failures > 0 for target in self.targets)
 
 
-def _all_retry(outcomes: Sequence[Outcome]) -> bool:
-    return bool(outcomes) and outcomes.count(Outcome.RETRY) == len(outcomes)
+def _useless(answers: JoinAnswers) -> bool:
+    """Whether the joiner could do nothing for a whole batch. That the registry does not answer is not its fault."""
+    outcomes = answers.outcomes
+    if len(outcomes) < USELESS_EVENTS or outcomes.count(Outcome.RETRY) != len(outcomes):
+        return answers.failed
+    return answers.failed or UNKNOWN_REASON not in answers.reasons.values()

@@ -176,22 +176,22 @@ class Queues:
         stretch = self._fresh[0].stretch  # has it waited for a joiner for so long that others may not wait for us?
         return stretch is None or now - stretch.read_at > homes.head_start.seconds
 
-    def next_batch(self, now: float, *, flush: bool) -> list[Item]:
+    def next_batch(self, now: float, *, flush: bool, most: int | None = None) -> list[Item]:
         """The next events to send, when a batch is full, has waited long enough, or with ``flush``."""
         ripe = len(self._fresh) >= self.batch_events or (
             bool(self._fresh) and (flush or now - self._oldest_fresh >= self._limits.batch_wait_s)
         )
         if self._ready and not (ripe and self._fresh_is_next):
             self._fresh_is_next = True  # they take turns: neither a backlog nor a storm of retries starves the other
-            return self._pull(self._ready)
+            return self._pull(self._ready, most)
         if not ripe:
             return []
         self._fresh_is_next = False
         self._oldest_fresh = now
-        return self._pull(self._fresh)
+        return self._pull(self._fresh, most)
 
-    def _pull(self, queue: deque[Item]) -> list[Item]:
-        count = min(len(queue), self.batch_events)
+    def _pull(self, queue: deque[Item], most: int | None = None) -> list[Item]:
+        count = min(len(queue), self.batch_events if most is None else min(most, self.batch_events))
         items: list[Item] = []
         left = self._limits.batch_bytes
         for _ in range(count):

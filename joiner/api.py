@@ -82,6 +82,8 @@ class JoinAnswers:
     taken: dict[int, TakenBy] = field(default_factory=dict)  # row -> owner, for TAKEN
     reasons: dict[int, str] = field(default_factory=dict)  # row -> why, for RETRY and REJECTED
     overloaded: bool = False
+    failed: bool = False
+    """The call broke: nobody knows what became of the batch, and all outcomes are RETRY."""
 
 
 class Joiner(Protocol):

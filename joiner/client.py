@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import grpc
 
@@ -36,13 +37,15 @@ class JoinerClient:
         if len(slices) == 1:
             return await self._ask(events, timeout)
         whole = JoinAnswers([])
+        failed = False
         for part in slices:
             answers = await self._ask(events[part], timeout)
+            failed |= answers.failed
             base = len(whole.outcomes)
             whole.outcomes.extend(answers.outcomes)
             whole.taken.update((base + row, owner) for row, owner in answers.taken.items())
             whole.reasons.update((base + row, reason) for row, reason in answers.reasons.items())
-        return whole
+        return replace(whole, failed=failed)
 
     async def _ask(self, events: Sequence[ForeignEvent], timeout: float) -> JoinAnswers:
         try:
@@ -60,7 +63,8 @@ class JoinerClient:
 
     def _unknown(self, n: int, reason: str, *, overloaded: bool = False) -> JoinAnswers:
         self.error = reason
-        return JoinAnswers([Outcome.RETRY] * n, reasons=dict.fromkeys(range(n), reason), overloaded=overloaded)
+        reasons = dict.fromkeys(range(n), reason)
+        return JoinAnswers([Outcome.RETRY] * n, reasons=reasons, overloaded=overloaded, failed=not overloaded)
 
     async def close(self) -> None:
         """Closes the channel."""

@@ -233,7 +233,7 @@ class Site:
             self._alone(LOOK_UP_S, lambda asked=asked: self._look_up(asked))  # type: ignore[misc]
         while (target := self.flow.choose(now)) is not None:
             batch = core.next_batch(now, flush=self.caught_up)
-            self.flow.sent(target, len(batch.items) if batch is not None else 0)
+            self.flow.sent(target, len(batch.items) if batch is not None else 0, now)
             if batch is None:
                 break
             self.free_at = max(self.free_at, now) + len(batch.items) / self.speed

@@ -10,17 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from photon.config.clock import NEVER_NS
-from photon.dispatcher.flow import Flow, Target
+from photon.dispatcher.flow import EJECTION, LAST_S, OWES_S, PROBE_EVENTS, USELESS_EVENTS, Flow, Target
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.lookups import BACKLOG_BYTES, NEAR_BYTES, STALL_S, Behind, question, settle
 from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Backoff, Patience
 from photon.idregistry.api import Answer, Kind, LookUps
-from photon.joiner.api import WAIT_NS, JoinAnswers, Outcome
+from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, JoinAnswers, Outcome
 from photon.joiner.verdicts import tag_of
 from tests.unit.dispatcher.world import HERE, block, core, take
 
 GOOD = JoinAnswers([Outcome.JOINED])
-NOTHING = JoinAnswers([Outcome.RETRY])
+NOTHING = JoinAnswers([Outcome.RETRY] * USELESS_EVENTS)
+BROKEN = JoinAnswers([Outcome.RETRY], failed=True)
 BUSY = JoinAnswers([Outcome.RETRY], overloaded=True)
 
 
@@ -33,20 +34,26 @@ def some(target: Target | None) -> Target:
     return target
 
 
+def send(f: Flow, now: float, events: int = 1) -> Target:
+    target = some(f.choose(now))
+    f.sent(target, events, now)
+    return target
+
+
 def test_no_joiner_gets_more_than_its_share() -> None:
     f = flow(3, in_flight=2)
-    assert sorted(some(f.choose(0.0)).number for _ in range(6)) == [0, 0, 1, 1, 2, 2]
+    assert sorted(send(f, 0.0).number for _ in range(6)) == [0, 0, 1, 1, 2, 2]
     assert f.choose(0.0) is None
     assert f.next_free(0.0) is None
     f.answered(f.targets[1], 1, GOOD, 0.0, 0.0)
-    assert some(f.choose(0.0)).number == 1
+    assert send(f, 0.0).number == 1
 
 
 def test_the_slow_one_gets_less() -> None:
     f = flow(2, in_flight=100)
     slow = fast = 0
     for _ in range(200):
-        target = some(f.choose(0.0))
+        target = send(f, 0.0)
         if target.number:
             fast += 1
             f.answered(target, 1, GOOD, 0.0, 0.0)
@@ -55,21 +62,84 @@ def test_the_slow_one_gets_less() -> None:
     assert slow < 10 < fast
 
 
-@pytest.mark.parametrize("answer", [None, NOTHING, BUSY])
+def test_balanced_by_events_not_by_batches() -> None:
+    f = flow(2, in_flight=100)
+    big = send(f, 0.0, 1000)
+    assert {send(f, 0.0, 10).number for _ in range(50)} == {1 - big.number}
+
+
+@pytest.mark.parametrize("answer", [None, NOTHING, BROKEN, BUSY])
 def test_a_failing_joiner_is_left_alone_for_a_while_then_tried_with_one_batch(answer: JoinAnswers | None) -> None:
     f = flow(2)
     bad = f.targets[0]
     bad.outstanding += 1
-    f.answered(bad, 1, answer, 10.0, 10.0)
-    assert {some(f.choose(10.0)).number for _ in range(8)} == {1}
+    f.sent(bad, 1, 9.0)
+    f.answered(bad, 1, answer, 9.0, 10.0)
+    assert {send(f, 10.0).number for _ in range(8)} == {1}
     assert f.choose(10.0) is None
     back = f.next_free(10.0)
     assert back is not None
     assert 10.0 < back <= 10.1
-    assert some(f.choose(back)) is bad
+    assert send(f, back) is bad
+    if answer is not BUSY:
+        assert (f.ejected, f.most_events(bad), f.most_events(f.targets[1])) == (1, PROBE_EVENTS, 1000)
     assert f.choose(back) is None
     f.answered(bad, 1, GOOD, back, back)
-    assert [some(f.choose(back)) for _ in range(8)] == [bad] * 8
+    assert [send(f, back) for _ in range(8)] == [bad] * 8
+    assert (f.ejected, f.most_events(bad)) == (0, 1000)
+
+
+def test_what_the_registry_or_a_few_events_are_to_blame_for_is_no_failure() -> None:
+    f = flow(2)
+    unknown = JoinAnswers([Outcome.RETRY] * 100, reasons=dict.fromkeys(range(100), UNKNOWN_REASON))
+    few = JoinAnswers([Outcome.RETRY] * (USELESS_EVENTS - 1))
+    for answers in (unknown, few):
+        target = send(f, 5.0)
+        f.answered(target, 1, answers, 5.0, 5.0)
+        assert (target.failures, f.ejected) == (0, 0)
+
+
+def test_calls_that_break_together_are_one_failure() -> None:
+    f = flow(2)
+    bad = f.targets[0]
+    for _ in range(8):
+        bad.outstanding += 1
+        f.sent(bad, 1, 1.0)
+    for _ in range(8):
+        f.answered(bad, 1, None, 1.0, 2.0)
+    assert bad.failures == 1
+
+
+def test_one_that_owes_an_answer_gets_no_more_while_another_is_prompt() -> None:
+    f = flow(2, in_flight=4)
+    silent = send(f, 0.0)
+    later = OWES_S + 0.01
+    assert {send(f, later).number for _ in range(4)} == {1 - silent.number}
+    assert f.choose(later) is None
+    even_later = later + OWES_S + 0.01  # now both owe: nobody is better, so both may have more
+    assert send(f, even_later) is silent
+    f.answered(f.targets[1 - silent.number], 1, GOOD, later, even_later)
+
+
+def test_ejections_grow_while_others_are_well_and_never_are_all_left_alone() -> None:
+    f = flow(2)
+    bad = f.targets[0]
+    now = 0.0
+    for _ in range(30):
+        bad.outstanding += 1
+        f.sent(bad, 1, now)
+        f.answered(bad, 1, None, now, now)
+        now = bad.away_until
+    pause = bad.away_until - bad.failed_at
+    assert bad.failures == 30
+    assert pause <= EJECTION.most
+    bad.away_until, bad.failed_at = now + EJECTION.most, now
+    assert send(f, now).number == 1
+    f.answered(f.targets[1], 1, None, now, now)
+    back = f.next_free(now)
+    assert back is not None
+    assert back <= now + LAST_S
+    assert f.choose(now + LAST_S) is not None
 
 
 def sharing(batch_events: int = 1000) -> Flow:
@@ -83,7 +153,7 @@ def keep_busy(f: Flow, speed: float, seconds: float) -> float:
     while now < seconds:
         while (target := f.choose(now)) is not None:
             events = f.batch_events()
-            f.sent(target, events)
+            f.sent(target, events, now)
             free = max(free, now) + events / speed
             waiting.append((free, now, events))
         now, sent, events = waiting.pop(0)
@@ -108,18 +178,18 @@ def test_alone_a_joiner_gets_all_that_is_allowed() -> None:
 def test_a_place_for_which_there_is_no_batch_is_given_back() -> None:
     f = sharing()
     target = some(f.choose(0.0))
-    f.sent(target, 0)
+    f.sent(target, 0, 0.0)
     assert f.outstanding == target.events == 0
 
 
-def test_ejections_grow_to_a_bound() -> None:
+def test_a_single_joiner_that_fails_is_tried_at_least_once_a_second() -> None:
     f = flow(1)
     now = 0.0
     for _ in range(30):
-        f.answered(some(f.choose(now)), 1, None, now, now)
+        f.answered(send(f, now), 1, None, now, now)
         back = f.next_free(now)
         assert back is not None
-        assert back - now <= 1.0
+        assert back <= now + LAST_S
         now = back
     assert f.targets[0].failures == 30
 
