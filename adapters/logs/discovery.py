@@ -17,7 +17,7 @@ UNSUPPORTED_SUFFIXES = (".bz2", ".xz", ".lz4", ".br", ".zip", ".Z")
 
 
 Enter = Callable[[str], None]
-"""Told of each directory before it is listed, and of each link to a file: a relative path, "" for the log directory."""
+"""Told of each directory before it is listed ("": the log directory itself), and of each link to a file."""
 
 
 class Found(NamedTuple):
@@ -28,6 +28,7 @@ class Found(NamedTuple):
     size: int  # bytes on disk
     mtime_ns: int
     links: int = 1  # names of this inode
+    link: bool = False  # the path is a symbolic link to it
 
 
 class Seen(NamedTuple):
@@ -105,14 +106,27 @@ def discover(
             continue
         if not stat.S_ISREG(st.st_mode):
             continue
-        link = entry.is_symlink()
-        if link:
-            enter(path)
         key = (st.st_dev, st.st_ino)
+        link = entry.is_symlink()
         # A second name of one inode is no second log. A link (current -> app.log) gives way to the real name.
-        if key not in found or (link < os.path.islink(directory / found[key].path)):
-            found[key] = Found(path, key, st.st_size, st.st_mtime_ns, st.st_nlink)
-    return sorted(found.values())
+        if key not in found or link < found[key].link:
+            found[key] = Found(path, key, st.st_size, st.st_mtime_ns, st.st_nlink, link)
+    links = [each.path for each in found.values() if each.link]
+    return sorted([each for each in found.values() if not each.link] + look_at_links(directory, links, enter))
+
+
+def look_at_links(directory: Path, links: Sequence[str], enter: Enter) -> list[Found]:
+    """The files that these links lead to, seen after ``enter`` was told of them."""
+    found = []
+    for path in links:
+        enter(path)
+        try:
+            st = os.stat(directory / path)
+        except OSError:
+            continue
+        if stat.S_ISREG(st.st_mode):
+            found.append(Found(path, (st.st_dev, st.st_ino), st.st_size, st.st_mtime_ns, st.st_nlink, True))
+    return found
 
 
 def look_at(
@@ -134,14 +148,14 @@ def look_at(
                 continue
             if not _is_named(path.rpartition("/")[2], path, problems) or not _is_log(path, patterns, problems):
                 continue
-            if link := stat.S_ISLNK(st.st_mode):
-                st = os.stat(root + path)
         except (FileNotFoundError, NotADirectoryError):
             missing.append(path)
             continue
-        if stat.S_ISREG(st.st_mode):
-            if link:
-                enter(path)
+        if stat.S_ISLNK(st.st_mode):
+            behind = look_at_links(directory, [path], enter)
+            found += behind
+            missing += [] if behind else [path]
+        elif stat.S_ISREG(st.st_mode):
             found.append(Found(path, (st.st_dev, st.st_ino), st.st_size, st.st_mtime_ns, st.st_nlink))
     return Seen(found, missing)
 

@@ -25,6 +25,7 @@ class TrackedFile:
     mtime_ns: int = -1
     head: Head | None = None
     gone: bool = False
+    links: int = 1  # names of the inode
 
     @property
     def compressed(self) -> bool:
@@ -48,6 +49,10 @@ class TrackedLog:
     consumed: int = 0  # bytes on disk, of a compressed file
     unread: int = 0  # bytes that a file had when it was overwritten; a copy of it may still turn up
     cut_scans: int = -1  # scans since a compressed file was found cut short; -1: it is not
+    queued: bool = False  # in the follower's queue of what is to be read
+    counted: int = 0  # bytes on disk that the sum of all logs holds for it
+    marks: list[tuple[int, int]] = field(default_factory=list)
+    """(size on disk, mtime in ns) at each scan that saw it grow beyond what was read, oldest first."""
 
     def resume_at(self) -> int:
         return self.long.offset if self.long else self.next

@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from photon.adapters.logs import follower as follower_module
+from photon.adapters.logs import open_files
 from photon.adapters.logs.api import Block, LogPosition
+from photon.adapters.logs.assignment import GRACE_SCANS
 from photon.adapters.logs.follower import Follower, LogDirectoryError, Problem, ProblemKind
+from photon.adapters.logs.reading import BLOCK_BYTES
 
 
 class Tail:
@@ -282,7 +285,7 @@ def test_compressed_twin_is_the_same_log(tmp_path: Path) -> None:
     tail.read()
     append(log, b"3\n")
     (tmp_path / "a.log.gz").write_bytes(gzip.compress(log.read_bytes())[:-3])  # gzip at work
-    for _ in range(follower_module.GRACE_SCANS + 1):
+    for _ in range(GRACE_SCANS + 1):
         assert tail.read() in ([b"3"], [])
     (tmp_path / "a.log.gz").write_bytes(gzip.compress(log.read_bytes() + b"4\n"))
     log.unlink()
@@ -339,7 +342,7 @@ def test_gzip_cut_short_waits_and_is_reported(tmp_path: Path) -> None:
     assert len(once.read(final=True)) < 100_000
     assert once.kinds() == [ProblemKind.DAMAGED]
     assert [p.path for p in once.problems] == ["b.gz"]
-    for _ in range(follower_module.GRACE_SCANS + 1):
+    for _ in range(GRACE_SCANS + 1):
         tail.read()
     assert tail.kinds() == [ProblemKind.DAMAGED]
 
@@ -399,14 +402,14 @@ def test_nul_bytes_and_invalid_utf8_are_kept(tmp_path: Path) -> None:
 def test_unreadable_file_is_reported_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(tmp_path / "a", b"1\n")
     append(tmp_path / "b", b"2\n")
-    real: Callable[[Path], object] = follower_module.open_source
+    real: Callable[[Path], object] = open_files.open_source
 
     def refuse(path: Path) -> object:
         if path.name == "a":
             raise PermissionError(13, "Permission denied")
         return real(path)
 
-    monkeypatch.setattr(follower_module, "open_source", refuse)
+    monkeypatch.setattr(open_files, "open_source", refuse)
     tail = Tail(tmp_path)
     assert tail.read() == [b"2"]
     assert tail.read() == []
@@ -459,7 +462,7 @@ def test_backlog_is_read_in_the_order_of_paths_in_turns(tmp_path: Path, monkeypa
     tail.read()
     order = [b.file.path for b in tail.blocks]
     assert order == ["a", "b", "c.gz", "c.gz", "a", "b", "b"]
-    assert max(len(b.data) for b in tail.blocks) <= follower_module.BLOCK_BYTES
+    assert max(len(b.data) for b in tail.blocks) <= BLOCK_BYTES
 
 
 def test_poll_hands_out_no_more_than_asked_plus_a_block(tmp_path: Path) -> None:
@@ -474,13 +477,13 @@ def test_poll_hands_out_no_more_than_asked_plus_a_block(tmp_path: Path) -> None:
 
 
 def test_thousands_of_files_need_few_descriptors(tmp_path: Path) -> None:
-    count = follower_module.OPEN_FILES_MAX * 2
+    count = open_files.OPEN_FILES_MAX * 2
     for i in range(count):
         append(tmp_path / f"{i:04}.log", b"%d\n" % i)
     tail = Tail(tmp_path)
     open_before = len(os.listdir("/proc/self/fd"))
     assert tail.read() == [b"%d" % i for i in range(count)]
-    assert len(os.listdir("/proc/self/fd")) <= open_before + follower_module.OPEN_FILES_MAX
+    assert len(os.listdir("/proc/self/fd")) <= open_before + open_files.OPEN_FILES_MAX
     append(tmp_path / "0000.log", b"again\n")
     assert tail.read() == [b"again"]
     tail.follower.close()

@@ -1,0 +1,193 @@
+"""The table of logs: how far each was read, and which file it is read from now.
+
+Only logs that something happened to are looked at: a change of one file costs nothing for the thousands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from photon.adapters.logs.api import LogPosition
+from photon.adapters.logs.files import CUT_SHORT, Files
+from photon.adapters.logs.open_files import OpenFiles
+from photon.adapters.logs.problems import ProblemKind, ProblemReporter
+from photon.adapters.logs.tracked import TrackedFile, TrackedLog
+
+GRACE_SCANS = 3
+"""Two files of one identity, or a compressed file cut short, are reported when so many scans saw them: a copy or
+a compression may be in progress."""
+
+
+class Logs:
+    """All logs by identity."""
+
+    def __init__(
+        self, positions: Iterable[LogPosition], touched: set[str], sources: OpenFiles, problems: ProblemReporter
+    ) -> None:
+        """``touched``: identities that the next ``match`` looks at; files add to it as well."""
+        self._sources = sources
+        self._problems = problems
+        self._touched = touched
+        self._orphans: set[str] = set()  # logs whose file is gone and still open
+        self._cut: set[str] = set()  # logs whose compressed file is cut short
+        self._contested: set[str] = set()  # logs with rivals that are not reported yet
+        self.all = {p.identity: TrackedLog(p.identity, p.path, p.offset, p.header) for p in positions}
+        self.known_bytes = 0
+        """Bytes on disk of the files that logs are read from."""
+        self.lost_bytes = 0
+        """Bytes on disk known to have been there and never read (vanished files)."""
+        self.moves = 0
+        """Counts up whenever some log is read from another file, or path, than before."""
+
+    def get(self, identity: str, path: str) -> TrackedLog:
+        """The log, a new one where it was not known."""
+        log = self.all.get(identity)
+        if log is None:
+            log = self.all[identity] = TrackedLog(identity, path, 0)
+        return log
+
+    @property
+    def restless(self) -> bool:
+        """The next scan has something to look at though no file may change."""
+        return bool(self._contested or self._cut)
+
+    # -- a scan's end ----------------------------------------------------------------------------------------------
+    def match(self, files: Files) -> list[TrackedLog]:
+        """Gives each log that was touched the file it is read from now; these logs."""
+        touched = self._touched | self._orphans | self._contested
+        self._touched.clear()
+        claims = [(files.claims(identity), identity) for identity in sorted(touched)]
+        for holders, identity in claims:
+            if not holders and (log := self.all.get(identity)) is not None:
+                self._unclaimed(log)
+        for holders, identity in sorted((each for each in claims if each[0]), key=lambda c: c[0][0].path):
+            self._orphans.discard(identity)
+            log = self.get(identity, holders[0].path)
+            log.unread = 0
+            self.assign(log, holders)
+        return [log for identity in touched if (log := self.all.get(identity)) is not None]
+
+    def _unclaimed(self, log: TrackedLog) -> None:
+        self._contested.discard(log.identity)
+        if log.file is not None:
+            self._orphaned(log)
+        elif log.unread:
+            self._tell_lost(log, log.unread)
+        self.count(log)
+
+    def assign(self, log: TrackedLog, files: list[TrackedFile]) -> None:
+        """``files`` hold it."""
+        # A plain file before its compressed twin; the one followed already before a newcomer; else the first by name.
+        best = min(files, key=lambda f: (f.compressed, f is not log.file, f.path))
+        head = best.head
+        assert head is not None
+        if log.file is not best and log.file is not None:
+            self._sources.close(log.identity)
+        if log.file is not best or log.path != best.path:
+            self.moves += 1
+        log.file, log.path, log.header, log.data_start = best, best.path, head.header, head.data_start
+        log.next = max(log.next, log.data_start)
+        self._tell_rivals(log, best, [f for f in files if f is not best])
+        self.count(log)
+
+    def count(self, log: TrackedLog) -> None:
+        """Brings the sum of bytes up to date."""
+        now = 0 if log.file is None or log.file.gone else max(log.file.size, 0)
+        self.known_bytes += now - log.counted
+        log.counted = now
+
+    # -- rivals ----------------------------------------------------------------------------------------------------
+    def _tell_rivals(self, log: TrackedLog, best: TrackedFile, others: list[TrackedFile]) -> None:
+        self._contested.discard(log.identity)
+        if not others and not log.rivals:
+            return
+        rivals = {f.path for f in others if not (f.compressed and not best.compressed)}
+        for path in [p for p in log.rivals if p not in rivals]:
+            del log.rivals[path]
+            self._problems.solved(ProblemKind.DUPLICATE_IDENTITY, path)
+        for path in sorted(rivals):
+            log.rivals[path] += 1
+            if log.rivals[path] >= GRACE_SCANS:
+                self._tell_rival(log, path)
+            else:
+                self._contested.add(log.identity)
+
+    def _tell_rival(self, log: TrackedLog, path: str) -> None:
+        self._problems.tell(
+            ProblemKind.DUPLICATE_IDENTITY,
+            path,
+            f"has the same log name and first record as {log.path}, so both are one log to Photon; only "
+            f"{log.path} is read: remove one of them or give them different names",
+        )
+
+    def tell_all_rivals(self) -> None:
+        """No later scan will explain them."""
+        for log in self.all.values():
+            for path in log.rivals:
+                self._tell_rival(log, path)
+
+    # -- files that went away --------------------------------------------------------------------------------------
+    def _orphaned(self, log: TrackedLog) -> None:
+        """No file of this log is left. One that is open is read to its end, unless it was overwritten."""
+        file = log.file
+        assert file is not None
+        source = self._sources.get(log.identity)
+        if not file.gone or source is None:  # overwritten in its place, or gone and not open
+            self.lose(log, file)
+            return
+        self._orphans.add(log.identity)
+        file.size = source.size()
+        if log.done is not None and log.done[:2] == (file.key, file.size):
+            self.leave(log)
+
+    def leave(self, log: TrackedLog) -> None:
+        """Its file is no more, or not its own."""
+        self._sources.close(log.identity)
+        self._orphans.discard(log.identity)
+        log.file = None
+        self.moves += 1
+        self.count(log)
+
+    def lose(self, log: TrackedLog, file: TrackedFile) -> None:
+        """Forgets the file of a log that cannot be read any further."""
+        known = log.done[1] if log.done is not None and log.done[0] == file.key else None
+        if file.compressed:
+            left = 0 if known is not None else max(file.size - log.consumed, 0)
+        else:
+            left = max((file.size if file.gone else known or 0) - log.next, 0)
+        if left:
+            self._tell_lost(log, left)
+        log.done = None
+        self.leave(log)
+
+    def _tell_lost(self, log: TrackedLog, left: int) -> None:
+        log.unread = 0
+        self.lost_bytes += left
+        self._problems.tell(
+            ProblemKind.VANISHED,
+            log.path,
+            f"{left} bytes at its end were gone before they were read; keep rolled files for a while",
+            again=True,
+        )
+
+    # -- compressed files cut short --------------------------------------------------------------------------------
+    def cut(self, log: TrackedLog, cut_short: bool) -> None:
+        """Its compressed file was read to the end, in the middle of a stream or not."""
+        log.cut_scans = 0 if cut_short else -1
+        (self._cut.add if cut_short else self._cut.discard)(log.identity)
+
+    def tell_cut_short(self) -> None:
+        """Once a scan."""
+        for identity in sorted(self._cut):
+            log = self.all[identity]
+            if log.cut_scans < 0 or log.file is None:
+                self._cut.discard(identity)
+            elif log.is_done():
+                log.cut_scans += 1
+                if log.cut_scans == GRACE_SCANS:
+                    self._cut.discard(identity)
+                    where = f"read up to byte {log.next}"
+                    self._problems.tell(ProblemKind.DAMAGED, log.path, f"{CUT_SHORT}; {where}")
+
+
+__all__ = ["GRACE_SCANS", "Logs"]

@@ -1,0 +1,160 @@
+"""The table of files: inodes as the last scan saw them, and which log each one holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from photon.adapters.logs.discovery import Found
+from photon.adapters.logs.identity import HEAD_BYTES, Head, read_head
+from photon.adapters.logs.open_files import OpenFiles
+from photon.adapters.logs.problems import ProblemKind, ProblemReporter
+from photon.adapters.logs.tracked import TrackedFile
+
+CUT_SHORT = "the compressed stream ends in its middle"
+
+
+class Files:
+    """Takes over what scans find. ``changed`` is told the identity of each log that a change concerns."""
+
+    def __init__(
+        self,
+        directory: Path,
+        sources: OpenFiles,
+        problems: ProblemReporter,
+        *,
+        has_header: bool,
+        changed: Callable[[str], None],
+    ) -> None:
+        self._directory = directory
+        self._sources = sources
+        self._problems = problems
+        self._has_header = has_header
+        self._changed = changed
+        self._files: dict[tuple[int, int], TrackedFile] = {}
+        self._paths: dict[str, TrackedFile] = {}
+        self._claims: dict[str, dict[tuple[int, int], TrackedFile]] = {}
+        self._unfinished: set[tuple[int, int]] = set()  # files whose first record is not complete
+
+    def claims(self, identity: str) -> list[TrackedFile]:
+        """The files that hold this log, by path."""
+        return sorted(self._claims.get(identity, {}).values(), key=lambda f: f.path)
+
+    def at(self, path: str) -> TrackedFile | None:
+        """The file that the last scan saw there."""
+        return self._paths.get(path)
+
+    def known(self, key: tuple[int, int]) -> TrackedFile | None:
+        """The file of an inode."""
+        return self._files.get(key)
+
+    def take_all(self, found: Sequence[Found]) -> None:
+        """These files are there and no others."""
+        seen = {each.key for each in found}
+        for file in [file for key, file in self._files.items() if key not in seen]:
+            self.gone(file)
+        files = self._files
+        for each in found:
+            known = files.get(each.key)
+            if known is None or (known.size, known.mtime_ns, known.path) != (each.size, each.mtime_ns, each.path):
+                self.note(each)
+
+    def gone(self, file: TrackedFile) -> None:
+        """It has no name any more."""
+        self._problems.gone(file.path)
+        del self._files[file.key]
+        if self._paths.get(file.path) is file:
+            del self._paths[file.path]
+        file.gone = True
+        self._unfinished.discard(file.key)
+        self._claim(file, None)
+
+    def note(self, found: Found) -> None:
+        """Takes over what a scan saw of a file."""
+        file = self._files.get(found.key)
+        if file is None:
+            file = self._files[found.key] = TrackedFile(found.path, found.key)
+        elif (file.path, file.size, file.mtime_ns) == found[:1] + found[2:4]:
+            return
+        elif file.path != found.path:
+            self._problems.gone(file.path)
+            if self._paths.get(file.path) is file:
+                del self._paths[file.path]
+        # Growth is checked when the new bytes are read; every other change may be another file on the same inode.
+        grown = file.head is not None and found.path == file.path and found.size > file.size
+        if file.compressed and found.size <= file.size and file.head is not None and found.path == file.path:
+            self._sources.close(file.head.identity)  # its stream stands somewhere in what was there before
+        file.path, file.size, file.mtime_ns, file.links = found.path, found.size, found.mtime_ns, found.links
+        self._paths[file.path] = file
+        if file.head is not None:
+            self._changed(file.head.identity)
+        if not grown:
+            self.identify(file)
+
+    def look_again(self, file: TrackedFile) -> None:
+        """Other bytes than expected stand in it: what is it now?"""
+        try:
+            st = (self._directory / file.path).stat()
+            file.size, file.mtime_ns = (st.st_size, st.st_mtime_ns) if (st.st_dev, st.st_ino) == file.key else (0, -1)
+        except OSError:
+            file.size, file.mtime_ns = 0, -1
+        self.identify(file)
+
+    def finish(self) -> None:
+        """No more will come: first records without line end are whole."""
+        for key in sorted(self._unfinished):
+            self.identify(self._files[key], final=True)
+
+    def identify(self, file: TrackedFile, *, final: bool = False) -> None:
+        """Reads the head. A file that cannot be read keeps the identity it had, and is tried at the next scan."""
+        before = file.head
+        self._unfinished.add(file.key)
+        if file.size == 0:
+            self._claim(file, None)
+            return
+        read = self._read_head_bytes(file)
+        if read is None:
+            file.mtime_ns = -1
+            return
+        data, damage, cut_short = read
+        head = read_head(file.path, data, has_header=self._has_header, final=final and not (damage or cut_short))
+        if head is None:
+            self._claim(file, None)
+            if damage or (final and cut_short):
+                self._problems.tell(ProblemKind.DAMAGED, file.path, damage or CUT_SHORT)
+            return
+        if before is not None and before.same_bytes(head):
+            # The same log, perhaps under a name that no rotation explains: its records keep their identity.
+            head = replace(head, identity=before.identity)
+        self._claim(file, head)
+        self._unfinished.discard(file.key)
+
+    def _claim(self, file: TrackedFile, head: Head | None) -> None:
+        """Which log a file holds: ``head`` None: none."""
+        if file.head is not None:
+            holders = self._claims.get(file.head.identity, {})
+            holders.pop(file.key, None)
+            if not holders:
+                self._claims.pop(file.head.identity, None)
+            self._changed(file.head.identity)
+        if not file.gone:  # one that is gone may still be read, through its descriptor
+            file.head = head
+        if head is not None:
+            self._claims.setdefault(head.identity, {})[file.key] = file
+            self._changed(head.identity)
+
+    def _read_head_bytes(self, file: TrackedFile) -> tuple[bytes, str, bool] | None:
+        """The first bytes, what is damaged, and whether it is cut short; None when it cannot be read now."""
+        source = self._sources.open(file)
+        if source is None:
+            return None
+        try:
+            data = source.read(0, HEAD_BYTES)
+            self._problems.solved(ProblemKind.UNREADABLE, file.path)
+            return data, source.damage(), source.cut_short()
+        except OSError as err:
+            self._problems.tell(ProblemKind.UNREADABLE, file.path, f"cannot be read ({err.strerror})")
+            return None
+        finally:
+            source.close()

@@ -1,0 +1,80 @@
+"""How far behind the reading of logs is: bytes on disk not read, and since when the oldest of them stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from heapq import nlargest
+
+from photon.adapters.logs.tracked import TrackedLog
+
+MARKS_MAX = 16
+"""So many moments of growth are remembered of a log that is behind."""
+WORST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LogLag:
+    """One log that has bytes that were not handed out. A last line without line end is no lag."""
+
+    path: str
+    bytes: int  # on disk
+    since_ns: int
+    """Wall clock: the oldest of these bytes were written then or before, as far as scans saw (mtimes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """Of all logs together; ``worst``: a few of them, the oldest first."""
+
+    logs: int  # known
+    behind: int  # of these not read to the end
+    bytes: int
+    oldest_ns: int | None
+    worst: tuple[LogLag, ...] = ()
+
+
+NO_LAG = Lag(0, 0, 0, None)
+
+
+def read_of(log: TrackedLog) -> int:
+    """Bytes on disk of its file that were read."""
+    assert log.file is not None
+    size = max(log.file.size, 0)
+    if log.done is not None and log.done[0] == log.file.key and log.done[1] == size:
+        return size
+    return min(log.consumed if log.file.compressed else log.next, size)
+
+
+def mark(log: TrackedLog) -> None:
+    """A scan saw bytes that are not read yet."""
+    file = log.file
+    assert file is not None
+    marks = log.marks
+    if not marks or marks[-1][0] != file.size:
+        if marks and (len(marks) >= MARKS_MAX or file.size < marks[-1][0]):
+            marks[-1] = (file.size, marks[-1][1])  # rather too old than too young
+        else:
+            marks.append((file.size, file.mtime_ns))
+
+
+def lag_of(log: TrackedLog) -> LogLag | None:
+    """None: nothing is known to be unread."""
+    file = log.file
+    if file is None or file.size < 0:
+        return None
+    read = read_of(log)
+    while len(log.marks) > 1 and log.marks[0][0] <= read:
+        del log.marks[0]
+    left = file.size - read
+    if left <= 0:
+        return None
+    return LogLag(log.path, left, log.marks[0][1] if log.marks else file.mtime_ns)
+
+
+def lag_of_all(known: int, behind: Iterable[TrackedLog], worst: int = WORST) -> Lag:
+    """``behind``: those that may not be read to the end."""
+    lags = [lag for log in behind if (lag := lag_of(log)) is not None]
+    oldest = min((lag.since_ns for lag in lags), default=None)
+    shown = nlargest(worst, lags, key=lambda lag: (-lag.since_ns, lag.bytes, lag.path))
+    return Lag(known, len(lags), sum(lag.bytes for lag in lags), oldest, tuple(shown))

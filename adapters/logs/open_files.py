@@ -1,0 +1,77 @@
+"""The files of a directory that are open: at most so many, the one read longest ago is closed first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+
+from photon.adapters.logs.problems import ProblemKind, ProblemReporter
+from photon.adapters.logs.reader import Source, open_source
+from photon.adapters.logs.tracked import TrackedFile
+
+OPEN_FILES_MAX = 256
+
+
+class OpenFiles:
+    """Sources by the identity of the log that is read from them."""
+
+    def __init__(self, directory: Path, problems: ProblemReporter) -> None:
+        self._directory = directory
+        self._problems = problems
+        self._sources: OrderedDict[str, Source] = OrderedDict()
+        self.missed: set[str] = set()
+        """Paths that held another file, or none, when they were opened after the scan."""
+        self._missed_before: set[str] = set()
+
+    def scanned(self) -> None:
+        """A scan begins: what was missed is looked for once more."""
+        self._missed_before, self.missed = self.missed, set()
+
+    def get(self, identity: str) -> Source | None:
+        """The source of a log that is open."""
+        source = self._sources.get(identity)
+        if source is not None:
+            self._sources.move_to_end(identity)
+        return source
+
+    def keep(self, identity: str, file: TrackedFile) -> Source | None:
+        """Opens a log's file and keeps it open; None where it cannot be opened now."""
+        source = self.open(file)
+        if source is None:
+            return None
+        self._problems.solved(ProblemKind.UNREADABLE, file.path)
+        self._sources[identity] = source
+        while len(self._sources) > OPEN_FILES_MAX:
+            self._sources.popitem(last=False)[1].close()
+        return source
+
+    def open(self, file: TrackedFile) -> Source | None:
+        """For the caller to close. None where it cannot be opened now: renamed, deleted or replaced since the scan;
+        the next one knows.
+        """
+        why = "is another file whenever it is opened"
+        try:
+            source = open_source(self._directory / file.path)
+            if source.key == file.key:
+                return source
+            source.close()
+            missed = True
+        except OSError as err:
+            missed, why = isinstance(err, FileNotFoundError), f"cannot be opened ({err.strerror})"
+        if missed and file.path not in self._missed_before:
+            self.missed.add(file.path)
+        else:
+            self._problems.tell(ProblemKind.UNREADABLE, file.path, why)
+        return None
+
+    def close(self, identity: str) -> None:
+        """Closes a log's file, if it is open."""
+        source = self._sources.pop(identity, None)
+        if source is not None:
+            source.close()
+
+    def close_all(self) -> None:
+        """Closes every file."""
+        for source in self._sources.values():
+            source.close()
+        self._sources.clear()

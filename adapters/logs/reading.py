@@ -1,0 +1,177 @@
+"""Reading one log on: bytes that are checked to be the log's own, cut into whole records.
+
+What is compared (the first record, and the bytes before the position) is read together with the data or after it, so
+that a file that is overwritten meanwhile is noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from photon.adapters.logs.assignment import Logs
+from photon.adapters.logs.files import CUT_SHORT, Files
+from photon.adapters.logs.framing import LongRecord, Piece, frame
+from photon.adapters.logs.open_files import OpenFiles
+from photon.adapters.logs.problems import ProblemKind, ProblemReporter
+from photon.adapters.logs.reader import Source
+from photon.adapters.logs.tracked import FINISHED, TrackedFile, TrackedLog
+
+BLOCK_BYTES = 1 << 20
+"""Bytes read at a time; a block is at most this, or one record where that is longer."""
+TAIL_BYTES = 64
+"""So many bytes before a position are compared at each read, to notice that a file was rewritten in place."""
+
+
+class LogReader:
+    """Reads logs from the files that ``Logs`` gave them. ``ready`` is told of logs that got another file."""
+
+    def __init__(
+        self,
+        files: Files,
+        logs: Logs,
+        sources: OpenFiles,
+        problems: ProblemReporter,
+        *,
+        max_record: int,
+        ready: Callable[[TrackedLog], None],
+        touch: Callable[[str], None],
+    ) -> None:
+        """``touch``: the next scan has to match this log."""
+        self._files = files
+        self._logs = logs
+        self._sources = sources
+        self._problems = problems
+        self._max_record = max_record
+        self._ready = ready
+        self._touch = touch
+
+    def read(self, log: TrackedLog, final: bool) -> tuple[list[Piece], bool]:
+        """The log's next records, and whether there may be more of them now."""
+        file = log.file
+        source = self._source(log)
+        if file is None or source is None:
+            return [], False
+        done = (file.key, file.size, FINISHED if final else file.mtime_ns)
+        try:
+            data, at_end = self._checked(log, source)
+        except OSError as err:
+            self._problems.tell(ProblemKind.UNREADABLE, log.path, f"cannot be read ({err.strerror})")
+            self._sources.close(log.identity)
+            return [], False
+        if data is None:  # not the bytes it was
+            self._replaced(log, file)
+            return [], log.file is not None
+        log.consumed = source.consumed()
+        damage = source.damage() if at_end else ""
+        cut_short = at_end and source.cut_short()
+        last = final and at_end and not (damage or cut_short)
+        framed = frame(data, log.next, max_record=self._max_record, final=last, long=log.long)
+        self._advance(log, data, framed.next, framed.long)
+        if at_end:
+            log.done = done
+            self._logs.cut(log, cut_short)
+            if damage or (final and cut_short):
+                self._problems.tell(
+                    ProblemKind.DAMAGED, log.path, f"{damage or CUT_SHORT}; read up to byte {log.next}"
+                )
+            if file.gone:
+                self._logs.leave(log)
+        return framed.pieces, not at_end
+
+    def _advance(self, log: TrackedLog, data: bytes, to: int, long: LongRecord | None) -> None:
+        used = to - log.next
+        log.tail = (log.tail + data[max(used - TAIL_BYTES, 0) : used])[-TAIL_BYTES:]
+        log.next, log.long = to, long
+
+    def _checked(self, log: TrackedLog, source: Source) -> tuple[bytes | None, bool]:
+        """Bytes from ``log.next`` on, and whether the file's end (as scanned) was met. None: not this log's bytes.
+
+        What is compared is read together with the data or after it, so that a file that is overwritten meanwhile
+        is noticed.
+        """
+        file = log.file
+        assert file is not None
+        before = min(TAIL_BYTES, log.next)
+        want = BLOCK_BYTES
+        while True:
+            raw = source.read(log.next - before, before + want)
+            data = raw[before:]
+            at_end = len(data) < want
+            if at_end or log.long or b"\n" in data or want > self._max_record:
+                break
+            want = min(want * 2, max(self._max_record + 1, BLOCK_BYTES + 1))
+        if not source.compressed:
+            head = file.head
+            if head is not None and source.read(head.fingerprint_at, len(head.fingerprint)) != head.fingerprint:
+                return None, False
+        prefix = raw[:before]
+        if len(prefix) < before:
+            return (b"", True) if source.compressed and (source.damage() or source.cut_short()) else (None, False)
+        if log.tail and not prefix.endswith(log.tail):
+            return None, False
+        if log.next > log.data_start and not log.long and not prefix.endswith(b"\n"):
+            return self._grown_line(log, source, data), at_end
+        return data, at_end
+
+    def _grown_line(self, log: TrackedLog, source: Source, data: bytes) -> bytes:
+        """The last line was handed out without its line end. If it went on since, it is handed out again, whole."""
+        end = next((e for e in (b"\n", b"\r\n") if data.startswith(e)), b"")
+        if end or not data or data == b"\r":
+            log.next += len(end)
+            log.tail = (log.tail + end)[-TAIL_BYTES:]
+            return data[len(end) :] if end else b""
+        begin = max(log.data_start, log.next - self._max_record - 1)
+        line = source.read(begin, log.next - begin)
+        start = max(begin + line.rfind(b"\n") + 1, log.data_start)
+        self._problems.tell(
+            ProblemKind.REWRITTEN,
+            log.path,
+            f"the line at byte {start} went on after it was taken for complete",
+            again=True,
+        )
+        again = source.read(start, log.next - start)
+        log.next, log.tail = start, b""
+        return again + data
+
+    def _replaced(self, log: TrackedLog, file: TrackedFile) -> None:
+        """The file of a log holds other bytes than it did: truncated, rewritten, or another log by now."""
+        self._sources.close(log.identity)
+        old_size, old_head = file.size, file.head
+        if file.gone:
+            log.done = None
+            self._logs.leave(log)
+            return
+        self._files.look_again(file)
+        if file.head is not None and old_head is not None and file.head.identity == old_head.identity:
+            shrunk = min(file.size, old_size) < log.next
+            log.next, log.tail, log.long, log.done = log.data_start, b"", None, None
+            kind = ProblemKind.TRUNCATED if shrunk else ProblemKind.REWRITTEN
+            how = "became shorter than what was read of it" if shrunk else "was rewritten in place"
+            self._problems.tell(kind, log.path, f"{how}; it is read again from its start", again=True)
+            return
+        log.unread = 0 if file.compressed else max(old_size - log.next, 0)
+        log.done = None
+        self._logs.leave(log)
+        self._touch(log.identity)
+        # Neither log need wait for the next scan: what stands in this file now, and the copy of what stood in it.
+        identities = {log.identity} if file.head is None else {log.identity, file.head.identity}
+        for identity in sorted(identities):
+            for each in self._files.claims(identity):
+                if each is not file and identity != log.identity:
+                    continue
+                taker = self._logs.get(identity, each.path)
+                if taker.file is None:
+                    self._logs.assign(taker, [each])
+                    self._ready(taker)
+                self._touch(identity)
+
+    def _source(self, log: TrackedLog) -> Source | None:
+        source = self._sources.get(log.identity)
+        if source is not None:
+            return source
+        file = log.file
+        if file is None or file.gone:
+            if file is not None:
+                self._logs.lose(log, file)  # it was open once, but others needed the descriptor
+            return None
+        return self._sources.keep(log.identity, file)
