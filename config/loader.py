@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from photon.config.errors import UsageError
-from photon.config.settings import NAME, Duration, Join, JoinerSlot, Pipeline, Replica, Settings, Size
+from photon.config.settings import NAME, CacheNode, Duration, Join, JoinerSlot, Pipeline, Replica, Settings, Size
 from photon.config.units import seconds, size
 
 ENVIRONMENT_PREFIX = "PHOTON_SET_"
@@ -84,6 +84,7 @@ def _named_tables(raw: dict[str, Any]) -> list[tuple[str, Any, type]]:
         for name, pipeline in datacentres.items():
             if isinstance(pipeline, dict):
                 each(pipeline.get("joiners"), f"datacentre.{name}.joiners", JoinerSlot)
+                each(pipeline.get("caches"), f"datacentre.{name}.caches", CacheNode)
     each(raw.get("join"), "join", Join)
     each(datacentres, "datacentre", Pipeline)
     return found
@@ -98,6 +99,7 @@ def problems(settings: Settings) -> list[str]:
         ("registry.replicas", settings.registry.replicas),
     ]
     names += [(f"datacentre.{dc}.joiners", pipeline.joiners) for dc, pipeline in settings.datacentre.items()]
+    names += [(f"datacentre.{dc}.caches", pipeline.caches) for dc, pipeline in settings.datacentre.items()]
     for table, keys in names:
         found += [
             f"{table}.{name}: a name is 1 to 40 of a-z, 0-9, - and _, starting with a letter or digit"
@@ -125,6 +127,8 @@ def problems(settings: Settings) -> list[str]:
     if "dispatcher" in slots:
         found.append("slot dispatcher: this name is the dispatcher's own in the rejected log; choose another")
     found += [f"slot {slot}: named twice; slot names are unique over all datacentres" for slot in _twice(slots)]
+    nodes = [node for pipeline in settings.datacentre.values() for node in pipeline.caches]
+    found += [f"cache node {node}: named twice; names are unique over all datacentres" for node in _twice(nodes)]
     return found
 
 
@@ -162,6 +166,7 @@ def _registry_problems(settings: Settings) -> list[str]:
         if pipeline.dispatcher is not None:
             addresses.append((f"datacentre.{dc}.dispatcher", pipeline.dispatcher))
         addresses += [(f"datacentre.{dc}.joiners.{s}", j.address) for s, j in pipeline.joiners.items()]
+        addresses += [(f"datacentre.{dc}.caches.{n}", node.address) for n, node in pipeline.caches.items()]
     for key, address in addresses:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
@@ -173,8 +178,10 @@ def _registry_problems(settings: Settings) -> list[str]:
 def _positive(settings: Settings) -> list[tuple[str, float]]:
     limits = settings.limits
     joins = [(f"join.{name}.file_map_bytes", join.file_map_bytes) for name, join in settings.join.items()]
+    caches = [(f"{dc}.caches.{n}", node) for dc, p in settings.datacentre.items() for n, node in p.caches.items()]
     return [
         *joins,
+        *((f"datacentre.{where}.size", 1 if node.size is None else node.size) for where, node in caches),
         ("limits.batch_events", limits.batch_events),
         ("limits.batches_in_flight", limits.batches_in_flight),
         ("limits.record", limits.record),

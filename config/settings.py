@@ -150,6 +150,16 @@ class JoinerSlot(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     address: str
 
 
+class CacheNode(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[datacentre.NAME.caches.NODE]``: one cache process. The event store reads these tables again when the file
+    changes; a node that is added or removed moves its own share of the keys."""
+
+    address: str
+    """host:port."""
+    size: Size | None = None
+    """What it keeps at most. Not written: limits.cache."""
+
+
 class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[datacentre.NAME]``: one full pipeline of one join."""
 
@@ -162,6 +172,8 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     eventstore: str
     """host:port."""
     joiners: dict[str, JoinerSlot]
+    caches: dict[str, CacheNode] = msgspec.field(default_factory=dict)
+    """Cache nodes. None: the event store keeps recent records in its own process."""
     dispatcher: str | None = None
     """host:port of the dispatcher's progress and health; unset: it has none."""
     region: str | None = None
@@ -209,4 +221,5 @@ def tables() -> Mapping[str, type[_Table]]:
         "registry.replicas.NAME": Replica,
         "datacentre.NAME": Pipeline,
         "datacentre.NAME.joiners.SLOT": JoinerSlot,
+        "datacentre.NAME.caches.NODE": CacheNode,
     }

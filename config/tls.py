@@ -166,9 +166,15 @@ def dispatcher_identity(datacentre: str) -> str:
     return f"dispatcher-{datacentre}"
 
 
+def cache_identity(datacentre: str) -> str:
+    """Of all cache nodes of a datacentre: how many there are may change."""
+    return f"cache-{datacentre}"
+
+
 def identities(settings: Settings) -> list[str]:
     """Every identity that a deployment needs a certificate for."""
     found = [registry_identity(name) for name in settings.registry.replicas]
-    for name in settings.datacentre:
+    for name, pipeline in settings.datacentre.items():
         found += [eventstore_identity(name), joiner_identity(name), dispatcher_identity(name)]
+        found += [cache_identity(name)] if pipeline.caches else []
     return [*found, *([WAN] if settings.wan is not None else []), OPERATOR]

@@ -131,3 +131,89 @@ class ForgetReply(_message.Message):
     logs: _containers.RepeatedCompositeFieldContainer[UnavailableLog]
     refused: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, logs: _Optional[_Iterable[_Union[UnavailableLog, _Mapping]]] = ..., refused: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CacheSegment(_message.Message):
+    __slots__ = ("identity", "file", "data", "hashes", "starts", "offsets")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    HASHES_FIELD_NUMBER: _ClassVar[int]
+    STARTS_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    identity: str
+    file: LogFileName
+    data: bytes
+    hashes: bytes
+    starts: bytes
+    offsets: bytes
+    def __init__(self, identity: _Optional[str] = ..., file: _Optional[_Union[LogFileName, _Mapping]] = ..., data: _Optional[bytes] = ..., hashes: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., offsets: _Optional[bytes] = ...) -> None: ...
+
+class CacheFeed(_message.Message):
+    __slots__ = ("source", "segments")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    source: bytes
+    segments: _containers.RepeatedCompositeFieldContainer[CacheSegment]
+    def __init__(self, source: _Optional[bytes] = ..., segments: _Optional[_Iterable[_Union[CacheSegment, _Mapping]]] = ...) -> None: ...
+
+class CacheFed(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CacheFind(_message.Message):
+    __slots__ = ("source", "hashes")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    HASHES_FIELD_NUMBER: _ClassVar[int]
+    source: bytes
+    hashes: bytes
+    def __init__(self, source: _Optional[bytes] = ..., hashes: _Optional[bytes] = ...) -> None: ...
+
+class CachedLog(_message.Message):
+    __slots__ = ("identity", "file")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    identity: str
+    file: LogFileName
+    def __init__(self, identity: _Optional[str] = ..., file: _Optional[_Union[LogFileName, _Mapping]] = ...) -> None: ...
+
+class CacheFound(_message.Message):
+    __slots__ = ("rows", "log_indexes", "offsets", "sizes", "records", "logs")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    LOG_INDEXES_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    LOGS_FIELD_NUMBER: _ClassVar[int]
+    rows: bytes
+    log_indexes: bytes
+    offsets: bytes
+    sizes: bytes
+    records: bytes
+    logs: _containers.RepeatedCompositeFieldContainer[CachedLog]
+    def __init__(self, rows: _Optional[bytes] = ..., log_indexes: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., sizes: _Optional[bytes] = ..., records: _Optional[bytes] = ..., logs: _Optional[_Iterable[_Union[CachedLog, _Mapping]]] = ...) -> None: ...
+
+class CacheCountsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CacheCountsReply(_message.Message):
+    __slots__ = ("hits", "misses", "evictions", "segments", "held_bytes", "entries", "bytes_max", "fed_bytes", "fed_events")
+    HITS_FIELD_NUMBER: _ClassVar[int]
+    MISSES_FIELD_NUMBER: _ClassVar[int]
+    EVICTIONS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    HELD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    FED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FED_EVENTS_FIELD_NUMBER: _ClassVar[int]
+    hits: int
+    misses: int
+    evictions: int
+    segments: int
+    held_bytes: int
+    entries: int
+    bytes_max: int
+    fed_bytes: int
+    fed_events: int
+    def __init__(self, hits: _Optional[int] = ..., misses: _Optional[int] = ..., evictions: _Optional[int] = ..., segments: _Optional[int] = ..., held_bytes: _Optional[int] = ..., entries: _Optional[int] = ..., bytes_max: _Optional[int] = ..., fed_bytes: _Optional[int] = ..., fed_events: _Optional[int] = ...) -> None: ...

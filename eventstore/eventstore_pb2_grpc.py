@@ -181,3 +181,167 @@ class EventStore:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class CacheStub:
+    """A cache node (paper, section 3.4.1): recent records by the hash of their key. It knows neither keys nor adapters; who
+    asks verifies. Columns are little endian.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Feed = channel.unary_unary(
+                '/photon.v1.Cache/Feed',
+                request_serializer=photon_dot_eventstore_dot_eventstore__pb2.CacheFeed.SerializeToString,
+                response_deserializer=photon_dot_eventstore_dot_eventstore__pb2.CacheFed.FromString,
+                _registered_method=True)
+        self.Find = channel.unary_unary(
+                '/photon.v1.Cache/Find',
+                request_serializer=photon_dot_eventstore_dot_eventstore__pb2.CacheFind.SerializeToString,
+                response_deserializer=photon_dot_eventstore_dot_eventstore__pb2.CacheFound.FromString,
+                _registered_method=True)
+        self.Counts = channel.unary_unary(
+                '/photon.v1.Cache/Counts',
+                request_serializer=photon_dot_eventstore_dot_eventstore__pb2.CacheCountsRequest.SerializeToString,
+                response_deserializer=photon_dot_eventstore_dot_eventstore__pb2.CacheCountsReply.FromString,
+                _registered_method=True)
+
+
+class CacheServicer:
+    """A cache node (paper, section 3.4.1): recent records by the hash of their key. It knows neither keys nor adapters; who
+    asks verifies. Columns are little endian.
+    """
+
+    def Feed(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Find(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Counts(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_CacheServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Feed': grpc.unary_unary_rpc_method_handler(
+                    servicer.Feed,
+                    request_deserializer=photon_dot_eventstore_dot_eventstore__pb2.CacheFeed.FromString,
+                    response_serializer=photon_dot_eventstore_dot_eventstore__pb2.CacheFed.SerializeToString,
+            ),
+            'Find': grpc.unary_unary_rpc_method_handler(
+                    servicer.Find,
+                    request_deserializer=photon_dot_eventstore_dot_eventstore__pb2.CacheFind.FromString,
+                    response_serializer=photon_dot_eventstore_dot_eventstore__pb2.CacheFound.SerializeToString,
+            ),
+            'Counts': grpc.unary_unary_rpc_method_handler(
+                    servicer.Counts,
+                    request_deserializer=photon_dot_eventstore_dot_eventstore__pb2.CacheCountsRequest.FromString,
+                    response_serializer=photon_dot_eventstore_dot_eventstore__pb2.CacheCountsReply.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'photon.v1.Cache', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('photon.v1.Cache', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Cache:
+    """A cache node (paper, section 3.4.1): recent records by the hash of their key. It knows neither keys nor adapters; who
+    asks verifies. Columns are little endian.
+    """
+
+    @staticmethod
+    def Feed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.Cache/Feed',
+            photon_dot_eventstore_dot_eventstore__pb2.CacheFeed.SerializeToString,
+            photon_dot_eventstore_dot_eventstore__pb2.CacheFed.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Find(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.Cache/Find',
+            photon_dot_eventstore_dot_eventstore__pb2.CacheFind.SerializeToString,
+            photon_dot_eventstore_dot_eventstore__pb2.CacheFound.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Counts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.Cache/Counts',
+            photon_dot_eventstore_dot_eventstore__pb2.CacheCountsRequest.SerializeToString,
+            photon_dot_eventstore_dot_eventstore__pb2.CacheCountsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -49,7 +49,7 @@ def certs_init(directory: Path, name: str, days: int, force: bool) -> None:
 @certs.command("issue")
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--name", "identity", required=True, metavar="IDENTITY",
-              help="registry-REPLICA, eventstore-DATACENTRE, joiner-…, dispatcher-…, wan, operator-….")  # fmt: skip
+              help="registry-REPLICA, eventstore-DATACENTRE, cache-…, joiner-…, dispatcher-…, wan, …")  # fmt: skip
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="A further DNS name or address to put into it.")
 @click.option("--ca", "authority", type=click.Path(path_type=Path), help="The authority's directory, if another one.")
 @click.option("--days", type=DAYS, default=365, show_default=True, help="How long it is valid.")

@@ -17,7 +17,7 @@ from photon.cli.processes import place, run_option
               help="Seconds until all must have ended.")  # fmt: skip
 @click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def down(file: Path, run: Path | None, timeout: float, output_format: str) -> None:
-    """End what photon up runs: dispatchers, joiners, event stores, registry, proxy, in this order.
+    """End what photon up runs: dispatchers, joiners, event stores, caches, registry, proxy, in this order.
 
     Nothing is lost by it: photon up with the same file continues. What a photon up that was killed may have left
     is ended too.

@@ -24,6 +24,7 @@ _NOUNS = {
     "certs": "photon.cli.certs",
     "registry": "photon.cli.registry",
     "eventstore": "photon.cli.serve",
+    "cache": "photon.cli.serve",
     "joiner": "photon.cli.serve",
     "dispatcher": "photon.cli.serve",
     "wan": "photon.cli.wan",

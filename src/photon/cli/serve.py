@@ -1,4 +1,4 @@
-"""``photon registry | eventstore | joiner | dispatcher serve``: one service process each.
+"""``photon registry | eventstore | cache | joiner | dispatcher serve``: one service process each.
 
 The command group ``photon registry`` is in ``photon.cli.registry``.
 """
@@ -130,6 +130,35 @@ def eventstore_serve(
         raise UsageError("--primary, --state and --address go together, in place of --datacentre")
     with sampled(stages):
         _run(lambda stop: serve_store(settings, base, place, stop), with_parent=stop_with_parent)
+
+
+@click.group()
+def cache() -> None:
+    """Cache nodes: recent primary records in processes of their own.
+
+    \b
+    Example:
+      photon cache serve --config photon.toml --datacentre east --node east-c1
+    """
+
+
+@cache.command("serve")
+@_common
+@_datacentre
+@click.option("--node", metavar="NAME", help="Which of the pipeline's cache nodes; may be left out if there is one.")
+def cache_serve(
+    config: Path | None, overrides: tuple[str, ...], stop_with_parent: bool, datacentre: str | None, node: str | None
+) -> None:
+    """Run one cache node until SIGTERM. It keeps nothing on disk: the event store feeds it.
+
+    \b
+    Example:
+      photon cache serve --config photon.toml --datacentre east --node east-c1
+    """
+    from photon.embedded.services import serve_cache
+
+    settings, base = _load(config, overrides)
+    _run(lambda stop: serve_cache(settings, base, datacentre, node, stop), with_parent=stop_with_parent)
 
 
 @click.group()

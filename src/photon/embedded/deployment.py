@@ -13,6 +13,7 @@ from photon.wan.api import Route
 
 HEALTH = {
     "registry": "photon.v1.Registry",
+    "cache": "photon.v1.Cache",
     "eventstore": "photon.v1.EventStore",
     "joiner": "photon.v1.Joiner",
     "dispatcher": "photon.v1.Dispatcher",
@@ -51,16 +52,20 @@ class Deployment:
             )
             for name, r in settings.registry.replicas.items()
         ]
-        stores, joiners, dispatchers = [], [], []
+        caches, stores, joiners, dispatchers = [], [], [], []
         for name, pipeline in settings.datacentre.items():
             where, region = ("--datacentre", name), settings.region(name)
+            caches += [
+                self._of_file("cache", node, (*where, "--node", node), cache.address, name, region)
+                for node, cache in pipeline.caches.items()
+            ]
             stores.append(self._of_file("eventstore", name, where, pipeline.eventstore, name, region))
             joiners += [
                 self._of_file("joiner", slot, (*where, "--slot", slot), joiner.address, name, region)
                 for slot, joiner in pipeline.joiners.items()
             ]
             dispatchers.append(self._of_file("dispatcher", name, where, pipeline.dispatcher, name, region))
-        return [wan, registry, stores, joiners, dispatchers]
+        return [wan, registry, *([caches] if caches else []), stores, joiners, dispatchers]
 
     def _proxy(self, wan: Wan) -> Service:
         command = ("wan", "serve", "--routes", str(self.routes_file), "--control", wan.control)

@@ -155,4 +155,5 @@ def _ports(settings: Settings) -> Iterable[int]:
         addresses.append(pipeline.eventstore)
         addresses += [] if pipeline.dispatcher is None else [pipeline.dispatcher]
         addresses += [joiner.address for joiner in pipeline.joiners.values()]
+        addresses += [node.address for node in pipeline.caches.values()]
     return [int(address.rpartition(":")[2]) for address in addresses]

@@ -22,6 +22,7 @@ from photon.config.serving import listen
 from photon.config.settings import Pipeline, Settings
 from photon.config.tls import (
     Tls,
+    cache_identity,
     dispatcher_identity,
     eventstore_identity,
     joiner_identity,
@@ -142,6 +143,29 @@ def store_place(settings: Settings, base: Path, datacentre: str | None) -> Store
     state = base / pipeline.state / "eventstore"
     tls = logged(tls_of(settings, base, eventstore_identity(name)))
     return StorePlace(pipeline.join, base / pipeline.primary, state, pipeline.eventstore, tls=tls)
+
+
+async def serve_cache(
+    settings: Settings, base: Path, datacentre: str | None, node: str | None, stop: asyncio.Event
+) -> None:
+    """One cache node of a pipeline."""
+    from photon.eventstore.cache_nodes.process import serve
+
+    name, pipeline = pipeline_named(settings, datacentre)
+    if node is None and len(pipeline.caches) == 1:
+        node = next(iter(pipeline.caches))
+    if node not in pipeline.caches:
+        known = ", ".join(sorted(pipeline.caches)) or "none"
+        raise UsageError(f"--node {node}: not a cache node of datacentre {name}; there are: {known}")
+    configured = pipeline.caches[node]
+    await serve(
+        address=configured.address,
+        bytes_max=configured.size or settings.limits.cache,
+        ready=lambda port: log.info("cache node serves", node=node, address=configured.address),
+        stop=stop,
+        tls=logged(tls_of(settings, base, cache_identity(name))),
+        feeder=eventstore_identity(name),
+    )
 
 
 async def serve_store(settings: Settings, base: Path, place: StorePlace, stop: asyncio.Event) -> None:

@@ -151,3 +151,33 @@ def test_datacentres_that_share_a_join_need_ids_in_the_record_or_identical_copie
         {"adapter": "a.py:A"},
     ):
         convert(both | {"join": {"clicks": mended}}, "f.toml")
+
+
+def test_cache_nodes_have_names_of_their_own_and_a_size() -> None:
+    one = tomllib.loads(SHARED.format("east", 700))
+    east = one["datacentre"]["east"]
+
+    def with_caches(caches: dict[str, object]) -> dict[str, object]:
+        return one | {"datacentre": {"east": east | {"caches": caches}}}
+
+    nodes = {"c1": {"address": "127.0.0.1:7003", "size": "1GiB"}, "c2": {"address": "127.0.0.1:7004"}}
+    caches = convert(with_caches(nodes), "f.toml").datacentre["east"].caches
+    assert [(name, node.size) for name, node in caches.items()] == [("c1", 1 << 30), ("c2", None)]
+    for wrong, said in (
+        ({"C": {"address": "127.0.0.1:7003"}}, "a name is"),
+        ({"c1": {"address": "127.0.0.1:7001"}}, "used twice"),
+        ({"c1": {"address": "nowhere"}}, "must be host:port"),
+        ({"c1": {"address": "127.0.0.1:7003", "size": 0}}, r"east.caches.c1.size = 0: must be more than 0"),
+        ({"c1": {"adress": "127.0.0.1:7003"}}, "did you mean 'address'"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            convert(with_caches(dict(wrong)), "f.toml")
+    west = east | {"eventstore": "127.0.0.1:8001", "joiners": {"west-1": {"address": "127.0.0.1:8002"}}}
+    both = {
+        "east": east | {"caches": {"c": {"address": "127.0.0.1:7003"}}},
+        "west": west | {"caches": {"c": {"address": "127.0.0.1:8003"}}},
+    }
+    with pytest.raises(ConfigError, match="names are unique"):
+        convert(
+            {**one, "join": {"clicks": one["join"]["clicks"] | {"identical_copies": True}}, "datacentre": both}, "f"
+        )

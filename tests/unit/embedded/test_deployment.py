@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from photon.config.loader import load
+from photon.config.tls import identities
 from photon.embedded.deployment import Deployment, regions, routes_needed, routes_of
 from tests.unit.embedded.deployments import EXAMPLE, example_settings
 
@@ -25,6 +27,21 @@ def test_each_process_has_a_name_a_log_and_an_address_of_its_own() -> None:
     services = _deployment().services()
     for value in ("name", "log", "address"):
         assert len({getattr(service, value) for service in services}) == len(services) == 12
+
+
+def test_cache_nodes_start_before_their_event_store_and_are_lost_with_it() -> None:
+    flags = [f'datacentre.east.caches.east-c{n}.address="127.0.0.1:98{n}0"' for n in (1, 2)]
+    settings = load(EXAMPLE, environment={}, flags=flags)
+    stages = Deployment(EXAMPLE, settings, RUN).stages()
+    assert [[service.name for service in stage] for stage in stages[2:4]] == [
+        ["cache east-c1", "cache east-c2"],
+        ["eventstore east", "eventstore west"],
+    ]
+    node = stages[2][0]
+    assert node.arguments[:7] == ("cache", "serve", "--config", str(EXAMPLE), "--datacentre", "east", "--node")
+    assert (node.arguments[7], node.address, node.datacentre) == ("east-c1", "127.0.0.1:9810", "east")
+    assert "cache-east" in identities(settings)
+    assert "cache-west" not in identities(settings)
 
 
 def test_a_datacentre_is_lost_with_its_replica() -> None:

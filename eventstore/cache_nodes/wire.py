@@ -1,0 +1,184 @@
+"""What cache nodes are fed and asked, as the columns of eventstore.proto, and back: pure. Little endian."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from photon.adapters.contract import LogFile
+from photon.eventstore import eventstore_pb2 as pb
+from photon.eventstore.columns import KEYS_MAX, MESSAGE_BYTES_MAX, REPLY_BYTES_MAX, WireError
+from photon.eventstore.index import I64, U64
+from photon.eventstore.segments import CacheCounts, Gathered, Located, Segment
+
+SOURCE_BYTES = 16
+SEGMENTS_MAX = 4096
+"""In one feed."""
+FEED_BYTES_MAX = MESSAGE_BYTES_MAX // 2
+"""Of one feed's segments, columns included; a larger segment is never sent."""
+FIELDS_MAX = SEGMENTS_MAX + 16
+HASHES_MAX = 16 * KEYS_MAX
+"""In one question."""
+
+
+class Piece(NamedTuple):
+    """The n records of one block that one node is fed."""
+
+    identity: str
+    file: LogFile
+    data: bytes
+    hashes: U64  # ascending
+    starts: I64  # aligned with hashes: in data
+    offsets: I64  # aligned with hashes: in the log
+
+    @property
+    def size(self) -> int:
+        """About what its message takes. Bytes."""
+        return (
+            len(self.data) + 20 * len(self.hashes) + len(self.identity) + len(self.file.path) + len(self.file.header)
+        )
+
+
+class NodeCounts(NamedTuple):
+    """What a node says of itself."""
+
+    cache: CacheCounts
+    bytes_max: int
+    fed_bytes: int
+    fed_events: int
+
+
+def source_of(rule: bytes) -> bytes:
+    """The digest of what decides which logs these are and what their keys are."""
+    return hashlib.blake2b(rule, digest_size=SOURCE_BYTES).digest()
+
+
+def feed(source: bytes, pieces: Sequence[Piece]) -> pb.CacheFeed:
+    """The message that feeds."""
+    return pb.CacheFeed(
+        source=source,
+        segments=[
+            pb.CacheSegment(
+                identity=piece.identity,
+                file=pb.LogFileName(path=piece.file.path, header=piece.file.header),
+                data=piece.data,
+                hashes=piece.hashes.astype("<u8", copy=False).tobytes(),
+                starts=piece.starts.astype("<u4").tobytes(),
+                offsets=piece.offsets.astype("<u8", copy=False).tobytes(),
+            )
+            for piece in pieces
+        ],
+    )
+
+
+def fed(message: pb.CacheFeed) -> list[tuple[Segment, U64, I64]]:
+    """As SegmentCache.put takes them. Raises WireError."""
+    _check_source(message.source)
+    out = []
+    for each in message.segments:
+        hashes = np.frombuffer(each.hashes, dtype="<u8") if len(each.hashes) % 8 == 0 else None
+        if hashes is None or len(each.starts) != 4 * len(hashes) or len(each.offsets) != 8 * len(hashes):
+            raise WireError("the columns of a segment do not fit together")
+        starts = np.frombuffer(each.starts, dtype="<u4")
+        if len(hashes) and (int(starts.max()) >= len(each.data) or bool((hashes[1:] < hashes[:-1]).any())):
+            raise WireError("the columns of a segment do not fit its data")
+        gathered = Gathered(starts, np.frombuffer(each.offsets, dtype="<u8"))
+        file = LogFile(each.file.path, each.file.header)
+        segment = Segment(each.identity, file, 0, each.data, len(hashes), gathered)
+        out.append((segment, hashes, np.arange(len(hashes))))
+    return out
+
+
+def find(source: bytes, hashes: U64) -> pb.CacheFind:
+    """The message that asks; at most HASHES_MAX of them."""
+    return pb.CacheFind(source=source, hashes=hashes.astype("<u8", copy=False).tobytes())
+
+
+def asked(message: pb.CacheFind) -> U64:
+    """The hashes. Raises WireError."""
+    _check_source(message.source)
+    if len(message.hashes) % 8 or len(message.hashes) > 8 * HASHES_MAX:
+        raise WireError(
+            f"{len(message.hashes)} bytes of hashes; at most {HASHES_MAX} of 8 bytes can be asked at once"
+        )
+    return np.frombuffer(message.hashes, dtype="<u8")
+
+
+def found(located: Sequence[Located], bytes_max: int = REPLY_BYTES_MAX) -> pb.CacheFound:
+    """The answer. What would exceed ``bytes_max`` is left out: a miss, which the logs answer."""
+    logs: dict[tuple[str, LogFile], int] = {}
+    rows, indexes, offsets, sizes, records = [], [], [], [], []
+    size = 0
+    for row, identity, file, offset, record in located:
+        size += len(record)
+        if size > bytes_max:
+            break
+        rows.append(row)
+        indexes.append(logs.setdefault((identity, file), len(logs)))
+        offsets.append(offset)
+        sizes.append(len(record))
+        records.append(record)
+    return pb.CacheFound(
+        rows=np.array(rows, dtype="<u4").tobytes(),
+        log_indexes=np.array(indexes, dtype="<u4").tobytes(),
+        offsets=np.array(offsets, dtype="<u8").tobytes(),
+        sizes=np.array(sizes, dtype="<u4").tobytes(),
+        records=b"".join(records),
+        logs=[
+            pb.CachedLog(identity=identity, file=pb.LogFileName(path=file.path, header=file.header))
+            for identity, file in logs
+        ],
+    )
+
+
+def located(message: pb.CacheFound, rows: Sequence[int]) -> list[Located]:
+    """What was found, in the asker's own rows: hash i of the question was of row ``rows[i]``. Raises WireError."""
+    columns = message.rows, message.log_indexes, message.sizes
+    count = len(message.rows) // 4
+    if any(len(column) != 4 * count for column in columns) or len(message.offsets) != 8 * count:
+        raise WireError("the columns of a cache node's answer do not fit together")
+    at, indexes, sizes = (np.frombuffer(column, dtype="<u4").tolist() for column in columns)
+    offsets = np.frombuffer(message.offsets, dtype="<u8").tolist()
+    if sum(sizes) != len(message.records):
+        raise WireError("the sizes in a cache node's answer do not fit its records")
+    if count and (max(at) >= len(rows) or max(indexes) >= len(message.logs)):
+        raise WireError("a cache node's answer names what was not asked")
+    logs = [(log.identity, LogFile(log.file.path, log.file.header)) for log in message.logs]
+    records, out, begin = message.records, [], 0
+    for row, index, offset, size in zip(at, indexes, offsets, sizes, strict=True):
+        identity, file = logs[index]
+        out.append(Located(rows[row], identity, file, offset, records[begin : begin + size]))
+        begin += size
+    return out
+
+
+def counts_reply(counts: NodeCounts) -> pb.CacheCountsReply:
+    """Counts as a message."""
+    cache = counts.cache
+    return pb.CacheCountsReply(
+        hits=cache.hits,
+        misses=cache.misses,
+        evictions=cache.evictions,
+        segments=cache.segments,
+        held_bytes=cache.bytes,
+        entries=cache.entries,
+        bytes_max=counts.bytes_max,
+        fed_bytes=counts.fed_bytes,
+        fed_events=counts.fed_events,
+    )
+
+
+def counts_of(message: pb.CacheCountsReply) -> NodeCounts:
+    """And back."""
+    cache = CacheCounts(
+        message.hits, message.misses, message.evictions, message.segments, message.held_bytes, message.entries
+    )
+    return NodeCounts(cache, message.bytes_max, message.fed_bytes, message.fed_events)
+
+
+def _check_source(source: bytes) -> None:
+    if len(source) != SOURCE_BYTES:
+        raise WireError(f"a source of {len(source)} bytes; it has {SOURCE_BYTES}")

@@ -1,0 +1,196 @@
+"""Recent records in memory as *segments*, bounded in bytes: what a cache keeps, whoever asks it. Knows no adapter.
+
+A segment is records of one log as read, in one cachetools LRU that counts bytes. Hashes of keys index into segments,
+so taking records in costs no object and no LRU step per event; a record is cut out on a hit. An evicted segment
+leaves its index entries behind; they are dropped together once they are many.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from cachetools import LRUCache
+
+from photon.adapters.contract import LogFile
+from photon.eventstore.index import ENTRY_BYTES, I64, U64, Mask, Run, RunIndex, sorted_run
+from photon.eventstore.records import record_at
+
+U32 = npt.NDArray[np.uint32]
+
+SEGMENT_OVERHEAD_BYTES = 1024
+"""Counted for each segment beside its bytes and entries: objects, dict and list nodes."""
+PLACE_BYTES = 12
+"""Of each record of a gathered segment: where it begins, and its offset in its log."""
+OFFSET_BITS = 28
+SEGMENT_BYTES_MAX = 1 << OFFSET_BITS
+PER_HASH_MAX = 16
+"""Records of one hash that a look-up gives, any of them: the file map says which one is the first."""
+DEAD_ENTRIES_MIN = 1 << 16
+"""Below so many entries of evicted segments a clean-up is not worth its merge."""
+_OFFSET_MASK = np.uint64(SEGMENT_BYTES_MAX - 1)
+_SEGMENT_SHIFT = np.uint64(OFFSET_BITS)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Where the n records of a segment that is not one stretch of its log are."""
+
+    starts: U32  # n: in its data
+    offsets: U64  # n: in its log
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Whole records of one log as read, each ended by a newline.
+
+    One stretch of the log that begins at ``offset``, or ``gathered`` from several.
+    """
+
+    identity: str
+    file: LogFile
+    offset: int  # of data[0] in its log
+    data: bytes
+    entries: int
+    gathered: Gathered | None = None
+
+    @property
+    def size(self) -> int:
+        """What it is charged, its index entries included. Bytes."""
+        each = ENTRY_BYTES if self.gathered is None else ENTRY_BYTES + PLACE_BYTES
+        return len(self.data) + self.entries * each + SEGMENT_OVERHEAD_BYTES
+
+    def place(self, low: int) -> tuple[int, int]:
+        """(start in data, offset in its log) of what the low bits of a location name."""
+        if self.gathered is None:
+            return low, self.offset + low
+        return int(self.gathered.starts[low]), int(self.gathered.offsets[low])
+
+
+class Located(NamedTuple):
+    """A record whose key has the asked hash. Whether it is the asked key nobody has checked."""
+
+    row: int
+    identity: str
+    file: LogFile
+    offset: int
+    record: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CacheCounts:
+    """Counters since the start, and gauges."""
+
+    hits: int = 0
+    misses: int = 0
+    evictions: int = 0  # segments
+    segments: int = 0
+    bytes: int = 0
+    entries: int = 0
+
+
+class _Segments(LRUCache[int, Segment]):
+    """The LRU over segments. Sizes are bytes."""
+
+    def __init__(self, maxsize: int) -> None:
+        super().__init__(maxsize, getsizeof=lambda segment: segment.size)
+        self.evictions = 0
+        self.entries = 0
+
+    def popitem(self) -> tuple[int, Segment]:
+        number, segment = super().popitem()
+        self.evictions += 1
+        self.entries -= segment.entries
+        return number, segment
+
+
+class SegmentCache:
+    """Hash of a key -> records. ``put`` from one thread; ``look_up`` from any."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._segments = _Segments(bytes_max)
+        self._index = RunIndex()
+        self._next = 0
+        self._lock = threading.Lock()  # around the LRU: its steps are not atomic
+
+    def put(self, segments: Sequence[tuple[Segment, U64, I64]]) -> None:
+        """Takes in segments: ``hashes[i]`` (ascending) is the key's of the record that begins at byte ``starts[i]``
+        of its data, or in a gathered one of its record number ``starts[i]``.
+
+        A segment larger than the cache, or than SEGMENT_BYTES_MAX, is not kept: the cache is best effort.
+        """
+        runs = []
+        for segment, hashes, starts in segments:
+            fits = segment.size <= self._segments.maxsize and len(segment.data) <= SEGMENT_BYTES_MAX
+            if not fits or not len(hashes):
+                continue
+            with self._lock:
+                number = self._next
+                self._next += 1
+                self._segments[number] = segment
+                self._segments.entries += segment.entries
+            runs.append(Run(hashes, starts.astype(np.uint64) | np.uint64(number << OFFSET_BITS)))
+        if not runs:
+            return
+        self._index.insert(runs[0] if len(runs) == 1 else _joined(runs))
+        dead = len(self._index) - self._segments.entries
+        if dead > max(DEAD_ENTRIES_MIN, self._segments.entries // 2):
+            self._drop_dead()
+
+    def _drop_dead(self) -> None:
+        with self._lock:
+            live = np.sort(np.fromiter(self._segments, dtype=np.uint64, count=len(self._segments)))
+
+        def alive(locations: U64) -> Mask:
+            numbers = locations >> _SEGMENT_SHIFT
+            at = np.minimum(np.searchsorted(live, numbers), len(live) - 1)
+            return np.asarray(live[at] == numbers)
+
+        if len(live):
+            self._index.retain(alive)
+        else:
+            self._index.clear()
+
+    def look_up(self, hashes: U64) -> list[Located]:
+        """Records under the asked hashes, by ascending row; at most PER_HASH_MAX of each."""
+        rows, locations = self._index.look_up(hashes)
+        if len(rows) > PER_HASH_MAX:
+            few = np.ones(len(rows), dtype=np.bool_)
+            few[PER_HASH_MAX:] = rows[PER_HASH_MAX:] != rows[:-PER_HASH_MAX]
+            rows, locations = rows[few], locations[few]
+        numbers = (locations >> _SEGMENT_SHIFT).tolist()
+        with self._lock:
+            segments = {number: self._segments.get(number) for number in dict.fromkeys(numbers)}
+        found = []
+        for row, number, low in zip(rows.tolist(), numbers, (locations & _OFFSET_MASK).tolist(), strict=True):
+            segment = segments[number]
+            if segment is not None:
+                start, offset = segment.place(low)
+                found.append(Located(row, segment.identity, segment.file, offset, record_at(segment.data, start)))
+        return found
+
+    def clear(self) -> None:
+        """Forgets all records. From the thread that puts."""
+        self._index.clear()
+        with self._lock:
+            empty = _Segments(int(self._segments.maxsize))
+            empty.evictions = self._segments.evictions
+            self._segments = empty
+
+    def counts(self) -> CacheCounts:
+        """Gauges of this moment; who asks counts hits."""
+        with self._lock:
+            return CacheCounts(
+                evictions=self._segments.evictions,
+                segments=len(self._segments),
+                bytes=int(self._segments.currsize),
+                entries=len(self._index),
+            )
+
+
+def _joined(runs: Sequence[Run]) -> Run:
+    return sorted_run(np.concatenate([run.hashes for run in runs]), np.concatenate([run.locations for run in runs]))

@@ -1,0 +1,164 @@
+"""A cache node: records by hash, of one source, over the wire and back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import numpy as np
+import pytest
+
+from photon.adapters.contract import LogFile
+from photon.eventstore import eventstore_pb2 as pb
+from photon.eventstore import eventstore_pb2_grpc
+from photon.eventstore.cache_nodes import wire
+from photon.eventstore.cache_nodes.node import CacheNode
+from photon.eventstore.cache_nodes.process import serve
+from photon.eventstore.cache_nodes.wire import Piece
+from photon.eventstore.columns import WireError
+from photon.eventstore.index import U64, hash_keys
+from photon.eventstore.segments import PER_HASH_MAX, Located
+
+SOURCE = wire.source_of(b"rule")
+OTHER = wire.source_of(b"another rule")
+FILE = LogFile("a.log", b"head")
+
+
+def piece(records: dict[bytes, tuple[int, bytes]], identity: str = "id", file: LogFile = FILE) -> Piece:
+    """key -> (offset in the log, record)."""
+    keys = list(records)
+    hashes = hash_keys(keys)
+    order = np.argsort(hashes)
+    lines = [record + b"\n" for _, record in records.values()]
+    starts = np.cumsum([0, *map(len, lines)])[:-1]
+    offsets = np.array([offset for offset, _ in records.values()], dtype=np.uint64)
+    return Piece(identity, file, b"".join(lines), hashes[order], starts[order], offsets[order])
+
+
+def fed(node: CacheNode, source: bytes, *pieces: Piece) -> None:
+    message = pb.CacheFeed.FromString(wire.feed(source, pieces).SerializeToString())
+    node.feed(message.source, wire.fed(message))
+
+
+def found(node: CacheNode, source: bytes, *keys: bytes) -> list[Located]:
+    question = pb.CacheFind.FromString(wire.find(source, hash_keys(keys)).SerializeToString())
+    answer = wire.found(node.find(question.source, wire.asked(question)))
+    return wire.located(pb.CacheFound.FromString(answer.SerializeToString()), range(len(keys)))
+
+
+def test_records_come_back_with_their_places() -> None:
+    node = CacheNode(1 << 20)
+    fed(node, SOURCE, piece({b"k1": (1000, b"one"), b"k2": (5000, b"two\r")}), piece({b"k3": (7, b"three")}, "jd"))
+    assert found(node, SOURCE, b"k3", b"none", b"k2", b"k1") == [
+        Located(0, "jd", FILE, 7, b"three"),
+        Located(2, "id", FILE, 5000, b"two"),
+        Located(3, "id", FILE, 1000, b"one"),
+    ]
+    counts = node.counts()
+    assert (counts.cache.hits, counts.cache.misses, counts.cache.segments, counts.cache.entries) == (3, 1, 2, 3)
+    assert counts.fed_bytes == len(b"one\ntwo\r\nthree\n")
+    assert counts.fed_events == 3
+    assert wire.counts_of(pb.CacheCountsReply.FromString(wire.counts_reply(counts).SerializeToString())) == counts
+
+
+def test_another_source_replaces_all() -> None:
+    node = CacheNode(1 << 20)
+    fed(node, SOURCE, piece({b"k": (1, b"old")}))
+    assert found(node, OTHER, b"k") == []
+    fed(node, OTHER, piece({b"l": (2, b"new")}))
+    assert found(node, SOURCE, b"k") == []
+    assert found(node, OTHER, b"k") == []
+    assert [each.record for each in found(node, OTHER, b"l")] == [b"new"]
+
+
+def test_bytes_stay_bounded_and_the_recent_stay() -> None:
+    node = CacheNode(1 << 18)
+    for number in range(200):
+        fed(node, SOURCE, piece({b"%d-%d" % (number, i): (i, b"x" * 100) for i in range(100)}))
+        assert node.counts().cache.bytes <= 1 << 18
+    assert node.counts().cache.evictions > 100
+    assert len(found(node, SOURCE, b"199-0", b"199-99", b"0-0")) == 2
+
+
+def test_of_one_key_with_many_records_some_are_given() -> None:
+    node = CacheNode(1 << 20)
+    for number in range(50):
+        fed(node, SOURCE, piece({b"hot": (number, b"x"), b"cold%d" % number: (number, b"y")}))
+    rows = [each.row for each in found(node, SOURCE, b"cold7", b"hot", b"cold8")]
+    assert rows == [0, *[1] * PER_HASH_MAX, 2]
+
+
+def test_an_answer_is_bounded_in_bytes() -> None:
+    node = CacheNode(1 << 20)
+    fed(node, SOURCE, piece({b"%d" % i: (i, b"x" * 100) for i in range(10)}))
+    answer = wire.found(node.find(SOURCE, hash_keys([b"%d" % i for i in range(10)])), bytes_max=350)
+    assert [each.row for each in wire.located(answer, range(10))] == [0, 1, 2]
+
+
+def columns(data: bytes, hashes: list[int], starts: list[int], offsets: list[int]) -> pb.CacheFeed:
+    return pb.CacheFeed(
+        source=SOURCE,
+        segments=[
+            pb.CacheSegment(
+                data=data,
+                hashes=np.array(hashes, dtype="<u8").tobytes(),
+                starts=np.array(starts, dtype="<u4").tobytes(),
+                offsets=np.array(offsets, dtype="<u8").tobytes(),
+            )
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        columns(b"a\n", [1, 2], [0], [0, 0]),
+        columns(b"a\n", [1, 2], [0, 0], [0]),
+        columns(b"a\nb\n", [2, 1], [0, 2], [0, 2]),
+        columns(b"a\n", [1], [2], [0]),
+        pb.CacheFeed(source=b"short"),
+        pb.CacheFeed(source=SOURCE, segments=[pb.CacheSegment(hashes=b"123")]),
+    ],
+)
+def test_a_feed_that_does_not_fit_together_is_refused(message: pb.CacheFeed) -> None:
+    with pytest.raises(WireError):
+        wire.fed(message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pb.CacheFound(rows=b"1234"),
+        pb.CacheFound(rows=b"\0\0\0\0", log_indexes=b"\0\0\0\0", sizes=b"\1\0\0\0", offsets=b"\0" * 8, records=b"ab"),
+        pb.CacheFound(rows=b"\5\0\0\0", log_indexes=b"\0\0\0\0", sizes=b"\1\0\0\0", offsets=b"\0" * 8, records=b"a"),
+        pb.CacheFound(rows=b"\0\0\0\0", log_indexes=b"\0\0\0\0", sizes=b"\1\0\0\0", offsets=b"\0" * 8, records=b"a"),
+    ],
+)
+def test_an_answer_that_does_not_fit_together_is_refused(message: pb.CacheFound) -> None:
+    with pytest.raises(WireError):
+        wire.located(message, range(3))
+
+
+def test_a_question_that_does_not_fit_is_refused() -> None:
+    for hashes in (b"123", b"\0" * 8 * (wire.HASHES_MAX + 1)):
+        with pytest.raises(WireError):
+            wire.asked(pb.CacheFind(source=SOURCE, hashes=hashes))
+
+
+async def test_served_over_grpc() -> None:
+    stop = asyncio.Event()
+    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(serve(address="127.0.0.1:0", bytes_max=1 << 20, ready=port.set_result, stop=stop))
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{await port}") as channel:
+        stub = eventstore_pb2_grpc.CacheStub(channel)  # type: ignore[no-untyped-call]
+        await stub.Feed(wire.feed(SOURCE, [piece({b"k": (3, b"record")})]), timeout=10)
+        asked: U64 = hash_keys([b"none", b"k"])
+        answer = await stub.Find(wire.find(SOURCE, asked), timeout=10)
+        assert wire.located(answer, [10, 20]) == [Located(20, "id", FILE, 3, b"record")]
+        counts = wire.counts_of(await stub.Counts(pb.CacheCountsRequest(), timeout=10))
+        assert (counts.cache.hits, counts.cache.misses, counts.bytes_max) == (1, 1, 1 << 20)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.Feed(pb.CacheFeed(source=b"short"), timeout=10)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    stop.set()
+    await serving
