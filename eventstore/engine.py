@@ -1,6 +1,7 @@
 """EventStoreEngine: one join's event store in this process: follower, primary reader, cache, file map, look-ups.
 
-Threads: one reads the primary logs; look-ups run in a small pool, so the event loop never waits for a disk.
+Threads: one reads the primary logs; look-ups run in a small pool, so the event loop never waits for a disk; reading
+old logs for them has threads of its own (log_reads.py), so look-ups that need no log never wait for one.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from photon.eventstore.api import EventLookUps, Found, Progress
 from photon.eventstore.cache import CACHE_BYTES_MAX, CacheCounts, CacheEventStore
 from photon.eventstore.embedded_file_map import EmbeddedFileMap, MapSettings, open_or_rebuild
 from photon.eventstore.file_map import SPARSE_BYTES, SPARSE_MICROS, FileMapError, MapKind
+from photon.eventstore.log_reads import LogReads
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.primary_reader import AdapterBroken, PrimaryLogsIncomplete, PrimaryReader
-from photon.eventstore.tiered import NOTHING_READ_NS, TieredEventStore
+from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore
 
 IDLE_SECONDS = 0.02
 """Between two scans when there was nothing to read."""
@@ -97,6 +99,7 @@ class EventStoreEngine:
             may_be_empty=config.may_be_empty,
             report=tell,
         )
+        self._reads = LogReads(self._logs)
         self._clock = clock
         self._tiers = TieredEventStore(
             self._cache, self._map, self._logs, log_name, lambda: self._reader.read_past_ns
@@ -157,9 +160,25 @@ class EventStoreEngine:
     # -- api.EventStore --------------------------------------------------------------------------------------------
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
         """See api.EventStore. UNAVAILABLE for all once the reader has failed, or the engine is closed."""
-        if self._closed or self.failure:
-            return EventLookUps([Found.UNAVAILABLE] * len(keys), [None] * len(keys))
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._tiers.look_up, keys, as_of)
+        nothing = EventLookUps([Found.UNAVAILABLE] * len(keys), [None] * len(keys))
+        if self._over():
+            return nothing
+        run = asyncio.get_running_loop().run_in_executor
+        begun = await run(self._pool, self._begin, keys, as_of)
+        if isinstance(begun, EventLookUps):
+            return begun
+        reads = await self._reads.read(begun.wanted)
+        if self._over():  # since: the pool takes no more
+            return nothing
+        return await run(self._pool, self._tiers.end, begun, reads)
+
+    def _over(self) -> bool:
+        return self._closed or bool(self.failure)
+
+    def _begin(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps | LookUp:
+        """The answers already, where no log has to be read."""
+        begun = self._tiers.begin(keys, as_of)
+        return begun if begun.wanted else self._tiers.end(begun, ())
 
     async def progress(self) -> Progress:
         """See api.EventStore. Duplicates are exact when ``ended`` and everything was read (``once``)."""
@@ -200,6 +219,7 @@ class EventStoreEngine:
     def _finish(self) -> None:
         if self._thread.is_alive():
             self._thread.join()
+        self._reads.close()
         self._pool.shutdown(wait=True)
         self._logs.close()
         self._follower.close()

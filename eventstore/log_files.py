@@ -13,20 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from cachetools import LRUCache
-
 from photon.adapters.logs.reader import GzipSource
+from photon.eventstore.pages import PAGE_BYTES, PAGES_BYTES_MAX, PagedBytes, Pages
 from photon.eventstore.zstd_bytes import ZstdBytes
 
-PAGE_BYTES = 1 << 20
-PAGES_BYTES_MAX = 64 << 20
-"""Inflated bytes kept over all gzip files."""
 CHECKPOINTS_MAX = 32
 """Inflater states kept of one file, about 45 KiB each."""
 CHECKPOINT_BYTES = 8 << 20
 """Uncompressed bytes between two at first; twice as many whenever CHECKPOINTS_MAX is reached."""
 INPUT_BYTES = 1 << 16
-Pages = LRUCache[tuple[int, int], bytes]
 
 
 class LogBytes(Protocol):
@@ -44,14 +39,14 @@ class LogBytes(Protocol):
 
 
 def new_pages(bytes_max: int = PAGES_BYTES_MAX) -> Pages:
-    """The LRU of inflated pages that gzip files share."""
-    return LRUCache(bytes_max, getsizeof=len)
+    """The LRU of inflated pages that compressed files share."""
+    return Pages(bytes_max)
 
 
 def open_log(path: Path, pages: Pages, file_number: int) -> LogBytes:
     """``file_number`` names this opening of a file in ``pages``. Raises OSError."""
     if path.name.endswith(".zst"):
-        return ZstdBytes(path, pages, file_number, PAGE_BYTES)
+        return ZstdBytes(path, pages, file_number)
     return GzipBytes(path, pages, file_number) if path.name.endswith(".gz") else PlainBytes(path)
 
 
@@ -86,14 +81,13 @@ class _Inflation:
         return _Inflation(self.inflate.copy(), self.at, self.taken)
 
 
-class GzipBytes:
+class GzipBytes(PagedBytes):
     """A gzip file of one or several members."""
 
     def __init__(self, path: Path, pages: Pages, number: int) -> None:
+        super().__init__(pages, number, PAGE_BYTES)
         self._path = path
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._pages = pages
-        self._number = number
         self._state = _Inflation(zlib.decompressobj(31), 0, 0)
         self._checkpoints = [self._state.copy()]
         self._spacing = CHECKPOINT_BYTES
@@ -102,32 +96,14 @@ class GzipBytes:
     def read(self, offset: int, length: int) -> bytes:
         if self._damaged is None:
             try:
-                return self._read_pages(offset, length)
+                return self.read_pages(offset, length)
             except zlib.error:
                 # The follower's reader gives out what stands before the damage: so those records are in the map.
                 self._damaged = GzipSource(self._path)
         return self._damaged.read(offset, length)
 
-    def _read_pages(self, offset: int, length: int) -> bytes:
-        parts = []
-        for number in range(offset // PAGE_BYTES, (offset + length - 1) // PAGE_BYTES + 1):
-            page = self._page(number)
-            begin = number * PAGE_BYTES
-            parts.append(page[max(0, offset - begin) : offset + length - begin])
-            if len(page) < PAGE_BYTES:
-                break
-        return b"".join(parts)
-
-    def _page(self, number: int) -> bytes:
-        page = self._pages.get((self._number, number))
-        if page is None:
-            page = self._inflated(number * PAGE_BYTES)
-            if len(page) == PAGE_BYTES:  # the last page of a file may still grow
-                self._pages[self._number, number] = page
-        return page
-
     def _inflated(self, offset: int) -> bytes:
-        """PAGE_BYTES from ``offset``, fewer at the end."""
+        """See PagedBytes."""
         if self._state.at != offset:
             nearest = self._checkpoints[bisect.bisect_right(self._checkpoints, offset, key=lambda c: c.at) - 1]
             if not nearest.at <= self._state.at <= offset:
@@ -136,7 +112,7 @@ class GzipBytes:
             if not self._more(offset - self._state.at):
                 return b""
         parts = []
-        missing = PAGE_BYTES
+        missing = self._page_bytes
         while missing and (part := self._more(missing)):
             parts.append(part)
             missing -= len(part)

@@ -1,4 +1,5 @@
-"""Cache in front of logs: the answer for each key of a batch. Synchronous; the thread-shell is the engine.
+"""Cache in front of logs: the answer for each key of a batch. What is between the two halves of a look-up, reading
+the logs, may take long: the engine waits for it without holding a thread.
 
 Which record wins: of all records with a key, the first in (log order, offset), where log order is (log name
 without its rotation suffix, log identity): MappedLog.order. To hold that whatever the cache happens to have, a hit is
@@ -11,15 +12,16 @@ other miss is NOT_YET. A place that cannot be read is UNAVAILABLE, unless a reco
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
 from photon.eventstore.cache import CachedRecord, CacheEventStore
 from photon.eventstore.file_map import FileMap, MappedLog, Places
 from photon.eventstore.index import hash_keys
-from photon.eventstore.logs_store import LogsEventStore, Read, Wanted
+from photon.eventstore.log_pass import Read, ReadRecord, Wanted
+from photon.eventstore.logs_store import LogsEventStore
 
 NOTHING_READ_NS = -(2**63)
 """As ``read_past_ns``: no miss is ABSENT."""
@@ -27,8 +29,19 @@ NOTHING_READ_NS = -(2**63)
 Order = tuple[tuple[str, str], int]  # log order, offset
 
 
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """A look-up under way: what cache and map say, and the places that have to be read before it is answered."""
+
+    keys: Sequence[bytes]
+    as_of: Sequence[int]
+    read_past_ns: int
+    best: dict[int, CachedRecord]
+    wanted: list[Wanted]
+
+
 class TieredEventStore:
-    """Any thread may ask; reading logs takes turns."""
+    """Any thread may ask."""
 
     def __init__(
         self,
@@ -37,16 +50,23 @@ class TieredEventStore:
         logs: LogsEventStore,
         log_name: Callable[[str], str],
         read_past_ns: Callable[[], int],
+        given_up: Callable[[], Collection[str]] = frozenset,
     ) -> None:
+        """``given_up``: identities of logs whose records count as absent."""
         self._cache = cache
         self._map = file_map
         self._logs = logs
         self._log_name = lru_cache(maxsize=1 << 14)(log_name)
         self._read_past_ns = read_past_ns
-        self._reading = threading.Lock()
+        self._given_up = given_up
 
     def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
-        """See api.EventStore."""
+        """See api.EventStore. Reads the logs in this thread."""
+        begun = self.begin(keys, as_of)
+        return self.end(begun, self._logs.read(begun.wanted) if begun.wanted else ())
+
+    def begin(self, keys: Sequence[bytes], as_of: Sequence[int]) -> LookUp:
+        """Asks cache and map."""
         read_past_ns = self._read_past_ns()
         hashes = hash_keys(keys)
         # The cache is fed after the map: what it has, the map has.
@@ -55,10 +75,15 @@ class TieredEventStore:
             row: each[0] if len(each) == 1 else min(each, key=self._order) for row, each in hits.items()
         }
         wanted = self._places_to_read(keys, self._map.places(keys, hashes), hits, best)
-        unavailable = self._read(wanted, best) if wanted else {}
+        return LookUp(keys, as_of, read_past_ns, best, wanted)
+
+    def end(self, begun: LookUp, reads: Sequence[ReadRecord]) -> EventLookUps:
+        """The answers, when its places were read (``reads`` is aligned with ``begun.wanted``)."""
+        best, as_of, read_past_ns = begun.best, begun.as_of, begun.read_past_ns
+        unavailable = self._improve(begun.wanted, reads, best)
         answers = []
         records: list[PrimaryRecord | None] = []
-        for row in range(len(keys)):
+        for row in range(len(begun.keys)):
             found = best.get(row)
             if row in unavailable and (found is None or unavailable[row] < self._order(found)):
                 answers.append(Found.UNAVAILABLE)
@@ -79,10 +104,13 @@ class TieredEventStore:
     ) -> list[Wanted]:
         """Those whose record is not at hand and could change an answer."""
         logs = self._map.logs()
+        given_up = self._given_up()
         wanted = []
         columns = (places.rows, places.logs, places.offsets, places.spans, places.anchors)
         for row, number, offset, span, anchor in zip(*(column.tolist() for column in columns), strict=True):
             log = logs[number]
+            if log.identity in given_up:
+                continue
             found = best.get(row)
             if found is not None:
                 if found.primary.offset == offset and found.identity == log.identity:
@@ -96,11 +124,11 @@ class TieredEventStore:
             wanted.append(Wanted(row, keys[row], log, offset, span, anchor))
         return wanted
 
-    def _read(self, wanted: Sequence[Wanted], best: dict[int, CachedRecord]) -> dict[int, Order]:
-        """Reads places and improves ``best``; row -> the first place that could not be read."""
+    def _improve(
+        self, wanted: Sequence[Wanted], reads: Sequence[ReadRecord], best: dict[int, CachedRecord]
+    ) -> dict[int, Order]:
+        """Improves ``best`` by what was read; row -> the first place that could not be read."""
         unavailable: dict[int, Order] = {}
-        with self._reading:
-            reads = self._logs.read(wanted)
         for want, read in zip(wanted, reads, strict=True):
             if read.outcome is Read.FOUND:
                 found = CachedRecord(want.log.identity, PrimaryRecord(read.record, read.file, read.offset))

@@ -1,0 +1,168 @@
+"""One pass over one log: places in ascending order become records, each key verified by the adapter.
+
+That the right bytes are there is verified too: a place whose record is neither the asked one nor one with the same
+hash says that the file is another one than was mapped (renamed a moment ago, say), and is answered *unavailable*,
+never *not there*.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from photon.adapters.contract import Adapter, LogFile
+from photon.eventstore.file_map import MappedLog
+from photon.eventstore.index import hash_keys
+from photon.eventstore.log_window import LogWindow
+from photon.eventstore.records import key_of, keys_of_block, record_at
+from photon.eventstore.row_keys import parse_event_id
+
+RECORD_GUESS_BYTES = 4096
+"""Read for one record at first; a longer one costs a second read."""
+SEARCH_BYTES = 1 << 16
+"""Of a span so much is read at first, then twice as much each time."""
+
+_NO_FILE = LogFile("")
+
+
+class Read(enum.Enum):
+    """What became of reading one place."""
+
+    FOUND = 1
+    NOT_THERE = 2
+    UNAVAILABLE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One place to read (file_map.Places has the meaning of span and anchor)."""
+
+    row: int
+    key: bytes
+    log: MappedLog
+    offset: int
+    span: int
+    anchor: int
+
+    @property
+    def stop(self) -> int:
+        """Bytes up to here are read at first."""
+        return self.offset + min(self.span, SEARCH_BYTES) + RECORD_GUESS_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecord:
+    """``record`` and its place, where the outcome is FOUND."""
+
+    outcome: Read
+    file: LogFile = _NO_FILE
+    offset: int = 0
+    record: bytes = b""
+
+
+NOT_THERE = ReadRecord(Read.NOT_THERE)
+UNAVAILABLE = ReadRecord(Read.UNAVAILABLE)
+
+
+class LogPass:
+    """Looks at places of one log, whose bytes ``window`` gives."""
+
+    def __init__(self, adapter: Adapter, file: LogFile, window: LogWindow, record_bytes_max: int) -> None:
+        self._adapter = adapter
+        self._file = file
+        self._window = window
+        self._record_bytes_max = record_bytes_max
+
+    def record(self, want: Wanted) -> ReadRecord:
+        """The record of one place. Raises OSError."""
+        if want.span:
+            return self._search(want)
+        record = self._whole_record(want.offset, want.offset)
+        if record is not None and self._key(record) == want.key:
+            return ReadRecord(Read.FOUND, self._file, want.offset, record)
+        if want.log.rewritten or (record is not None and self._explains(record, want.key)):
+            return NOT_THERE
+        return UNAVAILABLE
+
+    def _key(self, record: bytes) -> bytes | None:
+        return key_of(self._adapter, record, self._file)
+
+    def _explains(self, record: bytes, key: bytes) -> bool:
+        """Whether the map was right to name this record, though it is not the asked one.
+
+        It has another key of the same hash; or it is malformed, and the scan took it for one with the key.
+        """
+        there = self._key(record)
+        if there is None:
+            return keys_of_block(self._adapter, record + b"\n", self._file) == [key]
+        hashes = hash_keys([there, key])
+        return bool(hashes[0] == hashes[1])
+
+    def _whole_record(self, keep: int, start: int) -> bytes | None:
+        """The record at ``start``; None beyond the end and for oversized ones. Bytes from ``keep`` on stay here."""
+        window = self._window
+        length = RECORD_GUESS_BYTES
+        while True:
+            window.cover(keep, start + length)
+            at = start - window.begin
+            if window.data.find(b"\n", at) >= 0:
+                return record_at(window.data, at)
+            if window.end < start + length:  # the log's last line has no line end
+                return record_at(window.data, at) if 0 < window.end - start <= self._record_bytes_max + 2 else None
+            if length > self._record_bytes_max + 2:
+                return None
+            length = min(length * 4, self._record_bytes_max + 3)
+
+    # -- within a span -----------------------------------------------------------------------------------------------
+    def _search(self, want: Wanted) -> ReadRecord:
+        """The first record with the key that begins within the span."""
+        if not want.log.rewritten and not self._is_anchor(want, self._whole_record(want.offset, want.offset)):
+            return UNAVAILABLE
+        for start in self._starts(want):
+            record = self._whole_record(want.offset, start)
+            if record is not None and self._key(record) == want.key:
+                return ReadRecord(Read.FOUND, self._file, start, record)
+        return NOT_THERE
+
+    def _is_anchor(self, want: Wanted, record: bytes | None) -> bool:
+        there = None if record is None else self._key(record)
+        asked = parse_event_id(want.key)
+        return there is not None and asked is not None and parse_event_id(there) == (asked[0], want.anchor)
+
+    def _starts(self, want: Wanted) -> Iterator[int]:
+        """Where records that may have the key begin: first where its bytes stand, then where the adapter says so."""
+        yield from self._literal_starts(want)
+        window, stop = self._window, want.offset + want.span
+        window.cover(want.offset, stop + RECORD_GUESS_BYTES)
+        data = window.data[want.offset - window.begin : stop + RECORD_GUESS_BYTES - window.begin]
+        whole = data.rfind(b"\n") + 1
+        start = 0
+        for key in keys_of_block(self._adapter, data[:whole], self._file):
+            if start >= want.span:
+                return
+            if key == want.key:
+                yield want.offset + start
+            start = data.find(b"\n", start) + 1
+        if whole < want.span and whole < len(data):
+            yield want.offset + whole  # the record that the bytes at hand cut
+
+    def _literal_starts(self, want: Wanted) -> Iterator[int]:
+        window, stop = self._window, want.offset + want.span
+        looked, length = want.offset, SEARCH_BYTES
+        while looked < stop:
+            reach = min(want.offset + length, stop) + RECORD_GUESS_BYTES
+            window.cover(want.offset, reach)
+            at = window.data.find(want.key, looked - window.begin)
+            while at >= 0:
+                start = window.begin + window.data.rfind(b"\n", want.offset - window.begin, at) + 1
+                start = max(start, want.offset)
+                if start >= stop:
+                    return
+                yield start
+                line_end = window.data.find(b"\n", max(start - window.begin, 0))
+                at = window.data.find(want.key, line_end) if line_end >= 0 else -1
+            if window.end < reach:
+                return
+            looked = max(want.offset, window.end - len(want.key))  # a key that the end cuts is seen next time
+            length *= 2

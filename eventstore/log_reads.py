@@ -1,0 +1,127 @@
+"""Reads of several logs at the same time: one slow log holds back neither the others nor the look-ups that need none.
+
+Each log has a queue and at most one thread. What queues up for a log while it is read is read together in its next
+pass, in the order of offsets, whoever asked. A batch is waited for only so long: what is not read by then is
+unavailable, and the asker comes again. The read under way is ended first, so the next pass finds a compressed log
+inflated so far.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from photon.eventstore.log_pass import UNAVAILABLE, ReadRecord, Wanted
+from photon.eventstore.logs_store import LogsEventStore, by_log
+
+READ_THREADS = 4
+PATIENCE_SECONDS = 5.0
+"""A batch of look-ups waits so long for its logs; less than a client waits for its answer."""
+
+
+class _Batch:
+    """Places of one look-up and what is known of them."""
+
+    def __init__(self, wanted: Sequence[Wanted], logs: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.wanted = wanted
+        self.read: list[ReadRecord] = [UNAVAILABLE] * len(wanted)
+        self.abandoned = False
+        self.done = asyncio.Event()
+        self._left = logs
+        self._lock = threading.Lock()
+        self._loop = loop
+
+    def log_done(self) -> None:
+        """Another of its logs was read. Any thread."""
+        with self._lock:
+            self._left -= 1
+            last = self._left == 0
+        if last and not self.abandoned:
+            self._loop.call_soon_threadsafe(self.done.set)
+
+
+_Job = tuple[_Batch, list[int]]
+"""A batch, and the indexes of its places in one log."""
+
+
+class LogReads:
+    """Threads in front of a LogsEventStore."""
+
+    def __init__(
+        self, logs: LogsEventStore, *, threads: int = READ_THREADS, patience: float = PATIENCE_SECONDS
+    ) -> None:
+        """``patience``: seconds."""
+        self._logs = logs
+        self._patience = patience
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="log-read")
+        self._lock = threading.Lock()  # around the queues
+        self._queues: dict[int, deque[_Job]] = {}  # log number -> jobs; there while a thread has the log
+        self._closed = False
+
+    async def read(self, wanted: Sequence[Wanted]) -> list[ReadRecord]:
+        """Aligned with ``wanted``; UNAVAILABLE also for what could not be read in time."""
+        logs = by_log(wanted)
+        batch = _Batch(wanted, len(logs), asyncio.get_running_loop())
+        for number, indexes in logs.items():
+            self._queue(number, (batch, indexes))
+        try:
+            await asyncio.wait_for(batch.done.wait(), self._patience)
+        except TimeoutError:
+            pass
+        finally:
+            batch.abandoned = True
+        return list(batch.read)
+
+    def _queue(self, number: int, job: _Job) -> None:
+        with self._lock:
+            if self._closed:
+                job[0].log_done()
+                return
+            queue = self._queues.get(number)
+            if queue is not None:
+                queue.append(job)
+                return
+            self._queues[number] = deque([job])
+            self._pool.submit(self._pass, number)
+
+    def _pass(self, number: int) -> None:
+        """Reads all that has queued up for a log, once; then the other logs have their turn."""
+        with self._lock:
+            jobs = list(self._queues[number])
+            self._queues[number].clear()
+        try:
+            self._read([job for job in jobs if not job[0].abandoned])
+        finally:
+            for batch, _ in jobs:
+                batch.log_done()
+            with self._lock:
+                if self._queues[number] and not self._closed:
+                    self._pool.submit(self._pass, number)
+                else:
+                    del self._queues[number]
+
+    def _read(self, jobs: Sequence[_Job]) -> None:
+        places = [(batch, index) for batch, indexes in jobs for index in indexes]
+        if not places:
+            return
+
+        def give(at: int, read: ReadRecord) -> None:
+            batch, index = places[at]
+            batch.read[index] = read
+
+        def stopped() -> bool:
+            return self._closed or all(batch.abandoned for batch, _ in jobs)
+
+        self._logs.read_log([batch.wanted[index] for batch, index in places], give, stopped)
+
+    def close(self) -> None:
+        """Ends the threads after the reads they are at."""
+        with self._lock:
+            self._closed = True
+        self._pool.shutdown(wait=True)
+
+
+__all__ = ["PATIENCE_SECONDS", "READ_THREADS", "LogReads"]

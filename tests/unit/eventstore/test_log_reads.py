@@ -1,0 +1,76 @@
+"""Several logs read at the same time: a slow one holds back nobody else; what waits for it is read together."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from photon.adapters.contract import LogFile
+from photon.eventstore.file_map import MappedLog
+from photon.eventstore.log_pass import Read, ReadRecord, Wanted
+from photon.eventstore.log_reads import READ_THREADS, LogReads
+from photon.eventstore.logs_store import Give, LogsEventStore
+
+from .helpers import LineAdapter
+
+
+def want(log: int, offset: int, row: int = 0) -> Wanted:
+    return Wanted(row, b"k%d" % offset, MappedLog(log, f"log{log}", LogFile(f"{log}.log"), 100), offset, 0, -1)
+
+
+class SlowLogs(LogsEventStore):
+    """Every record is there; log 0 is read when ``gate`` opens."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("nowhere"), LineAdapter({}), lambda identity: None)
+        self.gate = threading.Event()
+        self.at_gate = threading.Event()
+        self.passes: list[tuple[int, list[int]]] = []
+
+    def read_log(self, wanted: Sequence[Wanted], give: Give, stopped: Callable[[], bool] = lambda: False) -> None:
+        number = wanted[0].log.number
+        self.passes.append((number, sorted(each.offset for each in wanted)))
+        if number == 0:
+            self.at_gate.set()
+            assert self.gate.wait(20)
+        if not stopped():
+            for at, each in enumerate(wanted):
+                give(at, ReadRecord(Read.FOUND, LogFile("x"), each.offset, each.key))
+
+
+def found(reads: Sequence[ReadRecord]) -> list[bytes]:
+    return [each.record for each in reads]
+
+
+async def test_a_slow_log_holds_back_neither_other_logs_nor_other_batches() -> None:
+    logs = SlowLogs()
+    reads = LogReads(logs, patience=20)
+    slow = asyncio.create_task(reads.read([want(0, 1), want(1, 2)]))
+    await asyncio.to_thread(logs.at_gate.wait, 20)
+    # More askers of the slow log than there are threads.
+    waiting = [asyncio.create_task(reads.read([want(0, 50 - i)])) for i in range(2 * READ_THREADS)]
+    await asyncio.sleep(0)
+    assert found(await reads.read([want(2, 3), want(1, 4)])) == [b"k3", b"k4"]
+    assert not slow.done()
+    logs.gate.set()
+    assert found(await slow) == [b"k1", b"k2"]
+    assert [found(await each) for each in waiting] == [[b"k%d" % (50 - i)] for i in range(2 * READ_THREADS)]
+    # What waited for the slow log was read in one pass, in the order of offsets.
+    assert [offsets for log, offsets in logs.passes if log == 0] == [[1], list(range(43, 51))]
+    reads.close()
+
+
+async def test_what_is_not_read_in_time_is_unavailable_and_the_rest_is_answered() -> None:
+    logs = SlowLogs()
+    reads = LogReads(logs, patience=0.2)
+    first = await reads.read([want(0, 1), want(1, 2)])
+    assert [each.outcome for each in first] == [Read.UNAVAILABLE, Read.FOUND]
+    gone = asyncio.create_task(reads.read([want(0, 7)]))
+    assert (await gone)[0].outcome is Read.UNAVAILABLE
+    logs.gate.set()
+    reads.close()
+    # Nobody waits for it any more: it is not read.
+    assert [offsets for log, offsets in logs.passes if log == 0] == [[1]]
+    assert (await reads.read([want(1, 2)]))[0].outcome is Read.UNAVAILABLE
