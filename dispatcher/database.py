@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import time
 from pathlib import Path
 
 from photon.dispatcher.errors import StateError
@@ -18,7 +19,10 @@ FIRST_VERSION = 1
 CHECK_BYTES = 256 << 20
 """A database up to this size is checked as a whole at start."""
 BUSY_S = 30.0
-"""A reader that copies the database is waited for so long."""
+"""A reader that copies the database is waited for so long, and so is another worker's transaction."""
+SHARE_WAIT_S = 5.0
+"""A worker waits so long for others that are just opening the state."""
+SHARE_LOOK_S = 0.02
 
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -36,10 +40,26 @@ CREATE TABLE ledger (hour INTEGER NOT NULL, verdict INTEGER NOT NULL, count INTE
 CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, log TEXT NOT NULL, line BLOB NOT NULL);
 CREATE TABLE exports (log TEXT PRIMARY KEY, number INTEGER NOT NULL, length INTEGER NOT NULL) WITHOUT ROWID;
 """
+_WORKERS = """
+CREATE TABLE workers (incarnation INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, pid INTEGER NOT NULL,
+  started_ns INTEGER NOT NULL, beat INTEGER NOT NULL, beat_ns INTEGER NOT NULL, fenced INTEGER NOT NULL);
+CREATE TABLE leases (unit TEXT PRIMARY KEY, owner INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE parts (unit TEXT PRIMARY KEY, identity TEXT NOT NULL, begin INTEGER NOT NULL, end INTEGER NOT NULL,
+  offset INTEGER NOT NULL) WITHOUT ROWID;
+ALTER TABLE retries ADD COLUMN owner INTEGER NOT NULL DEFAULT 0;
+DROP INDEX retries_by_time;
+DROP INDEX retries_by_trigger;
+CREATE INDEX retries_by_time ON retries (owner, next_try_ns);
+CREATE INDEX retries_by_trigger ON retries (owner, trigger_ns);
+ALTER TABLE outbox ADD COLUMN worker TEXT NOT NULL DEFAULT '';
+"""
+"""See ``leases`` and ``shared_state``. An owner is an incarnation, 0 that of a dispatcher that is alone. ``parts``:
+of a huge log, whose own offset stands behind them."""
 _SINCE_1 = f"""
 {REPLAY_TABLES}
+{_WORKERS}
 """
-"""What version 2 has beside version 1. Each statement may find its work done."""
+"""What version 2 has beside version 1."""
 _FROM_1 = f"""
 INSERT OR IGNORE INTO covered
   SELECT identity, (offset - 1) / {CHUNK_BYTES}, {MIN_NS}, {MAX_NS} FROM logs WHERE offset > 0 UNION
@@ -62,25 +82,74 @@ class Transaction:
 
 
 def lock_state(path: Path) -> int:
-    """One dispatcher per state: two would hand out the same lines and count them twice."""
-    name = path.with_name(path.name + ".lock")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise StateError(
-            str(name), f"cannot be opened ({error.strerror})", "name a directory that is writable"
-        ) from None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    """A dispatcher that is alone, or a command, has the whole state to itself: two would hand out the same lines and
+    count them twice. Raises StateError.
+    """
+    fd = _lock_file(path, "")
+    if not _try(fd, fcntl.LOCK_EX):
         os.close(fd)
         raise StateError(
             str(path),
             "is in use by another dispatcher",
             "stop that one, or give this one a state directory of its own",
-        ) from None
+        )
     return fd
+
+
+def share_state(path: Path, wait_s: float = SHARE_WAIT_S) -> tuple[int, bool]:
+    """A worker's lock, which others may have beside it; whether it has it alone now, as when all others are dead.
+
+    Where it is alone nobody else comes before ``settle_share``, so that one of them makes or migrates the database.
+    Raises StateError while a dispatcher that does not share, or a command, has the state.
+    """
+    fd = _lock_file(path, "")
+    deadline = time.monotonic() + wait_s
+    while True:
+        if _try(fd, fcntl.LOCK_EX):
+            return fd, True
+        if _try(fd, fcntl.LOCK_SH):
+            return fd, False
+        if time.monotonic() > deadline:
+            os.close(fd)
+            raise StateError(
+                str(path),
+                "is in use by a dispatcher that does not share it, or by a command",
+                "stop that one, or start it with --worker too",
+            )
+        time.sleep(SHARE_LOOK_S)
+
+
+def settle_share(fd: int) -> None:
+    """From alone to one of several."""
+    fcntl.flock(fd, fcntl.LOCK_SH)
+
+
+def lock_worker(path: Path, worker: str) -> int | None:
+    """The lock on a worker's name, held as long as its process lives; None: somebody has it. Raises StateError."""
+    fd = _lock_file(path, f".{worker}")
+    if _try(fd, fcntl.LOCK_EX):
+        return fd
+    os.close(fd)
+    return None
+
+
+def _lock_file(path: Path, what: str) -> int:
+    name = path.with_name(f"{path.name}{what}.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StateError(
+            str(name), f"cannot be opened ({error.strerror})", "name a directory that is writable"
+        ) from None
+
+
+def _try(fd: int, how: int) -> bool:
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def open_database(path: Path) -> sqlite3.Connection:
@@ -151,6 +220,12 @@ def unusable(path: Path, error: sqlite3.Error) -> StateError:
     text = str(error).replace("\n", " ")
     if "full" in text or "disk I/O" in text:
         return StateError(str(path), f"cannot be written ({text})", "make room on the disk, then start again")
+    if "locked" in text:
+        return StateError(
+            str(path),
+            f"is held by another process for more than {BUSY_S:.0f} s ({text})",
+            "end the worker that stands still in a transaction",
+        )
     return StateError(
         str(path),
         f"is damaged or unreadable ({text})",

@@ -16,3 +16,12 @@ class RuleError(StateError):
     """The state was written under other rules than the configuration's: to be mended there."""
 
     exit_code = 2
+
+
+class WorkerFenced(PhotonError):
+    """This worker was taken for dead: what it has read and not committed is another's now. It begins anew."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this worker stood still for longer than its lease; others have its logs now; it begins anew"
+        )

@@ -3,6 +3,9 @@
 A line comes into the outbox with the transaction that counts its event, from there into the file, is synced there,
 and leaves the outbox together with the file's new length. At start the file is cut back to its recorded length and
 what is left in the outbox is written again, the same bytes.
+
+Each worker has an outbox and files of its own, which belong to whoever holds the lock on its name: to itself while
+its process lives, however long it stands still; to any other worker when it is dead and does not come back.
 """
 
 from __future__ import annotations
@@ -21,12 +24,21 @@ LOGS = (REJECTED, LATE)
 
 
 class Exports:
-    """Files ``OUTPUT/<log>/dispatcher-<6 digits>.jsonl``."""
+    """Files ``OUTPUT/<log>/dispatcher-<6 digits>.jsonl``, or ``dispatcher-<worker>-<6 digits>.jsonl``."""
 
     def __init__(
-        self, output: Path, disk: Disk, state: State, *, warn: Callable[[str], None], roll_bytes: int = ROLL_BYTES
+        self,
+        output: Path,
+        disk: Disk,
+        state: State,
+        *,
+        warn: Callable[[str], None],
+        roll_bytes: int = ROLL_BYTES,
+        worker: str = "",
     ) -> None:
-        """Cuts back and writes what an earlier process left in the outbox. Raises OSError, StateError."""
+        """Cuts back and writes what an earlier process left in the worker's outbox. Raises OSError, StateError."""
+        self._worker = worker
+        self._name = f"dispatcher-{worker}" if worker else "dispatcher"
         self._output = output
         self._disk = disk
         self._state = state
@@ -38,10 +50,10 @@ class Exports:
         self.flush()
 
     def _path(self, log: str, number: int) -> Path:
-        return self._output / log / f"dispatcher-{number:06}.jsonl"
+        return self._output / log / f"{self._name}-{number:06}.jsonl"
 
     def _recover(self, log: str, warn: Callable[[str], None]) -> None:
-        number, length = self._state.export_place(log)
+        number, length = self._state.export_place(log, self._worker)
         if not number:
             self._numbers[log] = 1
             if self._disk.exists(self._path(log, 1)):  # lines of a transaction that was never recorded
@@ -61,12 +73,12 @@ class Exports:
 
     def flush(self) -> None:
         """Writes the outbox out, durably. Raises OSError: the process must end, and writes it at the next start."""
-        while lines := self._state.outbox(FLUSH_LINES):
+        while lines := self._state.outbox(FLUSH_LINES, self._worker):
             by_log: dict[str, list[bytes]] = {}
             for _, export in lines:
                 by_log.setdefault(export.log, []).append(export.line)
             places = {log: self._append(log, chunk) for log, chunk in by_log.items()}
-            self._state.exported(places, lines[-1][0])
+            self._state.exported(places, lines[-1][0], self._worker)
 
     def _append(self, log: str, lines: list[bytes]) -> tuple[int, int]:
         file = self._files.get(log) or self._open(log)

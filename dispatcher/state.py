@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import LogPosition
@@ -27,6 +28,8 @@ from photon.joiner.api import ForeignEvent
 ROW_BYTES = 200
 """Counted for each row of the retry store beside its id, key and record."""
 FILE_CACHE = 4096
+PART_MARK = "@"
+"""Between a log's identity and the begin of one of its parts."""
 IDS_AT_ONCE = 500
 
 _RETRY_COLUMNS = "id, event_id, digest, event_time_ns, key, record, file, offset, generation, first_read_ns, attempts"
@@ -43,9 +46,21 @@ class Changes:
     deleted: list[Item] = field(default_factory=list)
     exports: list[Export] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)  # what was read, and its times
+    also: list[tuple[str, Sequence[object]]] = field(default_factory=list)
+    """What else is to change with it: SQL and its arguments, on tables of the replay's."""
 
     def __bool__(self) -> bool:
         return bool(self.positions or self.cells or self.stored or self.updated or self.deleted or self.exports)
+
+
+class Part(NamedTuple):
+    """A part of a huge log, from one record's begin to another's. ``offset``: up to where it was dealt with."""
+
+    unit: str
+    identity: str
+    begin: int
+    end: int
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +74,12 @@ class StoredEvent:
 
 
 class State:
-    """The open database; one process at a time holds it."""
+    """The open database; one process at a time holds it, but for a ``shared_state.SharedState``."""
+
+    owner = 0
+    """Whose rows of the retry store are tried here."""
+    worker = ""
+    """Whose lines to export."""
 
     def __init__(self, path: Path, *, rule: bytes | None = None) -> None:
         """Opens or creates. ``rule``: what derives ids from records; another one than before is refused.
@@ -67,31 +87,51 @@ class State:
         Raises StateError.
         """
         self.path = path
-        self._lock = lock_state(path)
+        self._locks = self._lock(path)
         try:
             self._db = open_database(path)
         except sqlite3.Error as error:
-            os.close(self._lock)
+            self._unlock()
             raise unusable(path, error) from None
         except BaseException:
-            os.close(self._lock)
+            self._unlock()
             raise
         self._files: dict[int, LogFile] = {}
         self._file_ids: dict[LogFile, int] = {}
         self._coverage = Coverage()
         try:
             self._check_rule(rule)
+            self._begin()
             self.retry_bytes = self._number("retry_bytes")
             self.retry_rows = self._number("retry_rows")
-            self.last_row_at_open = self._one("SELECT coalesce(max(id), 0) FROM retries")
+            self.last_row_at_open = self._last_row()
         except BaseException:
-            self.close()
+            self._db.close()
+            self._unlock()
             raise
 
     def close(self) -> None:
         """Lets go of the database. What was not committed is as if never begun."""
         self._db.close()
-        os.close(self._lock)
+        self._unlock()
+
+    def _lock(self, path: Path) -> list[int]:
+        return [lock_state(path)]
+
+    def _unlock(self) -> None:
+        for fd in self._locks:
+            os.close(fd)
+
+    def _begin(self) -> None:
+        """Nobody else has the state: what workers had is this dispatcher's."""
+        with Transaction(self._db):
+            if self._one("SELECT EXISTS (SELECT 1 FROM workers)"):
+                self._db.execute("UPDATE retries SET owner = 0 WHERE owner <> 0")
+                self._db.execute("DELETE FROM leases")
+                self._db.execute("DELETE FROM workers")
+
+    def _last_row(self) -> int:
+        return self._one("SELECT coalesce(max(id), 0) FROM retries")
 
     # -- reading -----------------------------------------------------------------------------------------------
     def positions(self) -> list[LogPosition]:
@@ -101,7 +141,12 @@ class State:
 
     def highs(self) -> dict[str, int]:
         """For each log, the highest offset it was ever dealt with up to."""
-        return dict(self._all("SELECT identity, high FROM logs"))
+        return dict(self._all("SELECT identity, high FROM logs UNION ALL SELECT unit, offset FROM parts"))
+
+    def parts(self) -> list[Part]:
+        """Of huge logs, what has not been read to its end; in the order of the logs."""
+        rows = self._all("SELECT unit, identity, begin, end, offset FROM parts ORDER BY identity, begin")
+        return [Part(*row) for row in rows]
 
     def ledger(self) -> Ledger:
         """As committed."""
@@ -109,15 +154,13 @@ class State:
 
     def due_ids(self, now_ns: int, limit: int) -> list[int]:
         """Rows whose next try has come, longest due first."""
-        rows = self._all("SELECT id FROM retries WHERE next_try_ns <= ? ORDER BY next_try_ns LIMIT ?", now_ns, limit)
-        return [row_id for (row_id,) in rows]
+        sql = "SELECT id FROM retries WHERE owner = ? AND next_try_ns <= ? ORDER BY next_try_ns LIMIT ?"
+        return [row_id for (row_id,) in self._all(sql, self.owner, now_ns, limit)]
 
     def triggered_ids(self, read_past_ns: int, limit: int) -> list[int]:
         """Rows that wait for the primary logs to be read past a point that has been passed."""
-        rows = self._all(
-            "SELECT id FROM retries WHERE trigger_ns <= ? ORDER BY trigger_ns LIMIT ?", read_past_ns, limit
-        )
-        return [row_id for (row_id,) in rows]
+        sql = "SELECT id FROM retries WHERE owner = ? AND trigger_ns <= ? ORDER BY trigger_ns LIMIT ?"
+        return [row_id for (row_id,) in self._all(sql, self.owner, read_past_ns, limit)]
 
     def ids_between(self, after: int, to: int, limit: int) -> list[int]:
         """Rows with ``after`` < id <= ``to``, in order."""
@@ -141,7 +184,9 @@ class State:
     def waits_for_something(self, settled_ns: int) -> bool:
         """There is a row that a later moment of this run may decide."""
         return any(
-            self._one(f"SELECT exists(SELECT 1 FROM retries WHERE {column} < ?)", settled_ns)
+            self._one(
+                f"SELECT exists(SELECT 1 FROM retries WHERE owner = ? AND {column} < ?)", self.owner, settled_ns
+            )
             for column in ("next_try_ns", "trigger_ns")
         )
 
@@ -150,42 +195,58 @@ class State:
         rows = self._all("SELECT first_read_ns FROM retries ORDER BY id LIMIT 1")
         return rows[0][0] if rows else None
 
-    def outbox(self, limit: int) -> list[tuple[int, Export]]:
+    def outbox(self, limit: int, worker: str = "") -> list[tuple[int, Export]]:
         """Lines that may or may not stand in the export file behind its recorded length, in order."""
-        rows = self._all("SELECT id, log, line FROM outbox ORDER BY id LIMIT ?", limit)
+        rows = self._all("SELECT id, log, line FROM outbox WHERE worker = ? ORDER BY id LIMIT ?", worker, limit)
         return [(row, Export(log, line)) for row, log, line in rows]
 
-    def export_place(self, log: str) -> tuple[int, int]:
+    def export_place(self, log: str, worker: str = "") -> tuple[int, int]:
         """(file number, durable length); (0, 0) when nothing was exported yet."""
-        rows = self._all("SELECT number, length FROM exports WHERE log = ?", log)
+        rows = self._all("SELECT number, length FROM exports WHERE log = ?", _exported(log, worker))
         return (rows[0][0], rows[0][1]) if rows else (0, 0)
 
+    def outbox_of_others(self) -> list[str]:
+        """Other workers with lines to export; the empty name is that of a dispatcher that is alone."""
+        rows = self._all("SELECT DISTINCT worker FROM outbox WHERE worker <> ? ORDER BY worker", self.worker)
+        return [worker for (worker,) in rows]
+
     # -- changing ----------------------------------------------------------------------------------------------
+    def ready(self) -> bool:
+        """Whether a commit need not wait for another process."""
+        return True
+
+    def _may_commit(self, changes: Changes) -> None:
+        """Within the transaction: nobody else changes this state."""
+
     def commit(self, changes: Changes) -> None:
         """All of it or nothing. New rows get their ``row_id``. Raises StateError, and then the process must end."""
         try:
             if changes.exports:
                 self._db.execute("PRAGMA synchronous=FULL")
             with Transaction(self._db):
+                self._may_commit(changes)
                 self._put_positions(changes.positions)
                 self._coverage.put(self._db, changes.spans)
+                for sql, arguments in changes.also:
+                    self._db.execute(sql, arguments)
                 self._add_cells(changes.cells)
                 self._change_retries(changes)
                 self._db.executemany(
-                    "INSERT INTO outbox (log, line) VALUES (?, ?)", [(e.log, e.line) for e in changes.exports]
+                    "INSERT INTO outbox (log, line, worker) VALUES (?, ?, ?)",
+                    [(e.log, e.line, self.worker) for e in changes.exports],
                 )
             if changes.exports:
                 self._db.execute("PRAGMA synchronous=NORMAL")
         except sqlite3.Error as error:
             raise unusable(self.path, error) from None
 
-    def exported(self, places: Mapping[str, tuple[int, int]], up_to_id: int) -> None:
-        """The outbox up to this id is durable in the files, which end at these places."""
+    def exported(self, places: Mapping[str, tuple[int, int]], up_to_id: int, worker: str = "") -> None:
+        """A worker's outbox up to this id is durable in its files, which end at these places."""
+        rows = [(_exported(log, worker), *place) for log, place in places.items()]
         try:
             with Transaction(self._db):
-                for log, (number, length) in places.items():
-                    self._db.execute("INSERT OR REPLACE INTO exports VALUES (?, ?, ?)", (log, number, length))
-                self._db.execute("DELETE FROM outbox WHERE id <= ?", (up_to_id,))
+                self._db.executemany("INSERT OR REPLACE INTO exports VALUES (?, ?, ?)", rows)
+                self._db.execute("DELETE FROM outbox WHERE id <= ? AND worker = ?", (up_to_id, worker))
         except sqlite3.Error as error:
             raise unusable(self.path, error) from None
 
@@ -193,8 +254,16 @@ class State:
         self._db.executemany(
             "INSERT INTO logs VALUES (?, ?, ?, ?, ?) ON CONFLICT (identity) DO UPDATE SET path = excluded.path, "
             "header = excluded.header, offset = excluded.offset, high = max(high, excluded.high)",
-            [(p.identity, p.path, p.header, p.offset, p.offset) for p in positions.values()],
+            [
+                (p.identity, p.path, p.header, p.offset, p.offset)
+                for p in positions.values()
+                if not is_part(p.identity)
+            ],
         )
+        parts = [(p.offset, p.identity) for p in positions.values() if is_part(p.identity)]
+        if parts:
+            self._db.executemany("UPDATE parts SET offset = ? WHERE unit = ?", parts)
+            self._db.executemany("DELETE FROM parts WHERE offset >= end AND unit = ?", [(unit,) for _, unit in parts])
 
     def _add_cells(self, cells: Mapping[int, int]) -> None:
         rows = [(*split_cell(number), count) for number, count in cells.items() if count]
@@ -204,14 +273,14 @@ class State:
         )
 
     def _change_retries(self, changes: Changes) -> None:
-        insert = "INSERT INTO retries VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        insert = "INSERT INTO retries VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         grown = 0
         for item in changes.stored:
             e = item.event
             file = self._file_id(e.file)
             row = (
                 e.event_id, e.digest, e.event_time_ns, e.key, e.record, file, e.offset, e.generation,
-                item.first_read_ns, item.attempts, item.next_try_ns, item.trigger_ns,
+                item.first_read_ns, item.attempts, item.next_try_ns, item.trigger_ns, self.owner,
             )  # fmt: skip
             item.row_id = self._db.execute(insert, row).lastrowid or 0
             grown += row_bytes(e)
@@ -221,10 +290,14 @@ class State:
         )
         self._db.executemany("DELETE FROM retries WHERE id = ?", [(i.row_id,) for i in changes.deleted])
         if changes.stored or changes.deleted:
-            self.retry_bytes += grown - sum(row_bytes(i.event) for i in changes.deleted)
-            self.retry_rows += len(changes.stored) - len(changes.deleted)
-            numbers = [("retry_bytes", self.retry_bytes), ("retry_rows", self.retry_rows)]
-            self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", numbers)
+            grown -= sum(row_bytes(i.event) for i in changes.deleted)
+            more = len(changes.stored) - len(changes.deleted)
+            self.retry_bytes += grown
+            self.retry_rows += more
+            self._db.executemany(
+                "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value",
+                [("retry_bytes", grown), ("retry_rows", more)],
+            )
 
     def _file_id(self, file: LogFile) -> int:
         known = self._file_ids.get(file)
@@ -274,6 +347,16 @@ class State:
                 "restore the key and the join's configuration and adapter, or start with a new output and state "
                 "directory",
             )
+
+
+def is_part(unit: str) -> bool:
+    """Whether it names a part of a log, not the log."""
+    return PART_MARK in unit
+
+
+def _exported(log: str, worker: str) -> str:
+    """Under which name the place of a worker's export file is kept."""
+    return f"{log}@{worker}" if worker else log
 
 
 def row_bytes(event: ForeignEvent) -> int:

@@ -62,9 +62,9 @@ class SimulatedState(State):
             process.world.violated(f"{process.name}: the ledger does not balance: {ledger.total}")
         self._may_end("after a commit")
 
-    def exported(self, places: Mapping[str, tuple[int, int]], up_to_id: int) -> None:
+    def exported(self, places: Mapping[str, tuple[int, int]], up_to_id: int, worker: str = "") -> None:
         self._may_end("before the outbox is emptied")
-        super().exported(places, up_to_id)
+        super().exported(places, up_to_id, worker)
         self._keep(synced=False)
 
     def _keep(self, *, synced: bool) -> None:

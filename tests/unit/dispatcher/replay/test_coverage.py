@@ -26,6 +26,7 @@ from photon.dispatcher.replay.coverage import (
     holding,
     unknown_from,
 )
+from photon.dispatcher.replay.schema import TABLES as REPLAY_TABLES
 from photon.dispatcher.state import Changes, State
 from tests.unit.dispatcher.world import HOUR, block, core, take
 
@@ -105,7 +106,7 @@ def test_a_state_of_the_version_before_goes_on_and_knows_what_it_does_not_know(t
 
 def test_a_growing_log_is_not_written_at_every_commit(tmp_path: Path) -> None:
     db = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
-    db.executescript(database._SINCE_1)
+    db.executescript(REPLAY_TABLES)
     kept = Coverage()
     kept.put(db, [Span("a", 0, 100, 10, 20)])
     before = db.total_changes
