@@ -6,7 +6,7 @@ N      ?= 200
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-unit test-sim test-integration test-full sim demo bench bench-datacentres bench-registry lint types fmt proto clean
+.PHONY: help install test test-unit test-sim test-integration test-full sim demo bench bench-datacentres bench-registry lint types fmt proto clean hbase hbase-down test-hbase
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -30,6 +30,15 @@ test-sim: install        ## N fresh seeds of each simulation, a minute or two
 
 test-integration: install  ## real processes, real kills
 	$(BIN)/pytest tests/integration -n $(WORKERS) --dist loadfile
+
+hbase:           ## a real HBase on this machine, from Maven artifacts; runs until hbase-down
+	$(PYTHON) deploy/hbase/standalone.py up
+
+hbase-down:      ## stop it; what it stored is kept
+	$(PYTHON) deploy/hbase/standalone.py down
+
+test-hbase: install      ## the tests that need a real HBase; they start one of their own
+	$(BIN)/pytest tests/hbase
 
 test-full: install       ## all of it, with the long rounds
 	PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=5000 PHOTON_FULL=1 $(BIN)/pytest tests -n $(WORKERS) --timeout 3600
