@@ -13,10 +13,9 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from photon.adapters.contract import LogFile
-from photon.adapters.logs.api import LogPosition
+from photon.adapters.logs.api import LogPart, LogPosition
 from photon.dispatcher.database import Transaction, lock_state, open_database, unusable
 from photon.dispatcher.errors import RuleError
 from photon.dispatcher.events import Export, Item
@@ -51,16 +50,6 @@ class Changes:
 
     def __bool__(self) -> bool:
         return bool(self.positions or self.cells or self.stored or self.updated or self.deleted or self.exports)
-
-
-class Part(NamedTuple):
-    """A part of a huge log, from one record's begin to another's. ``offset``: up to where it was dealt with."""
-
-    unit: str
-    identity: str
-    begin: int
-    end: int
-    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +132,10 @@ class State:
         """For each log, the highest offset it was ever dealt with up to."""
         return dict(self._all("SELECT identity, high FROM logs UNION ALL SELECT unit, offset FROM parts"))
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[LogPart]:
         """Of huge logs, what has not been read to its end; in the order of the logs."""
         rows = self._all("SELECT unit, identity, begin, end, offset FROM parts ORDER BY identity, begin")
-        return [Part(*row) for row in rows]
+        return [LogPart(*row) for row in rows]
 
     def ledger(self) -> Ledger:
         """As committed."""

@@ -7,6 +7,7 @@ Offsets count uncompressed bytes from the log's first byte.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from photon.adapters.contract import LogFile
 
@@ -19,6 +20,17 @@ class LogPosition:
     path: str  # where it was last seen, relative to the log directory
     offset: int  # first byte not read yet
     header: bytes = b""
+
+
+class LogPart(NamedTuple):
+    """A part of a huge log, from one record's begin to another's, read beside the rest of it."""
+
+    unit: str
+    """Its name; no log's identity."""
+    identity: str
+    begin: int
+    end: int
+    offset: int  # first byte not read yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +54,10 @@ class Block:
     """Offset of the first byte after this block (what to resume from); more than offset + len(data) when
     oversized records follow, less by one when the last newline was added."""
     oversized: tuple[OversizedRecord, ...] = ()
+    part: str = ""
+    """The unit of the ``LogPart`` that was read; empty where the log was read on."""
+
+    @property
+    def unit(self) -> str:
+        """What is read on behind this block."""
+        return self.part or self.identity

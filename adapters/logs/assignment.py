@@ -22,9 +22,18 @@ class Logs:
     """All logs by identity."""
 
     def __init__(
-        self, positions: Iterable[LogPosition], touched: set[str], sources: OpenFiles, problems: ProblemReporter
+        self,
+        positions: Iterable[LogPosition],
+        touched: set[str],
+        sources: OpenFiles,
+        problems: ProblemReporter,
+        *,
+        held: bool = False,
     ) -> None:
-        """``touched``: identities that the next ``match`` looks at; files add to it as well."""
+        """``touched``: identities that the next ``match`` looks at; files add to it as well. ``held``: logs that are
+        found are another worker's until they are given to this one.
+        """
+        self._held = held
         self._sources = sources
         self._problems = problems
         self._touched = touched
@@ -43,8 +52,27 @@ class Logs:
         """The log, a new one where it was not known."""
         log = self.all.get(identity)
         if log is None:
-            log = self.all[identity] = TrackedLog(identity, path, 0)
+            log = self.all[identity] = TrackedLog(identity, path, 0, held=self._held)
         return log
+
+    def own(self, position: LogPosition) -> TrackedLog:
+        """This worker reads the log from here on."""
+        log = self.get(position.identity, position.path)
+        self._sources.close(log.identity)
+        log.next, log.long, log.tail, log.done = max(position.offset, log.data_start), None, b"", None
+        log.consumed = log.unread = 0
+        log.header = log.header or position.header
+        log.held = False
+        self.count(log)
+        return log
+
+    def disown(self, log: TrackedLog) -> None:
+        """Another worker may read it from now on."""
+        log.held = True
+        log.marks.clear()
+        self._sources.close(log.identity)
+        self._cut.discard(log.identity)
+        self.count(log)
 
     @property
     def restless(self) -> bool:
@@ -92,7 +120,7 @@ class Logs:
 
     def count(self, log: TrackedLog) -> None:
         """Brings the sum of bytes up to date."""
-        now = 0 if log.file is None or log.file.gone else max(log.file.size, 0)
+        now = 0 if log.file is None or log.file.gone or log.held else max(log.file.size, 0)
         self.known_bytes += now - log.counted
         log.counted = now
 
@@ -155,7 +183,7 @@ class Logs:
             left = 0 if known is not None else max(file.size - log.consumed, 0)
         else:
             left = max((file.size if file.gone else known or 0) - log.next, 0)
-        if left:
+        if left and not log.held:
             self._tell_lost(log, left)
         log.done = None
         self.leave(log)

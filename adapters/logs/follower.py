@@ -45,9 +45,11 @@ class Follower:
         positions: Iterable[LogPosition] = (),
         report: Callable[[Problem], None] | None = None,
         enter: Callable[[str], None] = lambda path: None,
+        held: bool = False,
     ) -> None:
         """``positions``: where each known log is read on. ``enter`` is told of each directory, before it is listed,
-        and of each link to a file (relative paths). Raises LogDirectoryError.
+        and of each link to a file (relative paths). ``held``: logs are read only once they are given with ``own``.
+        Raises LogDirectoryError.
         """
         check_directory(directory)
         if max_record < 1:
@@ -61,7 +63,7 @@ class Follower:
         self._files = Files(
             directory, self._sources, self._problems, has_header=has_header, changed=self._touched.add
         )
-        self._logs = Logs(positions, self._touched, self._sources, self._problems)
+        self._logs = Logs(positions, self._touched, self._sources, self._problems, held=held)
         self._reader = LogReader(
             self._files,
             self._logs,
@@ -128,18 +130,45 @@ class Follower:
         """How far behind, in bytes and in time; names the ``worst`` logs."""
         return lag_of_all(len(self._logs.all), self._behind.values(), worst)
 
+    # -- workers: who reads which log ------------------------------------------------------------------------------
+    def in_sight(self) -> list[str]:
+        """Identities of the logs that are there, whoever reads them."""
+        return [log.identity for log in self._logs.all.values() if log.file is not None]
+
+    def own(self, position: LogPosition) -> None:
+        """Reads this log, from there on."""
+        log = self._logs.own(position)
+        if not log.is_done():
+            mark(log)
+            self._behind[log.identity] = log
+            self._now_ready(log)
+
+    def disown(self, identity: str) -> bool:
+        """No more of this log is read here. False: it has to be read to its end here, for nobody else finds it: its
+        file is gone, and open.
+        """
+        log = self._logs.all.get(identity)
+        if log is None:
+            return True
+        if log.file is not None and log.file.gone:
+            return False
+        self._behind.pop(identity, None)
+        self._logs.disown(log)
+        return True
+
     def close(self) -> None:
         """Closes the files."""
         self._sources.close_all()
 
     # -- scan ------------------------------------------------------------------------------------------------------
-    def scan(self, changed: Collection[str] | None = None) -> bool:
+    def scan(self, changed: Collection[str] | None = None, deleted: Collection[str] = ()) -> bool:
         """Looks for new, renamed, grown, shrunk and vanished files. True: at the whole directory, one stat a file.
 
         ``changed``: only what stands at these paths has changed since the last scan (with directories: also all
-        below them). Where that leaves a doubt, the whole directory is looked at.
+        below them); ``deleted``: names known to be taken away for good. Where that leaves a doubt, the whole directory
+        is looked at.
         """
-        if changed is not None and not self.restless and self._scan_paths(changed):
+        if changed is not None and not self.restless and self._scan_paths(changed, deleted):
             return False
         self._sources.scanned()
         try:
@@ -157,14 +186,14 @@ class Follower:
         self._make_ready(front)
         return True
 
-    def _scan_paths(self, paths: Collection[str]) -> bool:
+    def _scan_paths(self, paths: Collection[str], deleted: Collection[str]) -> bool:
         """False: in doubt, and nothing was taken over."""
         try:
             seen = look_at(self._directory, self._patterns, self._problems, paths, self._enter)
         except OSError:
             return False
         found = self._one_name_each(seen)
-        gone = self._gone(found, seen.missing)
+        gone = self._gone(found, seen.missing, deleted)
         if gone is None:
             return False
         for file in gone:
@@ -186,17 +215,19 @@ class Follower:
             taken.setdefault(each.key, each)
         return list(taken.values())
 
-    def _gone(self, found: Sequence[Found], missing: Sequence[str]) -> list[TrackedFile] | None:
+    def _gone(
+        self, found: Sequence[Found], missing: Sequence[str], deleted: Collection[str]
+    ) -> list[TrackedFile] | None:
         """Files that have no name any more; None where one may have another name."""
         keys = {each.key for each in found}
-        gone = {}
+        gone = []
         for path in (*missing, *(each.path for each in found)):
             file = self._files.at(path)
             if file is not None and file.key not in keys:
-                if file.links > 1:
+                if file.links > 1 or path not in deleted:
                     return None
-                gone[file.key] = file
-        return list(gone.values())
+                gone.append(file)
+        return gone
 
     def _match(self) -> None:
         for log in self._logs.match(self._files):

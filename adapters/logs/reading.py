@@ -47,6 +47,8 @@ class LogReader:
 
     def read(self, log: TrackedLog, final: bool) -> tuple[list[Piece], bool]:
         """The log's next records, and whether there may be more of them now."""
+        if log.held:
+            return [], False
         file = log.file
         source = self._source(log)
         if file is None or source is None:

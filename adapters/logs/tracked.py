@@ -49,6 +49,7 @@ class TrackedLog:
     consumed: int = 0  # bytes on disk, of a compressed file
     unread: int = 0  # bytes that a file had when it was overwritten; a copy of it may still turn up
     cut_scans: int = -1  # scans since a compressed file was found cut short; -1: it is not
+    held: bool = False  # another worker reads it
     queued: bool = False  # in the follower's queue of what is to be read
     counted: int = 0  # bytes on disk that the sum of all logs holds for it
     marks: list[tuple[int, int]] = field(default_factory=list)
@@ -64,7 +65,7 @@ class TrackedLog:
 
     def is_done(self, *, final: bool = False) -> bool:
         """All of its file, as last seen, was read; with ``final`` also a last line without line end."""
-        if self.file is None:
+        if self.file is None or self.held:
             return True
         if self.done is None or self.done[:2] != (self.file.key, self.file.size):
             return False
