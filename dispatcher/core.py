@@ -137,13 +137,24 @@ class Core:
 
     def begin(self, block: Block, now: float) -> Stretch:
         """The block's stretch. The log's offset does not pass it before it is ``whole``."""
-        log = self._logs.setdefault(block.identity, _Log())
+        log = self._logs.setdefault(block.unit, _Log())
         stretch = stretch_of(block, now, log.end)
         log.end = max(log.end, stretch.end)
         log.stretches.append(stretch)
-        self._busy[block.identity] = log
+        self._busy[block.unit] = log
         self.window_bytes += stretch.weight
         return stretch
+
+    def adopt(self, unit: str, high: int) -> None:
+        """A log, or a part of one, is read here from now on; ``high``: up to where it was ever dealt with."""
+        self._logs[unit] = _Log(end=high)
+
+    def forget(self, unit: str) -> bool:
+        """It is read here no more. False: not all of it that was read is committed."""
+        if unit in self._busy:
+            return False
+        self._logs.pop(unit, None)
+        return True
 
     def read(self, stretch: Stretch, block: Block, now_ns: int) -> Iterator[Columns]:
         """What stands in a block, some records at a time. What cannot be read is rejected."""
