@@ -165,8 +165,8 @@ class Follower:
         """Looks for new, renamed, grown, shrunk and vanished files. True: at the whole directory, one stat a file.
 
         ``changed``: only what stands at these paths has changed since the last scan (with directories: also all
-        below them); ``deleted``: names known to be taken away for good. Where that leaves a doubt, the whole directory
-        is looked at.
+        below them); ``deleted``: names known to be taken away for good. Where that leaves a doubt, the whole
+        directory is looked at.
         """
         if changed is not None and not self.restless and self._scan_paths(changed, deleted):
             return False

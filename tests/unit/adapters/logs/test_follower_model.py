@@ -6,15 +6,19 @@ Every line is unique, so the model is simply the set of lines written.
 from __future__ import annotations
 
 import gzip
+import itertools
 import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from photon.adapters.logs.follower import Follower, ProblemKind
+from photon.adapters.logs.tail import Tail
+from photon.adapters.logs.watching import Watch, open_watcher
 
 actions = st.lists(
     st.one_of(
@@ -36,15 +40,24 @@ actions = st.lists(
 class World:
     """Two logs, who writes and rolls them, and the follower that reads along."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, watch: Watch) -> None:
         self.directory = directory
+        self.watch = watch
+        self.times = itertools.count()
         self.count = 0
         self.written: set[bytes] = set()
         self.open_line: dict[str, bytes] = {}
         self.seen: Counter[bytes] = Counter()
         self.places: dict[tuple[str, int], bytes] = {}
         self.durable = Follower(directory, has_header=False).positions()
-        self.follower = Follower(directory, has_header=False)
+        self.open()
+
+    def open(self) -> None:
+        watcher = open_watcher(self.directory, self.watch, print)
+        assert (watcher is not None) == (self.watch is Watch.NATIVE)
+        enter = watcher.enter if watcher is not None else lambda path: None
+        self.follower = Follower(self.directory, has_header=False, positions=self.durable, enter=enter)
+        self.tail = Tail(self.follower, watcher, lambda: next(self.times) / 1000)
 
     def path(self, log: int) -> Path:
         return self.directory / f"log{log}"
@@ -104,7 +117,7 @@ class World:
                 old.unlink()
 
     def do_scan(self, _: int, __: int) -> None:
-        self.follower.scan()
+        self.tail.scan()
 
     def do_poll(self, _: int, size: int, final: bool = False) -> int:
         blocks = self.follower.poll(size, final=final)
@@ -122,8 +135,12 @@ class World:
         self.do_kill(0, 0)
 
     def do_kill(self, _: int, __: int) -> None:
+        self.close()
+        self.open()
+
+    def close(self) -> None:
+        self.tail.close()
         self.follower.close()
-        self.follower = Follower(self.directory, has_header=False, positions=self.durable)
 
 
 @settings(deadline=None, max_examples=150)
@@ -134,20 +151,23 @@ class World:
         *(("copytruncate", 0, 0), ("copytruncate", 0, 0), ("lines", 0, 2)),
     ]
 )
-def test_every_line_is_read_and_nothing_else(script: list[tuple[str, int, int]]) -> None:
+@pytest.mark.parametrize("watch", [Watch.POLL, Watch.NATIVE])
+def test_every_line_is_read_and_nothing_else(watch: Watch, script: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as name:
-        world = World(Path(name))
+        world = World(Path(name), watch)
         for action, log, n in script:
             getattr(world, f"do_{action}")(log, n)
         for log in (0, 1):
             world.do_lines(log, 1)
-        world.follower.scan()
+        world.tail.scan()
         while world.do_poll(0, 1 << 20):
             pass
-        world.follower.scan()  # a copy that was made and truncated between a scan and a poll
+        world.tail.scan()  # a copy that was made and truncated between a scan and a poll
         while world.do_poll(0, 1 << 20) or world.do_poll(0, 1 << 20, final=True):
             pass
-        world.follower.close()
+        world.close()
+        assert world.follower.lag().bytes == 0
+        assert world.follower.backlog()[0] == world.follower.backlog()[1]
         assert set(world.seen) == world.written
         assert not set(world.follower.problems) - {ProblemKind.TRUNCATED, ProblemKind.REWRITTEN}
         if not any(action in ("kill",) for action, _, _ in script):

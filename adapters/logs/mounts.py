@@ -1,0 +1,44 @@
+"""Which file system a directory is on, and whether the kernel notices there what other machines write."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+MOUNTS = Path("/proc/self/mountinfo")
+NETWORK = frozenset({
+    "9p", "acfs", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "fuse", "fuseblk", "gfs2", "glusterfs", "gpfs",
+    "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "prl_fs", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs",
+})  # fmt: skip
+"""Types of file systems that may change without this machine's kernel. All of FUSE counts as such."""
+
+
+def type_at(path: str, mountinfo: str) -> str:
+    """The type of the file system that an absolute path without links is on; empty where nothing says so.
+
+    ``mountinfo``: the text of /proc/self/mountinfo. The last mount at the longest of the fitting places counts.
+    """
+    best, kind = -1, ""
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields = before.split(" ")
+        if len(fields) < 5 or not after:
+            continue
+        place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[4]).rstrip("/")
+        if (path == place or path.startswith(place + "/")) and len(place) >= best:
+            best, kind = len(place), after.split(" ")[0]
+    return kind
+
+
+def is_network(kind: str) -> bool:
+    """Whether files on a file system of this type may grow without a notification here."""
+    return kind in NETWORK or kind.startswith("fuse.")
+
+
+def read_type(directory: Path) -> str:
+    """The type of a directory's file system; empty where it cannot be known."""
+    try:
+        return type_at(os.path.realpath(directory), MOUNTS.read_text("utf-8", "surrogateescape"))
+    except OSError:
+        return ""

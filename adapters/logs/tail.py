@@ -1,0 +1,188 @@
+"""When a follower scans, and what: woken by notification where there is one, else by polling.
+
+With notification a scan looks only at what changed; the whole directory is looked at rarely, as a safety net (writes
+through mmap and changes on other machines notify nobody). Without it each scan looks at all files, as often as a
+bounded share of the time allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from photon.adapters.logs.api import Block, LogPosition
+from photon.adapters.logs.follower import Follower
+from photon.adapters.logs.problems import Problem, ProblemKind
+from photon.adapters.logs.watching import Watcher
+
+if TYPE_CHECKING:
+    from photon.adapters.logs.lag import Lag
+
+SCAN_S = 0.02
+"""Between two scans at least."""
+SCAN_SHARE = 0.1
+"""Scans of the whole directory take at most this share of the time,"""
+SCAN_MOST_S = 2.0
+"""but are no further apart than this."""
+CHANGED_S = 0.005
+"""Between two looks at what changed at least: what changes often is looked at once."""
+CHANGED_SHARE = 0.25
+"""Looking at what changed takes at most this share of the time."""
+IDLE_S = 0.1
+"""With notification: it is asked so often even when nothing woke us."""
+WHOLE_S = 30.0
+"""With notification: between two scans of the whole directory."""
+WHOLE_SHARE = 0.005
+
+
+class Tail:
+    """A follower, and when its next scan is due. One caller at a time."""
+
+    def __init__(
+        self,
+        follower: Follower,
+        watcher: Watcher | None,
+        monotonic: Callable[[], float],
+        *,
+        report: Callable[[str], None] = lambda line: None,
+        scan_s: float = SCAN_S,
+        idle_s: float = IDLE_S,
+    ) -> None:
+        """The caller closes the follower; ``close`` the watcher. ``report`` is told when it has failed."""
+        self.follower = follower
+        self._watcher = watcher
+        self._monotonic = monotonic
+        self._report = report
+        self._scan_s = scan_s
+        self._idle_s = idle_s
+        self._notified = False
+        self._soon_at = self._idle_at = self._whole_at = float("-inf")
+        self._listening = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake: Callable[[], None] = lambda: None
+
+    @property
+    def native(self) -> bool:
+        """Changes are notified of."""
+        return self._watcher is not None
+
+    # -- when ------------------------------------------------------------------------------------------------------
+    def next_at(self) -> float:
+        """The moment at which a scan is due, as things stand."""
+        return self._soon_at if self._notified else self._idle_at
+
+    def due(self, now: float) -> bool:
+        """Whether it is time to scan."""
+        return now >= self.next_at()
+
+    def scan(self) -> None:
+        """Scans now. All that was written before the call is seen: by notification, or by looking at all files."""
+        begun = self._monotonic()
+        whole = self._look(begun)
+        ended = self._monotonic()
+        took = ended - begun
+        self._notified = False
+        if self._watcher is None or self.follower.restless:
+            self._idle_at = self._soon_at = ended + min(max(self._scan_s, took / SCAN_SHARE), SCAN_MOST_S)
+        else:
+            share = SCAN_SHARE if whole else CHANGED_SHARE
+            self._soon_at = ended + min(max(CHANGED_S, took / share), SCAN_MOST_S)
+            self._idle_at = max(ended + self._idle_s, self._soon_at)
+        self._listen()
+
+    def _look(self, now: float) -> bool:
+        """True: the whole directory was scanned."""
+        watcher = self._watcher
+        if watcher is None:
+            self.follower.scan()
+            return True
+        changed = watcher.changed()
+        if changed is not None and now < self._whole_at:
+            whole = self.follower.scan(*changed) if changed.paths or self.follower.restless else False
+        else:
+            watcher.begin()
+            self.follower.scan()
+            watcher.end()
+            whole = True
+            self._whole_at = now + max(WHOLE_S, (self._monotonic() - now) / WHOLE_SHARE)
+        if watcher.failed:
+            self._report(watcher.failed)
+            self.close()
+        return whole
+
+    # -- being woken -----------------------------------------------------------------------------------------------
+    def attach(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
+        """``wake`` is called in the loop as soon as something has changed, once until the next scan."""
+        self._loop, self._wake = loop, wake
+        self._listen()
+
+    def detach(self) -> None:
+        """No more wake-ups."""
+        if self._loop is not None and self._watcher is not None and self._listening:
+            self._loop.remove_reader(self._watcher.fileno())
+        self._loop, self._listening = None, False
+
+    def _listen(self) -> None:
+        if self._loop is not None and self._watcher is not None and not self._listening:
+            self._loop.add_reader(self._watcher.fileno(), self._readable)
+            self._listening = True
+
+    def _readable(self) -> None:
+        assert self._loop is not None
+        assert self._watcher is not None
+        self._loop.remove_reader(self._watcher.fileno())  # it stays readable until the next scan
+        self._listening = False
+        self._notified = True
+        self._wake()
+
+    def wait(self, stop: threading.Event) -> None:
+        """For a thread: returns when a scan is due, or ``stop`` is set (within the time between two idle scans)."""
+        if self._watcher is None:
+            stop.wait(max(self._idle_at - self._monotonic(), 0.0))
+            return
+        if stop.wait(max(self._soon_at - self._monotonic(), 0.0)):
+            return
+        if (left := self._idle_at - self._monotonic()) > 0:
+            poll = select.poll()
+            poll.register(self._watcher.fileno(), select.POLLIN)
+            poll.poll(left * 1000)
+
+    def close(self) -> None:
+        """Gives up the notification, if there is any; from now on it is polled."""
+        self.detach()
+        if self._watcher is not None:
+            self._watcher.close()
+            self._watcher = None
+
+    # -- what is asked of the follower -----------------------------------------------------------------------------
+    def poll(self, max_bytes: int, *, final: bool = False) -> list[Block]:
+        """See Follower."""
+        return self.follower.poll(max_bytes, final=final)
+
+    def caught_up(self) -> bool:
+        """See Follower."""
+        return self.follower.caught_up()
+
+    def positions(self) -> list[LogPosition]:
+        """See Follower."""
+        return self.follower.positions()
+
+    def path_of(self, identity: str) -> Path | None:
+        """See Follower."""
+        return self.follower.path_of(identity)
+
+    def backlog(self) -> tuple[int, int]:
+        """See Follower."""
+        return self.follower.backlog()
+
+    def unread(self, kinds: Sequence[ProblemKind]) -> list[Problem]:
+        """See Follower."""
+        return self.follower.unread(kinds)
+
+    def lag(self) -> Lag:
+        """See Follower."""
+        return self.follower.lag()

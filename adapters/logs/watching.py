@@ -1,0 +1,76 @@
+"""What notifies of changes below a log directory, where the file system can: the interface, and its choice."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from photon.adapters.logs.mounts import is_network, read_type
+
+
+class Watch(enum.StrEnum):
+    """How changes are noticed."""
+
+    AUTO = "auto"
+    """By notification; on a network file system, where it says nothing of other machines, by polling."""
+    NATIVE = "native"
+    """By notification on any file system: nobody but this machine writes there."""
+    POLL = "poll"
+
+
+class Changes(NamedTuple):
+    """Relative paths. ``deleted``: a name was taken away there for good, not by moving the file."""
+
+    paths: set[str]
+    deleted: set[str]
+
+
+class Watcher(Protocol):
+    """Notes what changes in the directories that it was told of. Paths are relative to the log directory."""
+
+    failed: str
+    """Why it no longer notices everything, one line; empty while it does. It is to be closed then."""
+
+    def begin(self) -> None:
+        """Everything will be entered again now."""
+        ...
+
+    def end(self) -> None:
+        """Everything was: what was entered before ``begin`` and not since is there no more."""
+        ...
+
+    def enter(self, path: str) -> None:
+        """Notes from now on what changes in this directory, or in the file behind this link."""
+        ...
+
+    def changed(self) -> Changes | None:
+        """Where something changed since the last call; None: anywhere."""
+        ...
+
+    def fileno(self) -> int:
+        """Readable whenever ``changed`` has something to say."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def open_watcher(directory: Path, watch: Watch, report: Callable[[str], None]) -> Watcher | None:
+    """None: the directory has to be polled. ``report`` is told one line where that is not what was to be expected."""
+    if watch is Watch.POLL:
+        return None
+    kind = read_type(directory)
+    if watch is Watch.AUTO and is_network(kind):
+        report(f"{directory} is on a network file system ({kind}): it is polled for changes")
+        return None
+    from photon.adapters.logs.inotify import InotifyWatcher  # not on every system
+
+    try:
+        return InotifyWatcher(directory, foreign=is_network if watch is Watch.AUTO else lambda kind: False)
+    except OSError as err:
+        report(
+            f"{directory}: no notification of changes can be had ({err.strerror}), so it is polled; "
+            "raise the sysctl fs.inotify.max_user_instances"
+        )
+        return None
