@@ -316,7 +316,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         entries: list[tuple[int, bytes]] = []
         size, at = 0, next_index
         while with_entries and at <= journal.last and size < COMMAND_BYTES_MAX and len(entries) < ENTRIES_MAX:
-            command, _, term = journal[at - journal.first]
+            command, _, term = journal.entry_at(at)
             if size and size + len(command) > 2 * COMMAND_BYTES_MAX:
                 break
             entries.append((term, command))

@@ -151,7 +151,7 @@ class RaftGroup:
         """Reads the disk. Raises RaftStopped when it is damaged or holds less than was promised."""
         self._disk.make_dir(self._directory)
         self._store = SnapshotStore(self._directory, self._disk)
-        self._journal = journal = Journal(self._directory, self._disk)
+        self._journal = journal = Journal(self._directory, self._disk, self._options.log_memory)
         info = self._store.info
         if info is not None:
             if len(journal) == 0:
@@ -436,9 +436,9 @@ class RaftGroup:
         info = self._store.info
         options = self._options
         limit = max(options.log_bytes, int(options.log_ratio * info.size) if info else 0) + options.log_margin
-        if self._journal.bytes <= limit or self._store.writing or now < self._snapshot_after:
+        if self._journal.command_bytes <= limit or self._store.writing or now < self._snapshot_after:
             return
-        if self._sender.transferring and self._journal.bytes <= 8 * limit:
+        if self._sender.transferring and self._journal.command_bytes <= 8 * limit:
             return
         if self._core.applied() > max(self._journal.first, info.index if info else 0):
             self._core.forceLogCompaction()

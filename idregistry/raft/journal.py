@@ -1,20 +1,6 @@
 """The log, term and vote of one group on disk.
 
-One segment file is live at a time: ``journal-<16 digits>.log``. Layout, little-endian:
-
-    header   magic "PHOTJRNL", version u8, 7 zero bytes, segment u64, sealed u64, crc32 of these u32
-    frame    mark "PJF2", length u32, crc32(segment, number, synced, payload) u32, number u64, synced u64,
-             payload of `length` bytes
-
-A frame is one write followed by one fdatasync: all that one step of the group appended. Its payload is records:
-ENTRY (index, term, command), TERM (term, vote), CUT (entries from index on are gone). Frames are numbered from 0.
-The first ``sealed`` bytes were written whole and synced before the file got its name; the first ``synced`` bytes were
-durable when the frame was written. When nothing follows a synced frame at once, an empty frame says so; it is not
-synced itself.
-
-Reading: a bad frame in the part that any good frame, before or behind it, says was durable, is damage and stops the
-replica. Behind that part nothing was promised: it is cut at the first bad frame. (What is left: a bit that flips in
-the last frame *and* a power cut that takes the empty frame behind it look like a torn write.)
+One segment file is live at a time, ``journal-<16 digits>.log``; its layout stands in ``segment_file.py``.
 
 A full disk is not the end: what was written in part is cut off again, everything stays in memory, and ``sync`` may be
 tried again. Until it succeeds nothing of it may leave the replica.
@@ -27,34 +13,36 @@ while the log goes on in the old segment (``move.py``): however long the log is,
 from __future__ import annotations
 
 import struct
-import zlib
+from array import array
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import overload
 
 from photon.config.disk import AppendFile, Disk
 from photon.idregistry.raft.codec import NO_OP, is_command
+from photon.idregistry.raft.entry_log import Entry, EntryLog
 from photon.idregistry.raft.move import Move
 from photon.idregistry.raft.options import DiskFull, RaftStopped, no_space
+from photon.idregistry.raft.segment_file import (
+    CUT,
+    ENTRY,
+    FRAME,
+    FRAME_TARGET,
+    HEADER_BYTES,
+    KIND_CUT,
+    KIND_ENTRY,
+    KIND_TERM,
+    NO_VOTE,
+    TERM,
+    Damaged,
+    frame,
+    frames,
+    header,
+    term_record,
+)
 
-MAGIC = b"PHOTJRNL"
-VERSION = 2
-MARK = b"PJF2"
-FRAME_TARGET = 1 << 20
-"""A rewrite starts a new frame after so many bytes."""
-_HEADER = struct.Struct("<8sB7xQQ")
-_CRC = struct.Struct("<I")
-_FRAME = struct.Struct("<4sIIQQ")
-_CHECKED = struct.Struct("<QQQ")
-_ENTRY = struct.Struct("<BQQI")
-_TERM = struct.Struct("<BQH")
-_CUT = struct.Struct("<BQ")
-_KIND_ENTRY, _KIND_TERM, _KIND_CUT = 1, 2, 3
-_NO_VOTE = 0xFFFF
-HEADER_BYTES = _HEADER.size + _CRC.size
-
-Entry = tuple[bytes, int, int]
-"""(command with its type byte, index, term), as the library holds it."""
+MEMORY_BYTES = 4 << 20
 
 
 class Journal:
@@ -64,10 +52,12 @@ class Journal:
     nothing of what is not yet synced may leave the replica, and ``sync`` must be called again before anything else.
     """
 
-    def __init__(self, directory: Path, disk: Disk) -> None:
+    def __init__(self, directory: Path, disk: Disk, memory: int = MEMORY_BYTES) -> None:
+        """``memory``: bytes of the newest commands that are kept, about; the others are read when they are wanted."""
         self._directory = directory
         self._disk = disk
-        self._entries: list[Entry] = []
+        self._memory = memory
+        self._log = EntryLog(self._reader(0))
         self._term = 0
         self._vote: str | None = None
         self._pending = bytearray()
@@ -84,55 +74,62 @@ class Journal:
         self._move_wanted = False
         self._move: Move | None = None
         """To the next segment, under way."""
-        self.bytes = 0
-        """Of all commands in the log."""
+        self._move_end = 0
+        """Bytes of the next segment, with what it has yet to get."""
         self.syncs = 0
         disk.make_dir(directory)
         segments = segments_in(disk, directory)
         if segments:
             self._segment = segments[-1]
+            self._log = EntryLog(self._reader(self._segment))
             self._load(self._path(self._segment))
 
     # --- what the library calls -------------------------------------------------------------------------------
 
     def add(self, command: bytes, index: int, term: int) -> None:
-        if self._entries and index != self._entries[-1][1] + 1:
-            raise RaftStopped(f"journal {self._directory}: entry {index} does not follow {self._entries[-1][1]}")
-        self._entries.append((command, index, term))
-        self.bytes += len(command)
+        if len(self._log) and index != self.last + 1:
+            raise RaftStopped(f"journal {self._directory}: entry {index} does not follow {self.last}")
+        self._log.add(command, index, term, len(self._pending) + ENTRY.size)
         if not self._rewrite:
-            self._pending += _ENTRY.pack(_KIND_ENTRY, index, term, len(command))
+            self._pending += ENTRY.pack(KIND_ENTRY, index, term, len(command))
             self._pending += command
 
     def clear(self) -> None:
-        self._entries = []
-        self.bytes = 0
+        self._log.clear()
         self._rewrite = True
 
     def deleteEntriesFrom(self, position: int) -> None:  # noqa: N802 - the library's name
         """Removes the entry at the position in the list, and all after it."""
-        if position >= len(self._entries):
+        if position >= len(self._log):
             return
-        index = self._entries[position][1]
-        self.bytes -= sum(len(e[0]) for e in self._entries[position:])
-        del self._entries[position:]
+        self._log.cut_from(position)
         if not self._rewrite:
-            self._pending += _CUT.pack(_KIND_CUT, index)
+            self._pending += CUT.pack(KIND_CUT, self._log.first + position)
 
     def deleteEntriesTo(self, position: int) -> None:  # noqa: N802 - the library's name
         """Removes the entries before the position; the file follows with the next syncs."""
         if position <= 0:
             return
-        self.bytes -= sum(len(e[0]) for e in self._entries[:position])
-        del self._entries[:position]
         self._give_up_move()
+        self._log.drop_before(position)
         self._move_wanted = True  # begins once nothing is pending: that would stand in the new segment twice
 
-    def __getitem__(self, item: int) -> Entry:
-        return self._entries[item]
+    @overload
+    def __getitem__(self, item: int) -> Entry: ...
+
+    @overload
+    def __getitem__(self, item: slice) -> list[Entry]: ...
+
+    def __getitem__(self, item: int | slice) -> Entry | list[Entry]:
+        """A slice of whole entries. Of single ones the library wants index and term only, and often: no command."""
+        log = self._log
+        if isinstance(item, slice):
+            return [log.entry(position) for position in range(*item.indices(len(log)))]
+        position = range(len(log))[item]
+        return b"", log.first + position, log.term(position)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._log)
 
     def setRaftCommitIndex(self, index: int) -> None:  # noqa: N802
         """Not kept: a commit index saved beside the log can lie past it, and hangs the library's start."""
@@ -143,7 +140,7 @@ class Journal:
     def setCurrentTerm(self, term: int, vote: str | None) -> None:  # noqa: N802
         self._term, self._vote = term, vote
         if not self._rewrite:
-            self._pending += _term_record(term, vote)
+            self._pending += term_record(term, vote)
 
     def getCurrentTerm(self) -> int:  # noqa: N802
         return self._term
@@ -166,15 +163,24 @@ class Journal:
             self._file = None
 
     @property
+    def command_bytes(self) -> int:
+        """Of all commands in the log."""
+        return self._log.bytes
+
+    @property
     def first(self) -> int:
-        return self._entries[0][1]
+        return self._log.first
 
     @property
     def last(self) -> int:
-        return self._entries[-1][1]
+        return self._log.last
 
     def term_at(self, index: int) -> int:
-        return self._entries[index - self._entries[0][1]][2]
+        return self._log.term(index - self._log.first)
+
+    def entry_at(self, index: int) -> Entry:
+        """With its command, from memory or from the disk."""
+        return self._log.entry(index - self._log.first)
 
     def align(self, index: int, term: int) -> None:
         """Makes the log continue a snapshot of the state after entry (index, term).
@@ -182,12 +188,12 @@ class Journal:
         Entries behind it stay if the log holds that very entry; else the snapshot is all there is. A process killed
         between installing a snapshot and cutting the log leaves exactly this to be done at its next start.
         """
-        if self._entries and self.first > index:
+        if len(self._log) and self.first > index:
             raise RaftStopped(
                 f"journal {self._directory} begins at entry {self.first}, its snapshot ends at {index}: entries "
                 f"between are missing; replace this replica or restore its disk"
             )
-        if self._entries and index <= self.last and self.term_at(index) == term:
+        if len(self._log) and index <= self.last and self.term_at(index) == term:
             return
         self.clear()
         self.add(NO_OP, index, term)  # stands for an applied entry: only its index and term are ever looked at
@@ -195,9 +201,9 @@ class Journal:
     def cut_before(self, index: int, margin: int) -> None:
         """Forgets entries below ``index``, but keeps up to ``margin`` bytes of them."""
         position = index - self.first
-        while position > 0 and margin >= len(self._entries[position - 1][0]):
+        while position > 0 and margin >= self._log.length(position - 1):
             position -= 1
-            margin -= len(self._entries[position][0])
+            margin -= self._log.length(position)
         self.deleteEntriesTo(position)
 
     def sync(self) -> None:
@@ -208,14 +214,7 @@ class Journal:
                 self._write_segment()
             self._move_wanted = False
         elif self._pending:
-            payload = bytes(self._pending)
-            self._append(payload)
-            assert self._file is not None
-            self._file.sync()
-            self._synced, self._proven = self._whole, False
-            self._pending.clear()
-            if self._move is not None:
-                self._move.add(payload)
+            self._write_pending()
         elif not self.moving:
             if not self._proven:
                 self._append(b"")
@@ -225,7 +224,23 @@ class Journal:
             self._move, self._move_wanted = self._begin_move(), False
         if self._move is not None:
             self._move_on(self._move)
+        self._log.forget_commands(self._memory)
         self.syncs += 1
+
+    def _write_pending(self) -> None:
+        payload = bytes(self._pending)
+        begin = self._whole + FRAME.size
+        self._append(payload)
+        assert self._file is not None
+        self._file.sync()
+        self._synced, self._proven = self._whole, False
+        self._pending.clear()
+        if self._move is None:
+            self._log.placed(begin, None)
+            return
+        self._move.add(payload)
+        self._log.placed(begin, self._move_end + FRAME.size)
+        self._move_end += FRAME.size + len(payload)
 
     @property
     def moving(self) -> bool:
@@ -251,6 +266,7 @@ class Journal:
         if self._move is not None:
             self._move.close()
             self._move = None
+        self._log.moving(None)
 
     def _append(self, payload: bytes) -> None:
         """One frame, whole or not at all."""
@@ -260,7 +276,7 @@ class Journal:
                 self._disk.truncate(path, self._whole)  # what a full disk left of the last try
                 self._file = self._disk.append(path)
             try:
-                self._file.write(_frame(self._segment, self._number, self._synced, payload))
+                self._file.write(frame(self._segment, self._number, self._synced, payload))
             except OSError:
                 self._file.close()
                 self._file = None
@@ -269,29 +285,31 @@ class Journal:
         self._number += 1
 
     def _write_segment(self) -> None:
-        move = self._begin_move()
+        self._move = move = self._begin_move()
         try:
-            size = move.step(whole=True)
-        finally:
-            move.close()
-        assert size is not None
+            while (size := move.step()) is None:
+                pass
+        except BaseException:
+            self._give_up_move()
+            raise
+        self._move = None
         self._put_in_place(self._segment + 1, move.frames, size)
         self._rewrite = False
 
     def _begin_move(self) -> Move:
         """To the next segment, of what is alive now."""
         segment = self._segment + 1
-        first = _term_record(self._term, self._vote)
-        entries = list(self._entries)
+        first = term_record(self._term, self._vote)
+        entries = self._log.copy()
         ends = _frame_ends(entries, len(first))
-        records = len(first) + sum(_ENTRY.size + len(command) for command, _, _ in entries)
-        header = _HEADER.pack(MAGIC, VERSION, segment, HEADER_BYTES + _FRAME.size * len(ends) + records)
+        offsets, self._move_end = _offsets(entries, ends, len(first))
+        self._log.moving(offsets)
         return Move(
             self._directory / "journal.tmp",
             self._disk,
-            header + _CRC.pack(zlib.crc32(header)),
+            header(segment, self._move_end),
             _payloads(first, entries, ends),
-            partial(_frame, segment),
+            partial(frame, segment),
         )
 
     def _put_in_place(self, segment: int, frames: int, size: int) -> None:
@@ -299,6 +317,7 @@ class Journal:
         path = self._path(segment)
         self._disk.rename(self._directory / "journal.tmp", path)
         self._disk.sync_dir(self._directory)
+        self._log.moved(self._reader(segment))
         self.close()
         self._file = self._disk.append(path)
         self._segment, self._number = segment, frames
@@ -312,49 +331,48 @@ class Journal:
     def _path(self, segment: int) -> Path:
         return self._directory / f"journal-{segment:016d}.log"
 
+    def _reader(self, segment: int) -> partial[bytes]:
+        return partial(self._disk.read, self._path(segment))
+
     def _load(self, path: Path) -> None:
         data = self._disk.read(path)
         try:
-            for payload in _frames(data):
-                self._replay(payload)
-        except (_Damaged, struct.error, UnicodeDecodeError) as e:
+            for begin, payload in frames(data):
+                self._replay(payload, begin)
+        except (Damaged, struct.error, UnicodeDecodeError) as e:
             raise RaftStopped(
                 f"journal {path} is damaged: {e}; acknowledged entries may be gone: do not delete it, "
                 f"replace this replica or restore its disk"
             ) from None
 
-    def _replay(self, payload: bytes) -> None:
+    def _replay(self, payload: bytes, begin: int) -> None:
+        """``begin``: where it stands in the file."""
         at = 0
         while at < len(payload):
             kind = payload[at]
-            if kind == _KIND_ENTRY:
-                _, index, term, length = _ENTRY.unpack_from(payload, at)
-                at += _ENTRY.size
+            if kind == KIND_ENTRY:
+                _, index, term, length = ENTRY.unpack_from(payload, at)
+                at += ENTRY.size
                 command = payload[at : at + length]
                 at += length
                 if len(command) != length or not is_command(command):
-                    raise _Damaged(f"entry {index} is no command")
-                if self._entries and index != self.last + 1:
-                    raise _Damaged(f"entry {index} follows {self.last}")
-                self._entries.append((command, index, term))
-                self.bytes += length
-            elif kind == _KIND_TERM:
-                _, self._term, length = _TERM.unpack_from(payload, at)
-                at += _TERM.size
-                self._vote = None if length == _NO_VOTE else payload[at : at + length].decode()
-                at += 0 if length == _NO_VOTE else length
-            elif kind == _KIND_CUT:
-                _, index = _CUT.unpack_from(payload, at)
-                at += _CUT.size
-                if not self._entries or index <= self.first:
-                    raise _Damaged(f"a cut at entry {index} before its first")
+                    raise Damaged(f"entry {index} is no command")
+                if len(self._log) and index != self.last + 1:
+                    raise Damaged(f"entry {index} follows {self.last}")
+                self._log.add_placed(command, index, term, begin + at - length)
+            elif kind == KIND_TERM:
+                _, self._term, length = TERM.unpack_from(payload, at)
+                at += TERM.size
+                self._vote = None if length == NO_VOTE else payload[at : at + length].decode()
+                at += 0 if length == NO_VOTE else length
+            elif kind == KIND_CUT:
+                _, index = CUT.unpack_from(payload, at)
+                at += CUT.size
+                if not len(self._log) or index <= self.first:
+                    raise Damaged(f"a cut at entry {index} before its first")
                 self.deleteEntriesFrom(index - self.first)
             else:
-                raise _Damaged(f"record of unknown kind {kind}")
-
-
-class _Damaged(Exception):
-    pass
+                raise Damaged(f"record of unknown kind {kind}")
 
 
 def segments_in(disk: Disk, directory: Path) -> list[int]:
@@ -364,88 +382,39 @@ def segments_in(disk: Disk, directory: Path) -> list[int]:
     ]
 
 
-def _frame_ends(entries: Sequence[Entry], size: int) -> list[int]:
+def _frame_ends(entries: EntryLog, size: int) -> list[int]:
     """Where the frames of a new segment end, as positions in the entries; the first begins with ``size`` bytes."""
     ends = []
-    for position, (command, _, _) in enumerate(entries):
-        size += _ENTRY.size + len(command)
+    for position in range(len(entries)):
+        size += ENTRY.size + entries.length(position)
         if size >= FRAME_TARGET:
             ends.append(position + 1)
             size = 0
     return [*ends, len(entries)]
 
 
-def _payloads(first: bytes, entries: Sequence[Entry], ends: Sequence[int]) -> Iterator[bytes]:
+def _offsets(entries: EntryLog, ends: Sequence[int], size: int) -> tuple[array[int], int]:
+    """Where the commands come to stand in a new segment of these frames, and its bytes."""
+    offsets = array("Q")
+    at, begin = HEADER_BYTES + size, 0
+    for end in ends:
+        at += FRAME.size
+        for position in range(begin, end):
+            at += ENTRY.size
+            offsets.append(at)
+            at += entries.length(position)
+        begin = end
+    return offsets, at
+
+
+def _payloads(first: bytes, entries: EntryLog, ends: Sequence[int]) -> Iterator[bytes]:
     payload = bytearray(first)
     begin = 0
     for end in ends:
-        for command, index, term in entries[begin:end]:
-            payload += _ENTRY.pack(_KIND_ENTRY, index, term, len(command))
+        for position in range(begin, end):
+            command, index, term = entries.entry(position)
+            payload += ENTRY.pack(KIND_ENTRY, index, term, len(command))
             payload += command
         yield bytes(payload)
         payload.clear()
         begin = end
-
-
-def _term_record(term: int, vote: str | None) -> bytes:
-    if vote is None:
-        return _TERM.pack(_KIND_TERM, term, _NO_VOTE)
-    name = vote.encode()
-    return _TERM.pack(_KIND_TERM, term, len(name)) + name
-
-
-def _frame(segment: int, number: int, synced: int, payload: bytes) -> bytes:
-    crc = zlib.crc32(payload, zlib.crc32(_CHECKED.pack(segment, number, synced)))
-    return _FRAME.pack(MARK, len(payload), crc, number, synced) + payload
-
-
-def _parse(data: bytes, at: int, segment: int) -> tuple[int, int, bytes] | None:
-    """(number, synced, payload) of the good frame at an offset, else None."""
-    if at + _FRAME.size > len(data):
-        return None
-    mark, length, crc, number, synced = _FRAME.unpack_from(data, at)
-    payload = data[at + _FRAME.size : at + _FRAME.size + length]
-    if mark != MARK or len(payload) != length:
-        return None
-    if zlib.crc32(payload, zlib.crc32(_CHECKED.pack(segment, number, synced))) != crc:
-        return None
-    return number, synced, payload
-
-
-def _frames(data: bytes) -> Iterator[bytes]:
-    """Payloads of a segment's frames, without a torn tail."""
-    if len(data) < HEADER_BYTES or zlib.crc32(data[: _HEADER.size]) != _CRC.unpack_from(data, _HEADER.size)[0]:
-        raise _Damaged("its header is bad")
-    magic, version, segment, durable = _HEADER.unpack_from(data)
-    if magic != MAGIC or version != VERSION:
-        raise _Damaged(f"not a journal of version {VERSION}")
-    if len(data) < durable:
-        raise _Damaged(f"it has {len(data)} bytes, {durable} were sealed")
-    at, expected = HEADER_BYTES, 0
-    while at < len(data):
-        parsed = _parse(data, at, segment)
-        if parsed is None:
-            if at < max(durable, _durable_after(data, at, segment)):
-                raise _Damaged(f"frame {expected} at byte {at} is bad, and was durable")
-            return
-        number, synced, payload = parsed
-        if number != expected:
-            raise _Damaged(f"frame {number} at byte {at} stands where {expected} belongs")
-        durable = max(durable, synced)
-        yield payload
-        at += _FRAME.size + len(payload)
-        expected += 1
-    if at < durable:
-        raise _Damaged(f"it has {at} bytes, {durable} were durable")
-
-
-def _durable_after(data: bytes, at: int, segment: int) -> int:
-    """How many bytes of the file good frames behind an offset say were durable."""
-    durable = 0
-    found = data.find(MARK, at + 1)
-    while found >= 0:
-        parsed = _parse(data, found, segment)
-        if parsed is not None:
-            durable = max(durable, parsed[1])
-        found = data.find(MARK, found + 1)
-    return durable

@@ -36,8 +36,8 @@ class Move:
         """What was appended to the live segment."""
         self._later.append(payload)
 
-    def step(self, whole: bool = False) -> int | None:
-        """Writes and syncs a slice, or all of it; bytes of the file once it is whole. Raises OSError."""
+    def step(self) -> int | None:
+        """Writes and syncs a slice; bytes of the file once it is whole. Raises OSError."""
         file = self._file
         parts: list[bytes] = []
         if file is None:
@@ -47,7 +47,7 @@ class Move:
             parts.append(self._header)
         durable, size = file.size, 0
         ended = False
-        while whole or size < SLICE_BYTES:
+        while size < SLICE_BYTES:
             payload = next(self._alive, None)
             # What was alive is vouched for by the header's seal, what came later by how much was durable before it.
             if payload is not None:

@@ -57,10 +57,12 @@ class RaftOptions:
     """An unanswered snapshot message is sent again after this."""
     in_flight: int = 4
     """Entries of one group proposed and not yet committed."""
-    log_bytes: int = 4 << 20
+    log_bytes: int = 16 << 20
     """The log is compacted above the larger of this and log_ratio of the last snapshot."""
-    log_ratio: float = 0.125
-    """The log is in memory: an eighth of the ids' 35 bytes in a snapshot."""
+    log_ratio: float = 0.5
+    """For each byte of the log two of a snapshot are written, and a start reads half a snapshot more."""
+    log_memory: int = 4 << 20
+    """The newest commands of a group are kept, the others are read when a follower needs them."""
     log_margin: int = 1 << 20
     """Bytes of applied entries kept through a compaction, so that a follower slightly behind needs no snapshot."""
     timer_grid: float = 0.02

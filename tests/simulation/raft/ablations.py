@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from photon.idregistry.raft import driver, journal, rules, snapshot
+from photon.idregistry.raft import driver, entry_log, journal, rules, segment_file, snapshot
 from photon.idregistry.raft.codec import Append, AppendAck, Chunk, ChunkAck, Vote
 from photon.idregistry.raft.driver import Core
 from photon.idregistry.raft.group import RaftGroup, StepResult
@@ -57,6 +57,10 @@ def _contested(random: Random) -> RaftOptions:
     return replace(draw_options(random), election_max=0.41, leader_patience=0.5, in_flight=8)
 
 
+def _nothing_in_memory(random: Random) -> RaftOptions:
+    return replace(draw_options(random), log_bytes=1 << 20, log_memory=0)
+
+
 def _short_logs(random: Random) -> RaftOptions:
     """Who was away for a moment needs a snapshot."""
     return replace(draw_options(random), log_bytes=300, log_margin=0)
@@ -84,8 +88,8 @@ def _messages_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _vote_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    term_record = journal._term_record
-    monkeypatch.setattr(journal, "_term_record", lambda term, vote: term_record(term, None))
+    term_record = journal.term_record
+    monkeypatch.setattr(journal, "term_record", lambda term, vote: term_record(term, None))
 
 
 def _term_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,14 +115,14 @@ def _start_appends_to_the_old_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a killed process wrote and did not sync is believed, and never written again."""
     init = Journal.__init__
 
-    def trusting(self: Journal, directory: Any, disk: Any) -> None:
-        init(self, directory, disk)
+    def trusting(self: Journal, directory: Any, disk: Any, memory: int) -> None:
+        init(self, directory, disk, memory)
         if self._segment:
             path = self._path(self._segment)
             data = disk.read(path)
-            whole, number = journal.HEADER_BYTES, 0
-            while (parsed := journal._parse(data, whole, self._segment)) is not None:
-                whole += journal._FRAME.size + len(parsed[2])
+            whole, number = segment_file.HEADER_BYTES, 0
+            while (parsed := segment_file.parse(data, whole, self._segment)) is not None:
+                whole += segment_file.FRAME.size + len(parsed[2])
                 number += 1
             if whole < len(data):
                 disk.truncate(path, whole)
@@ -171,13 +175,13 @@ def _no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _damage_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any bad frame is taken for a torn one."""
-    frames = journal._frames
+    frames = journal.frames
 
-    def lenient(data: bytes) -> Iterator[bytes]:
-        with suppress(journal._Damaged):
+    def lenient(data: bytes) -> Iterator[tuple[int, bytes]]:
+        with suppress(segment_file.Damaged):
             yield from frames(data)
 
-    monkeypatch.setattr(journal, "_frames", lenient)
+    monkeypatch.setattr(journal, "frames", lenient)
 
 
 def _rotten_snapshot_stops_who_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,7 +405,10 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "what a full disk left is cut": Ablation(_half_written_frame_stays, ANY, (faults.full_disk, *POWER)),
     "still while the disk is full": Ablation(_full_disk_ignored, ANY, (faults.full_disk, *POWER), 600),
-    "CRC of the journal": Ablation(lambda m: _no_crc(journal, m), ANY, (faults.bit_rot, faults.crash), 600),
+    "CRC of the journal": Ablation(lambda m: _no_crc(segment_file, m), ANY, (faults.bit_rot, faults.crash), 600),
+    "entries read again are checked": Ablation(
+        lambda m: _no_crc(entry_log, m), ANY, (faults.bit_rot, faults.partition), 600, options=_nothing_in_memory
+    ),
     "CRC of the snapshot": Ablation(lambda m: _no_crc(snapshot, m), ANY, (faults.bit_rot, faults.crash), 600),
     "last frame proven durable": Ablation(_no_proof, ANY, [stories.rotten_tail]),
     "damage is not a torn write": Ablation(_damage_is_cut, ANY, [stories.rotten_tail]),

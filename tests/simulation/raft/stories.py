@@ -9,7 +9,7 @@ from weakref import WeakSet
 from photon.idregistry.raft import codec
 from photon.idregistry.raft.group import RaftGroup
 from photon.idregistry.raft.identity import group_directory
-from photon.idregistry.raft.journal import HEADER_BYTES
+from photon.idregistry.raft.segment_file import HEADER_BYTES
 from photon.idregistry.raft.transport import GroupMessage, Hello
 from tests.simulation.world.cluster import DIRECTORY, Cluster, Node
 from tests.simulation.world.raft import GROUP

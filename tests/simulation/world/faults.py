@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
-from photon.idregistry.raft import journal
+from photon.idregistry.raft import segment_file
 from tests.simulation.world.cluster import DIRECTORY, Cluster, Node
 from tests.simulation.world.faulty_disk import FaultyDisk
 
@@ -158,15 +158,15 @@ def bit_rot(world: Cluster) -> None:
 def _unprovable(path: str, data: bytes) -> int:
     """Bytes of a journal's last frame, if the power went before the frame behind it was written back.
 
-    That such a frame rots as well is the one thing that the journal takes for a torn write (see its head).
+    That such a frame rots as well is the one thing that the journal takes for a torn write (see `segment_file.py`).
     """
     if "journal-" not in path:
         return 0
-    _, _, segment, durable = journal._HEADER.unpack_from(data)
-    at = journal.HEADER_BYTES
-    while (parsed := journal._parse(data, at, segment)) is not None:
+    _, _, segment, durable = segment_file.HEADER.unpack_from(data)
+    at = segment_file.HEADER_BYTES
+    while (parsed := segment_file.parse(data, at, segment)) is not None:
         durable = max(durable, parsed[1])
-        at += journal._FRAME.size + len(parsed[2])
+        at += segment_file.FRAME.size + len(parsed[2])
     return int(len(data) - durable)
 
 

@@ -14,8 +14,10 @@ from photon.config.disk import RealDisk
 from photon.idregistry.raft import journal as journals
 from photon.idregistry.raft import move
 from photon.idregistry.raft.codec import NO_OP, REGULAR
-from photon.idregistry.raft.journal import HEADER_BYTES, Entry, Journal, segments_in
+from photon.idregistry.raft.entry_log import Entry
+from photon.idregistry.raft.journal import Journal, segments_in
 from photon.idregistry.raft.options import DiskFull, RaftStopped
+from photon.idregistry.raft.segment_file import HEADER_BYTES
 from tests.simulation.world.disk import PowerOff, SimulatedDisk
 from tests.simulation.world.faulty_disk import FaultyDisk
 
@@ -35,7 +37,7 @@ def filled(disk: SimulatedDisk, entries: int = 3) -> Journal:
 
 
 def content(journal: Journal) -> tuple[list[Entry], int, str | None]:
-    return [journal[n] for n in range(len(journal))], journal.getCurrentTerm(), journal.getVotedForNodeId()
+    return journal[:], journal.getCurrentTerm(), journal.getVotedForNodeId()
 
 
 def live_segment(disk: SimulatedDisk) -> Path:
@@ -316,12 +318,12 @@ def test_cut_from_and_cut_before(disk: SimulatedDisk) -> None:
     disk.power_cut()
     journal = Journal(HERE, disk)
     assert (journal.first, journal.last, journal.term_at(9)) == (7, 9, 5)
-    assert journal.bytes == sum(len(journal[n][0]) for n in range(3))
+    assert journal.command_bytes == sum(len(command) for command, _, _ in journal[:])
 
 
 def test_the_margin_keeps_entries_for_followers_slightly_behind(disk: SimulatedDisk) -> None:
     journal = filled(disk, entries=10)
-    size = len(journal[5][0])
+    size = len(journal.entry_at(6)[0])
     journal.cut_before(7, margin=2 * size)
     assert journal.first == 5
 
@@ -365,7 +367,8 @@ def test_entries_must_follow_each_other(disk: SimulatedDisk) -> None:
 def test_a_journal_read_back_is_the_one_written(data: st.DataObject) -> None:
     """Any sequence of changes, power cuts after any sync: content equals a plain list's."""
     disk = SimulatedDisk(Random(data.draw(st.integers(0, 1000))))
-    journal = Journal(HERE, disk)
+    memory = data.draw(st.sampled_from((0, 60, 1 << 20)))
+    journal = Journal(HERE, disk, memory)
     journal.add(NO_OP, 1, 0)
     journal.sync()
     model: list[Entry] = [(NO_OP, 1, 0)]
@@ -389,8 +392,39 @@ def test_a_journal_read_back_is_the_one_written(data: st.DataObject) -> None:
             if step == "restart":
                 term = journal.getCurrentTerm(), journal.getVotedForNodeId()
                 disk.power_cut()
-                journal = Journal(HERE, disk)
+                journal = Journal(HERE, disk, memory)
                 journal.sync()
                 assert (journal.getCurrentTerm(), journal.getVotedForNodeId()) == term
-        assert [journal[n] for n in range(len(journal))] == model
-        assert journal.bytes == sum(len(e[0]) for e in model)
+        assert journal[:] == model
+        assert journal.command_bytes == sum(len(e[0]) for e in model)
+
+
+def test_entries_that_are_read_again_are_checked(disk: SimulatedDisk) -> None:
+    journal = Journal(HERE, disk, memory=0)
+    journal.add(NO_OP, 1, 0)
+    model = [(REGULAR + b"command %d" % index, index, 4) for index in range(2, 5)]
+    for entry in model:
+        journal.add(*entry)
+        journal.sync()
+    path = HERE / disk.names(HERE)[-1]
+    disk.corrupt(path, disk.read(path).index(b"command 3"))
+    assert [journal.entry_at(index) for index in (2, 4)] == [model[0], model[2]]
+    with pytest.raises(RaftStopped, match="entry 3 of the log, at byte"):
+        journal.entry_at(3)
+
+
+def test_commands_in_memory_are_few_whatever_the_log(disk: SimulatedDisk) -> None:
+    journal = Journal(HERE, disk, memory=1000)
+    journal.add(NO_OP, 1, 0)
+    model = [(NO_OP, 1, 0)]
+    for index in range(2, 200):
+        model.append((REGULAR + b"%040d" % index, index, 4))
+        journal.add(*model[-1])
+        if index % 7 == 0:
+            journal.sync()
+        if index == 100:
+            journal.cut_before(50, margin=0)
+            del model[:49]
+        assert sum(map(len, journal._log._commands)) <= 2000 + 7 * 50
+    journal.sync()
+    assert journal[:] == model

@@ -1,0 +1,116 @@
+"""The segment file of a log: its bytes. Pure.
+
+Layout, little-endian:
+
+    header   magic "PHOTJRNL", version u8, 7 zero bytes, segment u64, sealed u64, crc32 of these u32
+    frame    mark "PJF2", length u32, crc32(segment, number, synced, payload) u32, number u64, synced u64,
+             payload of `length` bytes
+
+A frame is one write followed by one fdatasync: all that one step of the group appended. Its payload is records:
+ENTRY (index, term, command), TERM (term, vote), CUT (entries from index on are gone). Frames are numbered from 0.
+The first ``sealed`` bytes were written whole and synced before the file got its name; the first ``synced`` bytes were
+durable when the frame was written. When nothing follows a synced frame at once, an empty frame says so; it is not
+synced itself.
+
+Reading: a bad frame in the part that any good frame, before or behind it, says was durable, is damage and stops the
+replica. Behind that part nothing was promised: it is cut at the first bad frame. (What is left: a bit that flips in
+the last frame *and* a power cut that takes the empty frame behind it look like a torn write.)
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+
+MAGIC = b"PHOTJRNL"
+VERSION = 2
+MARK = b"PJF2"
+FRAME_TARGET = 1 << 20
+"""A rewrite starts a new frame after so many bytes."""
+HEADER = struct.Struct("<8sB7xQQ")
+CRC = struct.Struct("<I")
+FRAME = struct.Struct("<4sIIQQ")
+_CHECKED = struct.Struct("<QQQ")
+ENTRY = struct.Struct("<BQQI")
+TERM = struct.Struct("<BQH")
+CUT = struct.Struct("<BQ")
+KIND_ENTRY, KIND_TERM, KIND_CUT = 1, 2, 3
+NO_VOTE = 0xFFFF
+HEADER_BYTES = HEADER.size + CRC.size
+
+
+class Damaged(Exception):
+    """What is wrong with a segment file."""
+
+
+def header(segment: int, sealed: int) -> bytes:
+    """Of a new segment."""
+    data = HEADER.pack(MAGIC, VERSION, segment, sealed)
+    return data + CRC.pack(zlib.crc32(data))
+
+
+def frame(segment: int, number: int, synced: int, payload: bytes) -> bytes:
+    """A whole frame."""
+    crc = zlib.crc32(payload, zlib.crc32(_CHECKED.pack(segment, number, synced)))
+    return FRAME.pack(MARK, len(payload), crc, number, synced) + payload
+
+
+def parse(data: bytes, at: int, segment: int) -> tuple[int, int, bytes] | None:
+    """(number, synced, payload) of the good frame at an offset, else None."""
+    if at + FRAME.size > len(data):
+        return None
+    mark, length, crc, number, synced = FRAME.unpack_from(data, at)
+    payload = data[at + FRAME.size : at + FRAME.size + length]
+    if mark != MARK or len(payload) != length:
+        return None
+    if zlib.crc32(payload, zlib.crc32(_CHECKED.pack(segment, number, synced))) != crc:
+        return None
+    return number, synced, payload
+
+
+def frames(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """(where it begins, payload) of a segment's frames, without a torn tail. Raises Damaged."""
+    if len(data) < HEADER_BYTES or zlib.crc32(data[: HEADER.size]) != CRC.unpack_from(data, HEADER.size)[0]:
+        raise Damaged("its header is bad")
+    magic, version, segment, durable = HEADER.unpack_from(data)
+    if magic != MAGIC or version != VERSION:
+        raise Damaged(f"not a journal of version {VERSION}")
+    if len(data) < durable:
+        raise Damaged(f"it has {len(data)} bytes, {durable} were sealed")
+    at, expected = HEADER_BYTES, 0
+    while at < len(data):
+        parsed = parse(data, at, segment)
+        if parsed is None:
+            if at < max(durable, _durable_after(data, at, segment)):
+                raise Damaged(f"frame {expected} at byte {at} is bad, and was durable")
+            return
+        number, synced, payload = parsed
+        if number != expected:
+            raise Damaged(f"frame {number} at byte {at} stands where {expected} belongs")
+        durable = max(durable, synced)
+        yield at + FRAME.size, payload
+        at += FRAME.size + len(payload)
+        expected += 1
+    if at < durable:
+        raise Damaged(f"it has {at} bytes, {durable} were durable")
+
+
+def _durable_after(data: bytes, at: int, segment: int) -> int:
+    """How many bytes of the file good frames behind an offset say were durable."""
+    durable = 0
+    found = data.find(MARK, at + 1)
+    while found >= 0:
+        parsed = parse(data, found, segment)
+        if parsed is not None:
+            durable = max(durable, parsed[1])
+        found = data.find(MARK, found + 1)
+    return durable
+
+
+def term_record(term: int, vote: str | None) -> bytes:
+    """A TERM record."""
+    if vote is None:
+        return TERM.pack(KIND_TERM, term, NO_VOTE)
+    name = vote.encode()
+    return TERM.pack(KIND_TERM, term, len(name)) + name
