@@ -19,7 +19,7 @@ from photon.adapters.logs.identity import log_name
 from photon.adapters.logs.problems import Problem
 from photon.config.clock import Clock
 from photon.config.disk import Disk
-from photon.eventstore.api import EventLookUps, Found, Progress
+from photon.eventstore.api import Details, EventLookUps, Forgotten, Found, Progress
 from photon.eventstore.cache import CACHE_BYTES_MAX, CacheCounts, CacheEventStore
 from photon.eventstore.embedded_file_map import EmbeddedFileMap, MapSettings, open_or_rebuild
 from photon.eventstore.file_map import SPARSE_BYTES, SPARSE_MICROS, FileMapError, MapKind
@@ -27,6 +27,7 @@ from photon.eventstore.log_reads import LogReads
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.primary_reader import AdapterBroken, PrimaryLogsIncomplete, PrimaryReader
 from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore
+from photon.eventstore.unavailable import UnavailableLogs
 
 IDLE_SECONDS = 0.02
 """Between two scans when there was nothing to read."""
@@ -35,6 +36,8 @@ IDLE_SCANS = 10
 """An idle reader sleeps so many times as long as its scan took: a directory of thousands of logs is not scanned
 without pause."""
 LOOK_UP_THREADS = 2
+PATHS_SECONDS = 0.5
+"""Where each log is now is published at most so often while no new one turns up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,16 @@ class EventStoreEngine:
             self._map.close()
             raise
         self._cache = CacheEventStore(adapter, config.cache_bytes)
-        self._logs = LogsEventStore(config.directory, adapter, self._resolve, record_bytes_max=config.max_record)
+        self._unavailable = UnavailableLogs(
+            config.state, clock, disk, report=tell, forget_missing=config.forget_missing
+        )
+        self._logs = LogsEventStore(
+            config.directory,
+            adapter,
+            self._resolve,
+            record_bytes_max=config.max_record,
+            troubles=self._unavailable,
+        )
         self._reader = PrimaryReader(
             self._follower,
             adapter,
@@ -102,10 +114,17 @@ class EventStoreEngine:
         self._reads = LogReads(self._logs)
         self._clock = clock
         self._tiers = TieredEventStore(
-            self._cache, self._map, self._logs, log_name, lambda: self._reader.read_past_ns
+            self._cache,
+            self._map,
+            self._logs,
+            log_name,
+            lambda: self._reader.read_past_ns,
+            lambda: self._unavailable.given_up,
         )
         self._pool = ThreadPoolExecutor(LOOK_UP_THREADS, thread_name_prefix="look-up")
         self._paths: dict[str, str] = {}
+        self._paths_at = -PATHS_SECONDS
+        self._logs_noted = -1
         self._thread = threading.Thread(target=self._read, name=f"primary-reader-{config.join}", daemon=True)
         self._stop = threading.Event()
         self.failure = ""
@@ -144,15 +163,34 @@ class EventStoreEngine:
             self.failure = f"reading the primary logs failed: {err!r}"
             raise
         finally:
-            self._follower.close()
             self.ended.set()
+            self._watch()
+            self._follower.close()
+
+    def _watch(self) -> None:
+        """All was read (``once``), and look-ups go on: whether the logs are still there matters to them."""
+        while not (self._over() or self._stop.wait(PATHS_SECONDS)):
+            if self._unavailable.any:
+                self._follower.scan()
+                self._publish_paths(complete=True)
 
     def _note_paths(self) -> None:
         """Publishes where each log is now: the follower itself belongs to the reader's thread."""
-        if self._follower.caught_up() or len(self._paths) != len(self._map.logs()):
-            paths = ((log.identity, self._follower.path_of(log.identity)) for log in self._map.logs())
-            root = self.config.directory
-            self._paths = {identity: str(path.relative_to(root)) for identity, path in paths if path is not None}
+        now, caught_up = self._clock.monotonic(), self._follower.caught_up()
+        if self._logs_noted == len(self._map.logs()) and now - self._paths_at < PATHS_SECONDS:
+            return
+        self._paths_at = now
+        # Before the reader has caught up a log may stand in a file that was not looked at yet.
+        self._publish_paths(complete=caught_up)
+
+    def _publish_paths(self, *, complete: bool) -> None:
+        """``complete``: a log that has no path now has no file."""
+        self._logs_noted = len(self._map.logs())
+        paths = ((log.identity, self._follower.path_of(log.identity)) for log in self._map.logs())
+        root = self.config.directory
+        self._paths = {identity: str(path.relative_to(root)) for identity, path in paths if path is not None}
+        if complete:
+            self._unavailable.scanned(self._paths)
 
     def _resolve(self, identity: str) -> str | None:
         return self._paths.get(identity)
@@ -192,6 +230,8 @@ class EventStoreEngine:
         totals = self._map.totals()
         counts = self._cache.counts()
         read, known = reader.backlog
+        missing_logs, missing_keys = self._unavailable.counts()
+        reads = self._logs.counts()
         return Progress(
             read_past_ns=reader.read_past_ns,
             events=totals.events,
@@ -202,7 +242,19 @@ class EventStoreEngine:
             cache_hits=counts.hits,
             cache_misses=counts.misses,
             files=totals.logs,
+            missing_logs=missing_logs,
+            missing_keys=missing_keys,
+            log_reads=reads.places,
+            log_bytes=reads.bytes,
         )
+
+    async def details(self) -> Details:
+        """See api.OperatedStore."""
+        return Details(await self.progress(), unavailable=self._unavailable.listed())
+
+    async def forget(self, logs: Sequence[str], *, apply: bool) -> Forgotten:
+        """See api.OperatedStore. Raises OSError when it cannot be made durable."""
+        return await asyncio.to_thread(self._unavailable.forget, logs, self._map.logs(), apply=apply)
 
     def cache_counts(self) -> CacheCounts:
         """For metrics."""

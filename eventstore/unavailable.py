@@ -1,0 +1,255 @@
+"""Primary logs that look-ups lead to and cannot read: counted and named, never silent; and which were given up.
+
+Keys that stand in such a log are UNAVAILABLE: their events wait. Where the log's file is gone for good, its operator
+gives the log up (``forget``), and its keys count as absent from then on, also after a restart. It is taken back by
+itself once a file of its identity is there again.
+
+Durable state, format version 1: ``forgotten-logs`` beside the file map, replaced as a whole:
+
+    PHFL 1 <crc32 of the rest, 8 hex digits>
+    {"identity": ..., "path": ..., "at_ns": ...}        one line for each log
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.eventstore.api import Forgotten, UnavailableLog
+from photon.eventstore.file_map import MappedLog
+from photon.eventstore.index import hash_keys
+from photon.eventstore.logs_store import GONE, Troubles
+
+FILE_NAME = "forgotten-logs"
+MAGIC = b"PHFL 1 "
+GRACE_SECONDS = 5.0
+"""A log is reported, and given up by itself where that is configured, when it has been unavailable for so long: a
+rotation or a compression may be under way."""
+KEYS_MAX = 10_000
+"""Distinct keys counted of one log."""
+LOGS_MAX = 10_000
+"""Unavailable logs that are remembered by name."""
+FORGOTTEN_MAX = 100_000
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """One log that cannot be read."""
+
+    path: str
+    why: str
+    since_ns: int
+    hashes: set[int] = field(default_factory=set)
+    told: bool = False
+
+
+class UnavailableLogs(Troubles):
+    """Thread-safe."""
+
+    def __init__(
+        self,
+        state: Path,
+        clock: Clock,
+        disk: Disk,
+        *,
+        report: Callable[[str], None] = lambda line: None,
+        forget_missing: bool = False,
+    ) -> None:
+        """``state``: the file map's directory. ``report`` is told one line for each log. Raises OSError."""
+        self._file = state / FILE_NAME
+        self._clock = clock
+        self._disk = disk
+        self._report = report
+        self._forget_missing = forget_missing
+        self._lock = threading.Lock()
+        self._troubles: dict[str, _Trouble] = {}
+        self._present: Mapping[str, str] | None = None  # identity -> path; None: not known yet
+        self._last_paths: dict[str, str] = {}
+        self._forgotten: dict[str, tuple[str, int]] = self._load()
+        self.given_up: frozenset[str] = frozenset(self._forgotten)
+        """Identities of logs whose records count as absent; replaced as a whole."""
+
+    # -- what reading the logs tells -------------------------------------------------------------------------------
+    def failed(self, log: MappedLog, why: str, keys: Sequence[bytes]) -> None:
+        """See Troubles."""
+        with self._lock:
+            if self._present is None and why == GONE:  # nobody has looked yet
+                return
+            trouble = self._troubles.get(log.identity)
+            if trouble is None:
+                if len(self._troubles) >= LOGS_MAX:
+                    return
+                trouble = _Trouble(self._path(log), why, self._clock.now_ns())
+                self._troubles[log.identity] = trouble
+            trouble.why = why
+            if len(trouble.hashes) < KEYS_MAX:
+                trouble.hashes.update(hash_keys(keys[:KEYS_MAX]).tolist())
+
+    def succeeded(self, log: MappedLog) -> None:
+        """See Troubles."""
+        if log.identity in self._troubles:
+            with self._lock:
+                self._troubles.pop(log.identity, None)
+
+    # -- what the reader sees ----------------------------------------------------------------------------------------
+    def scanned(self, present: Mapping[str, str]) -> None:
+        """``present``: path of each log that has a file now. Reports what is due; call it now and then."""
+        now_ns = self._clock.now_ns()
+        with self._lock:
+            self._present = present
+            self._last_paths.update(present)
+            concerned = self._troubles or self._forgotten
+            lines = [*self._back(present), *self._due(now_ns)] if concerned else []
+        for line in lines:
+            self._report(line)
+
+    def _back(self, present: Mapping[str, str]) -> list[str]:
+        gone = {
+            identity: each for identity, each in self._troubles.items() if each.why == GONE and identity in present
+        }
+        for identity in gone:
+            del self._troubles[identity]
+        back = self._forgotten.keys() & present.keys()
+        if back:
+            self._store({identity: each for identity, each in self._forgotten.items() if identity not in back})
+        told = {identity for identity, each in gone.items() if each.told} | back
+        return [f"{present[identity]}: is back; its records can be looked up again" for identity in sorted(told)]
+
+    def _due(self, now_ns: int) -> list[str]:
+        lines = []
+        due_ns = now_ns - int(GRACE_SECONDS * 1e9)
+        for identity, trouble in list(self._troubles.items()):
+            if trouble.told or trouble.since_ns > due_ns or not trouble.hashes:
+                continue
+            trouble.told = True
+            named = f"{trouble.path} ({identity[:8]}): {trouble.why}"
+            keys = f"{_count(len(trouble.hashes), KEYS_MAX)} that stand in it or may do so"
+            if trouble.why != GONE:
+                lines.append(f"{named}; {keys} cannot be looked up; make it readable")
+            elif self._forget_missing and len(self._forgotten) < FORGOTTEN_MAX:
+                self._give_up({identity: trouble.path})
+                lines.append(f'{named}; {keys} count as absent (missing_logs = "forget")')
+            else:
+                lines.append(f"{named}; {keys} wait: bring it back, or give it up with photon eventstore forget")
+        return lines
+
+    # -- what the operator asks --------------------------------------------------------------------------------------
+    def listed(self) -> tuple[UnavailableLog, ...]:
+        """Those that look-ups met, and those that were given up; by path."""
+        with self._lock:
+            return self._listed()
+
+    def _listed(self) -> tuple[UnavailableLog, ...]:
+        present = self._present or {}
+        found = [
+            UnavailableLog(each.path, identity, each.why, len(each.hashes), each.since_ns, identity in present)
+            for identity, each in self._troubles.items()
+            if identity not in self._forgotten
+        ]
+        found += [
+            UnavailableLog(path, identity, GONE, 0, at_ns, forgotten=True)
+            for identity, (path, at_ns) in self._forgotten.items()
+        ]
+        return tuple(sorted(found, key=lambda each: (each.path, each.identity)))
+
+    @property
+    def any(self) -> bool:
+        """Something is worth another ``scanned``."""
+        return bool(self._troubles or self._forgotten)
+
+    def counts(self) -> tuple[int, int]:
+        """(logs that cannot be read, keys asked for that stand in them): given up ones do not count."""
+        with self._lock:
+            waiting = [each for identity, each in self._troubles.items() if identity not in self._forgotten]
+            return len(waiting), sum(len(each.hashes) for each in waiting)
+
+    def forget(self, names: Sequence[str], logs: Iterable[MappedLog], *, apply: bool) -> Forgotten:
+        """Gives up those of ``logs`` that are named (path, identity or its first digits) and have no file.
+
+        No name: all that look-ups met without a file. Raises OSError.
+        """
+        with self._lock:
+            if self._present is None:
+                return Forgotten(
+                    refused=("the primary logs have not been looked through yet; ask again in a moment",)
+                )
+            chosen: dict[str, str] = {}
+            refused = []
+            by_name = self._by_name(logs, set(names))
+            for name in dict.fromkeys(names):
+                named = by_name.get(name, {})
+                gone = {identity: path for identity, path in named.items() if identity not in self._present}
+                chosen |= gone
+                if not named:
+                    refused.append(f"{name}: no primary log of this name was ever read")
+                elif not gone:
+                    refused.append(f"{name}: is there; only a log whose file is gone can be given up")
+            if not names:
+                chosen = {i: each.path for i, each in self._troubles.items() if each.why == GONE}
+            chosen = {i: path for i, path in chosen.items() if i not in self._forgotten}
+            if len(self._forgotten) + len(chosen) > FORGOTTEN_MAX:
+                refused.append(f"more than {FORGOTTEN_MAX} logs cannot be given up")
+                chosen = {}
+            shown = tuple(self._as_unavailable(identity, path) for identity, path in sorted(chosen.items()))
+            if apply and chosen:
+                self._give_up(chosen)
+        if apply:
+            for each in shown:
+                self._report(f"{each.path} ({each.identity[:8]}): given up; keys that stand in it count as absent")
+        return Forgotten(shown, tuple(refused))
+
+    def _by_name(self, logs: Iterable[MappedLog], names: set[str]) -> dict[str, dict[str, str]]:
+        """Name -> identity -> path, of each log that a name means."""
+        found: dict[str, dict[str, str]] = {}
+        if not names:
+            return found
+        for log in logs:
+            path = self._path(log)
+            for name in {path, log.identity, log.identity[:8]} & names:
+                found.setdefault(name, {})[log.identity] = path
+        return found
+
+    def _as_unavailable(self, identity: str, path: str) -> UnavailableLog:
+        trouble = self._troubles.get(identity)
+        keys, since = (len(trouble.hashes), trouble.since_ns) if trouble is not None else (0, 0)
+        return UnavailableLog(path, identity, GONE, keys, since)
+
+    def _path(self, log: MappedLog) -> str:
+        return self._last_paths.get(log.identity, log.file.path)
+
+    # -- durable -----------------------------------------------------------------------------------------------------
+    def _give_up(self, chosen: Mapping[str, str]) -> None:
+        now_ns = self._clock.now_ns()
+        self._store(self._forgotten | {identity: (path, now_ns) for identity, path in chosen.items()})
+
+    def _store(self, forgotten: dict[str, tuple[str, int]]) -> None:
+        """Durable first; raises OSError, and then nothing has changed."""
+        lines = b"".join(
+            orjson.dumps({"identity": identity, "path": path, "at_ns": at_ns}) + b"\n"
+            for identity, (path, at_ns) in sorted(forgotten.items())
+        )
+        self._disk.replace(self._file, MAGIC + b"%08x\n" % zlib.crc32(lines) + lines)
+        self._forgotten, self.given_up = forgotten, frozenset(forgotten)
+
+    def _load(self) -> dict[str, tuple[str, int]]:
+        if not self._disk.exists(self._file):
+            return {}
+        head, _, lines = self._disk.read(self._file).partition(b"\n")
+        if head != MAGIC + b"%08x" % zlib.crc32(lines):
+            self._report(f"{self._file}: is damaged and left out; logs that were given up are waited for again")
+            return {}
+        parsed = map(orjson.loads, lines.splitlines())
+        return {each["identity"]: (each["path"], each["at_ns"]) for each in parsed}
+
+
+def _count(keys: int, most: int) -> str:
+    if keys == 1:
+        return "1 key"
+    return f"{keys:,} keys or more" if keys >= most else f"{keys:,} keys"
