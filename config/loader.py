@@ -17,6 +17,8 @@ from photon.config.units import seconds, size
 
 ENVIRONMENT_PREFIX = "PHOTON_SET_"
 """``PHOTON_SET_registry__shards=4`` overrides ``registry.shards``."""
+CACHES_MAX = 1024
+"""Cache nodes of a pipeline: what a hash ring holds."""
 
 
 class ConfigError(UsageError):
@@ -120,6 +122,8 @@ def problems(settings: Settings) -> list[str]:
         if pipeline.join not in settings.join:
             known = ", ".join(sorted(settings.join)) or "none"
             found.append(f"datacentre.{dc}.join = {pipeline.join!r}: no such join; there are: {known}")
+        if len(pipeline.caches) > CACHES_MAX:
+            found.append(f"datacentre.{dc}.caches: there are {len(pipeline.caches)}, at most {CACHES_MAX} can be")
         if not pipeline.joiners:
             found.append(f"datacentre.{dc}.joiners: needs at least one slot, as [datacentre.{dc}.joiners.{dc}-1]")
     found += _id_problems(settings)

@@ -19,13 +19,18 @@ from photon.adapters.logs.identity import log_name
 from photon.adapters.logs.problems import Problem
 from photon.config.clock import Clock
 from photon.config.disk import Disk
+from photon.config.tls import Towards
 from photon.eventstore.api import Details, EventLookUps, Forgotten, Found, Progress
-from photon.eventstore.cache import CACHE_BYTES_MAX, CacheCounts, CacheEventStore
+from photon.eventstore.cache import CACHE_BYTES_MAX, CacheCounts, CacheEventStore, verified
+from photon.eventstore.cache_nodes.hedged import HedgedLookUps
+from photon.eventstore.cache_nodes.nodes import CacheNodes, FedCache
+from photon.eventstore.cache_nodes.wire import source_of
 from photon.eventstore.embedded_file_map import EmbeddedFileMap, MapSettings, open_or_rebuild
 from photon.eventstore.file_map import SPARSE_BYTES, SPARSE_MICROS, FileMapError, MapKind
 from photon.eventstore.log_reads import LogReads
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.primary_reader import AdapterBroken, PrimaryLogsIncomplete, PrimaryReader
+from photon.eventstore.segments import Located
 from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore
 from photon.eventstore.unavailable import UnavailableLogs
 
@@ -75,8 +80,11 @@ class EventStoreEngine:
         clock: Clock,
         disk: Disk,
         report: Callable[[str], None] | None = None,
+        *,
+        to_caches: Towards | None = None,
     ) -> None:
-        """Opens map and logs. ``report`` is told one-line problems, from any thread.
+        """Opens map and logs. ``report`` is told one-line problems, from any thread; ``to_caches``: how cache nodes
+        are called, None: in plain text. Which nodes there are ``nodes.set_nodes`` is told.
 
         Raises FileMapBusy, LogDirectoryError, OSError.
         """
@@ -90,7 +98,11 @@ class EventStoreEngine:
         except BaseException:
             self._map.close()
             raise
+        self._adapter = adapter
         self._cache = CacheEventStore(adapter, config.cache_bytes)
+        self.nodes = CacheNodes(source_of(config.map_settings(adapter).rule), clock.monotonic, to_caches)
+        """Cache nodes; while there are none the cache in this process is fed."""
+        self._hedged = HedgedLookUps(self.nodes, self._answer)
         self._unavailable = UnavailableLogs(
             config.state, clock, disk, report=tell, forget_missing=config.forget_missing
         )
@@ -104,7 +116,7 @@ class EventStoreEngine:
         self._reader = PrimaryReader(
             self._follower,
             adapter,
-            self._cache,
+            FedCache(self._cache, self.nodes),
             self._map,
             clock,
             once=config.once,
@@ -198,11 +210,19 @@ class EventStoreEngine:
     # -- api.EventStore --------------------------------------------------------------------------------------------
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
         """See api.EventStore. UNAVAILABLE for all once the reader has failed, or the engine is closed."""
+        if len(self.nodes) and not self._over():
+            return await self._hedged.look_up(keys, as_of)
+        return await self._answer(keys, as_of, ())
+
+    async def _answer(
+        self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[Located]
+    ) -> EventLookUps:
+        """``elsewhere``: what cache nodes had."""
         nothing = EventLookUps([Found.UNAVAILABLE] * len(keys), [None] * len(keys))
         if self._over():
             return nothing
         run = asyncio.get_running_loop().run_in_executor
-        begun = await run(self._pool, self._begin, keys, as_of)
+        begun = await run(self._pool, self._begin, keys, as_of, elsewhere)
         if isinstance(begun, EventLookUps):
             return begun
         reads = await self._reads.read(begun.wanted)
@@ -213,9 +233,13 @@ class EventStoreEngine:
     def _over(self) -> bool:
         return self._closed or bool(self.failure)
 
-    def _begin(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps | LookUp:
+    def _begin(
+        self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[Located]
+    ) -> EventLookUps | LookUp:
         """The answers already, where no log has to be read."""
-        begun = self._tiers.begin(keys, as_of)
+        hits = verified(self._adapter, keys, elsewhere)
+        self.nodes.count(hits=len(hits))
+        begun = self._tiers.begin(keys, as_of, hits)
         return begun if begun.wanted else self._tiers.end(begun, ())
 
     async def progress(self) -> Progress:
@@ -239,8 +263,8 @@ class EventStoreEngine:
             bytes_known=known,
             duplicates=totals.duplicates if self._duplicates is None else self._duplicates,
             bad_records=totals.bad_records,
-            cache_hits=counts.hits,
-            cache_misses=counts.misses,
+            cache_hits=counts.hits + self.nodes.hits,
+            cache_misses=max(0, counts.misses - self.nodes.hits),
             files=totals.logs,
             missing_logs=missing_logs,
             missing_keys=missing_keys,
@@ -267,6 +291,7 @@ class EventStoreEngine:
         self._closed = True
         self._stop.set()
         await asyncio.to_thread(self._finish)
+        await self.nodes.close()
 
     def _finish(self) -> None:
         if self._thread.is_alive():

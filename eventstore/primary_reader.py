@@ -19,7 +19,6 @@ from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.problems import UNREAD, Problem, ProblemKind
 from photon.config.clock import NEVER_NS, Clock
 from photon.config.errors import PhotonError
-from photon.eventstore.cache import CacheEventStore
 from photon.eventstore.file_map import FileMap, MappedBlock
 from photon.eventstore.index import I64, U64, hash_keys
 from photon.eventstore.records import keys_of_block
@@ -52,6 +51,12 @@ class LogSource(Protocol):
     def path_of(self, identity: str) -> Path | None: ...
 
     def backlog(self) -> tuple[int, int]: ...
+
+
+class Warmed(Protocol):
+    """What the reader feeds (CacheEventStore, CacheNodes)."""
+
+    def put(self, identity: str, file: LogFile, offset: int, data: bytes, hashes: U64, starts: I64) -> None: ...
 
 
 class PrimaryLogsIncomplete(PhotonError):
@@ -117,7 +122,7 @@ class PrimaryReader:
         self,
         source: LogSource,
         adapter: Adapter,
-        cache: CacheEventStore,
+        cache: Warmed,
         file_map: FileMap,
         clock: Clock,
         *,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from photon.adapters.contract import Adapter
@@ -11,7 +11,7 @@ from photon.adapters.logs.problems import LogDirectoryError
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
-from photon.config.tls import Tls
+from photon.config.tls import Tls, Towards
 from photon.eventstore.embedded_file_map import FileMapBusy
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import FileMapError
@@ -22,6 +22,8 @@ BUSY_SECONDS = 10.0
 """How long a map that another process has open is waited for."""
 WATCH_SECONDS = 0.1
 """How often a failure of a reader is looked for."""
+RING_SECONDS = 1.0
+"""How often the cache nodes are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,10 @@ class Served:
 
     config: EventStoreConfig
     adapter: Adapter
+    cache_nodes: Callable[[], Mapping[str, str]] | None = None
+    """Name -> host:port of the cache nodes that there are now; asked again and again. None: there never are any."""
+    to_caches: Towards | None = None
+    """How they are called; None: in plain text."""
 
 
 class EventStoreFailed(PhotonError):
@@ -56,13 +62,17 @@ async def serve(
     try:
         for each in joins:
             engines[each.config.join] = await _engine(each, clock, disk, report)
+            _set_nodes(each, engines[each.config.join], report)
         server = await start_server(engines, address, tls)
         for engine in engines.values():
             engine.start()
         ready(server.port)
+        rings = asyncio.create_task(_follow_rings(joins, engines, report))
         try:
             await _until_stopped(stop, engines)
         finally:
+            rings.cancel()
+            await asyncio.gather(rings, return_exceptions=True)
             await server.stop(STOP_GRACE_SECONDS)
     finally:
         for engine in engines.values():
@@ -76,7 +86,12 @@ async def _engine(each: Served, clock: Clock, disk: Disk, report: Callable[[str]
         while True:
             try:
                 return EventStoreEngine(
-                    each.config, each.adapter, clock, disk, lambda line: report(f"join {name}: {line}")
+                    each.config,
+                    each.adapter,
+                    clock,
+                    disk,
+                    lambda line: report(f"join {name}: {line}"),
+                    to_caches=each.to_caches,
                 )
             except FileMapBusy:  # a predecessor whose parent was killed may still be committing
                 if clock.monotonic() > deadline:
@@ -86,6 +101,21 @@ async def _engine(each: Served, clock: Clock, disk: Disk, report: Callable[[str]
         raise EventStoreFailed(f"join {name}: {err}") from None
     except OSError as err:
         raise EventStoreFailed(f"join {name}: {err.filename or each.config.state}: {err.strerror or err}") from None
+
+
+def _set_nodes(each: Served, engine: EventStoreEngine, report: Callable[[str], None]) -> None:
+    if each.cache_nodes is not None and engine.nodes.set_nodes(addresses := each.cache_nodes()):
+        named = ", ".join(sorted(addresses)) or "none, recent records are kept in this process"
+        report(f"join {each.config.join}: cache nodes are now {named}")
+
+
+async def _follow_rings(
+    joins: Sequence[Served], engines: dict[str, EventStoreEngine], report: Callable[[str], None]
+) -> None:
+    while True:
+        await asyncio.sleep(RING_SECONDS)
+        for each in joins:
+            _set_nodes(each, engines[each.config.join], report)
 
 
 async def _until_stopped(stop: asyncio.Event, engines: dict[str, EventStoreEngine]) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
-from photon.eventstore.cache import CachedRecord, CacheEventStore
+from photon.eventstore.cache import CachedRecord, CacheEventStore, Hits
 from photon.eventstore.file_map import FileMap, MappedLog, Places
 from photon.eventstore.index import hash_keys
 from photon.eventstore.log_pass import Read, ReadRecord, Wanted
@@ -65,16 +65,20 @@ class TieredEventStore:
         begun = self.begin(keys, as_of)
         return self.end(begun, self._logs.read(begun.wanted) if begun.wanted else ())
 
-    def begin(self, keys: Sequence[bytes], as_of: Sequence[int]) -> LookUp:
-        """Asks cache and map."""
+    def begin(self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Hits | None = None) -> LookUp:
+        """Asks cache and map. ``elsewhere``: what cache nodes had, asked before; it counts where the map confirms
+        it."""
         read_past_ns = self._read_past_ns()
         hashes = hash_keys(keys)
         # The cache is fed after the map: what it has, the map has.
         hits = self._cache.look_up(keys, hashes)
+        places = self._map.places(keys, hashes)
+        if elsewhere:
+            self._add_confirmed(hits, elsewhere, places)
         best: dict[int, CachedRecord] = {
             row: each[0] if len(each) == 1 else min(each, key=self._order) for row, each in hits.items()
         }
-        wanted = self._places_to_read(keys, self._map.places(keys, hashes), hits, best)
+        wanted = self._places_to_read(keys, places, hits, best)
         return LookUp(keys, as_of, read_past_ns, best, wanted)
 
     def end(self, begun: LookUp, reads: Sequence[ReadRecord]) -> EventLookUps:
@@ -94,6 +98,20 @@ class TieredEventStore:
                 answers.append(Found.ABSENT if read_past_ns >= as_of[row] else Found.NOT_YET)
             records.append(None if found is None else found.primary)
         return EventLookUps(answers, records)
+
+    def _add_confirmed(self, hits: Hits, elsewhere: Hits, places: Places) -> None:
+        """Adds those hits whose place the map names. A cache node outlives this process: it may hold what the map
+        lost with a crash and has not read again yet, or what stood in a log before it was rewritten; neither counts.
+        """
+        logs = self._map.logs()
+        columns = (places.rows, places.logs, places.offsets, places.spans)
+        for row, number, offset, span in zip(*(column.tolist() for column in columns), strict=True):
+            log = logs[number]
+            for hit in elsewhere.get(row, ()):
+                # A span reaches beyond what was read; there repeats have no exact places yet.
+                inside = offset <= hit.primary.offset < min(offset + max(span, 1), log.end)
+                if inside and hit.identity == log.identity and not log.rewritten:
+                    hits.setdefault(row, []).append(hit)
 
     def _places_to_read(
         self,

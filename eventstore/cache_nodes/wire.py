@@ -32,7 +32,7 @@ class Piece(NamedTuple):
     data: bytes
     hashes: U64  # ascending
     starts: I64  # aligned with hashes: in data
-    offsets: I64  # aligned with hashes: in the log
+    offsets: U64  # aligned with hashes: in the log
 
     @property
     def size(self) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from photon.cli.primary_logs import forget, status
 from photon.cli.skip import skip
 
 if TYPE_CHECKING:
@@ -83,8 +84,10 @@ def eventstore() -> None:
     """The EventStore: key to primary event.
 
     \b
-    Example:
+    Examples:
       photon eventstore serve --config photon.toml --datacentre east
+      photon eventstore status --config photon.toml --datacentre east
+      photon eventstore forget queries.log.7 --config photon.toml --datacentre east
     """
 
 
@@ -118,9 +121,14 @@ def eventstore_serve(
       photon eventstore serve --config photon.toml --datacentre east
     """
     from photon.config.errors import UsageError
+    from photon.embedded.pipeline import reporter
     from photon.embedded.services import StorePlace, serve_store, store_place
+    from photon.embedded.settings_again import SettingsAgain
     from photon.embedded.stages import sampled
 
+    again = None
+    if config is not None:
+        again = SettingsAgain(config, lambda: _load(config, overrides)[0], reporter("configuration"))
     settings, base = _load(config, overrides)
     if primary is not None and state is not None and address is not None:
         place = StorePlace(join_name, primary, state, address, once, may_be_empty)
@@ -129,7 +137,7 @@ def eventstore_serve(
     else:
         raise UsageError("--primary, --state and --address go together, in place of --datacentre")
     with sampled(stages):
-        _run(lambda stop: serve_store(settings, base, place, stop), with_parent=stop_with_parent)
+        _run(lambda stop: serve_store(settings, base, place, stop, again), with_parent=stop_with_parent)
 
 
 @click.group()
@@ -159,6 +167,10 @@ def cache_serve(
 
     settings, base = _load(config, overrides)
     _run(lambda stop: serve_cache(settings, base, datacentre, node, stop), with_parent=stop_with_parent)
+
+
+eventstore.add_command(status)
+eventstore.add_command(forget)
 
 
 @click.group()

@@ -30,6 +30,7 @@ from photon.config.tls import (
     towards,
 )
 from photon.embedded.adapter import adapter_of, join_named, rule_hash
+from photon.embedded.settings_again import SettingsAgain, cache_nodes
 from photon.idregistry.api import Digester, Slot
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class StorePlace:
     once: bool = False
     may_be_empty: bool = False
     tls: Tls | None = None
+    datacentre: str | None = None
+    """Of the deployment file, where it is a pipeline's: then it may have cache nodes."""
 
 
 async def serve_replica(
@@ -142,7 +145,7 @@ def store_place(settings: Settings, base: Path, datacentre: str | None) -> Store
     name, pipeline = pipeline_named(settings, datacentre)
     state = base / pipeline.state / "eventstore"
     tls = logged(tls_of(settings, base, eventstore_identity(name)))
-    return StorePlace(pipeline.join, base / pipeline.primary, state, pipeline.eventstore, tls=tls)
+    return StorePlace(pipeline.join, base / pipeline.primary, state, pipeline.eventstore, tls=tls, datacentre=name)
 
 
 async def serve_cache(
@@ -168,8 +171,11 @@ async def serve_cache(
     )
 
 
-async def serve_store(settings: Settings, base: Path, place: StorePlace, stop: asyncio.Event) -> None:
-    """One pipeline's event store."""
+async def serve_store(
+    settings: Settings, base: Path, place: StorePlace, stop: asyncio.Event, again: SettingsAgain | None = None
+) -> None:
+    """One pipeline's event store. ``again``: reads the deployment file again when it has changed, for the ring of
+    cache nodes."""
     from photon.embedded.pipeline import eventstore_config, reporter
     from photon.eventstore.process import Served, serve
 
@@ -180,6 +186,8 @@ async def serve_store(settings: Settings, base: Path, place: StorePlace, stop: a
             settings, name, place.primary, place.state, once=place.once, may_be_empty=place.may_be_empty
         ),
         adapter_of(settings, name, base),
+        None if place.datacentre is None else cache_nodes(settings, place.datacentre, again),
+        None if place.datacentre is None else towards(place.tls, cache_identity(place.datacentre)),
     )
     await serve(
         [served],

@@ -1,0 +1,190 @@
+"""The cache nodes of one join: which there are, what each is fed, and which is asked for a key.
+
+The ring is replaced as a whole when the configuration changes. Keys that have another owner than before are asked of
+both for PREVIOUS_SECONDS: the one before still has what it was fed, so a ring that grows stays warm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from photon.adapters.contract import LogFile
+from photon.config.hash_ring import HashRing
+from photon.config.tls import Towards
+from photon.eventstore.cache import CacheEventStore
+from photon.eventstore.cache_nodes.asking import Asked, NodeAsker
+from photon.eventstore.cache_nodes.feeder import Feeder
+from photon.eventstore.cache_nodes.split import split
+from photon.eventstore.cache_nodes.wire import NodeCounts
+from photon.eventstore.index import I64, U64
+
+PREVIOUS_SECONDS = 900.0
+"""By then what the nodes of the ring before had is mostly too old to be asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    address: str
+    feeder: Feeder
+    asker: NodeAsker
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """One moment's nodes. Replaced as one reference: the reader's thread uses it too."""
+
+    ring: HashRing = field(default_factory=lambda: HashRing(()))
+    nodes: Mapping[str, _Node] = field(default_factory=dict)
+    previous: HashRing | None = None
+    previous_until: float = 0.0
+
+
+class FedCache:
+    """What the primary reader feeds: the nodes, or the cache of this process while there are none."""
+
+    def __init__(self, own: CacheEventStore, nodes: CacheNodes) -> None:
+        self._own = own
+        self._nodes = nodes
+
+    def put(self, identity: str, file: LogFile, offset: int, data: bytes, hashes: U64, starts: I64) -> None:
+        """See CacheEventStore.put."""
+        cache = self._nodes if len(self._nodes) else self._own
+        cache.put(identity, file, offset, data, hashes, starts)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """What the event store knows of a node."""
+
+    name: str
+    address: str
+    resting: bool
+    """It failed and is asked only once in a while."""
+    fed_bytes: int
+    waiting_bytes: int
+    dropped_bytes: int
+    error: str
+    counts: NodeCounts | None
+    """None: it does not answer."""
+
+
+class CacheNodes:
+    """``put`` from the reader's thread; the rest on one event loop. Without nodes it is empty and does nothing."""
+
+    def __init__(self, source: bytes, monotonic: Callable[[], float], to: Towards | None = None) -> None:
+        """``source``: see wire.source_of; ``to`` None: plain text."""
+        self._source = source
+        self._monotonic = monotonic
+        self._to = to
+        self._view = _View()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._counting = threading.Lock()
+        self.hits = 0
+        """Keys found at nodes; a look-up that was hedged may count twice."""
+
+    def __len__(self) -> int:
+        return len(self._view.ring)
+
+    def set_nodes(self, addresses: Mapping[str, str]) -> bool:
+        """name -> host:port, as configured now; whether it differs from before. Nodes that stay keep their feeds."""
+        view = self._view
+        if {name: node.address for name, node in view.nodes.items()} == addresses:
+            return False
+        nodes = {}
+        for name, address in addresses.items():
+            known = view.nodes.get(name)
+            nodes[name] = known if known is not None and known.address == address else self._node(name, address)
+        ring = HashRing(addresses)
+        previous, until = view.previous, view.previous_until
+        if ring != view.ring and len(view.ring):
+            previous, until = view.ring, self._monotonic() + PREVIOUS_SECONDS
+        self._view = _View(ring, nodes, previous, until)
+        for name, node in view.nodes.items():
+            if nodes.get(name) is not node:
+                self._end(node)
+        return True
+
+    def _node(self, name: str, address: str) -> _Node:
+        feeder = Feeder(address, self._source, self._to, name)
+        return _Node(address, feeder, NodeAsker(address, self._source, self._to, self._monotonic))
+
+    def _end(self, node: _Node) -> None:
+        node.feeder.close()
+        task = asyncio.create_task(node.asker.close())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def put(self, identity: str, file: LogFile, offset: int, data: bytes, hashes: U64, starts: I64) -> None:
+        """Feeds a block to the nodes that have its keys; see CacheEventStore.put. May wait: see FeedQueue."""
+        view = self._view
+        if not len(view.ring):
+            return
+        for name, piece in split(view.ring, identity, file, offset, data, hashes, starts):
+            view.nodes[name].feeder.put(piece)
+
+    def ask(self, hashes: U64) -> Asked:
+        """Asks the owner of each key, and after a change the owner before."""
+        view = self._view
+        rows_of: dict[str, list[I64]] = {}
+        if len(view.ring) and len(hashes):
+            owners = view.ring.owners(hashes)
+            for number in np.unique(owners).tolist():
+                rows_of[view.ring.nodes[number]] = [np.flatnonzero(owners == number)]
+            if view.previous is not None and self._monotonic() < view.previous_until:
+                self._ask_previous(view, view.previous, hashes, owners, rows_of)
+        questions = []
+        for name, parts in rows_of.items():
+            rows = np.concatenate(parts)
+            asker = view.nodes[name].asker
+            if asker.may_ask():
+                questions.append((asker, hashes[rows], rows.tolist()))
+        return Asked(questions)
+
+    def _ask_previous(
+        self, view: _View, previous: HashRing, hashes: U64, owners: I64, rows_of: dict[str, list[I64]]
+    ) -> None:
+        before = previous.owners(hashes)
+        for number in np.unique(before).tolist():
+            name = previous.nodes[number]
+            if name not in view.nodes:
+                continue
+            same = view.ring.nodes.index(name)
+            rows = np.flatnonzero((before == number) & (owners != same))
+            if len(rows):
+                rows_of.setdefault(name, []).append(rows)
+
+    def count(self, *, hits: int) -> None:
+        """So many keys were found at nodes. From any thread."""
+        with self._counting:
+            self.hits += hits
+
+    async def states(self) -> list[NodeState]:
+        """Each node's, asked for its counts."""
+        view = self._view
+        counts = await asyncio.gather(*(node.asker.counts() for node in view.nodes.values()))
+        return [
+            NodeState(
+                name,
+                node.address,
+                node.asker.pace.resting,
+                node.feeder.fed_bytes,
+                node.feeder.queue.bytes,
+                node.feeder.queue.dropped_bytes,
+                node.asker.error or node.feeder.error,
+                counted,
+            )
+            for (name, node), counted in zip(view.nodes.items(), counts, strict=True)
+        ]
+
+    async def close(self) -> None:
+        """Ends feeds and look-ups. After the reader has ended, or it may put once more into closed queues."""
+        view, self._view = self._view, _View()
+        for node in view.nodes.values():
+            self._end(node)
+        await asyncio.gather(*self._ending)
+        await asyncio.gather(*(asyncio.to_thread(node.feeder.join) for node in view.nodes.values()))
