@@ -72,6 +72,8 @@ class Leases:
 
     me: int
     lease_s: float = LEASE_S
+    living: int = 1
+    """Workers, this one included, as of the last decision."""
     _beats: dict[int, _Beat] = field(default_factory=dict)
 
     def decide(self, view: View, in_sight: Iterable[str], now: float, *, to_split: Iterable[str] = ()) -> Decision:
@@ -84,6 +86,7 @@ class Leases:
             raise WorkerFenced()
         dead = self._dead(alive.values(), now)
         living = sorted(incarnation for incarnation in alive if incarnation not in dead)
+        self.living = len(living)
         units = list(dict.fromkeys(in_sight))
         seen = set(units)
         owners = view.owners

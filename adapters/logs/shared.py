@@ -1,0 +1,232 @@
+"""A follower of some logs of a directory, and of parts of huge ones, as a worker among several has them.
+
+A *part* is a stretch of a plain log between the begins of two records, read beside the rest of the log, which is
+read on from behind its last part. Where the log's bytes are no longer what they were, its parts are lost: whoever
+reads the log itself finds that out as well, and reads it from its start.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from photon.adapters.contract import LogFile
+from photon.adapters.logs.api import Block, LogPart, LogPosition
+from photon.adapters.logs.follower import TURN_BYTES, Follower
+from photon.adapters.logs.framing import LongRecord, frame
+from photon.adapters.logs.problems import ProblemKind
+from photon.adapters.logs.reader import Source
+from photon.adapters.logs.reading import BLOCK_BYTES
+from photon.adapters.logs.tracked import TrackedLog
+
+LOOK_BYTES = 1 << 16
+"""Read at a time to find a record's begin."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A part that is read here."""
+
+    part: LogPart
+    next: int
+    long: LongRecord | None = None
+    source: Source | None = None
+
+    def close(self) -> None:
+        if self.source is not None:
+            self.source.close()
+            self.source = None
+
+
+class SharedFollower(Follower):
+    """Reads what it is given (``own``, ``own_part``), and both in turns."""
+
+    def __init__(
+        self, directory: Path, *, max_record: int = 1 << 20, parts: Iterable[LogPart] = (), **options: Any
+    ) -> None:
+        """As Follower. ``parts``: to be read from the start on."""
+        super().__init__(directory, max_record=max_record, **options)
+        self._max_record = max_record
+        self._parts: dict[str, _Reading] = {}
+        self._next_parts: deque[str] = deque()
+        self._part_turn = 0
+        self._logs_first = False
+        self.lost_parts: list[str] = []
+        """Units whose bytes are no more; for the caller to take out."""
+        for part in parts:
+            self.own_part(part)
+
+    # -- what is read here -----------------------------------------------------------------------------------------
+    def own_part(self, part: LogPart) -> None:
+        """Reads this part, from its offset on."""
+        self._parts[part.unit] = _Reading(part, part.offset)
+        self._next_parts.append(part.unit)
+
+    def disown_part(self, unit: str) -> None:
+        """No more of this part is read here."""
+        reading = self._parts.pop(unit, None)
+        if reading is not None:
+            reading.close()
+        if unit in self._next_parts:
+            self._next_parts.remove(unit)
+
+    def caught_up(self) -> bool:
+        """As in Follower; with all parts."""
+        return not self._next_parts and super().caught_up()
+
+    def backlog(self) -> tuple[int, int]:
+        """As in Follower; with all parts."""
+        read, known = super().backlog()
+        for reading in self._parts.values():
+            known += reading.part.end - reading.part.begin
+            read += reading.next - reading.part.begin
+        return read, known
+
+    def close(self) -> None:
+        """Closes the files."""
+        for reading in self._parts.values():
+            reading.close()
+        super().close()
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+    def poll(self, max_bytes: int, *, final: bool = False) -> list[Block]:
+        """As in Follower. Logs and parts take turns, so that fresh lines do not wait for a backlog."""
+        self._logs_first = not self._logs_first
+        blocks = super().poll(max_bytes) if self._logs_first else self._poll_parts(max_bytes)
+        if not blocks:
+            blocks = self._poll_parts(max_bytes) if self._logs_first else super().poll(max_bytes)
+        if not blocks and final:
+            blocks = super().poll(max_bytes, final=True)
+        return blocks
+
+    def _poll_parts(self, max_bytes: int) -> list[Block]:
+        blocks: list[Block] = []
+        got = 0
+        for _ in range(len(self._next_parts)):
+            if got >= max_bytes:
+                break
+            reading = self._parts[self._next_parts[0]]
+            found = self._read_part(reading, min(BLOCK_BYTES, max_bytes))
+            blocks += found
+            more = sum(block.end - block.offset for block in found)
+            got += more
+            self._part_turn += more
+            if reading.next >= reading.part.end:
+                self._next_parts.popleft()
+                reading.close()
+                self._part_turn = 0
+            elif not found or self._part_turn >= TURN_BYTES:
+                self._next_parts.rotate(-1)
+                self._part_turn = 0
+        return blocks
+
+    def _read_part(self, reading: _Reading, want: int) -> list[Block]:
+        part = reading.part
+        log = self._logs.all.get(part.identity)
+        if log is None or log.file is None:
+            return []  # not seen yet; or gone, and may turn up again
+        left = part.end - reading.next
+        try:
+            source = self._part_source(reading, log)
+            if source is None:
+                return []
+            while True:
+                data = source.read(reading.next, min(want, left))
+                if len(data) >= left or len(data) < want or reading.long or b"\n" in data or want > self._max_record:
+                    break
+                want = min(want * 2, self._max_record + BLOCK_BYTES)
+            whole = len(data) == min(want, left) and self._is_same(log, source)
+        except OSError as error:
+            self._problems.tell(ProblemKind.UNREADABLE, log.path, f"cannot be read ({error.strerror})")
+            reading.close()
+            return []
+        framed = frame(data, reading.next, max_record=self._max_record, long=reading.long)
+        if not whole or (reading.next + len(data) == part.end and framed.next != part.end):
+            self._lose_part(reading, log)
+            return []
+        reading.next, reading.long = framed.next, framed.long
+        file = LogFile(log.path, log.header)
+        return [
+            Block(part.identity, file, piece.offset, piece.data, piece.end, piece.oversized, part.unit)
+            for piece in framed.pieces
+        ]
+
+    def _part_source(self, reading: _Reading, log: TrackedLog) -> Source | None:
+        if reading.source is None:
+            assert log.file is not None
+            if log.file.gone:
+                self._lose_part(reading, log)
+            else:
+                reading.source = self._sources.open(log.file)
+        return reading.source
+
+    def _is_same(self, log: TrackedLog, source: Source) -> bool:
+        """After its bytes were read: the file still begins as the log does."""
+        head = log.file.head if log.file is not None else None
+        if head is None or source.compressed:
+            return head is not None
+        return source.read(head.fingerprint_at, len(head.fingerprint)) == head.fingerprint
+
+    def _lose_part(self, reading: _Reading, log: TrackedLog) -> None:
+        part = reading.part
+        self._problems.tell(
+            ProblemKind.VANISHED,
+            log.path,
+            f"bytes {reading.next} to {part.end} were gone or changed before they were read",
+            again=True,
+        )
+        self.lost_parts.append(part.unit)
+        self.disown_part(part.unit)
+
+    # -- huge logs -------------------------------------------------------------------------------------------------
+    def plain_size(self, identity: str) -> int:
+        """Bytes of a log that can be read at any place; 0 where it is compressed or gone."""
+        log = self._logs.all.get(identity)
+        if log is None or log.file is None or log.file.gone or log.file.compressed:
+            return 0
+        return max(log.file.size, 0)
+
+    def huge(self, least: int) -> list[str]:
+        """Plain logs that are read here and of which at least so many bytes were not read yet."""
+        return [i for i, log in self._behind.items() if self.plain_size(i) - log.next >= least]
+
+    def placed(self, position: LogPosition) -> LogPosition:
+        """The same, with path and header as they are now, and not before the first record."""
+        log = self._logs.all[position.identity]
+        return LogPosition(log.identity, log.path, max(position.offset, log.data_start), log.header)
+
+    def begins(self, identity: str, begin: int, places: Sequence[int]) -> list[int]:
+        """The first record's begin at or behind each of these places, in order, each once, and more than ``begin``.
+
+        A place behind which no record begins has none. Raises OSError.
+        """
+        log = self._logs.all.get(identity)
+        if log is None or log.file is None or log.file.compressed:
+            return []
+        source = self._sources.open(log.file)
+        if source is None:
+            return []
+        try:
+            if not self._is_same(log, source):
+                return []
+            found: list[int] = []
+            for place in sorted(places):
+                at = _begin_behind(source, place)
+                if at is not None and at > (found[-1] if found else max(begin, log.data_start)):
+                    found.append(at)
+            return found
+        finally:
+            source.close()
+
+
+def _begin_behind(source: Source, place: int) -> int | None:
+    at = max(0, place - 1)
+    while data := source.read(at, LOOK_BYTES):
+        newline = data.find(b"\n")
+        if newline >= 0:
+            return at + newline + 1
+        at += len(data)
+    return None

@@ -1,0 +1,178 @@
+"""What a worker has and does with its leases: the shell around ``leases``, between state, follower and core.
+
+A unit that is taken is given to follower and core together with its position as committed; a huge log is then cut
+into parts first, as nothing of it is in memory. A unit that is given back is read no further, and its lease ends once
+all that was read of it is committed. A log that has become huge is given back for that: whoever takes it cuts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from photon.adapters.logs.api import LogPart, LogPosition
+from photon.adapters.logs.shared import SharedFollower
+from photon.config.clock import Clock
+from photon.dispatcher.core import Core
+from photon.dispatcher.leases import BEATS_A_LEASE, LEASE_S, Leases
+from photon.dispatcher.shared_state import Granted, SharedState
+from photon.dispatcher.state import PART_MARK, is_part
+
+SPLIT_BYTES = 256 << 20
+PARTS_A_SPLIT = 4
+"""A log that is just huge enough is cut into so many parts."""
+PARTS_MAX = 64
+"""Of one log."""
+AGAIN_S = 0.05
+"""Until the next look when something could not be done at once, or all of it."""
+NEWS_S = 0.1
+"""New logs are taken so soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """``split_bytes``: a log with so much that is unread is read by several workers; None: never."""
+
+    lease_s: float = LEASE_S
+    split_bytes: int | None = SPLIT_BYTES
+
+
+class Holdings:
+    """To be asked for a ``turn`` now and then; once in a fifth of a lease it does all it has to do."""
+
+    def __init__(
+        self,
+        state: SharedState,
+        follower: SharedFollower,
+        clock: Clock,
+        terms: Terms,
+        *,
+        adopt_exports: Callable[[str], None] = lambda worker: None,
+    ) -> None:
+        """``adopt_exports``: writes out what another worker left to export, if that one is dead."""
+        self._state = state
+        self._follower = follower
+        self._clock = clock
+        self._terms = terms
+        self._adopt_exports = adopt_exports
+        self._leases = Leases(state.owner, terms.lease_s)
+        self._log = structlog.get_logger("photon.dispatcher").bind(worker=state.worker)
+        self._mine: set[str] = set()
+        self._leaving: set[str] = set()
+        self._left: list[str] = []  # all of it is committed; the lease is still there
+        self._next = self._next_leave = self._next_news = self._next_orphans = 0.0
+        self._moves = -1
+        self._living = 1
+
+    @property
+    def units(self) -> frozenset[str]:
+        """What this worker reads now, or has not let go of yet."""
+        return frozenset(self._mine)
+
+    def turn(self, core: Core, now: float) -> None:
+        """``now``: monotonic seconds. Raises WorkerFenced, StateError."""
+        if (self._leaving or self._left) and now >= self._next_leave:
+            self._next_leave = now + AGAIN_S
+            self._let_go(core)
+        news = self._follower.moves != self._moves and now >= self._next_news
+        if not news and now < self._next:
+            return
+        if not self._state.ready():
+            self._next, self._next_news = max(self._next, now + AGAIN_S), now + AGAIN_S
+            return
+        self._moves, self._next_news = self._follower.moves, now + NEWS_S
+        more = self._look(core, now)
+        self._next = now + (AGAIN_S if more else self._terms.lease_s / BEATS_A_LEASE)
+        if now >= self._next_orphans:
+            self._next_orphans = now + self._terms.lease_s
+            for worker in self._state.outbox_of_others():
+                self._adopt_exports(worker)
+
+    def _look(self, core: Core, now: float) -> bool:
+        """Renews, and does what is decided; whether there is more to do."""
+        state, follower = self._state, self._follower
+        if follower.lost_parts:
+            state.drop_parts([unit for unit in follower.lost_parts if unit in self._mine])
+            follower.lost_parts.clear()
+        view, parts = state.view(), state.parts()
+        in_sight = follower.in_sight()
+        known = set(in_sight)
+        in_parts = {part.identity for part in parts}
+        in_sight += [part.unit for part in parts if part.identity in known]
+        huge = [] if self._terms.split_bytes is None else follower.huge(self._terms.split_bytes)
+        to_split = [unit for unit in huge if unit not in in_parts and unit not in self._leaving]
+        decision = self._leases.decide(view, in_sight, now, to_split=to_split)
+        self._living = self._leases.living
+        granted = state.renew(self._clock.now_ns(), decision)
+        for incarnation, _ in decision.fence:
+            self._log.warning("a worker stands still; its logs are read by others now", incarnation=incarnation)
+        for each in granted:
+            self._have(core, each, in_parts)
+        self._give(decision.give)
+        more = state.claim_retries()
+        state.refresh()
+        core.retry_bytes = state.retry_bytes
+        return more
+
+    def _have(self, core: Core, granted: Granted, in_parts: Iterable[str]) -> None:
+        unit = granted.position.identity
+        self._mine.add(unit)
+        if granted.part is not None:
+            core.adopt(unit, granted.high)
+            self._follower.own_part(granted.part)
+            return
+        position = self._cut(granted) if unit not in in_parts else granted.position
+        core.adopt(unit, max(granted.high, position.offset))
+        self._follower.own(position)
+
+    def _cut(self, granted: Granted) -> LogPosition:
+        """Where the log goes on, after its parts were set apart if it is huge."""
+        before, limit = granted.position, self._terms.split_bytes
+        if limit is None or self._living < 2 or granted.high > before.offset:
+            return before
+        size = self._follower.plain_size(before.identity)
+        if size - before.offset < limit:
+            return before
+        step = max(1, limit // PARTS_A_SPLIT, (size - before.offset) // PARTS_MAX)
+        try:
+            ends = self._follower.begins(
+                before.identity, before.offset, [*range(before.offset + step, size, step), size]
+            )
+        except OSError:  # it is read as a whole then
+            return before
+        if not ends:
+            return before
+        here = replace(self._follower.placed(before), offset=ends[-1])
+        parts = parts_of(before.identity, self._follower.placed(before).offset, ends)
+        self._state.split(here, parts)
+        self._log.info("a huge log is read in parts", path=here.path, parts=len(parts))
+        return here
+
+    def _give(self, units: Sequence[str]) -> None:
+        for unit in units:
+            if unit not in self._mine or unit in self._leaving:
+                continue
+            if is_part(unit):
+                self._follower.disown_part(unit)
+            elif not self._follower.disown(unit):
+                continue
+            self._leaving.add(unit)
+
+    def _let_go(self, core: Core) -> None:
+        gone = [unit for unit in self._leaving if core.forget(unit)]
+        self._left += gone
+        self._leaving.difference_update(gone)
+        if self._left and self._state.ready():
+            self._state.release(self._left)
+            self._mine.difference_update(self._left)
+            self._left.clear()
+
+
+def parts_of(identity: str, begin: int, ends: Sequence[int]) -> list[LogPart]:
+    """One part up to each of the ends, which are records' begins in order."""
+    begins = [begin, *ends[:-1]]
+    return [
+        LogPart(f"{identity}{PART_MARK}{at:x}", identity, at, end, at) for at, end in zip(begins, ends, strict=True)
+    ]

@@ -1,0 +1,267 @@
+"""A dispatcher's state that several worker processes of one machine share: leases and fencing in its transactions.
+
+Each process that works under a worker's name has an incarnation, a number that is never used again. It may change
+what it has a lease on, its own rows of the retry store and its own lines to export, and the counts, which add up.
+Every commit checks within its transaction that its incarnation was not fenced and still has each lease that it needs
+(see ``leases``); a commit that comes too late is refused as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from photon.adapters.logs.api import LogPart, LogPosition
+from photon.adapters.logs.mounts import is_network, read_type
+from photon.dispatcher.database import Transaction, lock_worker, settle_share, share_state, unusable
+from photon.dispatcher.errors import StateError, WorkerFenced
+from photon.dispatcher.leases import Decision, View, WorkerRow
+from photon.dispatcher.ledger import Verdict
+from photon.dispatcher.state import IDS_AT_ONCE, Changes, State, is_part
+
+CLAIMED_AT_ONCE = 5000
+"""Rows of the retry store taken over from a dead worker in one transaction."""
+PROBE_MS, BUSY_MS = 5, 60_000
+"""A commit that may wait is put off after the first; one that may not waits for the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A unit that this worker has now. ``high``: up to where it was ever dealt with."""
+
+    position: LogPosition
+    high: int
+    part: LogPart | None = None
+
+
+class SharedState(State):
+    """One worker's connection. Raises WorkerFenced wherever it would change something, once it was fenced."""
+
+    def __init__(self, path: Path, worker: str, *, now_ns: int, rule: bytes | None = None) -> None:
+        """As State. ``worker``: 1 to 40 of a-z, 0-9, - and _. ``now_ns``: wall clock, for those who look.
+
+        Raises StateError, also while another process works under this name, and on a network file system.
+        """
+        self.worker = worker
+        self._now_ns = now_ns
+        self._first = False
+        super().__init__(path, rule=rule)
+        settle_share(self._locks[0])
+
+    def _lock(self, path: Path) -> list[int]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if is_network(kind := read_type(path.parent)):
+            raise StateError(
+                str(path.parent),
+                f"is on a network file system ({kind}), whose locks do not hold between processes",
+                "give workers a state directory on a local disk",
+            )
+        name = lock_worker(path, self.worker)
+        if name is None:
+            raise StateError(
+                str(path), f"has a worker {self.worker} already", "stop that one, or give this one another name"
+            )
+        try:
+            share, self._first = share_state(path)
+        except BaseException:
+            os.close(name)
+            raise
+        return [share, name]
+
+    def _begin(self) -> None:
+        """A new incarnation. Earlier ones of this name are dead, for it has their lock; all are when it is first."""
+        self._db.execute(f"PRAGMA busy_timeout={BUSY_MS}")
+        with Transaction(self._db):
+            which = "1" if self._first else "name = ?"
+            self._db.execute(f"UPDATE workers SET fenced = 1 WHERE {which}", () if self._first else (self.worker,))
+            row = (self.worker, os.getpid(), self._now_ns, self._now_ns)
+            made = self._db.execute(
+                "INSERT INTO workers (name, pid, started_ns, beat, beat_ns, fenced) VALUES (?, ?, ?, 1, ?, 0)", row
+            )
+            self.owner = made.lastrowid or 0
+
+    def _last_row(self) -> int:
+        return 0  # rows of earlier processes are claimed
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+    def view(self) -> View:
+        """Workers and leases at one moment."""
+        with self._reading():
+            workers = self._all("SELECT incarnation, name, beat, fenced FROM workers")
+            owners = dict(self._all("SELECT unit, owner FROM leases"))
+        return View([WorkerRow(i, name, beat, bool(fenced)) for i, name, beat, fenced in workers], owners)
+
+    def counts(self) -> Mapping[Verdict, int]:
+        """Of all workers together, as committed; without what is pending."""
+        return {Verdict(v): n for v, n in self._all("SELECT verdict, sum(count) FROM ledger GROUP BY verdict")}
+
+    def refresh(self) -> None:
+        """What all workers together have in the retry store."""
+        self.retry_bytes = self._number("retry_bytes")
+        self.retry_rows = self._number("retry_rows")
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.execute("ROLLBACK")
+
+    # -- commits ---------------------------------------------------------------------------------------------------
+    def ready(self) -> bool:
+        """Whether the database is free for a transaction now. A worker that was stopped within one holds it up."""
+        self._db.execute(f"PRAGMA busy_timeout={PROBE_MS}")
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                return False
+            raise unusable(self.path, error) from None
+        finally:
+            self._db.execute(f"PRAGMA busy_timeout={BUSY_MS}")
+        self._db.execute("ROLLBACK")
+        return True
+
+    def _may_commit(self, changes: Changes) -> None:
+        self._check()
+        self._check_leases(list(changes.positions))
+        self._check_rows([item.row_id for item in (*changes.updated, *changes.deleted)])
+
+    def _check(self) -> None:
+        """Within a transaction: nobody took this worker for dead."""
+        if not self._all("SELECT 1 FROM workers WHERE incarnation = ? AND NOT fenced", self.owner):
+            raise WorkerFenced()
+
+    def _check_leases(self, units: Sequence[str]) -> None:
+        self._check_owned("leases", "unit", units)
+
+    def _check_rows(self, ids: Sequence[int]) -> None:
+        self._check_owned("retries", "id", list(dict.fromkeys(ids)))
+
+    def _check_owned(self, table: str, column: str, names: Sequence[str | int]) -> None:
+        for at in range(0, len(names), IDS_AT_ONCE):
+            some = names[at : at + IDS_AT_ONCE]
+            marks = ",".join("?" * len(some))
+            sql = f"SELECT count(*) FROM {table} WHERE owner = ? AND {column} IN ({marks})"
+            if self._one(sql, self.owner, *some) != len(some):
+                raise WorkerFenced()
+
+    # -- leases ----------------------------------------------------------------------------------------------------
+    def renew(self, now_ns: int, decision: Decision | None = None) -> list[Granted]:
+        """The beat moves on; fences and takes as decided, where that still holds. What was taken."""
+        decision = decision or Decision()
+        with self._changing():
+            self._db.execute(
+                "UPDATE workers SET beat = beat + 1, beat_ns = ? WHERE incarnation = ?", (now_ns, self.owner)
+            )
+            self._db.executemany("UPDATE workers SET fenced = 1 WHERE incarnation = ? AND beat = ?", decision.fence)
+            taken = [unit for unit in decision.take if self._take(unit)]
+            parts = {part.unit: part for part in self.parts()} if any(map(is_part, taken)) else {}
+            granted = []
+            for unit in taken:
+                if is_part(unit):
+                    part = parts.get(unit)
+                    if part is not None:  # else it was read to its end since
+                        granted.append(Granted(LogPosition(unit, "", part.offset), part.offset, part))
+                else:
+                    granted.append(self._granted(unit))
+        return granted
+
+    def _take(self, unit: str) -> bool:
+        return bool(
+            self._db.execute(
+                "INSERT INTO leases VALUES (?, ?) ON CONFLICT DO UPDATE SET owner = excluded.owner "
+                "WHERE owner NOT IN (SELECT incarnation FROM workers WHERE NOT fenced)",
+                (unit, self.owner),
+            ).rowcount
+        )
+
+    def _granted(self, unit: str) -> Granted:
+        rows = self._all("SELECT path, offset, header, high FROM logs WHERE identity = ?", unit)
+        if not rows:
+            return Granted(LogPosition(unit, "", 0), 0)
+        path, offset, header, high = rows[0]
+        return Granted(LogPosition(unit, path, offset, header), high)
+
+    def release(self, units: Sequence[str]) -> None:
+        """Gives leases back. All that was read of these units is committed."""
+        with self._changing():
+            self._db.executemany(
+                "DELETE FROM leases WHERE unit = ? AND owner = ?", [(unit, self.owner) for unit in units]
+            )
+
+    def split(self, position: LogPosition, parts: Sequence[LogPart]) -> None:
+        """A log of this worker, of which it has read nothing yet, goes on at ``position``; before that are parts."""
+        with self._changing():
+            self._check_leases([position.identity])
+            self._put_positions({position.identity: position})
+            self._db.executemany("INSERT INTO parts VALUES (?, ?, ?, ?, ?)", parts)
+
+    def drop_parts(self, units: Sequence[str]) -> None:
+        """Parts of this worker whose bytes are no more."""
+        with self._changing():
+            self._check_leases(units)
+            self._db.executemany("DELETE FROM parts WHERE unit = ?", [(unit,) for unit in units])
+
+    def claim_retries(self) -> bool:
+        """Takes over rows of dead workers, a bounded number; whether there were any."""
+        gone = [0, *(i for (i,) in self._all("SELECT incarnation FROM workers WHERE fenced"))]
+        some = next((i for i in gone if self._one("SELECT exists(SELECT 1 FROM retries WHERE owner = ?)", i)), None)
+        if some is None and len(gone) == 1:
+            return False
+        with self._changing():
+            if some is not None:
+                self._db.execute(
+                    "UPDATE retries SET owner = ? WHERE id IN (SELECT id FROM retries WHERE owner = ? LIMIT ?)",
+                    (self.owner, some, CLAIMED_AT_ONCE),
+                )
+                return True
+            rest = [(incarnation,) for incarnation in gone[1:]]
+            self._db.executemany("DELETE FROM leases WHERE owner = ?", rest)
+            self._db.executemany("DELETE FROM workers WHERE incarnation = ? AND fenced", rest)
+        return False
+
+    def leave(self) -> None:
+        """All that was read is committed: others may have what this worker had at once."""
+        with self._changing():
+            self._db.execute("UPDATE workers SET fenced = 1 WHERE incarnation = ?", (self.owner,))
+
+    def _changing(self) -> _Changing:
+        return _Changing(self)
+
+
+class _Changing:
+    """A transaction of a worker that was not fenced."""
+
+    def __init__(self, state: SharedState) -> None:
+        self._state = state
+        self._transaction = Transaction(state._db)
+
+    def __enter__(self) -> Self:
+        try:
+            self._transaction.__enter__()
+        except sqlite3.Error as error:
+            raise unusable(self._state.path, error) from None
+        try:
+            self._state._check()
+        except BaseException as error:
+            self._transaction.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._transaction.__exit__(kind, error, trace)
+        except sqlite3.Error as failed:
+            raise unusable(self._state.path, failed) from None
+        if isinstance(error, sqlite3.Error):
+            raise unusable(self._state.path, error) from None

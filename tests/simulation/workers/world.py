@@ -1,0 +1,346 @@
+"""Several workers on one state, in one thread: a seeded schedule of pauses, kills, lost leases, and what must hold.
+
+Production code: follower over real files, core, database, leases, holdings, exports. Modelled: the engine's loop, the
+joiners, and a registry that forgets nothing. A paused worker is one that is not stepped; joiners answer it meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import orjson
+
+from photon.adapters.logs.shared import SharedFollower
+from photon.config.disk import RealDisk
+from photon.dispatcher.core import Batch, Core
+from photon.dispatcher.database import lock_worker
+from photon.dispatcher.errors import WorkerFenced
+from photon.dispatcher.exports import Exports
+from photon.dispatcher.holdings import Holdings, Terms
+from photon.dispatcher.ledger import Verdict
+from photon.dispatcher.limits import Limits
+from photon.dispatcher.retry import Patience
+from photon.dispatcher.shared_state import SharedState
+from photon.idregistry.api import Kind
+from photon.joiner.api import JoinAnswers
+from tests.unit.dispatcher import world
+
+LIMITS = Limits(batch_events=4, hold_s=3.0, window_bytes=6000, spill_bytes=4000, parse_records=3)
+LEASE_S = 10.0
+OTHER = "there"
+EVENT_IDS = 60
+
+
+class Violation(Exception):
+    """A promise is broken."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The parts that an ablation replaces."""
+
+    state: type[SharedState] = SharedState
+    holdings: type[Holdings] = Holdings
+    locked: bool = True
+    """A worker that stands still keeps its lines to export for itself."""
+
+
+@dataclass
+class Sent:
+    """A batch at a joiner. ``answers`` once it has answered."""
+
+    batch: Batch
+    answers: JoinAnswers | None = None
+
+
+class Worker:
+    """One life of a process under a name."""
+
+    def __init__(self, sea: Sea, name: str) -> None:
+        self.sea = sea
+        self.name = name
+        self.paused = False
+        self.sent: list[Sent] = []
+        self.state = sea.variant.state(sea.directory / "state" / "s.db", name, now_ns=sea.now_ns())
+        self.follower = SharedFollower(sea.directory / "logs", has_header=False, held=True)
+        self.exports = self._exports(name)
+        self.core: Core = world.core(self.state, limits=LIMITS, patience=sea.patience, seed=sea.random.randrange(99))
+        self.holdings = sea.variant.holdings(
+            self.state, self.follower, sea, Terms(LEASE_S, sea.split_bytes), adopt_exports=self._adopt
+        )
+
+    def _exports(self, name: str) -> Exports:
+        return Exports(self.sea.directory, RealDisk(), self.state, warn=lambda line: None, worker=name)
+
+    def _adopt(self, name: str) -> None:
+        lock = lock_worker(self.state.path, name)
+        if lock is not None or not self.sea.variant.locked:
+            self._exports(name).close()
+        if lock is not None:
+            os.close(lock)
+
+    def end(self) -> None:
+        """As kill -9 does."""
+        self.exports.close()
+        self.follower.close()
+        self.state.close()
+
+    def step(self) -> None:
+        sea = self.sea
+        match sea.random.randrange(10):
+            case 0 | 1:
+                self.holdings.turn(self.core, sea.now)
+            case 2:
+                self.follower.scan()
+            case 3 | 4:
+                self.read()
+            case 5:
+                self.send()
+            case 6 | 7:
+                self.hear()
+            case 8:
+                self.load()
+            case _:
+                self.commit(flush=sea.random.random() < 0.7)
+
+    def read(self) -> None:
+        if self.core.room():
+            for block in self.follower.poll(self.sea.random.choice((40, 200, 1 << 20))):
+                world.take(self.core, block, self.sea.now_ns(), self.sea.now)
+
+    def send(self) -> None:
+        batch = self.core.next_batch(self.sea.now, flush=self.sea.random.random() < 0.7)
+        if batch is not None:
+            self.sent.append(Sent(batch))
+
+    def answer(self) -> None:
+        """A joiner does what it was asked."""
+        for sent in self.sent:
+            if sent.answers is None and self.sea.random.random() < 0.7:
+                sent.answers = self.sea.registry.answers([item.event for item in sent.batch.items])
+
+    def hear(self) -> None:
+        for sent in [sent for sent in self.sent if sent.answers is not None]:
+            assert sent.answers is not None
+            self.sent.remove(sent)
+            self.core.answered(sent.batch, sent.answers, self.sea.now_ns(), self.sea.now)
+
+    def load(self) -> None:
+        ids = self.state.due_ids(self.sea.now_ns(), 5)
+        ids += self.state.triggered_ids(self.core.read_past_ns, 5)
+        self.core.load(self.state.rows(self.core.unloaded(dict.fromkeys(ids))))
+
+    def commit(self, *, flush: bool = True) -> None:
+        changes = self.core.changes(self.sea.now_ns(), self.sea.now)
+        if not changes:
+            return
+        self.state.commit(changes)
+        self.core.committed()
+        ledger = self.state.ledger()
+        if ledger.unbalanced or ledger.total.balance:
+            raise Violation(f"the ledger does not balance: {ledger.total}")
+        if flush:
+            self.exports.flush()
+
+    def at_rest(self) -> bool:
+        core = self.core
+        idle = not (core.open or self.sent or core.window_bytes)
+        return idle and self.follower.caught_up()
+
+
+@dataclass
+class Sea:
+    """A schedule. ``run`` raises Violation."""
+
+    seed: int
+    directory: Path
+    variant: Variant = field(default_factory=Variant)
+
+    def __post_init__(self) -> None:
+        self.random = random = Random(self.seed)
+        self.now = 100_000.0  # later than any event time
+        self.counts: Counter[str] = Counter()
+        self.patience = Patience(unmatched_after_ns=10**9)
+        self.split_bytes = random.choice((None, 300, 2000))
+        self.registry = world.FakeRegistry(self.seed, trouble=random.choice((0.0, 0.3, 0.8)))
+        for n in range(EVENT_IDS):
+            if random.random() < 0.1:
+                self.registry.late.add(b"%d" % n)
+            elif random.random() < 0.2:
+                self.registry.owners[b"%d" % n] = (OTHER, Kind.JOINED, 0)
+        (self.directory / "logs").mkdir()
+        self.lines: dict[str, list[bytes]] = {f"{n:02}.log": [] for n in range(random.randrange(1, 7))}
+        for name in self.lines:
+            self.grow(name, random.choice((0, 5, 150)))
+        self.names = [f"w{n}" for n in range(random.choice((2, 3)))]
+        self.workers: dict[str, Worker] = {}
+
+    # -- the clock of all workers ------------------------------------------------------------------------------------
+    def now_ns(self) -> int:
+        return int(self.now * 1e9)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+    def grow(self, name: str, lines: int) -> None:
+        random = self.random
+        fresh = []
+        for _ in range(lines):
+            word = random.choice([b"%d" % random.randrange(EVENT_IDS), b"-", b"-", b"bad"])
+            fresh.append(
+                word if word == b"bad" else b"%b k%d %d" % (word, random.randrange(9), random.randrange(-2, 3))
+            )
+        self.lines[name] += fresh
+        with open(self.directory / "logs" / name, "ab") as file:
+            file.write(b"".join(line + b"\n" for line in fresh))
+
+    def start(self, name: str) -> None:
+        self.counts["started"] += 1
+        self.workers[name] = Worker(self, name)
+
+    def end(self, name: str) -> None:
+        self.workers.pop(name).end()
+
+    def act(self, name: str, work: Callable[[Worker], None]) -> None:
+        """A worker does something; one that finds out that it was fenced begins anew."""
+        try:
+            work(self.workers[name])
+        except WorkerFenced:
+            self.counts["fenced"] += 1
+            self.end(name)
+            self.start(name)
+
+    def step(self) -> None:
+        random = self.random
+        self.now += random.choice((0.0, 0.1, 0.5))
+        name = random.choice(self.names)
+        worker = self.workers.get(name)
+        if worker is None:
+            if random.random() < 0.2:
+                self.start(name)
+            return
+        worker.answer()
+        mood = random.random()
+        if mood < 0.004:
+            self.counts["killed"] += 1
+            self.end(name)
+        elif mood < 0.012:
+            self.counts["paused"] += not worker.paused
+            worker.paused = True
+        elif worker.paused:
+            worker.paused = random.random() > 0.02
+        elif mood < 0.05:
+            self.grow(random.choice(list(self.lines)), random.randrange(5))
+        else:
+            self.act(name, Worker.step)
+
+    def run(self) -> None:
+        try:
+            for _ in range(self.random.choice((300, 1500))):
+                self.step()
+            self._finish()
+            self._check()
+        finally:
+            for name in list(self.workers):
+                self.end(name)
+
+    def _finish(self) -> None:
+        """No more trouble: everything is read and decided, by those that live."""
+        self.registry.trouble = 0.0
+        gone = self.random.choice(self.names) if len(self.names) > 1 and self.random.random() < 0.3 else None
+        if gone in self.workers:
+            self.end(gone)
+        living = [name for name in self.names if name != gone]
+        for _ in range(3000):
+            self.now += 1.5
+            for name in living:
+                if name not in self.workers:
+                    self.start(name)
+                self.workers[name].paused = False
+                self.act(name, self._all_of_it)
+            if self._at_rest(living):
+                return
+        raise Violation("it never comes to rest")
+
+    def _all_of_it(self, worker: Worker) -> None:
+        worker.core.progressed(2**62)
+        worker.holdings.turn(worker.core, self.now)
+        worker.follower.scan()
+        worker.read()
+        worker.load()
+        for _ in range(5):
+            worker.send()
+        worker.answer()
+        worker.hear()
+        worker.commit()
+        worker.exports.flush()
+
+    def _at_rest(self, living: list[str]) -> bool:
+        workers = [self.workers[name] for name in living]
+        if not all(worker.at_rest() for worker in workers):
+            return False
+        state = workers[0].state
+        state.refresh()
+        offsets = {position.path: position.offset for position in state.positions()}
+        sizes = {name: sum(map(len, lines)) + len(lines) for name, lines in self.lines.items()}
+        done = all(offsets.get(name, 0) == size for name, size in sizes.items()) and not state.parts()
+        shares = sorted(len(worker.holdings.units) for worker in workers)
+        even = sum(shares) == sum(map(bool, self.lines.values())) and shares[-1] - shares[0] <= 1
+        exported = not state.outbox(1, state.worker) and not state.outbox_of_others()
+        return done and even and exported and not state.retry_rows
+
+    # -- what must hold ----------------------------------------------------------------------------------------------
+    def _check(self) -> None:
+        state = next(iter(self.workers.values())).state
+        total = state.ledger().total
+        expected, exported = self._expected()
+        found = Counter({Verdict.READ: total.read} | dict(total.verdicts))
+        if +found != +expected or total.pending or total.reread:
+            raise Violation(f"ledger: {total}, expected {+expected}")
+        for log in ("rejected", "late"):
+            files = sorted((self.directory / log).glob("dispatcher-*.jsonl"))
+            lines = [orjson.loads(line) for file in files for line in file.read_bytes().splitlines()]
+            places = Counter((line["source"]["file"], line["source"]["offset"], line["record"]) for line in lines)
+            if len(lines) != len(places) or len(lines) != exported[log]:
+                twice = [place for place, count in places.items() if count > 1]
+                raise Violation(f"{log}: {len(lines)} lines, expected {exported[log]}, twice: {twice}")
+
+    def _expected(self) -> tuple[Counter[Verdict], Counter[str]]:
+        counts: Counter[Verdict] = Counter()
+        exported: Counter[str] = Counter()
+        seen: set[bytes] = set()
+        identities = {p.path: p.identity.encode() for w in self.workers.values() for p in w.state.positions()}
+        for name, lines in self.lines.items():
+            at = 0
+            for line in lines:
+                words = line.split()
+                counts[Verdict.READ] += 1
+                if len(words) != 3:
+                    counts[Verdict.REJECTED] += 1
+                    exported["rejected"] += 1
+                else:
+                    event_id = words[0] if words[0] != b"-" else b"%b:%d" % (identities[name], at)
+                    self._expect(event_id, counts, exported, seen)
+                at += len(line) + 1
+        return counts, exported
+
+    def _expect(self, event_id: bytes, counts: Counter[Verdict], exported: Counter[str], seen: set[bytes]) -> None:
+        owner = self.registry.owners.get(event_id)
+        if event_id in self.registry.late:
+            counts[Verdict.LATE] += 1
+            exported["late"] += 1
+        elif owner is None:
+            raise Violation(f"lost: {event_id!r}")
+        elif owner[0] == OTHER:
+            counts[Verdict.ELSEWHERE] += 1
+        elif event_id in seen:
+            counts[Verdict.DUPLICATE] += 1
+        else:
+            counts[Verdict(int(owner[1]))] += 1
+            seen.add(event_id)
