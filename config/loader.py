@@ -101,6 +101,7 @@ def problems(settings: Settings) -> list[str]:
         ("registry.replicas", settings.registry.replicas),
     ]
     names += [(f"datacentre.{dc}.joiners", pipeline.joiners) for dc, pipeline in settings.datacentre.items()]
+    names += [(f"datacentre.{dc}.dispatchers", pipeline.dispatchers) for dc, pipeline in settings.datacentre.items()]
     names += [(f"datacentre.{dc}.caches", pipeline.caches) for dc, pipeline in settings.datacentre.items()]
     for table, keys in names:
         found += [
@@ -127,6 +128,8 @@ def problems(settings: Settings) -> list[str]:
         if not pipeline.joiners:
             found.append(f"datacentre.{dc}.joiners: needs at least one slot, as [datacentre.{dc}.joiners.{dc}-1]")
     found += _id_problems(settings)
+    for dc, pipeline in settings.datacentre.items():
+        found += _worker_problems(dc, pipeline)
     slots = [slot for pipeline in settings.datacentre.values() for slot in pipeline.joiners]
     if "dispatcher" in slots:
         found.append("slot dispatcher: this name is the dispatcher's own in the rejected log; choose another")
@@ -151,6 +154,19 @@ def _id_problems(settings: Settings) -> list[str]:
     return found
 
 
+def _worker_problems(dc: str, pipeline: Pipeline) -> list[str]:
+    workers = pipeline.dispatchers
+    found = []
+    if workers and pipeline.dispatcher is not None:
+        found.append(f"datacentre.{dc}: has both dispatcher and dispatchers; give each worker its address and leave one")
+    found += [
+        f"slot dispatcher-{name}: this name is dispatcher {name}'s own in the rejected log; choose another"
+        for name in workers
+        if f"dispatcher-{name}" in pipeline.joiners
+    ]
+    return found
+
+
 def _registry_problems(settings: Settings) -> list[str]:
     found = []
     registry = settings.registry
@@ -169,6 +185,11 @@ def _registry_problems(settings: Settings) -> list[str]:
         addresses.append((f"datacentre.{dc}.eventstore", pipeline.eventstore))
         if pipeline.dispatcher is not None:
             addresses.append((f"datacentre.{dc}.dispatcher", pipeline.dispatcher))
+        addresses += [
+            (f"datacentre.{dc}.dispatchers.{n}", w.address)
+            for n, w in pipeline.dispatchers.items()
+            if w.address is not None
+        ]
         addresses += [(f"datacentre.{dc}.joiners.{s}", j.address) for s, j in pipeline.joiners.items()]
         addresses += [(f"datacentre.{dc}.caches.{n}", node.address) for n, node in pipeline.caches.items()]
     for key, address in addresses:
@@ -194,6 +215,8 @@ def _positive(settings: Settings) -> list[tuple[str, float]]:
         ("limits.redo_log", limits.redo_log),
         ("limits.retry_store", limits.retry_store),
         ("limits.registrations_in_flight", limits.registrations_in_flight),
+        ("dispatcher.lease", settings.dispatcher.lease),
+        ("dispatcher.split", settings.dispatcher.split),
         ("registry.epoch", settings.registry.epoch),
         ("registry.memory_limit", 1 if settings.registry.memory_limit is None else settings.registry.memory_limit),
         ("output.roll_size", settings.output.roll_size),

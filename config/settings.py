@@ -99,6 +99,10 @@ class DispatcherSettings(_Table, frozen=True, kw_only=True, forbid_unknown_field
 
     head_start: Duration | None = None
     """How long an event is left to its home datacentre. Unset: two commit times of the registry, as measured."""
+    lease: Duration = Duration(10.0)
+    """A worker that stands still for so long loses its logs to the others."""
+    split: Size = Size(256 << 20)
+    """A plain log with so much that is unread is read in parts by several workers."""
 
 
 class TlsSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -160,6 +164,13 @@ class CacheNode(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What it keeps at most. Not written: limits.cache."""
 
 
+class DispatcherWorker(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[datacentre.NAME.dispatchers.WORKER]``: one of several dispatchers that share the pipeline's state."""
+
+    address: str | None = None
+    """host:port of its progress and health; unset: it has none."""
+
+
 class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[datacentre.NAME]``: one full pipeline of one join."""
 
@@ -176,8 +187,16 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Cache nodes. None: the event store keeps recent records in its own process."""
     dispatcher: str | None = None
     """host:port of the dispatcher's progress and health; unset: it has none."""
+    dispatchers: dict[str, DispatcherWorker] = msgspec.field(default_factory=dict)
+    """Several workers in place of one dispatcher; all on one machine."""
     region: str | None = None
     """Where it is; unset: a region of its own, named like it."""
+
+
+    def dispatcher_addresses(self) -> list[str]:
+        """Of all dispatchers that have one."""
+        addresses = [self.dispatcher, *(worker.address for worker in self.dispatchers.values())]
+        return [address for address in addresses if address is not None]
 
 
 class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -221,5 +240,6 @@ def tables() -> Mapping[str, type[_Table]]:
         "registry.replicas.NAME": Replica,
         "datacentre.NAME": Pipeline,
         "datacentre.NAME.joiners.SLOT": JoinerSlot,
+        "datacentre.NAME.dispatchers.WORKER": DispatcherWorker,
         "datacentre.NAME.caches.NODE": CacheNode,
     }

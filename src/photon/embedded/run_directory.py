@@ -153,7 +153,7 @@ def _ports(settings: Settings) -> Iterable[int]:
     addresses += [] if settings.wan is None else [settings.wan.control]
     for pipeline in settings.datacentre.values():
         addresses.append(pipeline.eventstore)
-        addresses += [] if pipeline.dispatcher is None else [pipeline.dispatcher]
+        addresses += pipeline.dispatcher_addresses()
         addresses += [joiner.address for joiner in pipeline.joiners.values()]
         addresses += [node.address for node in pipeline.caches.values()]
     return [int(address.rpartition(":")[2]) for address in addresses]

@@ -73,7 +73,8 @@ def skip(
 
 async def _readers(settings: Settings, others: Sequence[str], vouched: Sequence[str]) -> dict[str, bool]:
     async def reads(name: str) -> bool:
-        address = settings.datacentre[name].dispatcher
-        return name in vouched or (address is not None and await healthy(address, HEALTH["dispatcher"], ASK_S))
+        addresses = settings.datacentre[name].dispatcher_addresses()
+        asked = [healthy(address, HEALTH["dispatcher"], ASK_S) for address in addresses]
+        return name in vouched or any(await asyncio.gather(*asked))
 
     return dict(zip(others, await asyncio.gather(*map(reads, others)), strict=True))
