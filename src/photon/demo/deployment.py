@@ -40,6 +40,8 @@ class Shape:
     datacentres: tuple[str, ...] = DATACENTRES
     joiners: int = 2
     """In each datacentre."""
+    caches: int = 0
+    """Cache nodes in each datacentre; none: the event store keeps recent records itself."""
     round_trip_s: float | None = 0.03
     """Between any two regions; None: no proxy between them."""
     unmatched_after_s: float = 4.0
@@ -54,7 +56,7 @@ class DemoDeployment:
     def __init__(self, directory: Path, shape: Shape) -> None:
         """Makes the directories, the deployment file, its key and the proxy's routes."""
         self.shape = shape
-        per_datacentre = 2 + shape.joiners
+        per_datacentre = 2 + shape.caches + shape.joiners
         between = len(REPLICAS) ** 2  # ports of the proxy at most; all are drawn at once, so that none is drawn twice
         ports = iter(free_ports(len(REPLICAS) + per_datacentre * len(shape.datacentres) + 1 + between))
         self.replicas = {name: f"127.0.0.1:{next(ports)}" for name in REPLICAS}
@@ -69,7 +71,7 @@ class DemoDeployment:
             for made in (place.primary, place.foreign, place.output, place.state):
                 made.mkdir(parents=True, exist_ok=True)
             self.places[name] = place
-            pipelines += _pipeline(name, own)
+            pipelines += _pipeline(name, own, shape.caches)
         (directory / "key").write_bytes(os.urandom(32))
         file = directory / "photon.toml"
         file.write_text(_HEAD.format(after=shape.unmatched_after_s, shards=shape.shards) + self._middle() + pipelines)
@@ -130,11 +132,16 @@ tolerate = 1
 """
 
 
-def _pipeline(name: str, addresses: list[str]) -> str:
-    dispatcher, eventstore, *joiners = addresses
+def _pipeline(name: str, addresses: list[str], caches: int) -> str:
+    dispatcher, eventstore, *others = addresses
+    nodes, joiners = others[:caches], others[caches:]
     slots = "".join(
         f'[datacentre.{name}.joiners.{name}-{number}]\naddress = "{address}"\n'
         for number, address in enumerate(joiners, 1)
+    )
+    slots += "".join(
+        f'[datacentre.{name}.caches.{name}-c{number}]\naddress = "{address}"\n'
+        for number, address in enumerate(nodes, 1)
     )
     return f"""
 [datacentre.{name}]

@@ -1,0 +1,153 @@
+"""Cache nodes as real processes under load: killed, hung, added and removed, every click comes out exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import grpc
+import pytest
+
+from photon.config.certificate_files import load as load_certificates
+from photon.config.loader import load
+from photon.config.tls import cache_identity, eventstore_identity, open_channel, towards
+from photon.demo.deployment import CERTIFICATES, Shape
+from photon.embedded.supervisor import free_ports
+from photon.eventstore import eventstore_pb2 as pb
+from photon.eventstore import eventstore_pb2_grpc
+from photon.eventstore.api import Found
+from photon.eventstore.cache_nodes import wire
+from photon.eventstore.cache_nodes.wire import NodeCounts
+from photon.eventstore.client import EventStoreClient
+from tests.integration.rig import Rig, drawn_seed
+
+ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 2
+EAST = "east"
+SHAPE = Shape(datacentres=(EAST,), joiners=1, caches=3, round_trip_s=None, unmatched_after_s=3.0)
+PATIENCE_S = 60.0
+
+
+async def counts(rig: Rig, name: str) -> NodeCounts | None:
+    """What a node says of itself; None while it does not answer."""
+    deployment = rig.demo.deployment
+    address = load(deployment.file, environment={}).datacentre[EAST].caches[name].address
+    async with open_channel(address, to=towards(deployment.tls, cache_identity(EAST))) as channel:
+        stub = eventstore_pb2_grpc.CacheStub(channel)  # type: ignore[no-untyped-call]
+        try:
+            return wire.counts_of(await stub.Counts(pb.CacheCountsRequest(), timeout=1.0))
+        except grpc.aio.AioRpcError:
+            return None
+
+
+async def until(what: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not await what():  # noqa: ASYNC110 -- of another process
+            await asyncio.sleep(0.05)
+
+
+async def is_warm(rig: Rig, name: str) -> bool:
+    said = await counts(rig, name)
+    return said is not None and said.fed_events > 0
+
+
+def nodes_of(rig: Rig) -> list[str]:
+    return [name.removeprefix("cache ") for name in rig.supervisor.names() if name.startswith("cache ")]
+
+
+async def answered_by_nodes(rig: Rig) -> bool:
+    """Asks the event store for what was clicked so far; whether nodes were asked, and had something."""
+    before = [await counts(rig, name) for name in nodes_of(rig)]
+    deployment = rig.demo.deployment
+    to = towards(deployment.tls, eventstore_identity(EAST))
+    store = EventStoreClient(deployment.settings.datacentre[EAST].eventstore, "clicks", to=to)
+    keys = [query.encode() for query in rig.generator.truth.joined.values()]
+    answers = (await store.look_up(keys, [0] * len(keys))).answers
+    await store.close()
+    after = [await counts(rig, name) for name in nodes_of(rig)]
+    grown = all(a and b and a.cache.hits > b.cache.hits for a, b in zip(after, before, strict=True))
+    return grown and Found.FOUND in answers
+
+
+@pytest.mark.parametrize("round_", range(ROUNDS))
+async def test_losing_every_cache_process_costs_no_join_and_they_warm_again(tmp_path: Path, round_: int) -> None:
+    async def drill(rig: Rig) -> None:
+        names = nodes_of(rig)
+        for name in names:
+            await until(lambda name=name: is_warm(rig, name))  # type: ignore[misc]
+        await rig.pause(0.3, 1.5)
+        for name in names:
+            print(f"kill -9 cache {name} {rig.supervisor.kill(f'cache {name}', hold=True)}")
+        await rig.pause(0.5, 2.0)
+        for name in names:
+            rig.supervisor.release(f"cache {name}")
+        for name in names:
+            await until(lambda name=name: is_warm(rig, name))  # type: ignore[misc]
+        await until(lambda: answered_by_nodes(rig))
+        assert rig.supervisor.starts(f"eventstore {EAST}") == 1
+
+    await Rig(tmp_path, drawn_seed(), seconds=5.0, shape=SHAPE).run(drill)
+
+
+async def test_nodes_that_hang_cost_no_join(tmp_path: Path) -> None:
+    async def drill(rig: Rig) -> None:
+        names = nodes_of(rig)
+        for name in names:
+            await until(lambda name=name: is_warm(rig, name))  # type: ignore[misc]
+        await asyncio.gather(*(rig.freeze(f"cache {name}", rig.random.uniform(1.0, 3.0)) for name in names))
+        await until(lambda: answered_by_nodes(rig))
+
+    await Rig(tmp_path, drawn_seed(), seconds=5.0, shape=SHAPE).run(drill)
+
+
+async def test_the_ring_grows_and_shrinks_without_a_restart(tmp_path: Path) -> None:
+    async def drill(rig: Rig) -> None:
+        file = rig.demo.deployment.file
+        for name in nodes_of(rig):
+            await until(lambda name=name: is_warm(rig, name))  # type: ignore[misc]
+        node = f'[datacentre.{EAST}.caches.added]\naddress = "127.0.0.1:{free_ports(1)[0]}"\n'
+        rewrite(file, f"{file.read_text()}\n{node}")
+        grown = replace(rig.demo.deployment, settings=load(file, environment={}))
+        [added] = [service for service in grown.services() if service.name == "cache added"]
+        await rig.supervisor.start([added])
+        await until(lambda: is_warm(rig, "added"))
+        await until(lambda: answered_by_nodes(rig))
+        gone = next(name for name in nodes_of(rig) if name != "added")
+        text = file.read_text()
+        table = text.index(f"[datacentre.{EAST}.caches.{gone}]")
+        rewrite(file, text[:table] + text[text.index("\n", text.index("address", table)) :])
+        rig.supervisor.kill(f"cache {gone}", hold=True)
+        assert rig.supervisor.starts(f"eventstore {EAST}") == 1
+
+    await Rig(tmp_path, drawn_seed(), seconds=5.0, shape=SHAPE).run(drill)
+
+
+def rewrite(file: Path, text: str) -> None:
+    """As an editor does it."""
+    new = file.with_name("new.toml")
+    new.write_text(text)
+    new.replace(file)
+
+
+async def test_over_tls_only_the_event_store_feeds_and_asks(tmp_path: Path) -> None:
+    shape = replace(SHAPE, caches=1, tls=True)
+
+    async def drill(rig: Rig) -> None:
+        [name] = nodes_of(rig)
+        await until(lambda: is_warm(rig, name))
+        await until(lambda: answered_by_nodes(rig))
+        address = rig.demo.deployment.settings.datacentre[EAST].caches[name].address
+        for identity in (f"dispatcher-{EAST}", "operator"):
+            own = load_certificates(tmp_path / CERTIFICATES, identity, datetime.now(UTC))
+            async with open_channel(address, to=own.to(cache_identity(EAST))) as channel:
+                stub = eventstore_pb2_grpc.CacheStub(channel)  # type: ignore[no-untyped-call]
+                source = wire.source_of(b"")
+                for call in (stub.Feed(pb.CacheFeed(source=source)), stub.Find(pb.CacheFind(source=source))):
+                    with pytest.raises(grpc.aio.AioRpcError) as refused:
+                        await call
+                    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+    await Rig(tmp_path, drawn_seed(), seconds=3.0, shape=shape).run(drill)
