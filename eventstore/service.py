@@ -10,9 +10,9 @@ import grpc
 from photon.config.message_bounds import bounded
 from photon.config.serving import HealthyServer, listen
 from photon.config.tls import Tls
-from photon.eventstore import columns, eventstore_pb2_grpc
+from photon.eventstore import columns, eventstore_pb2_grpc, operating
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.api import EventStore
+from photon.eventstore.api import OperatedStore
 
 SERVICE_NAME = "photon.v1.EventStore"
 REQUESTS_MAX = 64
@@ -26,7 +26,7 @@ OPTIONS = (
 class EventStoreService(eventstore_pb2_grpc.EventStoreServicer):
     """Handlers: wire to engine and back."""
 
-    def __init__(self, stores: Mapping[str, EventStore]) -> None:
+    def __init__(self, stores: Mapping[str, OperatedStore]) -> None:
         self._stores = stores
 
     async def LookUp(  # noqa: N802
@@ -45,9 +45,17 @@ class EventStoreService(eventstore_pb2_grpc.EventStoreServicer):
     ) -> pb.ProgressReply:
         """See eventstore.proto."""
         store = await self._store(request.join, context)
+        if request.details:
+            return operating.details_reply(await store.details())
         return columns.progress_reply(await store.progress())
 
-    async def _store(self, join: str, context: grpc.aio.ServicerContext[Any, Any]) -> EventStore:
+    async def Forget(  # noqa: N802
+        self, request: pb.ForgetRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.ForgetReply:
+        """See eventstore.proto."""
+        return await operating.forget(await self._store(request.join, context), request, context)
+
+    async def _store(self, join: str, context: grpc.aio.ServicerContext[Any, Any]) -> OperatedStore:
         store = self._stores.get(join)
         if store is None:
             await _abort(context, grpc.StatusCode.NOT_FOUND, f"no join named {join!r} here")
@@ -59,7 +67,7 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusC
     raise AssertionError("abort returned")
 
 
-async def start_server(stores: Mapping[str, EventStore], address: str, tls: Tls | None = None) -> HealthyServer:
+async def start_server(stores: Mapping[str, OperatedStore], address: str, tls: Tls | None = None) -> HealthyServer:
     """See config.serving.listen. Raises CannotListen."""
 
     def add(server: grpc.aio.Server) -> None:
@@ -72,6 +80,11 @@ async def start_server(stores: Mapping[str, EventStore], address: str, tls: Tls 
             ),
             "Progress": grpc.unary_unary_rpc_method_handler(
                 service.Progress, pb.ProgressRequest.FromString, pb.ProgressReply.SerializeToString
+            ),
+            "Forget": grpc.unary_unary_rpc_method_handler(
+                service.Forget,
+                bounded(pb.ForgetRequest.FromString, operating.FORGET_FIELDS_MAX),
+                pb.ForgetReply.SerializeToString,
             ),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))

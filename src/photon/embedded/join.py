@@ -277,4 +277,6 @@ async def _status(parts: _Parts, at_s: float) -> Status:
         primary_read=primary.bytes_read,
         primary_known=primary.bytes_known,
         primary_events=primary.events,
+        missing_logs=primary.missing_logs,
+        missing_keys=primary.missing_keys,
     )

@@ -22,6 +22,10 @@ class Status:
     primary_read: int
     primary_known: int
     primary_events: int
+    missing_logs: int = 0
+    """Primary logs that look-ups led to and that cannot be read,"""
+    missing_keys: int = 0
+    """and how many keys that stand in them were asked for."""
 
 
 def balances(ledger: Mapping[str, int]) -> bool:
@@ -58,7 +62,15 @@ def line(before: Status, now: Status) -> str:
     parts.append(f"lag {size(max(0, now.foreign_known - now.foreign_read))}")
     if speed.left_s is not None:
         parts.append(f"{duration(speed.left_s)} left")
+    if now.missing_logs:
+        parts.append(missing(now))
     return "  ".join(parts)
+
+
+def missing(now: Status) -> str:
+    """What waits for primary logs that cannot be read."""
+    keys, logs = ("" if n == 1 else "s" for n in (now.missing_keys, now.missing_logs))
+    return f"{now.missing_keys:,} key{keys} wait for {now.missing_logs:,} primary log{logs} that cannot be read"
 
 
 def size(count: float) -> str:
