@@ -12,7 +12,18 @@ from typing import Any, TypeVar
 import msgspec
 
 from photon.config.errors import UsageError
-from photon.config.settings import NAME, CacheNode, Duration, Join, JoinerSlot, Pipeline, Replica, Settings, Size
+from photon.config.settings import (
+    NAME,
+    CacheNode,
+    DispatcherWorker,
+    Duration,
+    Join,
+    JoinerSlot,
+    Pipeline,
+    Replica,
+    Settings,
+    Size,
+)
 from photon.config.units import seconds, size
 
 ENVIRONMENT_PREFIX = "PHOTON_SET_"
@@ -87,6 +98,7 @@ def _named_tables(raw: dict[str, Any]) -> list[tuple[str, Any, type]]:
             if isinstance(pipeline, dict):
                 each(pipeline.get("joiners"), f"datacentre.{name}.joiners", JoinerSlot)
                 each(pipeline.get("caches"), f"datacentre.{name}.caches", CacheNode)
+                each(pipeline.get("dispatchers"), f"datacentre.{name}.dispatchers", DispatcherWorker)
     each(raw.get("join"), "join", Join)
     each(datacentres, "datacentre", Pipeline)
     return found
@@ -158,7 +170,9 @@ def _worker_problems(dc: str, pipeline: Pipeline) -> list[str]:
     workers = pipeline.dispatchers
     found = []
     if workers and pipeline.dispatcher is not None:
-        found.append(f"datacentre.{dc}: has both dispatcher and dispatchers; give each worker its address and leave one")
+        found.append(
+            f"datacentre.{dc}: has both dispatcher and dispatchers; give each worker its address and leave one"
+        )
     found += [
         f"slot dispatcher-{name}: this name is dispatcher {name}'s own in the rejected log; choose another"
         for name in workers

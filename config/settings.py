@@ -192,7 +192,6 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     region: str | None = None
     """Where it is; unset: a region of its own, named like it."""
 
-
     def dispatcher_addresses(self) -> list[str]:
         """Of all dispatchers that have one."""
         addresses = [self.dispatcher, *(worker.address for worker in self.dispatchers.values())]

@@ -23,7 +23,7 @@ def _rows(table: str) -> dict[str, str]:
     return dict(re.findall(r"^\| `(\w+)` \| ([^|]*?) \|", section, re.MULTILINE))
 
 
-TABLES = [t for t in settings.tables() if "SLOT" not in t and "NODE" not in t and "replicas.NAME" not in t]
+TABLES = [t for t in settings.tables() if not re.search(r"SLOT|NODE|WORKER|replicas.NAME", t)]
 INNER = set(settings.tables())
 FIELDS = [
     (table, field)
