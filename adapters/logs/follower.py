@@ -25,6 +25,7 @@ from photon.adapters.logs.lag import WORST, Lag, lag_of_all, mark, read_of
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import UNREAD, LogDirectoryError, Problem, ProblemKind, ProblemReporter
 from photon.adapters.logs.reading import LogReader
+from photon.adapters.logs.readings import LogReading, readings_of
 from photon.adapters.logs.tracked import TrackedFile, TrackedLog
 
 TURN_BYTES = 16 << 20
@@ -113,6 +114,15 @@ class Follower:
         if log is None or log.file is None or log.file.gone:
             return None
         return self._directory / log.file.path
+
+    def present(self) -> dict[str, str]:
+        """Identity -> path of each log that has a file."""
+        logs = self._logs.all.values()
+        return {log.identity: log.file.path for log in logs if log.file is not None and not log.file.gone}
+
+    def readings(self) -> list[LogReading]:
+        """How far each log was handed out, by path."""
+        return readings_of(self._logs.all.values())
 
     def caught_up(self) -> bool:
         """All that the last scan saw was handed out; partial last lines wait."""
