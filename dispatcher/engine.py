@@ -24,6 +24,7 @@ from photon.dispatcher.core import Batch, Core
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.flow import Flow, Target
+from photon.dispatcher.holdings import Holdings
 from photon.dispatcher.homes import Homes
 from photon.dispatcher.ledger import FINAL, Ledger, Verdict
 from photon.dispatcher.limits import Limits
@@ -104,8 +105,9 @@ class DispatcherEngine:
         options: Options | None = None,
         homes: Homes | None = None,
         measure: Measure | None = None,
+        holdings: Holdings | None = None,
     ) -> None:
-        """The caller opens and closes follower, joiners, state and exports.
+        """The caller opens and closes follower, joiners, state and exports. ``holdings``: of one of several workers.
 
         ``homes``: the datacentres that share the work, with a registry; None: there is one. ``measure`` is asked for
         the head start.
@@ -123,6 +125,7 @@ class DispatcherEngine:
         self._limits = limits or Limits()
         self._homes = homes
         self._measure = measure
+        self._holdings = holdings
         self._log = structlog.get_logger("photon.dispatcher")
         self._core = Core(
             adapter=adapter,
@@ -221,6 +224,8 @@ class DispatcherEngine:
     async def _turn(self) -> None:
         """A bit of everything, then a pause until there is something to do."""
         self._wake.clear()
+        if self._holdings is not None:
+            self._holdings.turn(self._core, self._clock.monotonic())
         read = await self._read()
         now = self._clock.monotonic()
         self._load_retries(now)
@@ -452,6 +457,8 @@ class DispatcherEngine:
 
     # -- committing -------------------------------------------------------------------------------------------------
     def _commit(self, now: float, *, spill_all: bool = False) -> None:
+        if not (spill_all or self._state.ready()):
+            return  # another worker is in a transaction
         changes = self._core.changes(self._clock.now_ns(), now, spill_all=spill_all)
         if not changes:
             return

@@ -13,7 +13,6 @@ import structlog
 
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
-from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import Problem
 from photon.config.clock import Clock
 from photon.config.disk import Disk
@@ -22,7 +21,7 @@ from photon.dispatcher.exports import Exports
 from photon.dispatcher.homes import Homes
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.retry import Patience
-from photon.dispatcher.state import State
+from photon.dispatcher.worker import Worker, follower_for, holdings_for, open_exports, open_state
 from photon.idregistry.api import Digester, Registry
 from photon.joiner.api import Joiner
 
@@ -79,16 +78,17 @@ def open_dispatcher(
     report: Callable[[Problem], None] | None = None,
     homes: Homes | None = None,
     measure: Measure | None = None,
+    worker: Worker | None = None,
 ) -> Iterator[DispatcherEngine]:
-    """An engine with its files open. Joiners and registry stay the caller's.
+    """An engine with its files open. Joiners and registry stay the caller's. ``worker`` None: it has its state alone.
 
     ``random``: uniform in [0, 1). Raises LogDirectoryError, StateError, OSError.
     """
     log = structlog.get_logger("photon.dispatcher")
     tell = report or (lambda problem: log.warning("log file", kind=problem.kind.value, problem=str(problem)))
-    state = State(places.state / STATE_NAME, rule=state_rule(join, adapter, digester))
-    try:
-        follower = Follower(
+    rule = state_rule(join, adapter, digester)
+    with open_state(places.state / STATE_NAME, rule, worker, clock.now_ns()) as state:
+        follower = follower_for(state)(
             places.foreign,
             patterns=places.patterns,
             has_header=adapter.foreign_has_header,
@@ -96,7 +96,11 @@ def open_dispatcher(
             positions=state.positions(),
             report=tell,
         )
-        exports = Exports(places.output, disk, state, warn=log.warning)
+        exports = open_exports(places.output, disk, state, log.warning)
+
+        def exports_of(name: str) -> Exports:
+            return Exports(places.output, disk, state, warn=log.warning, worker=name)
+
         try:
             yield DispatcherEngine(
                 follower=follower,
@@ -116,12 +120,11 @@ def open_dispatcher(
                 options=policy.options,
                 homes=homes,
                 measure=measure,
+                holdings=holdings_for(worker, state, follower, clock, exports_of),
             )
         finally:
             exports.close()
             follower.close()
-    finally:
-        state.close()
 
 
 async def serve(engine: DispatcherEngine, stop: asyncio.Event) -> None:
