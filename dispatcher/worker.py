@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -44,10 +44,8 @@ def open_state(path: Path, rule: bytes, worker: Worker | None, now_ns: int) -> I
     state = SharedState(path, worker.name, rule=rule, now_ns=now_ns)
     try:
         yield state
-        try:
+        with suppress(WorkerFenced):  # then they have them
             state.leave()
-        except WorkerFenced:
-            pass  # they have them
     finally:
         state.close()
 
@@ -94,7 +92,7 @@ def status_of_all(status: Status, state: State) -> Status:
     if not isinstance(state, SharedState):
         return status
     counts = state.counts()
-    verdicts = {verdict: counts.get(verdict, 0) for verdict in FINAL}
+    verdicts: dict[Verdict, int] = {verdict: counts.get(verdict, 0) for verdict in FINAL}
     return replace(
         status,
         read=counts.get(Verdict.READ, 0),

@@ -40,7 +40,7 @@ class Logs:
         self._orphans: set[str] = set()  # logs whose file is gone and still open
         self._cut: set[str] = set()  # logs whose compressed file is cut short
         self._contested: set[str] = set()  # logs with rivals that are not reported yet
-        self.all = {p.identity: TrackedLog(p.identity, p.path, p.offset, p.header) for p in positions}
+        self.all = {p.identity: TrackedLog(p.identity, p.path, p.offset, p.header, held=held) for p in positions}
         self.known_bytes = 0
         """Bytes on disk of the files that logs are read from."""
         self.lost_bytes = 0
