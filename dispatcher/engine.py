@@ -179,7 +179,7 @@ class DispatcherEngine:
         oldest = [
             ns for ns in (self._core.oldest_first_read_ns(), self._state.oldest_first_read_ns()) if ns is not None
         ]
-        return Status(
+        status = Status(
             read=total.read + live[Verdict.READ],
             verdicts=verdicts,
             reread=total.reread + live[Verdict.REREAD],
@@ -198,6 +198,7 @@ class DispatcherEngine:
             problems={kind.value: n for kind, n in self._follower.problems.items()},
             unread=tuple(map(str, self._follower.unread((*UNREAD, ProblemKind.VANISHED)))),
         )
+        return status if self._holdings is None else self._holdings.status(status)
 
     # -- the loop ---------------------------------------------------------------------------------------------------
     async def run(self) -> None:

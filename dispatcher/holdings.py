@@ -17,8 +17,10 @@ from photon.adapters.logs.shared import SharedFollower
 from photon.config.clock import Clock
 from photon.dispatcher.core import Core
 from photon.dispatcher.leases import BEATS_A_LEASE, LEASE_S, Leases
+from photon.dispatcher.ledger import FINAL, Verdict
 from photon.dispatcher.shared_state import Granted, SharedState
 from photon.dispatcher.state import PART_MARK, is_part
+from photon.dispatcher.status import Status
 
 SPLIT_BYTES = 256 << 20
 PARTS_A_SPLIT = 4
@@ -70,6 +72,18 @@ class Holdings:
     def units(self) -> frozenset[str]:
         """What this worker reads now, or has not let go of yet."""
         return frozenset(self._mine)
+
+    def status(self, own: Status) -> Status:
+        """A worker's status with the counts of all workers together, as committed; its own may be ahead of them."""
+        counts = self._state.counts()
+        verdicts: dict[Verdict, int] = {verdict: counts.get(verdict, 0) for verdict in FINAL}
+        return replace(
+            own,
+            read=counts.get(Verdict.READ, 0),
+            verdicts=verdicts,
+            reread=counts.get(Verdict.REREAD, 0),
+            wasted=counts.get(Verdict.WASTED, 0),
+        )
 
     def turn(self, core: Core, now: float) -> None:
         """``now``: monotonic seconds. Raises WorkerFenced, StateError."""

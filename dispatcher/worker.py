@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -17,10 +17,8 @@ from photon.dispatcher.database import lock_worker
 from photon.dispatcher.errors import WorkerFenced
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.holdings import Holdings, Terms
-from photon.dispatcher.ledger import FINAL, Verdict
 from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import State
-from photon.dispatcher.status import Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +83,3 @@ def holdings_for(
             os.close(lock)
 
     return Holdings(state, follower, clock, worker.terms, adopt_exports=adopt)
-
-
-def status_of_all(status: Status, state: State) -> Status:
-    """A worker's status, with the counts of all workers together as committed; its own are ahead of them."""
-    if not isinstance(state, SharedState):
-        return status
-    counts = state.counts()
-    verdicts: dict[Verdict, int] = {verdict: counts.get(verdict, 0) for verdict in FINAL}
-    return replace(
-        status,
-        read=counts.get(Verdict.READ, 0),
-        verdicts=verdicts,
-        reread=counts.get(Verdict.REREAD, 0),
-        wasted=counts.get(Verdict.WASTED, 0),
-    )

@@ -216,19 +216,25 @@ def dispatcher() -> None:
 @dispatcher.command("serve")
 @_common
 @_datacentre
+@click.option("--worker", metavar="NAME", help="Which of the pipeline's dispatchers, where it has several.")
 def dispatcher_serve(
-    config: Path | None, overrides: tuple[str, ...], stop_with_parent: bool, datacentre: str | None
+    config: Path | None,
+    overrides: tuple[str, ...],
+    stop_with_parent: bool,
+    datacentre: str | None,
+    worker: str | None,
 ) -> None:
-    """Run a pipeline's dispatcher until SIGTERM.
+    """Run a pipeline's dispatcher until SIGTERM, or one of several workers that share its state on this machine.
 
     \b
-    Example:
+    Examples:
       photon dispatcher serve --config photon.toml --datacentre east
+      photon dispatcher serve --config photon.toml --datacentre east --worker w1
     """
-    from photon.embedded.services import serve_dispatcher
+    from photon.embedded.dispatcher_service import serve_dispatcher
 
     settings, base = _load(config, overrides)
-    _run(lambda stop: serve_dispatcher(settings, base, datacentre, stop), with_parent=stop_with_parent)
+    _run(lambda stop: serve_dispatcher(settings, base, datacentre, worker, stop), with_parent=stop_with_parent)
 
 
 dispatcher.add_command(skip)

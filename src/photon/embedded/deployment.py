@@ -64,7 +64,12 @@ class Deployment:
                 self._of_file("joiner", slot, (*where, "--slot", slot), joiner.address, name, region)
                 for slot, joiner in pipeline.joiners.items()
             ]
-            dispatchers.append(self._of_file("dispatcher", name, where, pipeline.dispatcher, name, region))
+            if not pipeline.dispatchers:
+                dispatchers.append(self._of_file("dispatcher", name, where, pipeline.dispatcher, name, region))
+            dispatchers += [
+                self._of_file("dispatcher", f"{name} {n}", (*where, "--worker", n), worker.address, name, region)
+                for n, worker in pipeline.dispatchers.items()
+            ]
         return [wan, registry, *([caches] if caches else []), stores, joiners, dispatchers]
 
     def _proxy(self, wan: Wan) -> Service:

@@ -20,10 +20,12 @@ from photon.config.settings import Settings
 from photon.dispatcher import process
 from photon.dispatcher.engine import DispatcherEngine, Measure, Progress
 from photon.dispatcher.engine import Options as DispatcherOptions
+from photon.dispatcher.holdings import Terms
 from photon.dispatcher.homes import HeadStart, Homes
 from photon.dispatcher.limits import Limits as DispatcherLimits
 from photon.dispatcher.lookups import LookUpPolicy
 from photon.dispatcher.retry import Patience
+from photon.dispatcher.worker import Worker
 from photon.eventstore.api import EventStore
 from photon.eventstore.engine import EventStoreConfig
 from photon.eventstore.file_map import MapKind
@@ -112,6 +114,8 @@ class DispatcherPlan:
     look_ups: LookUpPolicy = LookUpPolicy.NEVER
     shared_with: Sequence[str] = ()
     """The other datacentres that join the same events."""
+    worker: str | None = None
+    """Its name among the pipeline's dispatchers; None: it is the only one."""
 
 
 def open_dispatcher(
@@ -174,7 +178,13 @@ def open_dispatcher(
         random=Random().random,
         homes=homes,
         measure=measure if head_start is None else None,
+        worker=None if plan.worker is None else _worker(settings, plan.worker),
     )
+
+
+def _worker(settings: Settings, name: str) -> Worker:
+    configured = settings.dispatcher
+    return Worker(name, Terms(lease_s=configured.lease, split_bytes=configured.split))
 
 
 def reporter(what: str) -> Callable[[str], None]:

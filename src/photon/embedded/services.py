@@ -14,16 +14,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from photon.adapters.logs.discovery import check_directory
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
-from photon.config.serving import listen
 from photon.config.settings import Pipeline, Settings
 from photon.config.tls import (
     Tls,
     cache_identity,
-    dispatcher_identity,
     eventstore_identity,
     joiner_identity,
     registry_identity,
@@ -119,11 +116,12 @@ def _given(id_rule: str) -> tuple[str, bytes]:
 
 def rules_of(settings: Settings, base: Path) -> dict[str, bytes]:
     """By join: hash of how its ids are derived, the key that digests are made with included."""
-    return {name: _rule(settings, base, name) for name in sorted(settings.join)}
+    return {name: rule_of(settings, base, name) for name in sorted(settings.join)}
 
 
-def _rule(settings: Settings, base: Path, join: str) -> bytes:
-    return rule_hash(adapter_of(settings, join, base), Digester(_key(settings, base), join))
+def rule_of(settings: Settings, base: Path, join: str) -> bytes:
+    """Hash of how a join's ids are derived, the key included."""
+    return rule_hash(adapter_of(settings, join, base), Digester(deployment_key(settings, base), join))
 
 
 def pipeline_named(settings: Settings, name: str | None) -> tuple[str, Pipeline]:
@@ -208,7 +206,8 @@ def key_path(settings: Settings, base: Path) -> Path:
     return base / settings.key_file
 
 
-def _key(settings: Settings, base: Path) -> bytes:
+def deployment_key(settings: Settings, base: Path) -> bytes:
+    """The deployment's key. Raises UsageError."""
     return read_key(key_path(settings, base))
 
 
@@ -223,7 +222,8 @@ def read_key(path: Path) -> bytes:
     return key
 
 
-def _registry(settings: Settings, tls: Tls | None) -> RegistryClient:
+def registry_client(settings: Settings, tls: Tls | None) -> RegistryClient:
+    """Of the deployment's registry. Raises UsageError."""
     from photon.idregistry.client import RegistryClient
 
     addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
@@ -232,7 +232,7 @@ def _registry(settings: Settings, tls: Tls | None) -> RegistryClient:
     return RegistryClient(addresses, clock=SystemClock(), tls=tls)
 
 
-async def _agree(registry: RegistryClient, join: str, rule: bytes, stop: asyncio.Event) -> bool:
+async def agree(registry: RegistryClient, join: str, rule: bytes, stop: asyncio.Event) -> bool:
     """Waits until the registry knows the join, and compares its rule; False when ``stop`` came first.
 
     Raises UsageError: a process with another key, or another way to derive ids, would register what is registered.
@@ -278,7 +278,7 @@ async def serve_joiner(
     join = pipeline.join
     disk, clock = RealDisk(), SystemClock()
     tls = logged(tls_of(settings, base, joiner_identity(name)))
-    registry = _registry(settings, tls)
+    registry = registry_client(settings, tls)
     store = EventStoreClient(pipeline.eventstore, join, to=towards(tls, eventstore_identity(name)))
     paths = SlotPaths(base / pipeline.state / "slots" / slot, base / pipeline.output)
     address = f"{socket.gethostname()}:{os.getpid()}:{clock.now_ns()}"
@@ -286,81 +286,16 @@ async def serve_joiner(
         settings, adapter_of(settings, join, base), Slot(slot, name, address), paths,
         registry=registry, store=store, disk=disk, clock=clock,
     )  # fmt: skip
-    verifier = Verifier(disk, paths.state, paths.output, Digester(_key(settings, base), join), registry)
+    verifier = Verifier(disk, paths.state, paths.output, Digester(deployment_key(settings, base), join), registry)
     try:
-        rule = _rule(settings, base, join)
+        rule = rule_of(settings, base, join)
         await serve(
             [Served(join, engine, verifier)],
             address=pipeline.joiners[slot].address,
             stop=stop,
-            may_open=lambda stopped: _agree(registry, join, rule, stopped),
+            may_open=lambda stopped: agree(registry, join, rule, stopped),
             tls=tls,
         )
     finally:
-        await store.close()
-        await registry.close()
-
-
-async def serve_dispatcher(settings: Settings, base: Path, datacentre: str | None, stop: asyncio.Event) -> None:
-    """One pipeline's dispatcher."""
-    from photon.dispatcher import service
-    from photon.dispatcher.lookups import LookUpPolicy
-    from photon.dispatcher.process import serve
-    from photon.embedded.pipeline import DispatcherPlan, open_dispatcher
-    from photon.eventstore.client import EventStoreClient
-    from photon.joiner.client import JoinerClient
-
-    name, pipeline = pipeline_named(settings, datacentre)
-    join = pipeline.join
-    tls = logged(tls_of(settings, base, dispatcher_identity(name)))
-    registry = _registry(settings, tls)
-    store = EventStoreClient(pipeline.eventstore, join, to=towards(tls, eventstore_identity(name)))
-    to_joiners = towards(tls, joiner_identity(name))
-    joiners = [JoinerClient(joiner.address, join, to_joiners) for joiner in pipeline.joiners.values()]
-    shared_with = [other for other, its in settings.datacentre.items() if its.join == join and other != name]
-    plan = DispatcherPlan(
-        join=join,
-        datacentre=name,
-        foreign=base / pipeline.foreign,
-        output=base / pipeline.output,
-        state=base / pipeline.state,
-        look_ups=LookUpPolicy.BACKLOG,
-        shared_with=shared_with,
-    )
-
-    async def progress() -> int:
-        return (await store.progress()).read_past_ns
-
-    async def commit_s() -> float | None:
-        pulse = await registry.pulse(timeout=PULSE_S)
-        if pulse.commit_s is None:
-            return None
-        return pulse.commit_s + max(pulse.round_trips_s.values(), default=0.0)
-
-    check_directory(plan.foreign)
-    try:
-        if not await _agree(registry, join, _rule(settings, base, join), stop):
-            return
-        with open_dispatcher(
-            settings, plan, adapter_of(settings, join, base), Digester(_key(settings, base), join),
-            joiners=joiners, progress=progress, registry=registry, disk=RealDisk(), clock=SystemClock(),
-            measure=commit_s,
-        ) as engine:  # fmt: skip
-            log.info("dispatcher serves", datacentre=name, join=join)
-            if pipeline.dispatcher is None:
-                await serve(engine, stop)
-                return
-            served = service.DispatcherService(name, join, engine.status)
-            server = await listen(
-                pipeline.dispatcher, service.SERVICE_NAME, lambda to: service.add(to, served), tls=tls
-            )
-            try:
-                await server.serving()
-                await serve(engine, stop)
-            finally:
-                await server.stop()
-    finally:
-        for joiner in joiners:
-            await joiner.close()
         await store.close()
         await registry.close()

@@ -1,0 +1,159 @@
+"""``photon dispatcher serve``: one pipeline's dispatcher, or one of several workers that share its state."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from photon.adapters.logs.discovery import check_directory
+from photon.config.clock import SystemClock
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
+from photon.config.serving import listen
+from photon.config.settings import Pipeline, Settings
+from photon.config.tls import Tls, dispatcher_identity, eventstore_identity, joiner_identity, towards
+from photon.embedded.adapter import adapter_of
+from photon.embedded.services import agree, deployment_key, logged, pipeline_named, registry_client, rule_of, tls_of
+from photon.idregistry.api import Digester
+
+if TYPE_CHECKING:
+    from photon.dispatcher.engine import DispatcherEngine
+    from photon.dispatcher.service import DispatcherService
+    from photon.dispatcher.status import Status
+    from photon.idregistry.client import RegistryClient
+
+PULSE_S = 2.0
+
+log = structlog.get_logger(__name__)
+
+
+def worker_named(pipeline: Pipeline, datacentre: str, worker: str | None) -> tuple[str | None, str | None]:
+    """(name, address) of the dispatcher that is meant; the name is None for the only one. Raises UsageError."""
+    if not pipeline.dispatchers:
+        if worker is not None:
+            raise UsageError(
+                f"--worker {worker}: datacentre {datacentre} has one dispatcher; for several, list each as "
+                f"[datacentre.{datacentre}.dispatchers.{worker}]"
+            )
+        return None, pipeline.dispatcher
+    if worker is None and len(pipeline.dispatchers) == 1:
+        worker = next(iter(pipeline.dispatchers))
+    if worker not in pipeline.dispatchers:
+        known = ", ".join(sorted(pipeline.dispatchers))
+        raise UsageError(f"--worker {worker}: not a dispatcher of datacentre {datacentre}; there are: {known}")
+    return worker, pipeline.dispatchers[worker].address
+
+
+async def serve_dispatcher(
+    settings: Settings, base: Path, datacentre: str | None, worker: str | None, stop: asyncio.Event
+) -> None:
+    """Until ``stop``."""
+    from photon.dispatcher.lookups import LookUpPolicy
+    from photon.dispatcher.service import DispatcherService
+    from photon.embedded.pipeline import DispatcherPlan, open_dispatcher
+    from photon.eventstore.client import EventStoreClient
+    from photon.joiner.client import JoinerClient
+
+    name, pipeline = pipeline_named(settings, datacentre)
+    worker, address = worker_named(pipeline, name, worker)
+    join = pipeline.join
+    tls = logged(tls_of(settings, base, dispatcher_identity(name)))
+    registry = registry_client(settings, tls)
+    store = EventStoreClient(pipeline.eventstore, join, to=towards(tls, eventstore_identity(name)))
+    to_joiners = towards(tls, joiner_identity(name))
+    joiners = [JoinerClient(joiner.address, join, to_joiners) for joiner in pipeline.joiners.values()]
+    plan = DispatcherPlan(
+        join=join,
+        datacentre=name,
+        foreign=base / pipeline.foreign,
+        output=base / pipeline.output,
+        state=base / pipeline.state,
+        look_ups=LookUpPolicy.BACKLOG,
+        shared_with=[other for other, its in settings.datacentre.items() if its.join == join and other != name],
+        worker=worker,
+    )
+
+    async def progress() -> int:
+        return (await store.progress()).read_past_ns
+
+    def begin() -> AbstractContextManager[DispatcherEngine]:
+        return open_dispatcher(
+            settings, plan, adapter_of(settings, join, base), Digester(deployment_key(settings, base), join),
+            joiners=joiners, progress=progress, registry=registry, disk=RealDisk(), clock=SystemClock(),
+            measure=lambda: _commit_s(registry),
+        )  # fmt: skip
+
+    check_directory(plan.foreign)
+    try:
+        if await agree(registry, join, rule_of(settings, base, join), stop):
+            with Lives(begin) as lives:
+                log.info("dispatcher serves", datacentre=name, join=join, worker=worker)
+                await _serve(lives, DispatcherService(name, join, lives.status), address, tls, stop)
+    finally:
+        for joiner in joiners:
+            await joiner.close()
+        await store.close()
+        await registry.close()
+
+
+async def _commit_s(registry: RegistryClient) -> float | None:
+    pulse = await registry.pulse(timeout=PULSE_S)
+    if pulse.commit_s is None:
+        return None
+    return pulse.commit_s + max(pulse.round_trips_s.values(), default=0.0)
+
+
+class Lives:
+    """An engine, and another one each time that it was taken for dead; nothing that it had in memory is kept."""
+
+    def __init__(self, begin: Callable[[], AbstractContextManager[DispatcherEngine]]) -> None:
+        self._begin = begin
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> Lives:
+        self._engine = self._open.enter_context(self._begin())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def status(self) -> Status:
+        """Of the present one."""
+        return self._engine.status()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until ``stop``."""
+        from photon.dispatcher.errors import WorkerFenced
+        from photon.dispatcher.process import serve
+
+        while True:
+            try:
+                return await serve(self._engine, stop)
+            except WorkerFenced as fenced:
+                log.warning("the dispatcher begins anew", why=str(fenced))
+            if stop.is_set():
+                return None
+            self._open.close()
+            self._engine = self._open.enter_context(self._begin())
+
+
+async def _serve(
+    lives: Lives, served: DispatcherService, address: str | None, tls: Tls | None, stop: asyncio.Event
+) -> None:
+    from photon.dispatcher import service
+
+    if address is None:
+        return await lives.run(stop)
+    server = await listen(address, service.SERVICE_NAME, lambda to: service.add(to, served), tls=tls)
+    try:
+        await server.serving()
+        await lives.run(stop)
+    finally:
+        await server.stop()
+    return None
