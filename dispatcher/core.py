@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block, LogPosition
-from photon.config.clock import NEVER_NS, NS_PER_S
+from photon.config.clock import NS_PER_S
 from photon.dispatcher.columns import Columns, columns_of, records_of
 from photon.dispatcher.events import (
     ITEM_BYTES,
@@ -38,22 +39,17 @@ from photon.dispatcher.evidence import of_answers, of_look_ups
 from photon.dispatcher.homes import NOBODY, Homes
 from photon.dispatcher.ledger import HOUR_NS, VERDICT_BITS, Verdict, cell
 from photon.dispatcher.limits import Limits
+from photon.dispatcher.loaded import LoadedRows
+from photon.dispatcher.next_try import Attempt, NextTries
 from photon.dispatcher.queues import Queues
-from photon.dispatcher.retry import (
-    NOT_YET_BACKOFF,
-    ONCE_ATTEMPTS_MAX,
-    RETRY_BACKOFF,
-    SETTLED_NS,
-    TOO_NEW_CHECK_S,
-    Patience,
-)
+from photon.dispatcher.retry import SETTLED_NS, Patience
+from photon.dispatcher.shares import BEHIND_S, Shares
+from photon.dispatcher.spilling import Spilling
 from photon.dispatcher.state import Changes, StoredEvent, row_bytes
 from photon.dispatcher.waiting import WaitingRoom
 from photon.idregistry.api import I64, U8, Digester
 from photon.joiner.api import VERDICT_OF_KIND, JoinAnswers, Outcome, TakenBy
 
-HELD_LONG = 10
-"""A stretch with events on their way is held so many times longer before they, too, become rows."""
 LATE_REASON = "its event time is older than what the registry still remembers"
 
 
@@ -90,12 +86,15 @@ class Core:
         random: Callable[[], float],
         highs: Mapping[str, int],
         retry_bytes: int = 0,
+        retry_rows: int = 0,
         homes: Homes | None = None,
         identical_copies: bool = False,
+        shares: Shares | None = None,
     ) -> None:
         """``homes``: the datacentres that share the work; None: there is one.
 
         ``identical_copies``: they read the same files byte by byte, so that a line is the same line everywhere.
+        ``shares``: between fresh events and those behind; None: they are all alike.
         """
         self._adapter = adapter
         self._digester = digester
@@ -103,20 +102,22 @@ class Core:
         self._patience = patience
         self._envelope = envelope
         self._limits = limits
-        self._random = random
+        self._next_tries = NextTries(patience, limits.hold_once_s, random)
+        self._spilling = Spilling(limits, once=patience.once)
         self._logs: dict[str, _Log] = {identity: _Log(end=high) for identity, high in highs.items()}
         self._busy: dict[str, _Log] = {}  # the logs that have stretches
         self._homes = homes
-        self._queues = Queues(limits, homes)
+        self._shares = shares or Shares(1.0, 0)
+        self._queues = Queues(limits, homes, self._shares)
         self._identical_copies = identical_copies
         self._waiting = WaitingRoom()
         self._woken: list[Item] = []  # their next try has come
         self._changes = Changes()
         self._stored_cells: Counter[int] = Counter()
-        self._loaded: set[int] = set()  # rows of the retry store in memory
-        self._hold_s = limits.hold_once_s if patience.once else limits.hold_s
+        self.loaded = LoadedRows()
         self._travelling: list[Item] = []  # on their way to a joiner while becoming rows
         self.retry_bytes = retry_bytes
+        self.retry_rows = retry_rows
         self.window_bytes = 0
         self.open = 0
         """Items in memory for which something may still happen in this run."""
@@ -175,14 +176,20 @@ class Core:
     def add(self, stretch: Stretch, columns: Columns, now_ns: int) -> list[Item]:
         """Events of a stretch that need a verdict."""
         items = [Item(event, stretch, now_ns) for event in columns.events(self._patience.as_of_ns(now_ns))]
+        if items and self._is_behind(items[-1].event.event_time_ns, now_ns):
+            for item in items:
+                item.behind = True
         stretch.items += items
         stretch.left += len(items)
         self.weigh(stretch, ITEM_BYTES * len(items))
         self.open += len(items)
         return items
 
+    def _is_behind(self, time_ns: int, now_ns: int) -> bool:
+        return not self._shares.alike and now_ns - time_ns > BEHIND_S * NS_PER_S
+
     def send(self, items: list[Item], now: float) -> None:
-        """These are on their way to a joiner."""
+        """These are on their way to a joiner; added together."""
         self._queues.read(items, now)
 
     def weigh(self, stretch: Stretch, more: int) -> None:
@@ -197,24 +204,24 @@ class Core:
         self.live[Verdict.READ] += 1
         self.live[Verdict.REJECTED] += 1
 
-    def load(self, rows: Sequence[StoredEvent], *, anew: bool = False) -> None:
+    def load(self, rows: Sequence[StoredEvent], now_ns: int = 0, *, anew: bool = False) -> None:
         """Takes ``unloaded`` rows of the retry store that are to be tried now. ``anew``: of an earlier process."""
         for row in rows:
             as_of = self._patience.as_of_ns(row.first_read_ns)
             item = Item(row.event._replace(unmatched_as_of_ns=as_of), None, row.first_read_ns)
             item.row_id, item.attempts = row.row_id, 0 if anew else row.attempts
-            self._loaded.add(row.row_id)
+            item.behind = self._is_behind(row.first_read_ns, now_ns)
             self._woken.append(item)
+        self.loaded.add(self._woken[-len(rows) :] if rows else ())
         self.open += len(rows)
 
     def unloaded(self, row_ids: Iterable[int]) -> list[int]:
         """Those of them that are not in memory."""
-        return [row_id for row_id in row_ids if row_id not in self._loaded]
+        return [row_id for row_id in row_ids if row_id not in self.loaded]
 
-    @property
-    def loaded(self) -> int:
-        """Rows of the retry store in memory, on their way or not committed yet."""
-        return len(self._loaded)
+    def room_for_rows(self, now: float) -> int:
+        """How many more rows that are behind may be loaded now."""
+        return self._queues.room_for_rows(now) - sum(item.behind for item in self._woken)
 
     def oldest_first_read_ns(self) -> int | None:
         """Of the events in memory, about: of the first one of each log's oldest stretch."""
@@ -289,6 +296,7 @@ class Core:
         """What became of each item of a batch."""
         waiting: dict[Outcome, list[Item]] = {}
         outcomes = answers.outcomes
+        self._queues.behind_in_flight -= len(batch.items) if batch.items[0].behind else 0
         if len(outcomes) != len(batch.items):
             outcomes = [Outcome.RETRY] * len(batch.items)
         if self._homes is not None:
@@ -388,31 +396,18 @@ class Core:
         self, batch: Batch, waiting: Mapping[Outcome, list[Item]], overloaded: bool, now_ns: int, now: float
     ) -> None:
         for outcome, items in waiting.items():
-            attempts = max(item.attempts for item in items) + (not overloaded)
-            trigger = SETTLED_NS
-            if outcome == Outcome.NOT_YET:
-                trigger = max(self._patience.trigger_ns(i.first_read_ns, batch.read_past_ns) for i in items)
-                delay = NOT_YET_BACKOFF.delay(max(attempts, 1), self._random)
-                # Without keep_pending the complete logs give a verdict, unless the store has started again meanwhile.
-                settled = trigger == SETTLED_NS and self._patience.keep_pending
-            elif outcome == Outcome.TOO_NEW:
-                newest = max(item.event.event_time_ns for item in items)
-                delay = min(max((newest - now_ns) / NS_PER_S, RETRY_BACKOFF.floor), TOO_NEW_CHECK_S)
-                settled = self._patience.once and delay > self._limits.hold_once_s
-            else:
-                delay = RETRY_BACKOFF.delay(max(attempts, 1), self._random)
-                tried = 0 if overloaded else min(item.attempts for item in items) + 1
-                complete = self._patience.once and batch.read_past_ns >= NEVER_NS
-                settled = complete and tried >= ONCE_ATTEMPTS_MAX
-                self.given_up += len(items) * settled
-            next_try_ns = SETTLED_NS if settled else now_ns + int(delay * NS_PER_S)
+            attempt = Attempt(outcome, batch.read_past_ns, overloaded, self.retry_rows)
+            plan = self._next_tries.after(attempt, items, now_ns)
+            self.given_up += len(items) * plan.given_up
+            trigger, settled = plan.trigger_ns, plan.settled
+            next_try_ns = SETTLED_NS if settled else now_ns + int(plan.delay_s * NS_PER_S)
             for item in items:
                 item.attempts += not overloaded
                 item.next_try_ns, item.settled = next_try_ns, settled
                 item.left_to = NOBODY
                 item.trigger_ns = SETTLED_NS if settled else trigger
             passed = batch.read_past_ns < trigger <= self.read_past_ns  # while the attempt was on its way
-            self._park(items, now, now if passed else now + delay, trigger, settled)
+            self._park(items, now, now if passed else now + plan.delay_s, trigger, settled)
 
     def _park(self, items: list[Item], now: float, due: float, trigger_ns: int, settled: bool) -> None:
         """Held ones wait in memory, stored ones in the store; settled ones wait for the next run."""
@@ -435,16 +430,15 @@ class Core:
         """What to commit now, as one transaction. ``spill_all``: nothing more will be tried in this run."""
         changes, self._changes = self._changes, Changes()
         cells, self._stored_cells = self._stored_cells, Counter()
-        for item in changes.updated:
-            self._loaded.discard(item.row_id)
-        for item in changes.deleted:
-            self._loaded.discard(item.row_id)
-            self.retry_bytes -= row_bytes(item.event)
+        self.loaded.remove(changes.updated)
+        self.loaded.remove(changes.deleted)
+        self.retry_bytes -= sum(row_bytes(item.event) for item in changes.deleted)
+        self.retry_rows -= len(changes.deleted)
         for identity in list(self._busy):
             log = self._busy[identity]
             while log.stretches:
                 stretch = log.stretches[0]
-                if not stretch.whole or (stretch.left and not self._may_spill(stretch, changes, now, spill_all)):
+                if not stretch.whole or (stretch.left and not (spill_all or self._may_spill(log, changes, now))):
                     break
                 log.stretches.popleft()
                 self._settle(stretch, changes, cells, now_ns)
@@ -456,19 +450,13 @@ class Core:
         changes.cells = dict(cells)
         return changes
 
-    def _may_spill(self, stretch: Stretch, changes: Changes, now: float, spill_all: bool) -> bool:
+    def _may_spill(self, log: _Log, changes: Changes, now: float) -> bool:
+        """Whether what is left of a log's first stretch is to become rows, and there is room for them."""
         limits = self._limits
-        if spill_all:
-            return True
-        if stretch.parked_at is None:
-            return False  # all of it is on its way: rows would cost more than what is still to be done
-        held = now - stretch.parked_at
-        if stretch.left == stretch.settled + stretch.parked:
-            full = not self._patience.once and self.window_bytes > limits.spill_bytes
-            pressed = not stretch.parked or full or held >= self._hold_s
-        else:
-            pressed = held >= HELD_LONG * self._hold_s
-        return pressed and self.retry_bytes < limits.retry_store_bytes and len(changes.stored) < limits.spill_rows
+        if self.retry_bytes >= limits.retry_store_bytes or len(changes.stored) >= limits.spill_rows:
+            return False
+        later = islice(log.stretches, 1, None)
+        return self._spilling.may(log.stretches[0], later, self.window_bytes, now)
 
     def _settle(self, stretch: Stretch, changes: Changes, cells: Counter[int], now_ns: int) -> None:
         """A stretch falls behind its log's offset: its counts, its lines, and what is left goes to the store."""
@@ -486,6 +474,7 @@ class Core:
         item.stretch = None
         changes.stored.append(item)
         self.retry_bytes += row_bytes(item.event)
+        self.retry_rows += 1
         if item.waiting is not None:
             self.open -= 1
             self._waiting.leave(item)
@@ -495,5 +484,5 @@ class Core:
 
     def committed(self) -> None:
         """The changes are durable, and new rows have their ids. To be called before anything else is."""
-        self._loaded.update(item.row_id for item in self._travelling)
+        self.loaded.add(self._travelling)
         self._travelling.clear()

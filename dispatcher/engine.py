@@ -31,6 +31,8 @@ from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import Behind, LookUpPolicy, question, settle
 from photon.dispatcher.reporting import Troubles
 from photon.dispatcher.retry import SETTLED_NS, Patience
+from photon.dispatcher.retry_loader import RetryLoader
+from photon.dispatcher.shares import Shares
 from photon.dispatcher.state import State
 from photon.dispatcher.status import Status
 from photon.idregistry.api import Digester, Registry
@@ -42,10 +44,6 @@ Progress = Callable[[], Awaitable[int]]
 Measure = Callable[[], Awaitable[float | None]]
 """The registry's commit time in seconds: from asking a registration until every datacentre could know of it."""
 
-RETRIES_IN_MEMORY = 20_000
-"""At most so many rows of the retry store are on their way at a time."""
-RETRY_LOOK_S = 0.05
-"""The retry store is asked this often for rows that are due."""
 POLL_BYTES = 1 << 20
 READ_SHARE_S = 0.05
 """The follower is read for so long at a time before answers and commits have their turn."""
@@ -137,6 +135,8 @@ class DispatcherEngine:
             random=random,
             highs=state.highs(),
             retry_bytes=state.retry_bytes,
+            retry_rows=state.retry_rows,
+            shares=self._shares(len(joiners)),
             homes=homes,
             identical_copies=self._options.identical_copies,
         )
@@ -161,9 +161,15 @@ class DispatcherEngine:
         self._attempts: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._read_to_end = False  # once: the follower has handed out everything
-        self._swept_to = 0  # retry rows of earlier processes that were taken up
-        self._next_scan = self._next_commit = self._next_load = 0.0
+        self._retries = RetryLoader(self._core, state, once=self._options.once, now_ns=clock.now_ns())
+        self._next_scan = self._next_commit = 0.0
         self._asked = 0
+
+    def _shares(self, joiners: int) -> Shares:
+        """With --once nobody waits for what is fresh."""
+        limits = self._limits
+        share = 1.0 if self._options.once else limits.catch_up_share
+        return Shares(share, joiners * self._options.in_flight * limits.batch_events)
 
     # -- control ----------------------------------------------------------------------------------------------------
     def stop(self) -> None:
@@ -229,7 +235,7 @@ class DispatcherEngine:
             self._holdings.turn(self._core, self._clock.monotonic())
         read = await self._read()
         now = self._clock.monotonic()
-        self._load_retries(now)
+        self._retries.look(self._clock.now_ns(), now)
         sent = self._send(now)
         if now >= self._next_commit:
             self._commit(now)
@@ -322,22 +328,6 @@ class DispatcherEngine:
                     pass
         self._read_to_end = True
         self._wake.set()
-
-    def _load_retries(self, now: float) -> None:
-        """Takes up rows of the retry store whose time has come."""
-        core, state = self._core, self._state
-        room = RETRIES_IN_MEMORY - core.loaded
-        if not state.retry_rows or room <= 0 or now < self._next_load:
-            return
-        self._next_load = now + RETRY_LOOK_S
-        if self._swept_to < state.last_row_at_open:  # all rows of earlier processes are tried once, at once
-            ids = state.ids_between(self._swept_to, state.last_row_at_open, room)
-            core.load(state.rows(core.unloaded(ids)), anew=True)
-            self._swept_to = ids[-1] if len(ids) == room else state.last_row_at_open
-            return
-        ids = state.due_ids(self._clock.now_ns(), RETRIES_IN_MEMORY)
-        ids += state.triggered_ids(min(core.read_past_ns, SETTLED_NS - 1), RETRIES_IN_MEMORY)
-        core.load(state.rows(core.unloaded(dict.fromkeys(ids))[:room]))
 
     # -- sending ----------------------------------------------------------------------------------------------------
     def _send(self, now: float) -> bool:
@@ -474,7 +464,7 @@ class DispatcherEngine:
         if not self._read_to_end or core.open or self._attempts:
             return False
         self._commit(self._clock.monotonic(), spill_all=True)
-        if state.retry_rows and self._swept_to < state.last_row_at_open:
+        if state.retry_rows and not self._retries.swept:
             return False
         if state.retry_rows and state.waits_for_something(SETTLED_NS):
             return False

@@ -28,6 +28,7 @@ class Item:
 
     __slots__ = (
         "attempts",
+        "behind",
         "done",
         "event",
         "first_read_ns",
@@ -46,6 +47,7 @@ class Item:
         self.stretch = stretch
         self.first_read_ns = first_read_ns  # wall clock; patience counts from here
         self.attempts = 0
+        self.behind = False  # fresh ones go before it
         self.done = False
         self.row_id = 0
         self.settled = False  # nothing in this run will give it a verdict

@@ -2,7 +2,7 @@
 
 ``fresh``: own events just read, to be sent as they are. ``unasked``: to be looked up first. ``ready``: looked up or
 tried before, to be sent. ``leaving``: left to their home for a head start; then they are ``due``, or ``waited`` for
-when that was in a backlog.
+when that was in a backlog. What is behind (``shares``) has a line of its own, ``unasked`` and ``ready`` there.
 
 What is looked up is looked up just before it can be sent: an answer grows old in a queue, and another datacentre is
 at work on the same events.
@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from photon.dispatcher.events import Item
 from photon.dispatcher.homes import NOBODY, YIELDED, Homes
 from photon.dispatcher.limits import Limits
+from photon.dispatcher.shares import SMALL_EVENTS, STORED_WEIGHT, Shares
 from photon.dispatcher.waiting import HeadStartQueue
 
 READY_BATCHES = 2
@@ -26,23 +28,41 @@ PATIENT_S = 0.1
 """The oldest ones are asked about this often while they are not done, or once in a head start if that is longer."""
 
 
+STOCK_EVENTS = 2 * SMALL_EVENTS
+"""Rows of the retry store that are kept at hand beside fresh traffic."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """Events to be looked up, and events to be sent."""
+
+    unasked: deque[Item] = field(default_factory=deque)
+    ready: deque[Item] = field(default_factory=deque)
+
+    def __len__(self) -> int:
+        return len(self.unasked) + len(self.ready)
+
+
 class Queues:
     """``homes``: None where this datacentre is the only one: nothing is left to anybody. Times: monotonic seconds."""
 
-    def __init__(self, limits: Limits, homes: Homes | None) -> None:
+    def __init__(self, limits: Limits, homes: Homes | None, shares: Shares) -> None:
         self._limits = limits
         self._homes = homes
+        self._shares = shares
         self._fresh: deque[Item] = deque()
-        self._unasked: deque[Item] = deque()
+        self._live = _Line()
+        self._behind = _Line()
         self._due: deque[Item] = deque()
         self._waited: deque[Item] = deque()
-        self._ready: deque[Item] = deque()
         self._leaving = HeadStartQueue(homes.ranks + 1 if homes is not None else 0)
         self._asking = 0
         self._progress = 1.0  # share of the oldest events that we left which their home has done; of late
         self._next_patient = 0.0
-        self._oldest_fresh = 0.0
+        self._oldest_fresh = self._oldest_behind = 0.0
         self._fresh_is_next = True
+        self.behind_in_flight = 0
+        """Events behind that are at joiners."""
         self.batch_events = limits.batch_events
         """Events in a batch; less where joiners are slow and others are at work on the same events."""
         self.look_first = False
@@ -56,31 +76,48 @@ class Queues:
     @property
     def long(self) -> bool:
         """Whether more is to be done than what keeps the joiners busy."""
-        queued = len(self._unasked) + len(self._due) + len(self._waited) + len(self._ready)
+        queued = len(self._live) + len(self._behind) + len(self._due) + len(self._waited)
         return queued > READY_BATCHES * self.batch_events
+
+    def room_for_rows(self, now: float) -> int:
+        """How many rows of the retry store that are behind may be taken up now, so that joiners have enough."""
+        most = STOCK_EVENTS if self._shares.busy(now) else 2 * READY_BATCHES * self._limits.batch_events
+        return most - len(self._behind)
 
     # -- in ----------------------------------------------------------------------------------------------------------
     def read(self, items: list[Item], now: float) -> None:
-        """Events that were just read."""
+        """Events that were just read; all of them behind, or none."""
+        behind = bool(items) and items[0].behind
         if self._asks(now):
-            self._unasked += items
+            (self._behind if behind else self._live).unasked.extend(items)
             return
         own = self._leave(items, now)
+        if behind:
+            if not self._behind.ready:
+                self._oldest_behind = now
+            self._behind.ready += own
+            return
         if not self._fresh and own:
             self._oldest_fresh = now
         self._fresh += own
 
     def again(self, items: list[Item], now: float) -> None:
         """Events whose next try has come. They are looked up: another datacentre has had its time."""
-        if not items:
-            return
-        if self._asks(now):
-            self._unasked += items
-        elif self._homes is None:
-            self._ready += items
-        else:
-            self._unasked += [item for item in items if item.stretch is None]
-            self._unasked += self._leave([item for item in items if item.stretch is not None], now)
+        for line, some in self._parted(items):
+            if self._asks(now):
+                line.unasked += some
+            elif self._homes is None:
+                line.ready += some
+            else:
+                line.unasked += [item for item in some if item.stretch is None]
+                line.unasked += self._leave([item for item in some if item.stretch is not None], now)
+
+    def _parted(self, items: Sequence[Item]) -> list[tuple[_Line, Sequence[Item]]]:
+        behind = [item for item in items if item.behind]
+        if not behind:
+            return [(self._live, items)] if items else []
+        rest = [item for item in items if not item.behind]
+        return [(self._behind, behind), (self._live, rest)] if rest else [(self._behind, behind)]
 
     def asked(self, items: Sequence[Item], count: int, now: float, *, patient: bool = False) -> None:
         """Of ``count`` events that were looked up, these have no verdict: they go on to a joiner or are left.
@@ -90,15 +127,17 @@ class Queues:
         self._asking -= count
         homes = self._homes
         if homes is None:
-            self._ready += items
+            for line, some in self._parted(items):
+                line.ready += some
         elif patient:
             self._progress += (1 - len(items) / count - self._progress) / 2
             self._waited.extendleft(reversed(items))
             if not items:
                 self._next_patient = now
         else:
-            self._ready += [item for item in items if item.left_to != NOBODY]
-            self._ready += self._leave([item for item in items if item.left_to == NOBODY], now)
+            for line, some in self._parted(items):
+                line.ready += [item for item in some if item.left_to != NOBODY]
+                line.ready += self._leave([item for item in some if item.left_to == NOBODY], now)
 
     def _leave(self, items: list[Item], now: float) -> list[Item]:
         """Leaves those of another home to it; the own ones."""
@@ -131,18 +170,32 @@ class Queues:
         self._due += due
         self._waited += waited
         if self._fresh and self._asks(now):
-            self._unasked += self._fresh
+            self._live.unasked += self._fresh
             self._fresh.clear()
-        if self._asking + len(self._ready) >= READY_BATCHES * self.batch_events:
+        if self._asking + len(self._live.ready) >= READY_BATCHES * self.batch_events:
             return [], False
-        if self._due and not (self.look_first and self._unasked):
+        behind = self._behind_to_ask(now)
+        if self._due and not (self.look_first and (self._live.unasked or behind)):
             items, patient = self._pull(self._due), False
-        elif self._unasked or not self._waited or self._homes is None:
-            items, patient = self._pull(self._unasked), False
+        elif self._live.unasked:
+            items, patient = self._pull(self._live.unasked), False
+        elif behind or not self._waited or self._homes is None:
+            items, patient = self._pull(self._behind.unasked, behind), False
         else:
             items, patient = self._pull_waited(self._homes, now)
         self._asking += len(items)
         return items, patient
+
+    def _behind_to_ask(self, now: float) -> int:
+        """How many events behind may be looked up now."""
+        waits = self._asking + len(self._behind.ready)
+        if not self._behind.unasked or waits + len(self._live.ready) >= READY_BATCHES * self.batch_events:
+            return 0
+        return self._shares.allowance(now, self.batch_events, fresh_wait=self._fresh_wait, in_flight=waits)
+
+    @property
+    def _fresh_wait(self) -> bool:
+        return bool(self._fresh or self._live)
 
     def _pull_waited(self, homes: Homes, now: float) -> tuple[list[Item], bool]:
         """Of a backlog, and there is nothing of our own to do.
@@ -181,14 +234,34 @@ class Queues:
         ripe = len(self._fresh) >= self.batch_events or (
             bool(self._fresh) and (flush or now - self._oldest_fresh >= self._limits.batch_wait_s)
         )
-        if self._ready and not (ripe and self._fresh_is_next):
-            self._fresh_is_next = True  # they take turns: neither a backlog nor a storm of retries starves the other
-            return self._pull(self._ready, most)
-        if not ripe:
+        fresh_first = bool(ripe or self._live.ready) and not self._shares.busy(now)
+        if self._behind.ready and not fresh_first and (items := self._next_behind(now, flush, most)):
+            return items
+        if self._live.ready and not (ripe and self._fresh_is_next):
+            self._fresh_is_next = True  # they take turns: a storm of retries does not starve what was just read
+            items = self._pull(self._live.ready, most)
+        elif ripe:
+            self._fresh_is_next = False
+            self._oldest_fresh = now
+            items = self._pull(self._fresh, most)
+        else:
             return []
-        self._fresh_is_next = False
-        self._oldest_fresh = now
-        return self._pull(self._fresh, most)
+        self._shares.sent_fresh(len(items), now)
+        return items
+
+    def _next_behind(self, now: float, flush: bool, most: int | None) -> list[Item]:
+        """Events behind, when it is their turn. Until ``flush`` there is more to be read, which may be fresh."""
+        wait = self._fresh_wait or (self._shares.busy(now) and not flush)
+        count = self._shares.allowance(now, self.batch_events, fresh_wait=wait, in_flight=self.behind_in_flight)
+        ripe = flush or len(self._behind.ready) >= count or now - self._oldest_behind >= self._limits.batch_wait_s
+        if not (count and ripe):
+            return []
+        self._oldest_behind = now
+        items = self._pull(self._behind.ready, count if most is None else min(most, count))
+        cost = len(items) * (STORED_WEIGHT if items[0].stretch is None else 1.0)
+        self._shares.sent_behind(cost, fresh_wait=wait)
+        self.behind_in_flight += len(items)
+        return items
 
     def _pull(self, queue: deque[Item], most: int | None = None) -> list[Item]:
         count = min(len(queue), self.batch_events if most is None else min(most, self.batch_events))

@@ -30,13 +30,20 @@ class Backoff:
 
 NOT_YET_BACKOFF = Backoff(first=0.2, most=300.0)
 """The primary event has not come: the next read of the primary logs is likelier news than the next attempt.
-Events may wait for hours, many of them: the bound keeps a million of them at some thousand attempts a second."""
+Events may wait for hours, many of them: where the store has very many rows, the bound grows with them."""
+RETRIES_A_SECOND = 1000
+"""The bound of a back-off is so long that all rows of the store can be tried once in it at this rate. The mean is
+twice that, with full jitter."""
 RETRY_BACKOFF = Backoff(first=0.1, most=10.0)
 ONCE_ATTEMPTS_MAX = 20
 """With --once, over complete primary logs: an event that has no verdict after so many attempts (about a minute) waits
 for the next run. A primary log that was deleted after it was mapped, say, would be waited for in vain."""
 TOO_NEW_CHECK_S = 600.0
 """An event of the future is looked at this often, in case the clock was wrong."""
+NOT_YET_MOST_S = 3600.0
+"""However many rows there are, each is tried about twice in an hour."""
+LONGEST_S = 2 * NOT_YET_MOST_S
+"""No back-off is longer, not even one that a clock made longer which was wrong by as much."""
 
 
 @dataclass(frozen=True, slots=True)

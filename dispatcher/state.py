@@ -123,6 +123,11 @@ class State:
         return self._one("SELECT coalesce(max(id), 0) FROM retries")
 
     # -- reading -----------------------------------------------------------------------------------------------
+    @property
+    def database(self) -> sqlite3.Connection:
+        """For reading tables of the replay's; they are changed by ``Changes.also``."""
+        return self._db
+
     def positions(self) -> list[LogPosition]:
         """How far each log has been dealt with."""
         rows = self._all("SELECT identity, path, offset, header FROM logs")
@@ -146,10 +151,19 @@ class State:
         sql = "SELECT id FROM retries WHERE owner = ? AND next_try_ns <= ? ORDER BY next_try_ns LIMIT ?"
         return [row_id for (row_id,) in self._all(sql, self.owner, now_ns, limit)]
 
-    def triggered_ids(self, read_past_ns: int, limit: int) -> list[int]:
-        """Rows that wait for the primary logs to be read past a point that has been passed."""
-        sql = "SELECT id FROM retries WHERE owner = ? AND trigger_ns <= ? ORDER BY trigger_ns LIMIT ?"
-        return [row_id for (row_id,) in self._all(sql, self.owner, read_past_ns, limit)]
+    def triggered_ids(self, read_past_ns: int, limit: int, *, after_ns: int = -(2**63)) -> list[int]:
+        """Rows that wait for a point of the primary logs, behind ``after_ns``, that has been read past."""
+        where = "owner = ? AND trigger_ns > ? AND trigger_ns <= ?"
+        sql = f"SELECT id FROM retries WHERE {where} ORDER BY trigger_ns LIMIT ?"
+        return [row_id for (row_id,) in self._all(sql, self.owner, after_ns, read_past_ns, limit)]
+
+    def far_ids(self, after: tuple[int, int], last: int, limit: int) -> list[tuple[int, int]]:
+        """Rows up to ``last`` behind (next try, id), in this order."""
+        sql = (
+            "SELECT next_try_ns, id FROM retries WHERE owner = ? AND (next_try_ns, id) > (?, ?) AND id <= ? "
+            "ORDER BY next_try_ns, id LIMIT ?"
+        )
+        return self._all(sql, self.owner, *after, last, limit)
 
     def ids_between(self, after: int, to: int, limit: int) -> list[int]:
         """Rows with ``after`` < id <= ``to``, in order."""

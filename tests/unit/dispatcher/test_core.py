@@ -8,11 +8,12 @@ import pytest
 
 from photon.adapters.logs.api import OversizedRecord
 from photon.config.clock import NEVER_NS
-from photon.dispatcher.core import HELD_LONG, Batch, Core
+from photon.dispatcher.core import Batch, Core
 from photon.dispatcher.events import Item
 from photon.dispatcher.ledger import Verdict, split_cell
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Patience
+from photon.dispatcher.spilling import HELD_LONG
 from photon.dispatcher.state import Changes
 from photon.idregistry.api import Kind
 from photon.joiner.api import WAIT_NS, JoinAnswers, Outcome, TakenBy

@@ -299,7 +299,8 @@ async def test_batches_in_flight_are_bounded_and_reading_stops(world: World) -> 
 
 
 async def test_a_broken_joiner_costs_nothing_but_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("photon.dispatcher.core.RETRY_BACKOFF", Backoff(first=0.1, most=0.3))  # how much time is luck
+    back_off = Backoff(first=0.1, most=0.3)  # how much time is luck
+    monkeypatch.setattr("photon.dispatcher.next_try.RETRY_BACKOFF", back_off)
     broken = FakeJoiner(world)
 
     def explode() -> JoinAnswers | None:
@@ -318,7 +319,7 @@ async def test_a_broken_joiner_costs_nothing_but_time(world: World, monkeypatch:
 async def test_with_once_what_nobody_can_decide_waits_for_the_next_run(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("photon.dispatcher.core.ONCE_ATTEMPTS_MAX", 3)
+    monkeypatch.setattr("photon.dispatcher.next_try.ONCE_ATTEMPTS_MAX", 3)
     (joiner,) = world.joiners
     world.write("a.log", lines(0, 10))
     answers = iter([JoinAnswers([Outcome.JOINED] * 4 + [Outcome.RETRY] * 6)])

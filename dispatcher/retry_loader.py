@@ -1,0 +1,70 @@
+"""Takes up rows of the retry store whose time has come, as many as may be tried now.
+
+- *Woken* rows wait for a point of the primary logs that has been passed. The newest of them are fresh (``shares``):
+  their primary came a moment ago, as that of most events does.
+- The other woken rows, and those whose back-off is over, are behind: a few at a time beside fresh traffic, longest
+  waiting first.
+- Rows of an earlier process: all of them are tried once with --once; else those that no back-off can have put off so
+  far (settled in an earlier run, or by a clock that was wrong). They are behind too.
+
+What one look costs does not depend on how many rows there are.
+"""
+
+from __future__ import annotations
+
+from photon.config.clock import NS_PER_S
+from photon.dispatcher.core import Core
+from photon.dispatcher.retry import LONGEST_S, SETTLED_NS
+from photon.dispatcher.shares import BEHIND_S
+from photon.dispatcher.state import State
+
+LOOK_S = 0.05
+"""The store is asked this often."""
+ROWS_MAX = 20_000
+BYTES_MAX = 16 << 20
+"""Rows in memory at a time, and their bytes (one look more)."""
+LOOK_ROWS = 2000
+"""Rows taken up in one look: the loop does nothing else meanwhile."""
+_FIRST_NS = -(2**63)
+
+
+class RetryLoader:
+    """For one core and its state. Times: ``now_ns`` wall clock, ``now`` monotonic seconds."""
+
+    def __init__(self, core: Core, state: State, *, once: bool, now_ns: int) -> None:
+        self._core = core
+        self._state = state
+        self._once = once
+        self._next_look = 0.0
+        self._last_row = state.last_row_at_open
+        self._swept_to = (_FIRST_NS, 0) if once else (now_ns + int(LONGEST_S * NS_PER_S), 0)
+        self.swept = not state.retry_rows
+        """All rows of earlier processes were tried that have to be."""
+
+    def look(self, now_ns: int, now: float) -> None:
+        """Takes up what is to be tried now; seldom enough by itself."""
+        core, state = self._core, self._state
+        room = min(LOOK_ROWS, ROWS_MAX - len(core.loaded))
+        if not state.retry_rows or now < self._next_look or room <= 0 or core.loaded.bytes >= BYTES_MAX:
+            return
+        self._next_look = now + LOOK_S
+        passed_ns = min(core.read_past_ns, SETTLED_NS - 1)
+        old_ns = now_ns - int(BEHIND_S * NS_PER_S)
+        seen = room + len(core.loaded)  # rows in memory stand in the store as they were
+        ids = core.unloaded(state.triggered_ids(passed_ns, seen, after_ns=old_ns))[:room]
+        room = min(room - len(ids), core.room_for_rows(now))
+        if room > 0:
+            behind = state.triggered_ids(min(passed_ns, old_ns), seen) + state.due_ids(now_ns, seen)
+            known = set(ids)
+            ids += [row_id for row_id in core.unloaded(dict.fromkeys(behind)) if row_id not in known][:room]
+        core.load(state.rows(ids), now_ns)
+        if not self.swept and (room := min(room, core.room_for_rows(now))) > 0:
+            self._sweep(room, now_ns)
+
+    def _sweep(self, room: int, now_ns: int) -> None:
+        found = self._state.far_ids(self._swept_to, self._last_row, room)
+        ids = self._core.unloaded([row_id for _, row_id in found])
+        self._core.load(self._state.rows(ids), now_ns, anew=True)
+        if found:
+            self._swept_to = found[-1]
+        self.swept = len(found) < room
