@@ -348,7 +348,7 @@ class Core:
         stretch = item.stretch
         if stretch is None:
             self._changes.exports.append(Export(LATE, line))
-        else:
+        elif stretch.again is None:
             stretch.exports.append(Export(LATE, line))
             self.weigh(stretch, len(line))
         self._count(item, Verdict.LATE)
@@ -369,8 +369,10 @@ class Core:
     def _count(self, item: Item, verdict: int) -> None:
         item.done = True
         self.open -= 1
-        self.live[verdict] += 1  # type: ignore[index]  # an Outcome of the same number
         stretch = item.stretch
+        if stretch is not None:
+            verdict = stretch.counted(verdict)
+        self.live[verdict] += 1  # type: ignore[index]  # an Outcome of the same number
         number = item.event.event_time_ns // HOUR_NS << VERDICT_BITS | verdict
         if stretch is None:
             self._stored_cells[number] += 1

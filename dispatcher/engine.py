@@ -29,6 +29,7 @@ from photon.dispatcher.homes import Homes
 from photon.dispatcher.ledger import FINAL, Ledger, Verdict
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import Behind, LookUpPolicy, question, settle
+from photon.dispatcher.replay.rereading import LineRules, Rereading, Sources
 from photon.dispatcher.reporting import Troubles
 from photon.dispatcher.retry import SETTLED_NS, Patience
 from photon.dispatcher.retry_loader import RetryLoader
@@ -104,11 +105,12 @@ class DispatcherEngine:
         homes: Homes | None = None,
         measure: Measure | None = None,
         holdings: Holdings | None = None,
+        sources: Sources | None = None,
     ) -> None:
         """The caller opens and closes follower, joiners, state and exports. ``holdings``: of one of several workers.
 
         ``homes``: the datacentres that share the work, with a registry; None: there is one. ``measure`` is asked for
-        the head start.
+        the head start. ``sources``: what is read again is read there; None: nothing is.
         """
         if homes is not None and registry is None:
             raise ValueError("several datacentres share their work through a registry")
@@ -157,6 +159,8 @@ class DispatcherEngine:
         )
         self._before: Ledger = state.ledger()
         self._wake = asyncio.Event()
+        rules = LineRules(adapter, digester, patience)
+        self._rereading = Rereading(self._core, state, self._asking, clock, rules, self._wake.set, sources)
         self._stopping = False
         self._attempts: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
@@ -198,6 +202,8 @@ class DispatcherEngine:
             attempts=self._asked,
             oldest_first_read_ns=min(oldest, default=None),
             caught_up=self._follower.caught_up() and self._core.window_bytes == 0,
+            reopened=self._rereading.listed,
+            reopened_missing=self._rereading.missing,
             left=self._core.left,
             head_start_s=self._homes.head_start.seconds if self._homes is not None else 0.0,
             homes=self._homes.status() if self._homes is not None else (),
@@ -212,6 +218,7 @@ class DispatcherEngine:
         asking = [asyncio.create_task(self._follow_progress())]
         if self._homes is not None and self._measure is not None:
             asking.append(asyncio.create_task(self._follow_commit_time(self._homes, self._measure)))
+        asking += [asyncio.create_task(rereads) for rereads in self._rereading.runs()]
         for task in asking:
             task.add_done_callback(self._attempted)
         try:

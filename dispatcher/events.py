@@ -97,6 +97,15 @@ class Stretch:
     weight: int = 0  # bytes of memory
     oldest_ns: int = MAX_NS  # event times of its records, if it has any
     newest_ns: int = MIN_NS
+    again: Counter[int] | None = None
+    """Of a stretch whose events were read and counted before, and which no log waits for: what became of them now."""
+
+    def counted(self, verdict: int) -> int:
+        """What the ledger says of an event of this stretch that has this verdict."""
+        if self.again is None:
+            return verdict
+        self.again[verdict] += 1
+        return Verdict.REREAD
 
     def saw(self, columns: Columns) -> None:
         """These records stand here."""
@@ -106,8 +115,8 @@ class Stretch:
             self.newest_ns = max(self.newest_ns, *times)
 
     def span(self) -> Span:
-        """For the state's record of which chunk holds which times."""
-        return Span(self.identity, self.begin, self.end, self.oldest_ns, self.newest_ns)
+        """For the state's record of which chunk holds which times; a log that is read in parts is one log there."""
+        return Span(self.identity.partition("@")[0], self.begin, self.end, self.oldest_ns, self.newest_ns)
 
 
 @dataclass(frozen=True, slots=True)

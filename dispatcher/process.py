@@ -20,9 +20,12 @@ from photon.dispatcher.engine import DispatcherEngine, Measure, Options, Progres
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.homes import Homes
 from photon.dispatcher.limits import Limits
+from photon.dispatcher.replay.reading import LogFiles
+from photon.dispatcher.replay.rereading import Sources
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.worker import Worker, follower_for, holdings_for, open_exports, open_state
 from photon.idregistry.api import Digester, Registry
+from photon.idregistry.routing import RoutedRegistry
 from photon.joiner.api import Joiner
 
 STATE_NAME = "dispatcher.db"
@@ -97,6 +100,10 @@ def open_dispatcher(
             report=tell,
         )
         exports = open_exports(places.output, disk, state, log.warning)
+        files = LogFiles(
+            places.foreign, places.patterns, has_header=adapter.foreign_has_header, max_record=places.max_record
+        )
+        recovery = registry.recovery if isinstance(registry, RoutedRegistry) else None
 
         def exports_of(name: str) -> Exports:
             return Exports(places.output, disk, state, warn=log.warning, worker=name)
@@ -121,8 +128,10 @@ def open_dispatcher(
                 homes=homes,
                 measure=measure,
                 holdings=holdings_for(worker, state, follower, clock, exports_of),
+                sources=None if policy.options.once else Sources(files, recovery),
             )
         finally:
+            files.close()
             exports.close()
             follower.close()
 

@@ -29,6 +29,8 @@ class Status:
     head_start_s: float = 0.0
     homes: Sequence[HomeStatus] = ()
     problems: Mapping[str, int] = field(default_factory=dict)
+    reopened: int = 0  # ids that the registry gave up and nobody has registered since
+    reopened_missing: int = 0  # of them, those that stand in no log here
     unread: tuple[str, ...] = ()  # a line for each log that is not read to its end
 
     @property

@@ -92,6 +92,19 @@ def _outwards(oldest: int, newest: int) -> tuple[int, int]:
     return max(oldest // GRAIN_NS * GRAIN_NS, MIN_NS), min(-(-newest // GRAIN_NS) * GRAIN_NS, MAX_NS)
 
 
+def read_up_to(db: sqlite3.Connection) -> list[LogPosition]:
+    """How far each log was read: what stands before that was whole when it was read, also of a log read in parts.
+
+    Raises sqlite3.Error.
+    """
+    furthest = dict(db.execute("SELECT identity, max(offset) FROM parts GROUP BY identity").fetchall())
+    rows = db.execute("SELECT identity, path, offset, header FROM logs").fetchall()
+    return [
+        LogPosition(identity, path, max(offset, furthest.get(identity, 0)), header)
+        for identity, path, offset, header in rows
+    ]
+
+
 def chunks_between(db: sqlite3.Connection, positions: Iterable[LogPosition], from_ns: int, to_ns: int) -> list[Chunk]:
     """Chunks of these logs, up to their positions, that may hold an event with ``from_ns`` <= time < ``to_ns``.
 

@@ -1,0 +1,51 @@
+"""Events that were read and counted before, dispatched once more.
+
+They stand in stretches of their own, which no log's offset waits for and which never become rows: until each has its
+verdict they are held here, and whoever sent them keeps, durably, that they are to be sent. So a crash costs their
+attempts and nothing else. The ledger counts them as ``reread``, whatever becomes of them now: it says what became of
+each line when it was first read, and a line counted twice would throw it off.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from photon.adapters.contract import LogFile
+from photon.config.clock import Clock
+from photon.dispatcher.core import Core
+from photon.dispatcher.events import Item, Stretch
+from photon.joiner.api import ForeignEvent
+
+GUESTS_MAX = 50_000
+"""Events on their way at a time: some 40 MB with records of 300 bytes."""
+_NO_FILE = LogFile("")
+
+
+class Guests:
+    """Hands events to a core and knows which of them are on their way."""
+
+    def __init__(self, core: Core, clock: Clock, wake: Callable[[], None]) -> None:
+        self._core = core
+        self._clock = clock
+        self._wake = wake
+        self._stretches: list[Stretch] = []
+
+    def room(self) -> bool:
+        """Whether more may be sent."""
+        self._stretches = [each for each in self._stretches if each.left]
+        return sum(each.left for each in self._stretches) < GUESTS_MAX
+
+    def send(self, events: Sequence[ForeignEvent], first_read_ns: int) -> Stretch:
+        """All of them are done when the stretch has none left. ``first_read_ns``: patience counts from there."""
+        now = self._clock.monotonic()
+        stretch = Stretch("", _NO_FILE, 0, 0, 0, now, whole=True, again=Counter())
+        items = [Item(event, stretch, first_read_ns) for event in events]
+        for item in items:
+            item.attempts = 1  # what becomes of it tells nothing of the datacentre that it is left to
+        stretch.items, stretch.left = items, len(items)
+        self._stretches.append(stretch)
+        self._core.open += len(items)
+        self._core.send(items, now)
+        self._wake()
+        return stretch

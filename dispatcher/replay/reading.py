@@ -1,0 +1,196 @@
+"""Reads chunks of logs again, wherever their files are by now. Finding and reading is done in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from photon.adapters.contract import LogFile
+from photon.adapters.logs.api import Block
+from photon.adapters.logs.discovery import Found, compile_patterns, discover
+from photon.adapters.logs.identity import HEAD_BYTES, Head, read_head
+from photon.adapters.logs.problems import ProblemReporter
+from photon.adapters.logs.reader import Source, open_source
+from photon.dispatcher.replay.coverage import Chunk
+
+PROBE_BYTES = 1 << 16
+BLOCK_BYTES = 1 << 20
+COMPRESSED = (".gz", ".zst")
+
+
+class Reads(Protocol):
+    """Where chunks come from."""
+
+    async def blocks(self, chunk: Chunk) -> list[Block] | None:
+        """The records that begin in the chunk; None where no file holds this log now. Raises OSError."""
+        ...
+
+    async def rest(self) -> None:
+        """Nothing is to be read for a while: files need not stay open."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogFound:
+    """A log and the file that holds it."""
+
+    file: Found
+    head: Head
+
+
+def find_logs(directory: Path, patterns: Sequence[str], *, has_header: bool) -> dict[str, LogFound]:
+    """The file of each log by identity, as the follower chooses it: plain before compressed, then by name.
+
+    Raises OSError when the directory cannot be listed; a file that cannot be read is left out.
+    """
+    silent = ProblemReporter(lambda problem: None)
+    logs: dict[str, LogFound] = {}
+    found = discover(directory, compile_patterns(patterns), silent)
+    for each in sorted(found, key=lambda file: (file.path.endswith(COMPRESSED), file.path)):
+        head = _head(directory, each.path, has_header)
+        if head is not None:
+            logs.setdefault(head.identity, LogFound(each, head))
+    return logs
+
+
+def _head(directory: Path, path: str, has_header: bool) -> Head | None:
+    try:
+        source = open_source(directory / path)
+        try:
+            return read_head(path, source.read(0, HEAD_BYTES), has_header=has_header, final=True)
+        finally:
+            source.close()
+    except OSError:
+        return None
+
+
+class LogFiles:
+    """Implements ``Reads`` for a directory of logs. Callers have their turn one after the other."""
+
+    def __init__(self, directory: Path, patterns: Sequence[str], *, has_header: bool, max_record: int) -> None:
+        self._directory = directory
+        self._patterns = patterns
+        self._has_header = has_header
+        self._max_record = max_record
+        self._logs: dict[str, LogFound] = {}
+        self._open: tuple[str, LogFound, Source] | None = None  # the log read last
+        self._lock = threading.Lock()  # a thread may still read when its caller was cancelled
+
+    async def blocks(self, chunk: Chunk) -> list[Block] | None:
+        """See Reads."""
+        return await asyncio.to_thread(self._blocks, chunk)
+
+    async def rest(self) -> None:
+        """See Reads."""
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """Closes the file read last."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open[2].close()
+            self._open = None
+
+    def _blocks(self, chunk: Chunk) -> list[Block] | None:
+        with self._lock:
+            opened = self._source(chunk.identity)
+            if opened is None:
+                return None
+            log, source = opened
+            pieces = list(records_between(source, log.head.data_start, chunk.begin, chunk.end, self._max_record))
+        file = LogFile(log.file.path, log.head.header)
+        return [Block(chunk.identity, file, offset, data, offset + len(data)) for offset, data in pieces]
+
+    def _source(self, identity: str) -> tuple[LogFound, Source] | None:
+        """The log's file, opened, and looked at whether it still holds this log."""
+        if self._open is not None:
+            name, log, source = self._open
+            there = name == identity and self._key(log) == source.key
+            if there and (source.compressed or self._holds(source, log, identity)):
+                return log, source  # to look at the begin of a compressed one again is to inflate it again
+            self._close()
+        for known in (True, False):
+            if not known:
+                self._logs = find_logs(self._directory, self._patterns, has_header=self._has_header)
+            found = self._logs.get(identity)
+            if found is None:
+                continue
+            try:
+                source = open_source(self._directory / found.file.path)
+            except FileNotFoundError:
+                continue
+            self._open = (identity, found, source)
+            if self._holds(source, found, identity):
+                return found, source
+            self._close()
+        return None
+
+    def _key(self, log: LogFound) -> tuple[int, int] | None:
+        """Of what has the log's path now."""
+        try:
+            st = (self._directory / log.file.path).stat()
+        except FileNotFoundError:
+            return None
+        return st.st_dev, st.st_ino
+
+    def _holds(self, source: Source, log: LogFound, identity: str) -> bool:
+        data = source.read(0, HEAD_BYTES)
+        head = read_head(log.file.path, data, has_header=self._has_header, final=True)
+        return head is not None and head.identity == identity
+
+
+def records_between(
+    source: Source, data_start: int, begin: int, end: int, max_record: int
+) -> Iterator[tuple[int, bytes]]:
+    """(offset, whole records) of those that begin in a part of a log; forwards only, as compressed files like it.
+
+    Records longer than ``max_record`` are left out, as the follower leaves them to be rejected. A last line without
+    line end is given one.
+    """
+    at = _line_begin(source, max(begin, data_start), data_start)
+    while at is not None and at < end:
+        data = source.read(at, BLOCK_BYTES)
+        if not data:
+            return
+        whole = data.rfind(b"\n") + 1
+        if not whole:
+            record = _long_record(source, at, max_record)
+            if record:
+                yield at, record
+            at = _next_line(source, at + max(len(record) - 1, 0))
+            continue
+        if at + whole > end:
+            whole = data.find(b"\n", max(end - 1 - at, 0)) + 1
+        yield at, data[:whole]
+        at += whole
+
+
+def _long_record(source: Source, at: int, max_record: int) -> bytes:
+    """A record that ends behind one block, or with the log; empty when it is longer than the limit."""
+    data = source.read(at, max_record + 2)
+    newline = data.find(b"\n")
+    if newline >= 0:
+        return data[: newline + 1]
+    return data.rstrip(b"\r") + b"\n" if len(data) < max_record + 2 else b""
+
+
+def _line_begin(source: Source, at: int, data_start: int) -> int | None:
+    """Of the first record that begins at ``at`` or behind it; None: there is none."""
+    return at if at <= data_start else _next_line(source, at - 1)
+
+
+def _next_line(source: Source, at: int) -> int | None:
+    """Behind the next line end from ``at`` on."""
+    while data := source.read(at, PROBE_BYTES):
+        newline = data.find(b"\n")
+        if newline >= 0:
+            return at + newline + 1
+        at += len(data)
+    return None

@@ -1,0 +1,270 @@
+"""Ids that the registry gave up are dispatched again (protocol rule 14): by every datacentre that still has the log.
+
+The registry is asked for its list of reopened ids every so often, from the beginning each time: the list itself is
+the durable memory of what is to be done, so nothing is lost whatever the moment of a crash, and nothing has to be
+remembered but when an id was first seen there, from where its patience counts. An id leaves the list when somebody
+has registered it with its new generation. Its event is found by (digest, event time): the chunks that may hold that
+time are read again. An id that stands in no log here is looked for again later, more and more seldom; it stays on
+the list, and is told: its input may be lost for ever, or stand only in another datacentre.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import structlog
+
+from photon.config.clock import Clock
+from photon.dispatcher.columns import columns_of, records_of
+from photon.dispatcher.events import Stretch
+from photon.dispatcher.replay.coverage import chunks_between, holding, read_up_to
+from photon.dispatcher.replay.guests import Guests
+from photon.dispatcher.replay.reading import Reads
+from photon.dispatcher.replay.rules import LineRules
+from photon.dispatcher.state import Changes, State
+from photon.idregistry.api import DIGEST_BYTES
+from photon.idregistry.outcomes import Refusal
+from photon.idregistry.scanning import EntryPage
+from photon.joiner.api import ForeignEvent
+from photon.joiner.verdicts import tag_of
+
+PERIOD_S = 5.0
+"""From one reading of the list to the next."""
+SHARD_S = 0.02
+"""The same at least for each shard."""
+ASK_S = 5.0
+PAGE_IDS = 4096
+MISSING_FIRST_S, MISSING_MOST_S = 10.0, 600.0
+"""An id that was not found is looked for again after so long, twice as long each time."""
+REMEMBERED_MAX = 100_000
+"""Ids that were not found, and ids of one reading of the list: above it less is spared, nothing is lost."""
+
+
+class Reopens(Protocol):
+    """What the registry is asked (``idregistry.recovery.asking.Recovery``)."""
+
+    async def shards(self, *, timeout: float) -> tuple[int, ...]: ...
+
+    async def scan_reopened(
+        self, shard: int, *, cursor: bytes = b"", limit: int = 0, timeout: float
+    ) -> EntryPage | Refusal: ...
+
+
+class Id(NamedTuple):
+    """An id on the list. ``tag``: of the line that was registered before."""
+
+    digest: bytes
+    generation: int
+    event_time_ns: int
+    tag: int
+
+    @property
+    def name(self) -> tuple[bytes, int]:
+        return self.digest, self.generation
+
+
+@dataclass(slots=True)
+class _Missing:
+    """Of an id that was not found. Monotonic seconds."""
+
+    next_s: float
+    pause_s: float
+
+
+class Reopened:
+    """One for each dispatcher; ``run`` until cancelled."""
+
+    def __init__(
+        self,
+        state: State,
+        registry: Reopens,
+        reads: Reads,
+        guests: Guests,
+        clock: Clock,
+        rules: LineRules,
+        ours: Callable[[], bool],
+        *,
+        period_s: float = PERIOD_S,
+    ) -> None:
+        """``ours``: whether it is this process that does it, of several that share the state."""
+        self._state = state
+        self._registry = registry
+        self._reads = reads
+        self._guests = guests
+        self._clock = clock
+        self._rules = rules
+        self._ours = ours
+        self._period_s = period_s
+        self._log = structlog.get_logger("photon.dispatcher")
+        self._sent: dict[tuple[bytes, int], Stretch] = {}
+        self._missing: dict[tuple[bytes, int], _Missing] = {}
+        self._cursors: dict[int, bytes] = {}  # where a reading that had no room any more goes on
+        self._told = 0
+        self.listed = 0
+        """Ids on the list, as last read to its end."""
+        self.missing = 0
+        """Of them, those that stand in no log here."""
+
+    async def run(self) -> None:
+        """Raises StateError."""
+        while True:
+            shards = await self._registry.shards(timeout=ASK_S)
+            if self._ours():
+                await self._read_list(shards)
+            await asyncio.sleep(max(self._period_s, SHARD_S * len(shards)))
+
+    # -- the list --------------------------------------------------------------------------------------------------
+    async def _read_list(self, shards: Sequence[int]) -> None:
+        whole = bool(shards)
+        seen: set[tuple[bytes, int]] = set()
+        listed = missing = 0
+        for shard in shards:
+            cursor = self._cursors.pop(shard, b"")
+            whole = whole and not cursor
+            while True:
+                if not self._guests.room():
+                    self._cursors[shard], whole = cursor, False
+                    break
+                page = await self._registry.scan_reopened(shard, cursor=cursor, limit=PAGE_IDS, timeout=ASK_S)
+                if isinstance(page, Refusal):
+                    whole = False
+                    break
+                ids = list(_ids(page))
+                listed += len(ids)
+                if len(seen) < REMEMBERED_MAX:
+                    seen.update(each.name for each in ids)
+                if ids:
+                    missing += await self._take(ids)
+                cursor = page.cursor
+                if not cursor:
+                    break
+        if whole:
+            self._whole(seen, listed, missing)
+
+    def _whole(self, seen: set[tuple[bytes, int]], listed: int, missing: int) -> None:
+        """All of the list was read: what is not on it is done."""
+        self.listed, self.missing = listed, missing
+        if listed <= REMEMBERED_MAX:
+            self._missing = {name: each for name, each in self._missing.items() if name in seen}
+            rows = self._state.database.execute("SELECT digest, generation FROM reopened LIMIT ?", (REMEMBERED_MAX,))
+            done = [row for row in rows.fetchall() if (row[0], row[1]) not in seen]
+            if done:
+                delete = "DELETE FROM reopened WHERE digest = ? AND generation = ?"
+                self._state.commit(Changes(also=[(delete, row) for row in done]))
+        if missing != self._told:
+            self._told = missing
+            if missing:
+                self._log.warning(
+                    "reopened ids stand in no log here; their input is lost, or only another datacentre has it",
+                    ids=missing,
+                )
+            else:
+                self._log.info("all reopened ids were found")
+
+    # -- some of its ids -------------------------------------------------------------------------------------------
+    async def _take(self, ids: Sequence[Id]) -> int:
+        """Sends those that are not on their way; how many of all are in no log here."""
+        self._sent = {name: stretch for name, stretch in self._sent.items() if stretch.left}
+        now = self._clock.monotonic()
+        wanted = [each for each in ids if each.name not in self._sent and self._is_due(each, now)]
+        if wanted:
+            since = self._since(wanted)
+            found = await self._find({each.digest: each for each in wanted})
+            self._note(wanted, found)
+            by_start: dict[int, list[ForeignEvent]] = {}
+            for each in wanted:
+                event = found.get(each.digest)
+                if event is not None:
+                    by_start.setdefault(since[each.name], []).append(event)
+            for first_read_ns, events in by_start.items():
+                as_of = self._rules.patience.as_of_ns(first_read_ns)
+                events = [event._replace(unmatched_as_of_ns=as_of) for event in events]
+                stretch = self._guests.send(events, first_read_ns)
+                self._sent.update(((event.digest, event.generation), stretch) for event in events)
+        return sum(each.name in self._missing for each in ids)
+
+    def _is_due(self, each: Id, now: float) -> bool:
+        known = self._missing.get(each.name)
+        return known is None or known.next_s <= now
+
+    def _since(self, wanted: Sequence[Id]) -> Mapping[tuple[bytes, int], int]:
+        """When each was first seen on the list, wall clock in ns; from now on where it is new."""
+        db = self._state.database
+        known = {}
+        for each in wanted:
+            row = db.execute("SELECT seen_ns FROM reopened WHERE digest = ? AND generation = ?", each.name).fetchone()
+            if row is not None:
+                known[each.name] = row[0]
+        new = [each for each in wanted if each.name not in known]
+        if new:
+            now_ns = self._clock.now_ns()
+            insert = "INSERT OR IGNORE INTO reopened VALUES (?, ?, ?, ?)"
+            self._state.commit(Changes(also=[(insert, (*each.name, each.event_time_ns, now_ns)) for each in new]))
+            known.update((each.name, now_ns) for each in new)
+        return known
+
+    def _note(self, wanted: Sequence[Id], found: Mapping[bytes, ForeignEvent]) -> None:
+        """Remembers which were not found, to look for them later."""
+        now = self._clock.monotonic()
+        for each in wanted:
+            if each.digest in found:
+                self._missing.pop(each.name, None)
+                continue
+            known = self._missing.get(each.name)
+            pause_s = min(2 * known.pause_s, MISSING_MOST_S) if known else MISSING_FIRST_S
+            if known or len(self._missing) < REMEMBERED_MAX:
+                self._missing[each.name] = _Missing(now + pause_s, pause_s)
+
+    async def _find(self, wanted: Mapping[bytes, Id]) -> Mapping[bytes, ForeignEvent]:
+        """The event of each digest that stands in a log here. Of several lines with one id the one registered before,
+        if it is there; else any."""
+        times = np.array([each.event_time_ns for each in wanted.values()], np.int64)
+        positions = read_up_to(self._state.database)
+        chunks = chunks_between(self._state.database, positions, int(times.min()), int(times.max()) + 1)
+        found: dict[bytes, ForeignEvent] = {}
+        sure: set[bytes] = set()
+        for chunk in holding(chunks, times):
+            begun = self._clock.monotonic()
+            try:
+                blocks = await self._reads.blocks(chunk)
+            except OSError as error:
+                self._log.warning("a log cannot be read again", log=chunk.identity, error=str(error))
+                continue
+            for block in blocks or ():
+                columns, _ = columns_of(block, *records_of(block), self._rules.adapter, self._rules.digester)
+                for row in _rows_of(columns.digests, wanted):
+                    (event,) = columns.take([row]).events(0)
+                    each = wanted[event.digest]
+                    if event.event_time_ns != each.event_time_ns or event.digest in sure:
+                        continue
+                    found[event.digest] = event
+                    if tag_of(event) == each.tag:
+                        sure.add(event.digest)
+                await asyncio.sleep(0)
+            if len(sure) == len(wanted):
+                break
+            await asyncio.sleep(self._clock.monotonic() - begun)  # half of the time is left to fresh events
+        await self._reads.rest()
+        return {digest: self._ready(event, wanted[digest]) for digest, event in found.items()}
+
+    def _ready(self, event: ForeignEvent, each: Id) -> ForeignEvent:
+        """With the generation that may have the id now."""
+        return event._replace(generation=each.generation)
+
+
+def _ids(page: EntryPage) -> Iterator[Id]:
+    columns = (page.generations.tolist(), page.times.tolist(), page.tags.tolist())
+    for at, (generation, time, tag) in enumerate(zip(*columns, strict=True)):
+        yield Id(page.digests[DIGEST_BYTES * at : DIGEST_BYTES * (at + 1)], generation, time, tag)
+
+
+def _rows_of(digests: bytes, wanted: Mapping[bytes, Id]) -> list[int]:
+    """Rows of a column of digests that are wanted."""
+    words = np.frombuffer(digests, "<u8")[::2]
+    looked = np.frombuffer(b"".join(wanted), "<u8")[::2]
+    rows = np.flatnonzero(np.isin(words, looked)).tolist()
+    return [row for row in rows if digests[DIGEST_BYTES * row : DIGEST_BYTES * (row + 1)] in wanted]

@@ -1,0 +1,248 @@
+"""Carries out requests to dispatch a time range again (``requests``), beside all that is fresh.
+
+Chunk after chunk of each log that may hold events of the range (``coverage``) is read again. What the registry knows
+is done; the others go to a joiner as guests. A log's place moves over the chunks at its front of which every event
+has a verdict, in one transaction with what the ledger says of them. Work is paced: at most SHARE of the time is spent
+on it, so that fresh events keep their latency.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import structlog
+
+from photon.adapters.logs.api import Block
+from photon.config.clock import Clock
+from photon.dispatcher.asking import Asking
+from photon.dispatcher.columns import Columns, columns_of, records_of
+from photon.dispatcher.core import Core
+from photon.dispatcher.events import Stretch
+from photon.dispatcher.ledger import HOUR_NS, VERDICT_BITS, Verdict
+from photon.dispatcher.replay import requests as r
+from photon.dispatcher.replay.coverage import Chunk, chunks_between, read_up_to
+from photon.dispatcher.replay.guests import Guests
+from photon.dispatcher.replay.reading import Reads
+from photon.dispatcher.replay.requests import Part, Request, Step
+from photon.dispatcher.replay.rules import LineRules
+from photon.dispatcher.state import Changes, State
+from photon.idregistry.api import I64, Answer
+
+SHARE = 0.5
+LOOK_S = 1.0
+"""New requests, and cancelled ones, are noticed within this time."""
+CHUNKS_MAX = 64
+"""On their way at a time."""
+READ_ATTEMPTS = 3
+"""A log is given up after so many attempts to read it, LOOK_S apart: it may just be rotated."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """A chunk of one log. Its events are those of the range: ``known`` had a verdict, ``sent`` are on their way."""
+
+    part: Part
+    end: int
+    known: int = 0
+    sent: list[Stretch] = field(default_factory=list)
+    cells: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def done(self) -> bool:
+        return not any(stretch.left for stretch in self.sent)
+
+    @property
+    def events(self) -> int:
+        return self.known + sum(len(stretch.items) for stretch in self.sent)
+
+
+class Replayer:
+    """One for each dispatcher that replays; ``run`` until cancelled."""
+
+    def __init__(
+        self,
+        core: Core,
+        state: State,
+        asking: Asking,
+        reads: Reads,
+        guests: Guests,
+        clock: Clock,
+        rules: LineRules,
+        ours: Callable[[], bool],
+    ) -> None:
+        """``ours``: whether it is this process that replays, of several that share the state."""
+        self._core = core
+        self._state = state
+        self._asking = asking
+        self._reads = reads
+        self._guests = guests
+        self._clock = clock
+        self._rules = rules
+        self._ours = ours
+        self._log = structlog.get_logger("photon.dispatcher")
+        self._request: Request | None = None
+        self._parts: deque[Part] = deque()  # still to be read, the one in front from ``_at`` on
+        self._chunks: deque[Chunk] | None = None  # of the part in front
+        self._failed: list[Part] = []
+        self._works: deque[_Work] = deque()
+        self._next_look = float("-inf")
+        self._attempts = 0
+
+    async def run(self) -> None:
+        """Raises StateError."""
+        while True:
+            begun = self._clock.monotonic()
+            self._look(begun)
+            worked = self._request is not None and await self._read_next(self._request)
+            if self._commit():
+                await self._reads.rest()
+            spent = self._clock.monotonic() - begun
+            await asyncio.sleep(
+                spent * (1 / SHARE - 1) if worked else LOOK_S if self._request is None else LOOK_S / 5
+            )
+
+    # -- requests --------------------------------------------------------------------------------------------------
+    def _look(self, now: float) -> None:
+        """Takes up the oldest request that is not done, and lets go of one that was cancelled."""
+        if now < self._next_look:
+            return
+        self._next_look = now + LOOK_S
+        request = r.current(self._state.database) if self._ours() else None
+        if self._request is not None and (request is None or request.number != self._request.number):
+            self._let_go()
+        if request is None or self._request is not None:
+            return
+        if request.step is Step.ASKED:
+            self._plan(request)
+        self._request = request
+        self._parts = deque(p for p in r.parts(self._state.database, request.number) if p.step is Step.RUNNING)
+        self._log.info("replay", number=request.number, logs=len(self._parts))
+
+    def _let_go(self) -> None:
+        self._request = self._chunks = None
+        self._parts.clear()
+        self._works.clear()
+        self._failed.clear()
+
+    def _plan(self, request: Request) -> None:
+        positions = read_up_to(self._state.database)
+        chunks = chunks_between(self._state.database, positions, request.from_ns, request.to_ns)
+        found = r.plan(request, chunks, {position.identity: position.path for position in positions})
+        self._state.commit(Changes(also=r.planned(request.number, found)))
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+    async def _read_next(self, request: Request) -> bool:
+        """One more chunk, if there is one and room for its events; whether there was."""
+        if not self._parts or len(self._works) >= CHUNKS_MAX or not self._guests.room():
+            return False
+        part = self._parts[0]
+        if self._chunks is None:
+            self._chunks = self._chunks_of(part, request)
+        if not self._chunks:
+            self._works.append(_Work(part, part.stop))
+            self._next_part()
+            return True
+        try:
+            blocks = await self._reads.blocks(self._chunks[0])
+        except OSError as error:
+            self._log.warning("replay: a log cannot be read", log=part.path, error=str(error))
+            blocks = None
+        if self._request is not request:
+            return False
+        if blocks is None:
+            self._attempts += 1
+            if self._attempts >= READ_ATTEMPTS:
+                self._failed.append(part)
+                self._next_part()
+            return False
+        self._attempts = 0
+        work = _Work(part, self._chunks.popleft().end)
+        for block in blocks:
+            await self._take(work, block, request)
+        self._works.append(work)
+        return True
+
+    def _next_part(self) -> None:
+        self._parts.popleft()
+        self._chunks, self._attempts = None, 0
+
+    def _chunks_of(self, part: Part, request: Request) -> deque[Chunk]:
+        """What is left of it to be read."""
+        own = [position for position in read_up_to(self._state.database) if position.identity == part.identity]
+        found = chunks_between(self._state.database, own, request.from_ns, request.to_ns)
+        return deque(chunk for chunk in found if part.at < chunk.end and chunk.begin < part.stop)
+
+    async def _take(self, work: _Work, block: Block, request: Request) -> None:
+        """Asks the registry about the events of the range, and sends those it does not know."""
+        rules = self._rules
+        columns, _ = columns_of(block, *records_of(block), rules.adapter, rules.digester)  # unreadable: told before
+        times = columns.times()
+        columns, times = _within(columns, times, request)
+        await asyncio.sleep(0)
+        if not len(columns):
+            return
+        found = await self._asking.look_up(columns.digests, times)
+        if found is None:
+            left = np.arange(len(columns))
+        else:
+            known = (found.answers == Answer.PRESENT) | (found.answers == Answer.BELOW_BOUNDARY)
+            self._know(work, times[known])
+            left = np.flatnonzero(~known)
+        if len(left):
+            as_of = rules.patience.as_of_ns(request.asked_ns)
+            work.sent.append(self._guests.send(columns.take(left.tolist()).events(as_of), request.asked_ns))
+
+    def _know(self, work: _Work, times: I64) -> None:
+        """These have a verdict."""
+        work.known += len(times)
+        self._core.live[Verdict.REREAD] += len(times)
+        hours, counts = np.unique(times // HOUR_NS, return_counts=True)
+        for hour, count in zip(hours.tolist(), counts.tolist(), strict=True):
+            work.cells[hour << VERDICT_BITS | Verdict.REREAD] += count
+
+    # -- committing ------------------------------------------------------------------------------------------------
+    def _commit(self) -> bool:
+        """Moves each log over the chunks at the front that are done; whether the request is done with that."""
+        request = self._request
+        if request is None:
+            return False
+        also: list[r.Statement] = []
+        cells: Counter[int] = Counter()
+        while self._works and self._works[0].done:
+            work = self._works.popleft()
+            step = Step.DONE if work.end >= work.part.stop else Step.RUNNING
+            also.append(r.moved(request.number, work.part, work.end, work.events, work.known, step))
+            cells.update(work.cells)
+            for stretch in work.sent:
+                cells.update(stretch.cells)
+        done = not self._works and not self._parts
+        if not self._works:
+            also += [r.unread(request.number, part) for part in self._failed]
+        if done:
+            also.append(r.ended(request.number, self._clock.now_ns()))
+        if also:
+            self._state.commit(Changes(cells=dict(cells), also=also))
+        if not self._works:
+            self._tell_failed(request)
+        if done:
+            self._log.info("replay is done", number=request.number)
+            self._let_go()
+            self._next_look = float("-inf")
+        return done
+
+    def _tell_failed(self, request: Request) -> None:
+        for part in self._failed:
+            self._log.warning("replay: no file holds this log any more", number=request.number, log=part.path)
+        self._failed.clear()
+
+
+def _within(columns: Columns, times: I64, request: Request) -> tuple[Columns, I64]:
+    """Those of the range."""
+    inside = np.flatnonzero((times >= request.from_ns) & (times < request.to_ns))
+    if len(inside) == len(times):
+        return columns, times
+    return columns.take(inside.tolist()), times[inside]

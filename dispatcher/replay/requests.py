@@ -1,0 +1,176 @@
+"""Requests to dispatch a time range again, durable in the dispatcher's state, and how far each has come.
+
+Whoever asks adds a row; the dispatcher finds it, also one that was running already, and notes which logs it concerns
+(``plan``) and how far each has been done: everything before that offset has a verdict. A crash loses nothing but what
+was on its way, which is done again.
+"""
+
+from __future__ import annotations
+
+import enum
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from photon.adapters.logs.discovery import compile_patterns
+from photon.adapters.logs.identity import log_name
+from photon.dispatcher.replay.coverage import Chunk
+
+WAITING_MAX = 100
+"""Requests that are not done."""
+KEPT_MAX = 100
+"""Requests that are done, for whoever asks what became of them."""
+
+Statement = tuple[str, Sequence[Any]]
+"""A change for a transaction: SQL and its arguments."""
+
+
+class Step(enum.IntEnum):
+    """Of a request or of one of its logs; the numbers are durable."""
+
+    ASKED = 0
+    RUNNING = 1
+    DONE = 2
+    CANCELLED = 3
+    UNREAD = 4
+    """Of a log: no file holds it any more, or it cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Events with ``from_ns`` <= event time < ``to_ns`` in logs whose path matches. Patience counts from its asking:
+    the events were read before."""
+
+    number: int
+    from_ns: int
+    to_ns: int
+    pattern: str
+    asked_ns: int
+    step: Step
+    ended_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a request has of one log. ``at``: everything before has a verdict. Offsets are of uncompressed bytes."""
+
+    identity: str
+    path: str
+    begin: int
+    at: int
+    stop: int
+    step: Step
+    events: int
+    known: int  # of them, those that had a verdict before
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A request and its logs; none before the dispatcher has taken it up."""
+
+    request: Request
+    parts: Sequence[Part]
+
+
+def matches(pattern: str, path: str) -> bool:
+    """A glob on the log's path, with or without its rotation suffix; empty: all of them."""
+    compiled = compile_patterns((pattern or "**/*",))
+    return any(compiled.fullmatch(name) for name in (path, log_name(path)))
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+def requests(db: sqlite3.Connection) -> list[Request]:
+    """In the order of asking. Raises sqlite3.Error."""
+    rows = db.execute("SELECT id, from_ns, to_ns, pattern, asked_ns, status, ended_ns FROM replays ORDER BY id")
+    return [
+        Request(number, from_ns, to_ns, pattern, asked_ns, Step(step), ended_ns)
+        for number, from_ns, to_ns, pattern, asked_ns, step, ended_ns in rows.fetchall()
+    ]
+
+
+def current(db: sqlite3.Connection) -> Request | None:
+    """The oldest one that is not done."""
+    return next((each for each in requests(db) if each.step in (Step.ASKED, Step.RUNNING)), None)
+
+
+def parts(db: sqlite3.Connection, number: int) -> list[Part]:
+    """Of a request, in the order of their paths."""
+    rows = db.execute(
+        "SELECT identity, path, begin, at, stop, status, events, known FROM replay_logs WHERE replay = ? "
+        "ORDER BY path, identity",
+        (number,),
+    )
+    return [
+        Part(identity, path, begin, at, stop, Step(step), events, known)
+        for identity, path, begin, at, stop, step, events, known in rows.fetchall()
+    ]
+
+
+def progress(db: sqlite3.Connection) -> list[Progress]:
+    """Of all requests."""
+    return [Progress(each, parts(db, each.number)) for each in requests(db)]
+
+
+# -- changing --------------------------------------------------------------------------------------------------------
+def ask(db: sqlite3.Connection, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int | None:
+    """Adds a request, within the caller's transaction; its number, None when too many wait already."""
+    (waiting,) = db.execute("SELECT count(*) FROM replays WHERE status < ?", (Step.DONE,)).fetchone()
+    if waiting >= WAITING_MAX:
+        return None
+    db.execute(
+        "DELETE FROM replays WHERE status >= ?1 AND id NOT IN "
+        "(SELECT id FROM replays WHERE status >= ?1 ORDER BY id DESC LIMIT ?2)",
+        (Step.DONE, KEPT_MAX),
+    )
+    db.execute("DELETE FROM replay_logs WHERE replay NOT IN (SELECT id FROM replays)")
+    values = (from_ns, to_ns, pattern, now_ns, Step.ASKED)
+    return db.execute("INSERT INTO replays VALUES (NULL, ?, ?, ?, ?, ?, 0)", values).lastrowid
+
+
+def cancel(db: sqlite3.Connection, number: int, now_ns: int) -> bool:
+    """Ends a request that is not done, within the caller's transaction; whether there was one."""
+    values = (Step.CANCELLED, now_ns, number, Step.DONE)
+    return bool(
+        db.execute("UPDATE replays SET status = ?, ended_ns = ? WHERE id = ? AND status < ?", values).rowcount
+    )
+
+
+def plan(request: Request, chunks: Iterable[Chunk], paths: dict[str, str]) -> list[Part]:
+    """One part for each log that matches and may hold events of the range. ``paths``: of each identity."""
+    found: dict[str, Part] = {}
+    for chunk in chunks:
+        path = paths[chunk.identity]
+        known = found.get(chunk.identity)
+        if known is not None:
+            found[chunk.identity] = Part(chunk.identity, path, known.begin, known.begin, chunk.end, Step.ASKED, 0, 0)
+        elif matches(request.pattern, path):
+            found[chunk.identity] = Part(chunk.identity, path, chunk.begin, chunk.begin, chunk.end, Step.ASKED, 0, 0)
+    return sorted(found.values(), key=lambda part: (part.path, part.identity))
+
+
+def planned(number: int, some: Iterable[Part]) -> list[Statement]:
+    """Takes a request up, with its parts; does nothing to one that was cancelled meanwhile."""
+    insert = "INSERT OR REPLACE INTO replay_logs VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0)"
+    rows: list[Statement] = [
+        (insert, (number, part.identity, part.path, part.begin, part.at, part.stop, Step.RUNNING)) for part in some
+    ]
+    return [*rows, ("UPDATE replays SET status = ? WHERE id = ? AND status = ?", (Step.RUNNING, number, Step.ASKED))]
+
+
+def moved(number: int, part: Part, at: int, events: int, known: int, step: Step) -> Statement:
+    """A log was done up to ``at``, with so many more events."""
+    update = "UPDATE replay_logs SET at = ?, status = ?, events = events + ?, known = known + ? "
+    return (f"{update}WHERE replay = ? AND identity = ?", (at, step, events, known, number, part.identity))
+
+
+def unread(number: int, part: Part) -> Statement:
+    """What is left of a log cannot be read."""
+    values = (Step.UNREAD, number, part.identity)
+    return ("UPDATE replay_logs SET status = ? WHERE replay = ? AND identity = ?", values)
+
+
+def ended(number: int, now_ns: int) -> Statement:
+    """All of a request's logs are done."""
+    values = (Step.DONE, now_ns, number, Step.RUNNING)
+    return ("UPDATE replays SET status = ?, ended_ns = ? WHERE id = ? AND status = ?", values)
