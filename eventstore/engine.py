@@ -17,6 +17,8 @@ from photon.adapters.contract import Adapter
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.identity import log_name
 from photon.adapters.logs.problems import Problem
+from photon.adapters.logs.tail import Tail
+from photon.adapters.logs.watching import Watch, Watcher, open_watcher
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.tls import Towards
@@ -31,18 +33,15 @@ from photon.eventstore.log_reads import LogReads
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.primary_reader import AdapterBroken, PrimaryLogsIncomplete, PrimaryReader
 from photon.eventstore.segments import Located
+from photon.eventstore.sources import PATHS_SECONDS, PublishedSources
 from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore
 from photon.eventstore.unavailable import UnavailableLogs
 
 IDLE_SECONDS = 0.02
-"""Between two scans when there was nothing to read."""
-IDLE_SECONDS_MAX = 1.0
-IDLE_SCANS = 10
-"""An idle reader sleeps so many times as long as its scan took: a directory of thousands of logs is not scanned
-without pause."""
+"""How far the logs have been read is published so often while nothing changes."""
 LOOK_UP_THREADS = 2
-PATHS_SECONDS = 0.5
-"""Where each log is now is published at most so often while no new one turns up."""
+SOURCES_SECONDS = 3.0
+"""An operator who asks for the progress of each source waits so long for the reader's thread at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +57,8 @@ class EventStoreConfig:
     window_micros: int = SPARSE_MICROS
     window_bytes: int = SPARSE_BYTES
     cache_bytes: int = CACHE_BYTES_MAX
+    watch: Watch = Watch.AUTO
+    """How changes of the logs are noticed."""
     forget_missing: bool = False
     """A log whose file is gone is given up at once: its keys are ABSENT. Else it waits for ``forget``."""
     once: bool = False
@@ -94,10 +95,12 @@ class EventStoreEngine:
         if rebuilt:
             tell(f"the file map is made anew and all primary logs are read again: {rebuilt}")
         try:
-            self._follower = _follower(config, adapter, self._map, tell)
+            watcher = open_watcher(config.directory, config.watch, tell)
+            self._follower = _follower(config, adapter, self._map, tell, watcher)
         except BaseException:
             self._map.close()
             raise
+        self._tail = Tail(self._follower, watcher, clock.monotonic, report=tell, idle_s=IDLE_SECONDS)
         self._adapter = adapter
         self._cache = CacheEventStore(adapter, config.cache_bytes)
         self.nodes = CacheNodes(source_of(config.map_settings(adapter).rule), clock.monotonic, to_caches)
@@ -109,12 +112,12 @@ class EventStoreEngine:
         self._logs = LogsEventStore(
             config.directory,
             adapter,
-            self._resolve,
+            lambda identity: self._sources.path_of(identity),
             record_bytes_max=config.max_record,
             troubles=self._unavailable,
         )
         self._reader = PrimaryReader(
-            self._follower,
+            self._tail,
             adapter,
             FedCache(self._cache, self.nodes),
             self._map,
@@ -123,8 +126,10 @@ class EventStoreEngine:
             may_be_empty=config.may_be_empty,
             report=tell,
         )
+        self._sources = PublishedSources(
+            self._follower, self._unavailable, clock.monotonic, lambda: self._reader.scanned_ns
+        )
         self._reads = LogReads(self._logs)
-        self._clock = clock
         self._tiers = TieredEventStore(
             self._cache,
             self._map,
@@ -134,9 +139,6 @@ class EventStoreEngine:
             lambda: self._unavailable.given_up,
         )
         self._pool = ThreadPoolExecutor(LOOK_UP_THREADS, thread_name_prefix="look-up")
-        self._paths: dict[str, str] = {}
-        self._paths_at = -PATHS_SECONDS
-        self._logs_noted = -1
         self._thread = threading.Thread(target=self._read, name=f"primary-reader-{config.join}", daemon=True)
         self._stop = threading.Event()
         self.failure = ""
@@ -157,12 +159,10 @@ class EventStoreEngine:
     def _read(self) -> None:
         try:
             while not self._stop.is_set() and not self._reader.done:
-                begin = self._clock.monotonic()
-                read = self._reader.step()
-                self._note_paths()
-                if not read and not self._reader.done:
-                    took = self._clock.monotonic() - begin
-                    self._stop.wait(min(max(IDLE_SECONDS, IDLE_SCANS * took), IDLE_SECONDS_MAX))
+                self._reader.step()
+                self._sources.note()
+                if self._tail.caught_up() and not self._reader.done:
+                    self._tail.wait(self._stop)
             self._reader.commit()
             if self._reader.done:
                 self._duplicates = self._map.totals(exact=True).duplicates
@@ -177,35 +177,15 @@ class EventStoreEngine:
         finally:
             self.ended.set()
             self._watch()
+            self._tail.close()
             self._follower.close()
 
     def _watch(self) -> None:
         """All was read (``once``), and look-ups go on: whether the logs are still there matters to them."""
         while not (self._over() or self._stop.wait(PATHS_SECONDS)):
             if self._unavailable.any:
-                self._follower.scan()
-                self._publish_paths(complete=True)
-
-    def _note_paths(self) -> None:
-        """Publishes where each log is now: the follower itself belongs to the reader's thread."""
-        now, caught_up = self._clock.monotonic(), self._follower.caught_up()
-        if self._logs_noted == len(self._map.logs()) and now - self._paths_at < PATHS_SECONDS:
-            return
-        self._paths_at = now
-        # Before the reader has caught up a log may stand in a file that was not looked at yet.
-        self._publish_paths(complete=caught_up)
-
-    def _publish_paths(self, *, complete: bool) -> None:
-        """``complete``: a log that has no path now has no file."""
-        self._logs_noted = len(self._map.logs())
-        paths = ((log.identity, self._follower.path_of(log.identity)) for log in self._map.logs())
-        root = self.config.directory
-        self._paths = {identity: str(path.relative_to(root)) for identity, path in paths if path is not None}
-        if complete:
-            self._unavailable.scanned(self._paths)
-
-    def _resolve(self, identity: str) -> str | None:
-        return self._paths.get(identity)
+                self._tail.scan()
+            self._sources.look()
 
     # -- api.EventStore --------------------------------------------------------------------------------------------
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
@@ -274,7 +254,9 @@ class EventStoreEngine:
 
     async def details(self) -> Details:
         """See api.OperatedStore."""
-        return Details(await self.progress(), unavailable=self._unavailable.listed())
+        progress = await self.progress()
+        sources = await asyncio.to_thread(self._sources.progress, 0.0 if self._over() else SOURCES_SECONDS)
+        return Details(progress, sources, self._unavailable.listed())
 
     async def forget(self, logs: Sequence[str], *, apply: bool) -> Forgotten:
         """See api.OperatedStore. Raises OSError when it cannot be made durable."""
@@ -299,12 +281,17 @@ class EventStoreEngine:
         self._reads.close()
         self._pool.shutdown(wait=True)
         self._logs.close()
+        self._tail.close()
         self._follower.close()
         self._map.close()
 
 
 def _follower(
-    config: EventStoreConfig, adapter: Adapter, file_map: EmbeddedFileMap, tell: Callable[[str], None]
+    config: EventStoreConfig,
+    adapter: Adapter,
+    file_map: EmbeddedFileMap,
+    tell: Callable[[str], None],
+    watcher: Watcher | None,
 ) -> Follower:
     def report(problem: Problem) -> None:
         tell(str(problem))
@@ -316,4 +303,5 @@ def _follower(
         max_record=config.max_record,
         positions=file_map.positions(),
         report=report,
+        enter=(lambda path: None) if watcher is None else watcher.enter,
     )

@@ -143,10 +143,11 @@ class PrimaryReader:
         self._map = file_map
         self._clock = clock
         self._once = once
-        self._scanned_ns = NOTHING_READ_NS
         self._dirty_bytes = 0
         self._dirty = False
         self._committed = clock.monotonic()
+        self.scanned_ns = NOTHING_READ_NS
+        """The time before the last scan."""
         self.read_past_ns = NOTHING_READ_NS
         """See Progress.read_past_ns."""
         self.backlog = (0, 0)
@@ -162,7 +163,7 @@ class PrimaryReader:
         if self.done:
             return False
         if self._source.caught_up():
-            self._scanned_ns = self._clock.now_ns()
+            self.scanned_ns = self._clock.now_ns()
             self._source.scan()
         blocks = self._source.poll(POLL_BYTES)
         self._take(blocks)
@@ -171,7 +172,7 @@ class PrimaryReader:
             if self._once:
                 self._finish()
             elif not self._source.unread(HOLDING):
-                self.read_past_ns = self._scanned_ns
+                self.read_past_ns = self.scanned_ns
         self._commit_when_due()
         return bool(blocks)
 
