@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,15 +13,27 @@ from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
 from photon.adapters.formats.base import SideReader
 from photon.adapters.formats.delimited import DelimitedSide
 from photon.adapters.formats.json_lines import JsonLinesSide
+from photon.adapters.formats.logfmt import LogfmtSide
 from photon.adapters.formats.regular import RegexSide
-from photon.adapters.side import SideConfig, check_side, side_from_table, side_pattern, time_reader
+from photon.adapters.formats.zeek import ZeekSide
+from photon.adapters.side import SideConfig, check_side, side_from_table, side_pattern, time_reader, with_defaults
+from photon.adapters.times import TimeReader
 
+_PLAIN_FORMATS: dict[str, Callable[[str, str | None, str | None, TimeReader | None], SideReader]] = {
+    "jsonl": JsonLinesSide,
+    "zeek-json": JsonLinesSide,
+    "logfmt": LogfmtSide,
+    "zeek": ZeekSide,
+}
+"""Formats that need no more than the names of the fields."""
 RULE_VERSION = 1
 """Raised when this code derives another id, key or time from the same record and configuration."""
 
 
 class ConfiguredAdapter(Adapter):
     """Both sides as configured; options are the tables ``primary`` and ``foreign`` (see ``SideConfig``).
+
+    Also ``where`` (stands in error messages) and ``base`` (the directory that relative paths start at).
 
     Subclass it to keep the reading and add business rules: override ``join`` (or a payload) in ``path.py:Class``.
     A subclass that overrides a method for one record gets the matching method for many from it.
@@ -31,10 +44,13 @@ class ConfiguredAdapter(Adapter):
         where = str(options.get("where", "join"))
         self.primary_config = _side(options.get("primary", {}), f"{where}.primary", foreign=False)
         self.foreign_config = _side(options.get("foreign", {}), f"{where}.foreign", foreign=True)
-        self._primary = side_reader(self.primary_config, f"{where}.primary")
-        self._foreign = side_reader(self.foreign_config, f"{where}.foreign")
+        base = Path(str(options.get("base", ".")))
+        self._primary = side_reader(self.primary_config, f"{where}.primary", base)
+        self._foreign = side_reader(self.foreign_config, f"{where}.foreign", base)
         self.primary_has_header = self.primary_config.has_header
         self.foreign_has_header = self.foreign_config.has_header
+        self.primary_framing = self.primary_config.framing
+        self.foreign_framing = self.foreign_config.framing
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -74,18 +90,25 @@ class ConfiguredAdapter(Adapter):
         own = "" if kind is ConfiguredAdapter else f"{kind.__module__}:{kind.__qualname__}"
         rule = {
             "adapter": f"configured:{RULE_VERSION}:{own}",
-            "primary": _rule_of(self.primary_config, foreign=False),
-            "foreign": _rule_of(self.foreign_config, foreign=True),
+            "primary": _rule_of(self.primary_config, self._primary, foreign=False),
+            "foreign": _rule_of(self.foreign_config, self._foreign, foreign=True),
         }
         return orjson.dumps(rule, option=orjson.OPT_SORT_KEYS)
 
 
-def side_reader(side: SideConfig, where: str) -> SideReader:
+def side_reader(side: SideConfig, where: str, base: Path) -> SideReader:
     """The reader of a checked side. Raises AdapterError."""
     time = None if side.time is None else time_reader(side.time, f"{where}.time")
     time_field = None if side.time is None else side.time.field
-    if side.format == "jsonl":
-        return JsonLinesSide(side.key, side.id, time_field, time)
+    if (plain := _PLAIN_FORMATS.get(side.format)) is not None:
+        return plain(side.key, side.id, time_field, time)
+    if side.format == "protobuf":
+        # Imported where it is needed: protobuf's JSON costs every other process start-up time.
+        from photon.adapters.formats.protobuf import ProtobufSide, message_type, read_descriptor
+
+        data = read_descriptor(base / str(side.descriptor), where)
+        message = message_type(data, str(side.message), where)
+        return ProtobufSide(message, side.key, side.id, time_field, time, where=where)
     if side.format == "regex":
         return RegexSide(side_pattern(side, where), side.key, side.id, time_field, time)
     return DelimitedSide(
@@ -96,18 +119,21 @@ def side_reader(side: SideConfig, where: str) -> SideReader:
         delimiter=side.delimiter_byte,
         quote=side.quote_byte,
         columns=side.columns,
+        multiline=side.multiline,
     )
 
 
 def _side(given: SideConfig | Mapping[str, Any], where: str, *, foreign: bool) -> SideConfig:
     if not isinstance(given, SideConfig):
         return side_from_table(given, where, foreign=foreign)
+    given = with_defaults(given, foreign=foreign)
     check_side(given, where, foreign=foreign)
     return given
 
 
-def _rule_of(side: SideConfig, *, foreign: bool) -> dict[str, Any]:
-    rule: dict[str, Any] = {"format": side.format, "key": side.key}
+def _rule_of(side: SideConfig, reader: SideReader, *, foreign: bool) -> dict[str, Any]:
+    kind = "jsonl" if side.format == "zeek-json" else side.format
+    rule: dict[str, Any] = {"format": kind, "key": side.key}
     if side.format in ("csv", "tsv"):
         rule |= {
             "format": "delimited",
@@ -115,6 +141,10 @@ def _rule_of(side: SideConfig, *, foreign: bool) -> dict[str, Any]:
             "quote": side.quote_byte.decode(),
             "columns": side.columns,
         }
+        if side.multiline:
+            rule["multiline"] = True
+    if side.format == "protobuf":
+        rule |= {"message": side.message, "numbers": reader.numbers}  # type: ignore[attr-defined]
     if side.pattern is not None:
         rule["pattern"] = side.pattern
     if foreign:

@@ -27,7 +27,28 @@ class LogFile:
     path: str
     """Relative to its log directory, without a compression suffix's meaning: just the name as found."""
     header: bytes = b""
-    """The file's header record without its line end; empty for formats that have none."""
+    """The file's header record without its line end; empty for formats that have none. Of Zeek's logs: the header
+    lines in force at the record, separated by ``\\n``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """How the files of one side are cut into records."""
+
+    kind: str = "lines"
+    """``lines``: one a line. ``quoted``: line ends inside quoted fields belong to the record (CSV). ``zeek``: lines,
+    and those that begin with ``#`` are headers that hold from there on. ``varint``: binary messages, each behind its
+    length; they are handed out as lines of base64."""
+    quote: bytes = b'"'
+    delimiter: bytes = b","
+
+    @property
+    def splittable(self) -> bool:
+        """A file can be read on at any line end, without what stands before it (but for a header record)."""
+        return self.kind == "lines"
+
+
+LINES = Framing()
 
 
 class ForeignHeader(NamedTuple):
@@ -72,6 +93,8 @@ class Adapter(ABC):
     primary_has_header: bool = False
     """The first record of each primary file is a header (as in CSV) and no event."""
     foreign_has_header: bool = False
+    primary_framing: Framing = LINES
+    foreign_framing: Framing = LINES
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = dict(options)

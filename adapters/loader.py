@@ -32,7 +32,7 @@ def load_adapter(name: str, options: Mapping[str, Any], base: Path) -> Adapter:
     >>> load_adapter("configured", {"primary": {...}, "foreign": {...}, "where": "join.clicks"}, Path("."))
     """
     if name == CONFIGURED:
-        return ConfiguredAdapter(options)
+        return ConfiguredAdapter({"base": str(base), **options})
     file, colon, class_name = name.rpartition(":")
     if not colon or not file or not class_name.isidentifier():
         raise AdapterError(f"{name!r} is no adapter", "adapter", 'write "configured" or "path.py:Class"')
@@ -40,7 +40,7 @@ def load_adapter(name: str, options: Mapping[str, Any], base: Path) -> Adapter:
     module = _load_module(path)
     cls = _adapter_class(module, class_name, path)
     try:
-        adapter = cls(options)
+        adapter = cls({"base": str(base), **options} if issubclass(cls, ConfiguredAdapter) else options)
     except AdapterError:
         raise
     except Exception as error:

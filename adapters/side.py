@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from photon.adapters import times
-from photon.adapters.contract import AdapterError
+from photon.adapters.contract import LINES, AdapterError, Framing
 
-FORMATS = ("jsonl", "csv", "tsv", "regex")
+FORMATS = ("jsonl", "csv", "tsv", "regex", "logfmt", "zeek", "zeek-json", "protobuf")
 COLUMNS_MAX = 4096
 PATTERN_CHARS_MAX = 8192
 
@@ -29,11 +29,14 @@ class TimeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     unit: str | None = None
     """s, ms, us or ns since the origin."""
     format: str | None = None
-    """"iso8601" or a strptime-like pattern."""
+    """"iso8601", a strptime-like pattern, "zeek" (see times.ZeekTime), or "timestamp" (google.protobuf.Timestamp)."""
     origin: str | None = None
     """What numbers count from: a local day or time in ``zone``. Absent: the Unix epoch."""
     zone: str = "UTC"
     """Of the origin, and of times that name no zone of their own."""
+
+
+ZEEK_TIME = TimeConfig(field="ts", format="zeek")
 
 
 class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -56,11 +59,26 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """csv, tsv without header: the columns' names in order."""
     pattern: str | None = None
     """regex: a Python regular expression with named groups that matches a record from its beginning."""
+    multiline: bool = False
+    """csv, tsv: a line end inside a quoted field belongs to the field."""
+    descriptor: str | None = None
+    """protobuf: the file with the FileDescriptorSet (``protoc --include_imports --descriptor_set_out=FILE``)."""
+    message: str | None = None
+    """protobuf: the full name of the message that the log holds, each behind its length as a varint."""
 
     @property
     def has_header(self) -> bool:
         """Whether each file's first record names the columns."""
         return self.format in ("csv", "tsv") and (self.columns is None if self.header is None else self.header)
+
+    @property
+    def framing(self) -> Framing:
+        """How files of this side are cut into records."""
+        if self.format == "zeek":
+            return Framing("zeek")
+        if self.format == "protobuf":
+            return Framing("varint")
+        return Framing("quoted", self.quote_byte, self.delimiter_byte) if self.multiline else LINES
 
     @property
     def delimiter_byte(self) -> bytes:
@@ -84,7 +102,15 @@ def side_from_table(table: Mapping[str, Any], where: str, *, foreign: bool) -> S
         message, _, path = str(error).partition(" - at ")
         place = where + path.strip("`").removeprefix("$")
         raise AdapterError(f"{message[:1].lower()}{message[1:]}", place, "correct the value") from None
+    side = with_defaults(side, foreign=foreign)
     check_side(side, where, foreign=foreign)
+    return side
+
+
+def with_defaults(side: SideConfig, *, foreign: bool) -> SideConfig:
+    """Zeek's event time has one name and its own ways to be written."""
+    if foreign and side.time is None and side.format in ("zeek", "zeek-json"):
+        return msgspec.structs.replace(side, time=ZEEK_TIME)
     return side
 
 
@@ -93,6 +119,7 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
     if side.format not in FORMATS:
         raise _wrong(where, "format", side.format, f"write one of {', '.join(FORMATS)}")
     _check_delimited(side, where)
+    _check_protobuf(side, where)
     _check_names_exist(side, where)
     if not side.key:
         raise _wrong(where, "key", side.key, "name the field that holds the primary event's key")
@@ -125,6 +152,12 @@ def time_reader(time: TimeConfig, where: str) -> times.TimeReader:
     if time.format is not None:
         if time.origin is not None:
             raise _wrong(where, "origin", time.origin, "remove it: an origin goes with a unit, not with a format")
+        if time.format == "zeek":
+            if zone is not UTC:
+                raise _wrong(where, "zone", time.zone, "remove it: Zeek's times are UTC")
+            return times.ZeekTime()
+        if time.format == "timestamp":
+            return times.NumberTime("ns")
         if time.format == "iso8601":
             return times.Iso8601Time(zone)
         try:
@@ -167,8 +200,8 @@ def _check_names(table: Mapping[str, Any], struct: type[msgspec.Struct], where: 
 
 def _check_delimited(side: SideConfig, where: str) -> None:
     if side.format not in ("csv", "tsv"):
-        for name in ("delimiter", "quote", "header", "columns"):
-            if getattr(side, name) is not None:
+        for name in ("delimiter", "quote", "header", "columns", "multiline"):
+            if getattr(side, name) not in (None, False):
                 raise _wrong(where, name, getattr(side, name), f"remove it: format = {side.format!r} has none")
         return
     for name, value in (("delimiter", side.delimiter), ("quote", side.quote)):
@@ -176,6 +209,8 @@ def _check_delimited(side: SideConfig, where: str) -> None:
             continue
         if len(value) != 1 or not value.isascii() or value in "\r\n":
             raise _wrong(where, name, value, "write one ASCII character")
+    if side.multiline and not side.quote_byte:
+        raise _wrong(where, "multiline", True, "remove it: without quotes no line end belongs to a field")
     if side.quote_byte == side.delimiter_byte:
         raise _wrong(where, "quote", side.quote, "quote and delimiter must differ")
     columns = side.columns
@@ -191,6 +226,18 @@ def _check_delimited(side: SideConfig, where: str) -> None:
         twice = sorted({name for name in columns if columns.count(name) > 1})
         if twice:
             raise _wrong(where, "columns", twice[0], "each name may stand there once")
+
+
+def _check_protobuf(side: SideConfig, where: str) -> None:
+    for name in ("descriptor", "message"):
+        value = getattr(side, name)
+        if side.format != "protobuf" and value is not None:
+            raise _wrong(where, name, value, 'remove it, or write format = "protobuf"')
+        if side.format == "protobuf" and not value:
+            todo = 'write descriptor = "events.pb" (a FileDescriptorSet) and message = "package.Message"'
+            raise AdapterError(f"{name} is missing", where, todo)
+    if side.time is not None and side.time.format == "timestamp" and side.format != "protobuf":
+        raise _wrong(where, "time.format", "timestamp", 'it goes with format = "protobuf"')
 
 
 def _check_names_exist(side: SideConfig, where: str) -> None:

@@ -23,6 +23,8 @@ UNIT_EXPONENTS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
 TIME_TEXT_CHARS_MAX = 64
 """No sensible time is longer; bounds the arithmetic on hostile input."""
 EXPONENT_MAX = 30
+ZEEK_MS_MIN = 10**11
+"""As seconds that is the year 5138, as milliseconds 1973."""
 CACHED_SECONDS_MAX = 65_536
 """Entries of a reader's cache of whole seconds: events of one log crowd into few of them."""
 
@@ -148,6 +150,25 @@ class Iso8601Time(TimeReader):
         times += [0] * (3 - len(times))
         offset = None if zone is None else _offset_seconds(zone.decode())
         return _seconds_utc((parts[0], parts[1], parts[2]), (times[0], times[1], times[2]), offset, self._zone, text)
+
+
+class ZeekTime(TimeReader):
+    """Zeek's three ways: seconds since the epoch with a fraction, whole milliseconds (from ZEEK_MS_MIN), ISO 8601."""
+
+    accepts_numbers = True
+
+    def __init__(self) -> None:
+        self._seconds = NumberTime("s")
+        self._ms = NumberTime("ms")
+        self._iso = Iso8601Time()
+
+    def from_int(self, value: int) -> int:
+        return (self._ms if value >= ZEEK_MS_MIN else self._seconds).from_int(value)
+
+    def from_text(self, text: bytes) -> int:
+        if text.isdigit() and len(text) <= TIME_TEXT_CHARS_MAX:
+            return self.from_int(int(text))
+        return (self._iso if b"-" in text[1:5] else self._seconds).from_text(text)
 
 
 class PatternTime(TimeReader):

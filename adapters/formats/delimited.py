@@ -2,8 +2,8 @@
 
 RFC 4180 with these readings: a quote inside a field that does not begin with one is an ordinary character; a quoted
 field must end at its closing quote (doubled quotes inside stand for one); a record in which a quote stays open is
-rejected, because quoted line ends are not supported. Every record must have as many fields as there are columns.
-Fields are taken byte for byte, spaces included; an empty field names nothing.
+rejected. A line end inside quotes belongs to the field where the side is ``multiline``. Every record must have as
+many fields as there are columns. Fields are taken byte for byte, spaces included; an empty field names nothing.
 
 Columns come from the configuration or from each file's own header, so files may order them differently.
 """
@@ -21,6 +21,8 @@ from photon.adapters.formats.base import SideReader
 from photon.adapters.formats.json_scan import cut_lines
 from photon.adapters.times import TimeReader
 
+LINE_END_MARK = b"\xfe"
+"""Stands for a line end inside quotes: a record is one line of the same length. No UTF-8 text has this byte."""
 LAYOUTS_MAX = 1024
 """Distinct headers remembered; logs of one kind have a few."""
 _BOM = b"\xef\xbb\xbf"
@@ -51,10 +53,14 @@ class DelimitedSide(SideReader):
         delimiter: bytes = b",",
         quote: bytes = b'"',
         columns: tuple[str, ...] | None = None,
+        multiline: bool = False,
     ) -> None:
+        """``multiline``: LINE_END_MARK stands for each line end inside quotes (``logs.quoted_framing``)."""
         self._key, self._id, self._time_field, self._time = key, id_field, time_field, time
         self._delimiter, self._quote = delimiter, quote
         self._field = _field_pattern(delimiter, quote) if quote else None
+        self._multiline = multiline
+        self._hint = "" if multiline else " (if a line end belongs to the field: multiline = true)"
         self._layouts: dict[bytes, Layout] = {}
         self._fixed = None if columns is None else self._layout(tuple(name.encode() for name in columns))
 
@@ -149,12 +155,16 @@ class DelimitedSide(SideReader):
             # A field that begins with a quote must not be read as a plain one.
             if match is None or (match[1] is None and record.startswith(self._quote, at)):
                 place = len(fields) + 1
-                raise BadRecord(f"field {place} has unbalanced quotes (quoted line ends are not supported)")
+                raise BadRecord(f"field {place} has unbalanced quotes{self._hint}")
             quoted = match[1]
-            fields.append(match[2] if quoted is None else quoted.replace(self._quote * 2, self._quote))
+            fields.append(match[2] if quoted is None else self._unquoted(quoted))
             if match[3] is None:
                 return fields
             at = match.end()
+
+    def _unquoted(self, text: bytes) -> bytes:
+        text = text.replace(self._quote * 2, self._quote)
+        return text.replace(LINE_END_MARK, b"\n") if self._multiline else text
 
     def _layout_of(self, file: LogFile) -> Layout:
         layout = self._fixed or self._layout_of_header(file.header)

@@ -40,7 +40,10 @@ class Logs:
         self._orphans: set[str] = set()  # logs whose file is gone and still open
         self._cut: set[str] = set()  # logs whose compressed file is cut short
         self._contested: set[str] = set()  # logs with rivals that are not reported yet
-        self.all = {p.identity: TrackedLog(p.identity, p.path, p.offset, p.header, held=held) for p in positions}
+        self.all = {
+            p.identity: TrackedLog(p.identity, p.path, p.offset, p.header, held=held, resumed=p.header)
+            for p in positions
+        }
         self.known_bytes = 0
         """Bytes on disk of the files that logs are read from."""
         self.lost_bytes = 0
@@ -61,6 +64,7 @@ class Logs:
         self._sources.close(log.identity)
         log.next, log.long, log.tail, log.done = max(position.offset, log.data_start), None, b"", None
         log.consumed = log.unread = 0
+        log.in_force, log.resumed = None, position.header
         log.header = log.header or position.header
         log.held = False
         self.count(log)
@@ -106,7 +110,7 @@ class Logs:
     def assign(self, log: TrackedLog, files: list[TrackedFile]) -> None:
         """``files`` hold it."""
         # A plain file before its compressed twin; the one followed already before a newcomer; else the first by name.
-        best = min(files, key=lambda f: (f.compressed, f is not log.file, f.path))
+        best = min(files, key=lambda f: (f.packed, f is not log.file, f.path))
         head = best.head
         assert head is not None
         if log.file is not best and log.file is not None:
@@ -129,7 +133,7 @@ class Logs:
         self._contested.discard(log.identity)
         if not others and not log.rivals:
             return
-        rivals = {f.path for f in others if not (f.compressed and not best.compressed)}
+        rivals = {f.path for f in others if not (f.packed and not best.packed)}
         for path in [p for p in log.rivals if p not in rivals]:
             del log.rivals[path]
             self._problems.solved(ProblemKind.DUPLICATE_IDENTITY, path)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from photon.adapters.contract import Framing
 from photon.adapters.logs.discovery import Found
 from photon.adapters.logs.identity import HEAD_BYTES, Head, read_head
 from photon.adapters.logs.open_files import OpenFiles
@@ -25,12 +26,15 @@ class Files:
         problems: ProblemReporter,
         *,
         has_header: bool,
+        framing: Framing,
         changed: Callable[[str], None],
     ) -> None:
         self._directory = directory
         self._sources = sources
         self._problems = problems
         self._has_header = has_header
+        self._forward = framing.kind == "varint"
+        self._comments = framing.kind == "zeek"
         self._changed = changed
         self._files: dict[tuple[int, int], TrackedFile] = {}
         self._paths: dict[str, TrackedFile] = {}
@@ -74,7 +78,7 @@ class Files:
         """Takes over what a scan saw of a file."""
         file = self._files.get(found.key)
         if file is None:
-            file = self._files[found.key] = TrackedFile(found.path, found.key)
+            file = self._files[found.key] = TrackedFile(found.path, found.key, forward=self._forward)
         elif (file.path, file.size, file.mtime_ns) == found[:1] + found[2:4]:
             return
         elif file.path != found.path:
@@ -118,7 +122,10 @@ class Files:
             file.mtime_ns = -1
             return
         data, damage, cut_short = read
-        head = read_head(file.path, data, has_header=self._has_header, final=final and not (damage or cut_short))
+        last = final and not (damage or cut_short)
+        head = read_head(
+            file.path, data, has_header=self._has_header, final=last, comments=self._comments, framed=self._forward
+        )
         if head is None:
             self._claim(file, None)
             if damage or (final and cut_short):

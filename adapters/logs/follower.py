@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
+from photon.adapters.contract import LINES, Framing
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.assignment import Logs
 from photon.adapters.logs.discovery import Found, Seen, check_directory, compile_patterns, discover, look_at
@@ -42,6 +43,7 @@ class Follower:
         *,
         patterns: Sequence[str] = ("**/*",),
         has_header: bool,
+        framing: Framing = LINES,
         max_record: int = 1 << 20,
         positions: Iterable[LogPosition] = (),
         report: Callable[[Problem], None] | None = None,
@@ -60,9 +62,14 @@ class Follower:
         self._enter = enter
         self._problems = ProblemReporter(report)
         self._touched: set[str] = set()
-        self._sources = OpenFiles(directory, self._problems)
+        self._sources = OpenFiles(directory, self._problems, framing)
         self._files = Files(
-            directory, self._sources, self._problems, has_header=has_header, changed=self._touched.add
+            directory,
+            self._sources,
+            self._problems,
+            has_header=has_header,
+            framing=framing,
+            changed=self._touched.add,
         )
         self._logs = Logs(positions, self._touched, self._sources, self._problems, held=held)
         self._reader = LogReader(
@@ -71,6 +78,7 @@ class Follower:
             self._sources,
             self._problems,
             max_record=max_record,
+            framing=framing,
             ready=self._now_ready,
             touch=self._touched.add,
         )
@@ -106,7 +114,7 @@ class Follower:
 
     def positions(self) -> list[LogPosition]:
         """How far each log was handed out."""
-        return [LogPosition(log.identity, log.path, log.resume_at(), log.header) for log in self._logs.all.values()]
+        return [log.position() for log in self._logs.all.values()]
 
     def path_of(self, identity: str) -> Path | None:
         """Where a log's bytes stand now; None when its file is gone or was never seen."""
@@ -290,7 +298,7 @@ class Follower:
             log = self._ready[0]
             pieces, more = self._reader.read(log, final)
             for piece in pieces:
-                blocks.append(log.block(piece))
+                blocks += self._reader.blocks(log, piece)
                 got += piece.end - piece.offset
                 self._turn += piece.end - piece.offset
             if not more:

@@ -22,8 +22,8 @@ def open_for_reading(path: Path) -> tuple[int, tuple[int, int]]:
     return fd, (st.st_dev, st.st_ino)
 
 
-class ForwardSource(ABC):
-    """A compressed file by uncompressed offset (see ``reader.Source``). Reading back starts it again.
+class ForwardBytes(ABC):
+    """A stream by its offsets (see ``reader.Source``) that can only be made forwards. Reading back starts it again.
 
     A subclass sets ``_buffer`` and ``_start`` in ``_restart`` and gives the stream's bytes in order.
     """
@@ -31,10 +31,6 @@ class ForwardSource(ABC):
     compressed = True
     _buffer: bytearray
     _start: int  # uncompressed offset of the buffer
-
-    def __init__(self, path: Path) -> None:
-        self._fd, self.key = open_for_reading(path)
-        self._restart(0)
 
     @abstractmethod
     def _restart(self, offset: int) -> None:
@@ -74,6 +70,14 @@ class ForwardSource(ABC):
         if drop > 0:
             del self._buffer[:drop]
             self._start += drop
+
+
+class ForwardSource(ForwardBytes):
+    """A compressed file."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd, self.key = open_for_reading(path)
+        self._restart(0)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size

@@ -58,12 +58,15 @@ class Head:
         return self.record == other.record and self.fingerprint_at == other.fingerprint_at
 
 
-def read_head(path: str, head: bytes, *, has_header: bool, final: bool) -> Head | None:
+def read_head(
+    path: str, head: bytes, *, has_header: bool, final: bool, comments: bool = False, framed: bool = False
+) -> Head | None:
     """The identity of a file that begins with ``head`` (HEAD_BYTES of it, or all there is yet).
 
     None: the first data record is not complete yet. ``final``: no more will come, a last line needs no line end.
+    ``comments``: lines that begin with ``#`` are no records (Zeek). ``framed``: no byte order mark can begin it.
     """
-    start = len(BOM) if head.startswith(BOM) else 0
+    start = len(BOM) if head.startswith(BOM) and not framed else 0
     header = b""
     full = len(head) >= HEAD_BYTES
     if has_header:
@@ -76,13 +79,13 @@ def read_head(path: str, head: bytes, *, has_header: bool, final: bool) -> Head 
     begin = start
     while True:  # blank lines tell no log from another
         stop = head.find(b"\n", begin)
-        if stop < 0 or head[begin:stop].strip(b"\r"):
+        if stop < 0 or (head[begin:stop].strip(b"\r") and not (comments and head.startswith(b"#", begin))):
             break
         begin = stop + 1
     if stop < 0 and not (full or final or len(head) - begin >= IDENTITY_BYTES + 2):
         return None
     record = head[begin : len(head) if stop < 0 else stop].removesuffix(b"\r")[:IDENTITY_BYTES]
-    if stop < 0 and not record:
+    if stop < 0 and (not record or (comments and record.startswith(b"#"))):
         return None  # a header and nothing else
     return Head(
         identity_of(log_name(path), record),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from pathlib import Path
 
+from photon.adapters.contract import LINES, Framing
+from photon.adapters.logs.framed import as_lines
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source, open_source
 from photon.adapters.logs.tracked import TrackedFile
@@ -15,8 +17,9 @@ OPEN_FILES_MAX = 256
 class OpenFiles:
     """Sources by the identity of the log that is read from them."""
 
-    def __init__(self, directory: Path, problems: ProblemReporter) -> None:
+    def __init__(self, directory: Path, problems: ProblemReporter, framing: Framing = LINES) -> None:
         self._directory = directory
+        self._framing = framing
         self._problems = problems
         self._sources: OrderedDict[str, Source] = OrderedDict()
         self.missed: set[str] = set()
@@ -51,7 +54,7 @@ class OpenFiles:
         """
         why = "is another file whenever it is opened"
         try:
-            source = open_source(self._directory / file.path)
+            source = as_lines(open_source(self._directory / file.path), self._framing)
             if source.key == file.key:
                 return source
             source.close()

@@ -37,6 +37,10 @@ class Source(Protocol):
         """The last read met the end of the file in the middle of a compressed stream: more may come."""
         ...
 
+    def unlinked(self) -> bool:
+        """The file has no name any more."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -77,6 +81,9 @@ class PlainSource:
 
     def cut_short(self) -> bool:
         return False
+
+    def unlinked(self) -> bool:
+        return os.fstat(self._fd).st_nlink == 0
 
     def close(self) -> None:
         os.close(self._fd)

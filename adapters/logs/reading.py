@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from photon.adapters.contract import Framing
+from photon.adapters.logs.api import Block
 from photon.adapters.logs.assignment import Logs
 from photon.adapters.logs.files import CUT_SHORT, Files
+from photon.adapters.logs.framed import Lines, headed_blocks
 from photon.adapters.logs.framing import LongRecord, Piece, frame
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
@@ -33,6 +36,7 @@ class LogReader:
         problems: ProblemReporter,
         *,
         max_record: int,
+        framing: Framing,
         ready: Callable[[TrackedLog], None],
         touch: Callable[[str], None],
     ) -> None:
@@ -42,6 +46,8 @@ class LogReader:
         self._sources = sources
         self._problems = problems
         self._max_record = max_record
+        self._lines = Lines(framing, max_record)
+        self._headed = framing.kind == "zeek"
         self._ready = ready
         self._touch = touch
 
@@ -67,7 +73,8 @@ class LogReader:
         damage = source.damage() if at_end else ""
         cut_short = at_end and source.cut_short()
         last = final and at_end and not (damage or cut_short)
-        framed = frame(data, log.next, max_record=self._max_record, final=last, long=log.long)
+        lines = self._lines.marked(data, inside=log.long is not None, final=last)
+        framed = frame(lines, log.next, max_record=self._max_record, final=last, long=log.long)
         self._advance(log, data, framed.next, framed.long)
         if at_end:
             log.done = done
@@ -79,6 +86,17 @@ class LogReader:
             if file.gone:
                 self._logs.leave(log)
         return framed.pieces, not at_end
+
+    def blocks(self, log: TrackedLog, piece: Piece) -> list[Block]:
+        """What is handed out of a piece that was read."""
+        if not self._headed:
+            return [log.block(piece)]
+        try:
+            return headed_blocks(log, piece, self._source(log))
+        except OSError as err:
+            log.next, log.tail, log.long, log.done = piece.offset, b"", None, None
+            self._problems.tell(ProblemKind.UNREADABLE, log.path, f"cannot be read ({err.strerror})")
+            return []
 
     def _advance(self, log: TrackedLog, data: bytes, to: int, long: LongRecord | None) -> None:
         used = to - log.next
@@ -99,7 +117,7 @@ class LogReader:
             raw = source.read(log.next - before, before + want)
             data = raw[before:]
             at_end = len(data) < want
-            if at_end or log.long or b"\n" in data or want > self._max_record:
+            if at_end or log.long or want > self._max_record or b"\n" in self._lines.marked(data, inside=False):
                 break
             want = min(want * 2, max(self._max_record + 1, BLOCK_BYTES + 1))
         if not source.compressed:

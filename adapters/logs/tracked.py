@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from photon.adapters.contract import LogFile
-from photon.adapters.logs.api import Block
+from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framing import LongRecord, Piece
 from photon.adapters.logs.identity import Head
@@ -26,10 +26,17 @@ class TrackedFile:
     head: Head | None = None
     gone: bool = False
     links: int = 1  # names of the inode
+    forward: bool = False  # its stream is made from its bytes, as a compressed file's
+
+    @property
+    def packed(self) -> bool:
+        """Its name says that it is compressed."""
+        return self.path.endswith(COMPRESSED_SUFFIXES)
 
     @property
     def compressed(self) -> bool:
-        return self.path.endswith(COMPRESSED_SUFFIXES)
+        """Offsets of its stream are not those of its bytes."""
+        return self.forward or self.packed
 
 
 @dataclass(slots=True)
@@ -40,6 +47,8 @@ class TrackedLog:
     path: str
     next: int
     header: bytes = b""
+    in_force: bytes | None = None  # of Zeek's logs: the header in force at next; None: not known yet
+    resumed: bytes = b""  # the one that was in force where reading begins; empty: not known
     data_start: int = 0
     long: LongRecord | None = None
     tail: bytes = b""  # the bytes before next, as read
@@ -57,6 +66,11 @@ class TrackedLog:
 
     def resume_at(self) -> int:
         return self.long.offset if self.long else self.next
+
+    def position(self) -> LogPosition:
+        """How far it was handed out."""
+        header = self.header if self.in_force is None else self.in_force
+        return LogPosition(self.identity, self.path, self.resume_at(), header)
 
     def block(self, piece: Piece) -> Block:
         """What is handed out of it."""

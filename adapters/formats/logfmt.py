@@ -1,0 +1,129 @@
+"""logfmt: ``level=info msg="it \\"works\\"" retries=3 done``, one record a line.
+
+Fields are separated by spaces or tabs. A name has no space, ``=`` or ``"``. A value is bare (up to the next space, no
+quote in it) or quoted, with JSON's escapes inside. A name without ``=`` is a flag: ``true`` in the payload, never a
+key, id or time; ``name=`` is the empty string, which names nothing. Of a name that stands there more often the last
+value counts, and any value before a flag. Values in the payload are strings: logfmt has no types. A record that is
+not UTF-8 is read as well; its payload is left to base64.
+"""
+
+from __future__ import annotations
+
+import re
+
+import orjson
+
+from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
+from photon.adapters.formats.base import SideReader
+from photon.adapters.formats.logfmt_scan import PairScan
+from photon.adapters.times import TimeReader
+
+_FIELD = re.compile(rb'([^\s="]++)(?:=(?:"((?:[^"\\]++|\\.)*+)"|([^\s"]*+)))?(?:[ \t]++|\Z)')
+_ESCAPE = re.compile(rb'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
+_SURROGATES = re.compile(rb"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_SHORT = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+SHOWN_BYTES = 40
+
+
+class LogfmtSide(SideReader):
+    """Reads one side of logfmt."""
+
+    def __init__(
+        self, key: str, id_field: str | None = None, time_field: str | None = None, time: TimeReader | None = None
+    ) -> None:
+        self._key = key.encode()
+        self._id = None if id_field is None else id_field.encode()
+        self._time_field = None if time_field is None else time_field.encode()
+        self._time = time
+        self._scan = PairScan.for_name(self._key)
+
+    def key(self, record: bytes, file: LogFile) -> bytes:
+        return _named(parse_pairs(record), "key", self._key)
+
+    def header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        fields = parse_pairs(record)
+        if self._time is None or self._time_field is None:
+            raise BadRecord("no time field is configured for this side")
+        text = _named(fields, "time", self._time_field)
+        try:
+            time_ns = self._time.from_text(text)
+        except ValueError as error:
+            raise BadRecord(f"time field {self._time_field.decode()!r} {error}") from None
+        key = _named(fields, "key", self._key)
+        return ForeignHeader(key, time_ns, None if self._id is None else _named(fields, "id", self._id))
+
+    def payload(self, record: bytes, file: LogFile) -> bytes | None:
+        fields = parse_pairs(record)
+        try:
+            return orjson.dumps(
+                {name.decode(): True if value is None else value.decode() for name, value in fields.items()}
+            )
+        except UnicodeDecodeError:
+            return None
+
+    def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
+        """As the contract says, but for lines that are no logfmt: see ``logfmt_scan`` (candidates)."""
+        if self._scan is None:
+            return super().keys(block, file)
+        return self._scan.keys(block, lambda record: self._key_or_none(record, file))
+
+    def _key_or_none(self, record: bytes, file: LogFile) -> bytes | None:
+        try:
+            return self.key(record, file)
+        except BadRecord:
+            return None
+
+
+def parse_pairs(record: bytes) -> dict[bytes, bytes | None]:
+    """Names and values in order of first appearance; None for a flag. Raises BadRecord."""
+    fields: dict[bytes, bytes | None] = {}
+    at = len(record) - len(record.lstrip(b" \t"))
+    size = len(record)
+    if at == size:
+        raise BadRecord("is empty")
+    match_field = _FIELD.match
+    while at < size:
+        match = match_field(record, at)
+        if match is None:
+            raise BadRecord(f"is no logfmt at byte {at}: {_shown(record[at:])}")
+        name, quoted, bare = match.groups()
+        if bare is not None:
+            fields[name] = bare
+        elif quoted is not None:
+            fields[name] = quoted if b"\\" not in quoted else _unescaped(quoted, at)
+        else:
+            fields.setdefault(name, None)
+        at = match.end()
+    return fields
+
+
+def _unescaped(text: bytes, at: int) -> bytes:
+    parts: list[bytes] = []
+    done = 0
+    while (found := text.find(b"\\", done)) >= 0:
+        parts.append(text[done:found])
+        pair = _SURROGATES.match(text, found)
+        match = pair or _ESCAPE.match(text, found)
+        if match is None:
+            raise BadRecord(f"has no JSON escape in the value at byte {at}: {_shown(text[found:])}")
+        if pair is not None:
+            high, low = int(pair[1], 16), int(pair[2], 16)
+            parts.append(chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00)).encode())
+        elif match[1] is not None:
+            parts.append(chr(int(match[1], 16)).encode("utf-8", "surrogatepass"))
+        else:
+            parts.append(_SHORT.get(match[2], match[2]))
+        done = match.end()
+    return b"".join(parts) + text[done:]
+
+
+def _named(fields: dict[bytes, bytes | None], role: str, name: bytes) -> bytes:
+    value = fields.get(name)
+    if value:
+        return value
+    what = "is missing" if name not in fields else "is empty" if value is not None else "has no value"
+    raise BadRecord(f"{role} field {name.decode()!r} {what}")
+
+
+def _shown(text: bytes) -> str:
+    return repr(text[:SHOWN_BYTES].decode("utf-8", "backslashreplace")) + ("…" if len(text) > SHOWN_BYTES else "")

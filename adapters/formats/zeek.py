@@ -1,0 +1,237 @@
+r"""Zeek's tab-separated logs, whose own header lines name columns, types and marks.
+
+``#separator \x09``, ``#set_separator``, ``#empty_field``, ``#unset_field``, ``#fields`` and ``#types`` come before
+the records, and again in mid-file after a restart or where files were put together: each record is read by
+the header in force at its place (``LogFile.header``; ``logs.zeek_framing`` takes header lines out of the records and
+keeps it). ``#path``, ``#open`` and ``#close`` change nothing.
+
+An unset field (``-``) is absent: left out of the payload, and no key, id or time. An empty one (``(empty)``) is an
+empty string, set or vector. ``\xNN`` and ``\\`` are undone in values, after the marks were looked for: Zeek writes a
+value that is itself ``-`` as ``\x2d``. The payload has numbers, booleans, and arrays for sets and vectors as
+``#types`` says, with the digits of numbers as they stand there; what is not UTF-8 stands as ``NAME_raw_base64``.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from dataclasses import dataclass
+
+import orjson
+
+from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
+from photon.adapters.formats.base import SideReader
+from photon.adapters.formats.delimited import DelimitedSide
+from photon.adapters.times import TimeReader
+
+LAYOUTS_MAX = 1024
+"""Distinct headers remembered."""
+NUMBERS = frozenset({b"count", b"int", b"double", b"time", b"interval", b"port"})
+_ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(\\))")
+_JSON_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_OF = re.compile(rb"(?:set|vector|table)\[(.*)\]")
+_BOOLEANS = {b"T": b"true", b"F": b"false"}
+
+
+@dataclass(frozen=True, slots=True)
+class ZeekLayout:
+    """What one header says. ``fault``: why its records cannot be read."""
+
+    separator: bytes = b"\t"
+    set_separator: bytes = b","
+    empty: bytes = b"(empty)"
+    unset: bytes = b"-"
+    names: tuple[bytes, ...] = ()
+    types: tuple[bytes, ...] = ()
+    key: int = -1
+    id: int = -1
+    time: int = -1
+    fault: str = ""
+
+
+class ZeekSide(SideReader):
+    """Reads one side of Zeek's TSV."""
+
+    def __init__(
+        self, key: str, id_field: str | None = None, time_field: str | None = None, time: TimeReader | None = None
+    ) -> None:
+        self._key, self._id, self._time_field, self._time = key, id_field, time_field, time
+        self._layouts: dict[bytes, tuple[ZeekLayout, DelimitedSide | None]] = {}
+
+    def key(self, record: bytes, file: LogFile) -> bytes:
+        layout = self._layout_of(file)
+        return _named(_split(record, layout), layout.key, layout, "key", self._key)
+
+    def header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        layout = self._layout_of(file)
+        fields = _split(record, layout)
+        if self._time is None or self._time_field is None:
+            raise BadRecord("no time field is configured for this side")
+        text = _named(fields, layout.time, layout, "time", self._time_field)
+        try:
+            time_ns = self._time.from_text(text)
+        except ValueError as error:
+            raise BadRecord(f"time field {self._time_field!r} {error}") from None
+        key = _named(fields, layout.key, layout, "key", self._key)
+        event_id = None if self._id is None else _named(fields, layout.id, layout, "id", self._id)
+        return ForeignHeader(key, time_ns, event_id)
+
+    def payload(self, record: bytes, file: LogFile) -> bytes | None:
+        layout = self._layout_of(file)
+        members = []
+        for name, kind, text in zip(layout.names, layout.types, _split(record, layout), strict=True):
+            if text == layout.unset:
+                continue
+            value = _value(text, kind, layout)
+            if value is None:
+                members.append(_string(name + b"_raw_base64") + b":" + _string(b64encode(unescaped(text))))
+            else:
+                members.append(_string(name) + b":" + value)
+        return b"{" + b",".join(members) + b"}"
+
+    def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
+        """Cut at the separators of the whole block at once, where the separator is one byte."""
+        layout, cutter = self._known(file.header)
+        if layout.fault or cutter is None:
+            return super().keys(block, file)
+        keys = cutter.keys(block, file)
+        marks = {layout.unset, layout.empty}
+        if b"\\" not in block and marks.isdisjoint(keys):
+            return keys
+        return [self._value_or_none(key, marks) for key in keys]
+
+    def _value_or_none(self, text: bytes | None, marks: set[bytes]) -> bytes | None:
+        return None if text is None or text in marks else (unescaped(text) or None)
+
+    def _layout_of(self, file: LogFile) -> ZeekLayout:
+        layout, _ = self._known(file.header)
+        if layout.fault:
+            raise BadRecord(layout.fault)
+        return layout
+
+    def _known(self, header: bytes) -> tuple[ZeekLayout, DelimitedSide | None]:
+        known = self._layouts.get(header)
+        if known is None:
+            if len(self._layouts) >= LAYOUTS_MAX:
+                self._layouts.clear()
+            layout = read_layout(header, self._key, self._id, self._time_field)
+            cutter = None
+            if not layout.fault and len(layout.separator) == 1:
+                columns = tuple(f"{at}" for at in range(len(layout.names)))
+                cutter = DelimitedSide(f"{layout.key}", delimiter=layout.separator, quote=b"", columns=columns)
+            known = self._layouts[header] = (layout, cutter)
+        return known
+
+
+def read_layout(header: bytes, key: str, id_field: str | None, time_field: str | None) -> ZeekLayout:
+    """The layout that header lines (``#…``, separated by newlines) describe, with the places of the named fields."""
+    separator, marks = b"\t", {b"set_separator": b",", b"empty_field": b"(empty)", b"unset_field": b"-"}
+    names: tuple[bytes, ...] = ()
+    types: tuple[bytes, ...] = ()
+    for line in header.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+        line = line.removesuffix(b"\r")
+        if line.startswith(b"#separator "):
+            separator = unescaped(line.removeprefix(b"#separator "))
+            continue
+        directive, _, rest = line[1:].partition(separator)
+        if directive == b"fields":
+            names = tuple(rest.split(separator))
+        elif directive == b"types":
+            types = tuple(rest.split(separator))
+        elif directive in marks:
+            marks[directive] = unescaped(rest) if directive == b"set_separator" else rest
+    fault = _fault(separator, names, types)
+    places = {}
+    for role, name in (("key", key), ("id", id_field), ("time", time_field)):
+        if name is None or fault:
+            continue
+        if name.encode() not in names:
+            there = ", ".join(repr(known.decode("utf-8", "backslashreplace")) for known in names[:20])
+            fault = f"header: {role} column {name!r} is missing, there are {there}"[:400]
+        else:
+            places[role] = names.index(name.encode())
+    return ZeekLayout(
+        separator,
+        marks[b"set_separator"],
+        marks[b"empty_field"],
+        marks[b"unset_field"],
+        names,
+        types or (b"string",) * len(names),
+        places.get("key", -1),
+        places.get("id", -1),
+        places.get("time", -1),
+        fault,
+    )
+
+
+def _fault(separator: bytes, names: tuple[bytes, ...], types: tuple[bytes, ...]) -> str:
+    if not names:
+        return "no #fields line comes before this record"
+    if not separator or b"\n" in separator:
+        return "header: #separator is empty or a line end"
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        return f"header: column {twice.decode('utf-8', 'backslashreplace')!r} stands there twice"
+    if types and len(types) != len(names):
+        return f"header: #types has {len(types)} columns, #fields {len(names)}"
+    return ""
+
+
+def unescaped(text: bytes) -> bytes:
+    r"""``\xNN`` and ``\\`` undone; any other backslash is one."""
+    if b"\\" not in text:
+        return text
+    return _ESCAPE.sub(lambda m: bytes([int(m[1], 16)]) if m[1] else b"\\", text)
+
+
+def _split(record: bytes, layout: ZeekLayout) -> list[bytes]:
+    fields = record.split(layout.separator)
+    if len(fields) == len(layout.names):
+        return fields
+    if not record:
+        raise BadRecord("is empty")
+    if record.startswith(b"#"):
+        raise BadRecord("is a header line")
+    raise BadRecord(f"has {len(fields)} fields, not {len(layout.names)}")
+
+
+def _named(fields: list[bytes], index: int, layout: ZeekLayout, role: str, name: str) -> bytes:
+    text = fields[index]
+    if text == layout.unset:
+        raise BadRecord(f"{role} field {name!r} is unset ({text.decode('utf-8', 'backslashreplace')})")
+    if not text or text == layout.empty:
+        raise BadRecord(f"{role} field {name!r} is empty")
+    return unescaped(text)
+
+
+def _value(text: bytes, kind: bytes, layout: ZeekLayout) -> bytes | None:
+    """JSON; None when it is not UTF-8."""
+    of = _OF.fullmatch(kind)
+    if of is None:
+        return _scalar(text, kind, layout)
+    if text == layout.empty:
+        return b"[]"
+    parts = []
+    for each in text.split(layout.set_separator):
+        part = b"null" if each == layout.unset else _scalar(each, of[1], layout)
+        if part is None:
+            return None
+        parts.append(part)
+    return b"[" + b",".join(parts) + b"]"
+
+
+def _scalar(text: bytes, kind: bytes, layout: ZeekLayout) -> bytes | None:
+    if text == layout.empty:
+        return b'""'
+    if kind in NUMBERS and _JSON_NUMBER.fullmatch(text):
+        return text
+    if kind == b"bool" and text in _BOOLEANS:
+        return _BOOLEANS[text]
+    try:
+        return orjson.dumps(unescaped(text).decode())
+    except UnicodeDecodeError:
+        return None
+
+
+def _string(text: bytes) -> bytes:
+    return orjson.dumps(text.decode("utf-8", "backslashreplace"))

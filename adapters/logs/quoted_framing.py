@@ -1,0 +1,65 @@
+"""Records over several lines: line ends inside quoted fields are marked, so that a record is one line. Pure.
+
+Each such line end becomes LINE_END_MARK, one byte for one, so offsets stay what they are in the file; the format puts
+it back. A quote that opens a field and is never closed as it should be must not swallow the log: where no well-formed
+record of at most the allowed length begins, a line is a record of its own (which the format rejects), and the next
+line begins the next one. So a reader that begins at a wrong line is right again behind that record.
+"""
+
+from __future__ import annotations
+
+import re
+
+from photon.adapters.contract import Framing
+from photon.adapters.formats.delimited import LINE_END_MARK
+
+
+class QuotedLines:
+    """Marks line ends by one quote and delimiter."""
+
+    def __init__(self, framing: Framing, max_record: int) -> None:
+        self._quote = framing.quote
+        self._max_record = max_record
+        q, d = re.escape(framing.quote), re.escape(framing.delimiter)
+        inside = rb"(?:[^%b]++|%b%b)*+" % (q, q, q)
+        plain = rb"(?!%b)[^%b\n]*+" % (q, d)
+        field = rb"(?:%b%b%b|%b)" % (q, inside, q, plain)
+        one_line = rb"(?:%b(?:[^%b\n]++|%b%b)*+%b|%b)" % (q, q, q, q, q, plain)
+        self._open = re.compile(rb"^(?:%b%b)*+%b(?:[^%b\n]++|%b%b)*+\n" % (one_line, d, q, q, q, q), re.MULTILINE)
+        self._record = re.compile(rb"%b(?:%b%b)*+\r?\n" % (field, d, field))
+        self._begun = re.compile(rb"(?:%b%b)*+(?:%b%b(?:%b\r?)?|%b)\Z" % (field, d, q, inside, q, plain))
+        self._last = re.compile(rb"%b(?:%b%b)*+\r?\Z" % (field, d, field))
+
+    def marked(self, data: bytes, *, final: bool = False) -> bytes:
+        """``data``, which begins at a record's begin, with the line ends inside fields marked.
+
+        Of a last record that is not whole yet all line ends are marked, so it waits; not so when it is ``final``.
+        """
+        if self._quote not in data or b"\n" not in data:
+            return data
+        parts: list[bytes] = []
+        at = done = 0
+        while (found := self._open.search(data, at)) is not None:
+            begin, at = found.span()
+            end = self._end(data, begin, final)
+            if end > begin:
+                parts += data[done:begin], data[begin : end - 1].replace(b"\n", LINE_END_MARK)
+                done, at = end - 1, end
+            elif not end:
+                parts += data[done:begin], data[begin:].replace(b"\n", LINE_END_MARK)
+                return b"".join(parts)
+        return b"".join([*parts, data[done:]]) if parts else data
+
+    def _end(self, data: bytes, begin: int, final: bool) -> int:
+        """Behind the record that begins there; 0 when more bytes are needed; -1: its first line stands for itself.
+
+        A ``final`` record has no line end; it is taken as if it had one.
+        """
+        match = self._record.match(data, begin)
+        if match is not None:
+            return match.end() if match.end() - begin <= self._max_record + 1 else -1
+        if final and self._last.match(data, begin) is not None and len(data) - begin <= self._max_record:
+            return len(data) + 1
+        if final or len(data) - begin > self._max_record or self._begun.match(data, begin) is None:
+            return -1
+        return 0

@@ -1,0 +1,150 @@
+"""Length-delimited messages (each behind its length, a varint) as lines of base64, by offsets of those lines.
+
+All that follows and looks up logs works on lines; here a binary log becomes lines. Offsets, the limit on a record's
+length and resuming hold as for lines, of this text. It is a forward stream as compressed files are: where a line
+stands is known only from the messages before it, so reading on after a restart walks over them, and reading back
+begins at the nearest message that was remembered.
+
+A message that is not all there yet waits, as a last line does; nothing but its length tells when it is whole, so at
+the end for good it is reported (``cut_short``). An empty message is the line ``=``.
+"""
+
+from __future__ import annotations
+
+import bisect
+from binascii import b2a_base64
+
+from photon.adapters.logs.forward import ForwardBytes
+from photon.adapters.logs.reader import Source
+
+READ_BYTES = 1 << 18
+"""Bytes of messages taken at a time."""
+VARINT_BYTES_MAX = 5
+MESSAGE_BYTES_MAX = (1 << 31) - 1
+"""Protobuf's own limit; a larger length says that this is no such log."""
+MARKS_MAX = 4096
+"""So many places of messages are remembered of one file, evenly spread."""
+MARK_SPACING_BYTES = 1 << 18
+"""Bytes of lines between two of them at first; twice as many whenever MARKS_MAX is reached."""
+PART_BYTES = 3 << 16
+"""A longer message is encoded in parts of so many bytes, a multiple of 3: their base64 can be put together."""
+EMPTY_LINE = b"=\n"
+
+
+class VarintSource(ForwardBytes):
+    """The messages of ``inner`` as lines; ``inner`` may be compressed."""
+
+    compressed = True
+
+    def __init__(self, inner: Source) -> None:
+        self._inner = inner
+        self.key = inner.key
+        self._marks: list[tuple[int, int]] = [(0, 0)]  # (line, message) offsets of messages' begins
+        self._spacing = MARK_SPACING_BYTES
+        self._restart(0)
+
+    def _restart(self, offset: int) -> None:
+        self._start, self._taken = self._marks[bisect.bisect_right(self._marks, (offset, 1 << 62)) - 1]
+        self._made = self._start
+        self._waiting = b""
+        self._at = 0
+        self._left = 0  # bytes of a message that is handed out in parts
+        self._damage = ""
+        self._buffer = bytearray()
+
+    def _position(self) -> int:
+        """Of the next byte of the messages."""
+        return self._taken - len(self._waiting) + self._at
+
+    def _fill(self, count: int) -> bool:
+        """Whether the next ``count`` bytes are there."""
+        while len(self._waiting) - self._at < count:
+            more = self._inner.read(self._taken, max(READ_BYTES, count))
+            if not more:
+                return False
+            self._waiting = self._waiting[self._at :] + more
+            self._at = 0
+            self._taken += len(more)
+        return True
+
+    def _head(self) -> tuple[int, int] | None:
+        """(bytes of the varint, the message's length) of the next message; None when it is not there yet."""
+        self._fill(VARINT_BYTES_MAX)
+        length = shift = 0
+        for size, byte in enumerate(self._waiting[self._at : self._at + VARINT_BYTES_MAX], 1):
+            length |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if length > MESSAGE_BYTES_MAX:
+                    break
+                return size, length
+            shift += 7
+        else:
+            if shift < 7 * VARINT_BYTES_MAX:
+                return None
+        self._damage = f"no length of a message stands at byte {self._position()}"
+        return None
+
+    def _more(self, limit: int) -> bytes:
+        """The next lines, about ``limit`` bytes of them."""
+        lines: list[bytes] = []
+        made = 0
+        while made < limit and not self._damage:
+            line = self._part() if self._left else self._message()
+            if not line:
+                break
+            lines.append(line)
+            made += len(line)
+            self._made += len(line)
+        return b"".join(lines)
+
+    def _message(self) -> bytes:
+        head = self._head()
+        if head is None:
+            return b""
+        size, length = head
+        if length > PART_BYTES:
+            self._remember()
+            self._at += size
+            self._left = length
+            return self._part()
+        if not self._fill(size + length):
+            return b""
+        self._remember()
+        begin = self._at + size
+        self._at = begin + length
+        return b2a_base64(self._waiting[begin : self._at]) if length else EMPTY_LINE
+
+    def _part(self) -> bytes:
+        count = min(self._left, PART_BYTES)
+        if not self._fill(count):
+            return b""
+        part = self._waiting[self._at : self._at + count]
+        self._at += count
+        self._left -= count
+        return b2a_base64(part, newline=not self._left)
+
+    def _remember(self) -> None:
+        if self._made < self._marks[-1][0] + self._spacing:
+            return
+        self._marks.append((self._made, self._position()))
+        if len(self._marks) > MARKS_MAX:
+            self._marks = self._marks[::2]
+            self._spacing *= 2
+
+    def size(self) -> int:
+        return self._inner.size()
+
+    def consumed(self) -> int:
+        return self._inner.consumed() if self._inner.compressed else self._position()
+
+    def damage(self) -> str:
+        return self._damage or self._inner.damage()
+
+    def cut_short(self) -> bool:
+        return not self.damage() and (bool(self._left) or len(self._waiting) > self._at or self._inner.cut_short())
+
+    def unlinked(self) -> bool:
+        return self._inner.unlinked()
+
+    def close(self) -> None:
+        self._inner.close()

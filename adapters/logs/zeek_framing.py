@@ -1,0 +1,84 @@
+"""Header lines in Zeek's logs: taken out of the records, and kept as the header in force. Pure.
+
+Lines that begin with ``#`` are no records (Zeek writes a ``#`` that begins a record as ``\\x23``). ``#separator``
+begins a new header. Of a header the lines are kept that say how records are read, so that the header is the same
+bytes after each restart or rotation; ``#path``, ``#open`` and ``#close`` are not kept.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from photon.adapters.logs.framing import Piece
+
+HEADER_BYTES_MAX = 1 << 18
+"""A header that grows longer begins anew: it is none of Zeek's."""
+_HEADER_LINES = re.compile(rb"(?:^|(?<=\n))(?:#[^\n]*\n)+")
+_KEPT = (b"#fields", b"#types", b"#set_separator", b"#empty_field", b"#unset_field")
+
+
+class Headed(NamedTuple):
+    """Records and the header in force for them."""
+
+    piece: Piece
+    header: bytes
+
+
+def after_lines(header: bytes, lines: bytes) -> bytes:
+    """The header in force behind header lines (each ended by a newline)."""
+    for line in lines.split(b"\n")[:-1]:
+        line = line.removesuffix(b"\r")
+        if line.startswith(b"#separator"):
+            header = line
+        elif line.startswith(_KEPT):
+            directive = re.split(rb"[^#a-z_]", line, maxsplit=1)[0]
+            kept = [each for each in header.split(b"\n") if each and not each.startswith(directive)]
+            header = b"\n".join([*kept, line])
+        if len(header) > HEADER_BYTES_MAX:
+            header = b""
+    return header
+
+
+def split_headers(piece: Piece, header: bytes) -> tuple[list[Headed], bytes]:
+    """The records between header lines, each run under its header; and the header in force behind the piece."""
+    data = piece.data
+    if not data.startswith(b"#") and b"\n#" not in data:
+        return [Headed(piece, header)], header
+    out: list[Headed] = []
+    at = 0
+    for match in _HEADER_LINES.finditer(data):
+        if match.start() > at:
+            begin, end = piece.offset + at, piece.offset + match.start()
+            out.append(Headed(Piece(begin, data[at : match.start()], end), header))
+        header = after_lines(header, match[0])
+        at = match.end()
+    if at < len(data) or piece.oversized:
+        out.append(Headed(Piece(piece.offset + at, data[at:], piece.end, piece.oversized), header))
+    return out, header
+
+
+class HeaderScan:
+    """Finds the header in force at any place of a log from the bytes before it, in pieces however they are cut."""
+
+    def __init__(self) -> None:
+        self.at = 0
+        self.header = b""
+        self._begins = True  # the next byte begins a line
+        self._line = b""  # a header line that is not whole yet
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes of the log."""
+        self.at += len(data)
+        data = self._line + data
+        if not self._line and not self._begins:  # the rest of a record
+            begin = data.find(b"\n") + 1
+            if not begin:
+                return
+            data = data[begin:]
+        end = data.rfind(b"\n") + 1
+        for match in _HEADER_LINES.finditer(data, 0, end):
+            self.header = after_lines(self.header, match[0])
+        rest = data[end:]
+        self._line = rest if rest.startswith(b"#") and len(rest) <= HEADER_BYTES_MAX else b""
+        self._begins = not rest
