@@ -20,6 +20,7 @@ from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.idregistry.raft import rules
 from photon.idregistry.raft.api import Applied, GroupState, NotLeader, ProposalOutcome, StateMachine, Unknown
+from photon.idregistry.raft.canvassing import Canvassing
 from photon.idregistry.raft.codec import (
     Append,
     AppendAck,
@@ -95,7 +96,6 @@ class RaftGroup:
         self._outcomes: list[Outcome] = []
         self._out: Out = []
         self._ballot = rules.Ballot()
-        self._canvass = rules.Canvass(len(peers) + 1)
         self._leader_heard_at = -_NEVER
         self._hand_over: HandOver | None = None
         self._told_to_stand = -1
@@ -173,6 +173,7 @@ class RaftGroup:
                 options=self._options,
                 random=self._random,
             )
+        self._canvassing = Canvassing(self._core, journal, self._peers, self._options)
         self._sender = Sender(self._core, journal, self._store, self._peers, self._options)
         self._installer = Installer(self._store, journal, self._machine, self._core)
         self._resting = Resting(self._core, journal, self._peers, self._options)
@@ -203,7 +204,7 @@ class RaftGroup:
                 self._stand_if_told()
                 self._out += self._installer.step()
                 self._expire(now)
-                self._canvass_votes(now)
+                self._out += self._canvassing.begin(now)
                 if self._needs_tick(now):
                     self._compact(now)
                     self._core.doTick()
@@ -293,9 +294,10 @@ class RaftGroup:
                     if message.damaged:
                         self._mend_snapshot(now)
             case AskVotes():
-                self._asked_for_vote(peer, message, now)
+                answer = self._canvassing.asked(message, silence=now - self._leader_heard_at)
+                self._out.append((peer, answer))
             case WouldVote():
-                self._count_canvass(peer, message)
+                self._canvassing.answered(peer, message)
             case Sleep():
                 self._resting.told(peer, message)
             case Asleep():
@@ -341,45 +343,11 @@ class RaftGroup:
 
     # --- elections --------------------------------------------------------------------------------------------
 
-    def _canvass_votes(self, now: float) -> None:
-        """Asks before standing, so that a replica that cannot win disturbs nobody."""
-        core = self._core
-        if core.leads() or not self._peers or not _NEVER > now - core.deadline() > 0:
-            return
-        core.wait_longer()
-        last = self._journal.last
-        self._canvass.begin(core.term() + 1)
-        ask = AskVotes(core.term() + 1, last, self._journal.term_at(last))
-        self._out += [(peer, ask) for peer in self._peers]
-
-    def _asked_for_vote(self, peer: str, message: AskVotes, now: float) -> None:
-        core = self._core
-        if message.term - 1 > core.term():
-            core.learn(message.term - 1)
-        last = self._journal.last
-        yes = rules.would_vote(
-            message,
-            term=core.term(),
-            last_index=last,
-            last_term=self._journal.term_at(last),
-            leads=core.leads(),
-            silence=now - self._leader_heard_at,
-            patience=self._options.election_min,
-        )
-        self._out.append((peer, WouldVote(message.term, core.term(), yes)))
-
     def _stand_if_told(self) -> None:
         """After all messages: one that came with the order, or behind it, would have it wait for its election."""
         if self._told_to_stand == self._core.term() and not self._core.leads():
             self._core.stand()
         self._told_to_stand = -1
-
-    def _count_canvass(self, peer: str, answer: WouldVote) -> None:
-        core = self._core
-        if answer.term > core.term():
-            core.learn(answer.term)
-        elif not core.leads() and self._canvass.count(peer, answer, term=core.term()):
-            core.stand()
 
     def _let_lead(self, now: float) -> None:
         """Tells the chosen one to stand, once it has everything and nothing is in flight."""

@@ -1,0 +1,60 @@
+"""Asking before standing for election, so that a replica that cannot win disturbs nobody (Raft's pre-vote)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from photon.idregistry.raft import rules
+from photon.idregistry.raft.codec import AskVotes, Message, WouldVote
+from photon.idregistry.raft.driver import Core
+from photon.idregistry.raft.journal import Journal
+from photon.idregistry.raft.options import RaftOptions
+
+_NEVER = float("inf")
+
+
+class Canvassing:
+    """One group's, on one replica. All calls inside ``library_time``."""
+
+    def __init__(self, core: Core, journal: Journal, peers: Sequence[str], options: RaftOptions) -> None:
+        self._core = core
+        self._journal = journal
+        self._peers = peers
+        self._options = options
+        self._canvass = rules.Canvass(len(peers) + 1)
+
+    def begin(self, now: float) -> list[tuple[str, Message]]:
+        """Questions to all, where this replica has heard no leader for long enough to stand."""
+        core = self._core
+        if core.leads() or not self._peers or not _NEVER > now - core.deadline() > 0:
+            return []
+        core.wait_longer()
+        last = self._journal.last
+        self._canvass.begin(core.term() + 1)
+        ask = AskVotes(core.term() + 1, last, self._journal.term_at(last))
+        return [(peer, ask) for peer in self._peers]
+
+    def asked(self, message: AskVotes, *, silence: float) -> WouldVote:
+        """Whether this replica would vote for who asks. ``silence``: seconds since it heard its leader."""
+        core = self._core
+        if message.term - 1 > core.term():
+            core.learn(message.term - 1)
+        last = self._journal.last
+        yes = rules.would_vote(
+            message,
+            term=core.term(),
+            last_index=last,
+            last_term=self._journal.term_at(last),
+            leads=core.leads(),
+            silence=silence,
+            patience=self._options.election_min,
+        )
+        return WouldVote(message.term, core.term(), yes)
+
+    def answered(self, peer: str, answer: WouldVote) -> None:
+        """It stands once a majority would vote for it."""
+        core = self._core
+        if answer.term > core.term():
+            core.learn(answer.term)
+        elif not core.leads() and self._canvass.count(peer, answer, term=core.term()):
+            core.stand()
