@@ -37,7 +37,7 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def agree(registry: Told, stop: asyncio.Event | None = None) -> bool:
-    return await services._agree(registry, "clicks", RULE, stop or asyncio.Event())  # type: ignore[arg-type]
+    return await services.agree(registry, "clicks", RULE, stop or asyncio.Event())  # type: ignore[arg-type]
 
 
 async def test_other_joins_are_no_concern_of_it() -> None:
