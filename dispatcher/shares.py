@@ -44,7 +44,7 @@ class Shares:
     def sent_fresh(self, events: int, now: float) -> None:
         """So many fresh events go to a joiner."""
         self._fresh_at = now
-        self._credit = min(self._credit + events * self._ratio, 2.0 * SMALL_EVENTS)
+        self._credit = min(self._credit, 2.0 * SMALL_EVENTS) + events * self._ratio
 
     def allowance(self, now: float, batch_events: int, *, fresh_wait: bool, in_flight: int) -> int:
         """How many events behind may go to a joiner now, ``in_flight`` of them being there."""

@@ -1,0 +1,129 @@
+"""A dispatcher's core, flow and loader over a simulated joiner: fresh events come steadily, a backlog waits.
+
+The joiner works on one event after the other, so a fresh event waits for all that was sent before it. Simulated time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+
+from photon.adapters.contract import ForeignHeader, LogFile
+from photon.adapters.envelope import Envelope
+from photon.adapters.logs.api import Block
+from photon.dispatcher.core import Batch, Core
+from photon.dispatcher.flow import Flow, Target
+from photon.dispatcher.limits import Limits
+from photon.dispatcher.retry import Patience
+from photon.dispatcher.shares import Shares
+from photon.dispatcher.state import StoredEvent
+from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
+from tests.unit.dispatcher.world import DIGESTER, HERE, Words
+
+TURN_S = 0.002
+COMMIT_S = 0.2
+START_NS = 1_000_000 * 3_600 * 10**9
+BASE_S = 0.01
+"""What an answer takes beside the work."""
+
+
+class FreshWords(Words):
+    """``ID KEY NANOSECONDS``."""
+
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        event_id, key, time_ns = record.split(b" ")
+        return ForeignHeader(key, int(time_ns), event_id)
+
+
+class SharedSite:
+    """``fresh``: events a second. ``speed``: of the joiner. ``backlog``: rows of the retry store, all due."""
+
+    def __init__(self, seed: int, *, fresh: float, speed: float, backlog: int, share: float | None) -> None:
+        draw = random.Random(seed)
+        self.limits = Limits()
+        in_flight = 8
+        shares = None if share is None else Shares(share, in_flight * self.limits.batch_events)
+        self.core = Core(
+            adapter=FreshWords({}), digester=DIGESTER, datacentre=HERE, patience=Patience(), envelope=Envelope(),
+            limits=self.limits, random=draw.random, highs={}, shares=shares,
+        )  # fmt: skip
+        self.flow = Flow(1, in_flight=in_flight, random=draw.random)
+        self.fresh, self.speed, self.share = fresh, speed, share
+        self.rows = deque(range(1, backlog + 1))
+        self.now = self.free_at = 0.0
+        self.offset = self.read = 0
+        self.latencies: list[float] = []
+        self.behind_done = 0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self._next_commit = COMMIT_S
+        self._row_file = LogFile("old.log")
+
+    def run(self, seconds: float) -> None:
+        """Simulated seconds."""
+        end = self.now + seconds
+        while self.now < end:
+            while self._events and self._events[0][0] <= self.now:
+                heapq.heappop(self._events)[2]()
+            self._read()
+            self._load()
+            self._send()
+            if self.now >= self._next_commit:
+                self._next_commit = self.now + COMMIT_S
+                changes = self.core.changes(self._wall(), self.now)
+                assert not changes.stored
+                self.core.committed()
+            self.now += TURN_S
+
+    def _wall(self) -> int:
+        return START_NS + int(self.now * 1e9)
+
+    def _read(self) -> None:
+        due = int(self.now * self.fresh)
+        if due <= self.read:
+            return
+        data = b"".join(b"f%d k %d\n" % (n, self._wall()) for n in range(self.read, due))
+        block = Block("log1", LogFile("new.log"), self.offset, data, self.offset + len(data))
+        self.offset, self.read = block.end, due
+        for _ in self.core.take(block, self._wall(), self.now):
+            pass
+
+    def _load(self) -> None:
+        room = min(2000, 20_000 - len(self.core.loaded), self.core.room_for_rows(self.now), len(self.rows))
+        rows = []
+        for _ in range(room):
+            n = self.rows.popleft()
+            event = ForeignEvent(b"o%d" % n, b"%16d" % n, 1, b"k", b"x" * 100, self._row_file, n, WAIT_NS)
+            rows.append(StoredEvent(n, event, 1, 3))
+        self.core.load(rows, self._wall())
+
+    def _send(self) -> None:
+        while (target := self.flow.choose(self.now)) is not None:
+            batch = self.core.next_batch(self.now, flush=True, most=self.flow.most_events(target))
+            self.flow.sent(target, len(batch.items) if batch is not None else 0, self.now)
+            if batch is None:
+                break
+            self._sent(target, batch, self.now)
+
+    def _sent(self, target: Target, batch: Batch, sent_at: float) -> None:
+        self.free_at = max(self.free_at, self.now) + len(batch.items) / self.speed
+
+        def answered() -> None:
+            answers = JoinAnswers([Outcome.JOINED] * len(batch.items))
+            self.flow.answered(target, len(batch.items), answers, sent_at, self.now)
+            self.core.answered(batch, answers, self._wall(), self.now)
+            if batch.items[0].row_id:
+                self.behind_done += len(batch.items)
+            else:
+                self.latencies += [(self._wall() - item.event.event_time_ns) / 1e9 for item in batch.items]
+
+        heapq.heappush(self._events, (self.free_at + BASE_S, next(self._numbers), answered))
+
+    def p99(self) -> float:
+        """Of the fresh events answered since the last call, in seconds."""
+        ordered = sorted(self.latencies)
+        self.latencies = []
+        return ordered[int(len(ordered) * 0.99)]

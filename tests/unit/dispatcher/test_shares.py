@@ -1,0 +1,67 @@
+"""How fresh events and those behind share the joiners."""
+
+from __future__ import annotations
+
+import pytest
+
+from photon.dispatcher.shares import CALM_S, SMALL_EVENTS, Shares
+
+BATCH = 1000
+
+
+def shares(share: float = 0.05) -> Shares:
+    return Shares(share, 16 * BATCH)
+
+
+def test_with_nothing_fresh_they_get_everything() -> None:
+    s = shares()
+    assert s.allowance(0.0, BATCH, fresh_wait=False, in_flight=15 * BATCH) == BATCH
+    s.sent_fresh(10, 5.0)
+    assert s.allowance(5.0, BATCH, fresh_wait=False, in_flight=15 * BATCH) == 0
+    assert s.allowance(5.0 + CALM_S, BATCH, fresh_wait=False, in_flight=15 * BATCH) == BATCH
+
+
+def test_beside_fresh_traffic_they_get_small_batches_and_few_of_them() -> None:
+    s = shares()
+    s.sent_fresh(1, 0.0)
+    in_flight = 0
+    while (count := s.allowance(0.0, BATCH, fresh_wait=False, in_flight=in_flight)) > 0:
+        assert count == SMALL_EVENTS
+        in_flight += count
+    assert in_flight == 2 * BATCH  # an eighth of the places
+    assert s.allowance(0.0, 100, fresh_wait=False, in_flight=0) == 100  # where batches are smaller, so are these
+
+
+@pytest.mark.parametrize("share", [0.02, 0.05, 0.5, 0.9])
+def test_while_fresh_events_wait_they_get_their_share_of_the_work(share: float) -> None:
+    s = shares(share)
+    s.sent_fresh(1, 0.0)
+    fresh = behind = 0
+    for _ in range(20_000):
+        if count := s.allowance(0.0, BATCH, fresh_wait=True, in_flight=0):
+            s.sent_behind(count, fresh_wait=True)
+            behind += count
+        else:
+            s.sent_fresh(100, 0.0)
+            fresh += 100
+    assert behind / (fresh + behind) == pytest.approx(share, rel=0.05)
+
+
+def test_a_long_calm_gives_no_credit_for_a_flood() -> None:
+    s = shares()
+    for n in range(1000):
+        s.sent_fresh(BATCH, n / 10)
+    now, got = 100.0, 0
+    while count := s.allowance(now, BATCH, fresh_wait=True, in_flight=0):
+        s.sent_behind(count, fresh_wait=True)
+        s.sent_fresh(1, now)
+        got += count
+    assert got <= 4 * SMALL_EVENTS
+
+
+def test_a_share_of_one_makes_all_alike() -> None:
+    assert shares(1.0).alike
+    assert not shares(0.99).alike
+    for wrong in (0.0, -0.1, 1.1):
+        with pytest.raises(ValueError, match="share"):
+            shares(wrong)
