@@ -17,6 +17,8 @@ from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import UNREAD, ProblemKind
+from photon.adapters.logs.tail import Tail
+from photon.adapters.logs.watching import Watcher
 from photon.config.clock import Clock
 from photon.dispatcher.asking import Asking
 from photon.dispatcher.backlog import Backlog, Question, Rules
@@ -48,9 +50,6 @@ Measure = Callable[[], Awaitable[float | None]]
 POLL_BYTES = 1 << 20
 READ_SHARE_S = 0.05
 """The follower is read for so long at a time before answers and commits have their turn."""
-SCAN_SHARE = 0.1
-"""Scanning takes at most this share of the time."""
-SCAN_MOST_S = 2.0
 QUESTIONS_IN_FLIGHT = 4
 """Look-ups at a time."""
 UNSETTLED_MAX = 4
@@ -105,12 +104,14 @@ class DispatcherEngine:
         homes: Homes | None = None,
         measure: Measure | None = None,
         holdings: Holdings | None = None,
+        watcher: Watcher | None = None,
         sources: Sources | None = None,
     ) -> None:
         """The caller opens and closes follower, joiners, state and exports. ``holdings``: of one of several workers.
 
         ``homes``: the datacentres that share the work, with a registry; None: there is one. ``measure`` is asked for
-        the head start. ``sources``: what is read again is read there; None: nothing is.
+        the head start. ``watcher`` notifies the follower of changes; None: it polls. ``sources``: what is read again
+        is read there; None: nothing is.
         """
         if homes is not None and registry is None:
             raise ValueError("several datacentres share their work through a registry")
@@ -159,6 +160,7 @@ class DispatcherEngine:
         )
         self._before: Ledger = state.ledger()
         self._wake = asyncio.Event()
+        self._tail = Tail(follower, watcher, clock.monotonic, report=self._log.warning, scan_s=self._options.scan_s)
         rules = LineRules(adapter, digester, patience)
         self._rereading = Rereading(self._core, state, self._asking, clock, rules, self._wake.set, sources)
         self._stopping = False
@@ -166,7 +168,7 @@ class DispatcherEngine:
         self._failure: BaseException | None = None
         self._read_to_end = False  # once: the follower has handed out everything
         self._retries = RetryLoader(self._core, state, once=self._options.once, now_ns=clock.now_ns())
-        self._next_scan = self._next_commit = 0.0
+        self._next_commit = 0.0
         self._asked = 0
 
     def _shares(self, joiners: int) -> Shares:
@@ -207,6 +209,7 @@ class DispatcherEngine:
             left=self._core.left,
             head_start_s=self._homes.head_start.seconds if self._homes is not None else 0.0,
             homes=self._homes.status() if self._homes is not None else (),
+            lag=self._follower.lag(),
             problems={kind.value: n for kind, n in self._follower.problems.items()},
             unread=tuple(map(str, self._follower.unread((*UNREAD, ProblemKind.VANISHED)))),
         )
@@ -221,6 +224,7 @@ class DispatcherEngine:
         asking += [asyncio.create_task(rereads) for rereads in self._rereading.runs()]
         for task in asking:
             task.add_done_callback(self._attempted)
+        self._tail.attach(asyncio.get_running_loop(), self._wake.set)
         try:
             while not self._stopping and self._failure is None:
                 await self._turn()
@@ -228,6 +232,7 @@ class DispatcherEngine:
                     break
             await self._wind_down()
         finally:
+            self._tail.close()
             ending = [*asking, *self._attempts]
             for task in ending:
                 task.cancel()
@@ -261,7 +266,7 @@ class DispatcherEngine:
     def _pause(self, now: float) -> float:
         moments = [self._next_commit]
         if not self._read_to_end:
-            moments.append(self._next_scan)
+            moments.append(self._tail.next_at())
         if (due := self._core.next_due()) is not None and self._flow.has_room(now):
             moments.append(due)
         if (due := self._core.next_question_due(now)) is not None and self._questions < QUESTIONS_IN_FLIGHT:
@@ -276,11 +281,9 @@ class DispatcherEngine:
         if self._read_to_end:
             return False
         begun = now = self._clock.monotonic()
-        if now >= self._next_scan:
-            self._follower.scan()
+        if self._tail.due(now):
+            self._tail.scan()
             now = self._clock.monotonic()
-            wait = max(self._options.scan_s, (now - begun) / SCAN_SHARE)
-            self._next_scan = now + min(wait, SCAN_MOST_S)
             self._core.look_first(self._look_first(now))
         took = False
         while (

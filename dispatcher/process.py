@@ -14,6 +14,7 @@ import structlog
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.problems import Problem
+from photon.adapters.logs.watching import Watch, watching
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.dispatcher.engine import DispatcherEngine, Measure, Options, Progress
@@ -44,6 +45,7 @@ class Places:
     """A directory on a local disk; ``dispatcher.db`` comes into it."""
     patterns: Sequence[str] = ("**/*",)
     max_record: int = 1 << 20
+    watch: Watch = Watch.AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,10 @@ def open_dispatcher(
     log = structlog.get_logger("photon.dispatcher")
     tell = report or (lambda problem: log.warning("log file", kind=problem.kind.value, problem=str(problem)))
     rule = state_rule(join, adapter, digester)
-    with open_state(places.state / STATE_NAME, rule, worker, clock.now_ns()) as state:
+    with (
+        open_state(places.state / STATE_NAME, rule, worker, clock.now_ns()) as state,
+        watching(places.foreign, places.watch, log.warning) as watcher,
+    ):
         follower = follower_for(state)(
             places.foreign,
             patterns=places.patterns,
@@ -98,6 +103,7 @@ def open_dispatcher(
             max_record=places.max_record,
             positions=state.positions(),
             report=tell,
+            enter=watcher.enter if watcher is not None else lambda path: None,
         )
         exports = open_exports(places.output, disk, state, log.warning)
         files = LogFiles(
@@ -128,6 +134,7 @@ def open_dispatcher(
                 homes=homes,
                 measure=measure,
                 holdings=holdings_for(worker, state, follower, clock, exports_of),
+                watcher=watcher,
                 sources=None if policy.options.once else Sources(files, recovery),
             )
         finally:

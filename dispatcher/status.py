@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from photon.adapters.logs.lag import NO_LAG, Lag
 from photon.dispatcher.homes import HomeStatus
 from photon.dispatcher.ledger import Verdict
 
@@ -28,6 +29,7 @@ class Status:
     left: int = 0  # events that are left to their home now
     head_start_s: float = 0.0
     homes: Sequence[HomeStatus] = ()
+    lag: Lag = NO_LAG
     problems: Mapping[str, int] = field(default_factory=dict)
     reopened: int = 0  # ids that the registry gave up and nobody has registered since
     reopened_missing: int = 0  # of them, those that stand in no log here

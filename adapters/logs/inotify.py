@@ -118,4 +118,5 @@ class InotifyWatcher:
         return int(self._inotify.fileno())
 
     def close(self) -> None:
+        self.failed = self.failed or "closed"
         self._inotify.close()

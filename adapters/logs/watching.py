@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from photon.adapters.logs.discovery import check_directory
 from photon.adapters.logs.mounts import is_network, read_type
 
 
@@ -57,7 +59,11 @@ class Watcher(Protocol):
 
 
 def open_watcher(directory: Path, watch: Watch, report: Callable[[str], None]) -> Watcher | None:
-    """None: the directory has to be polled. ``report`` is told one line where that is not what was to be expected."""
+    """None: the directory has to be polled. ``report`` is told one line where that is not what was to be expected.
+
+    Raises LogDirectoryError.
+    """
+    check_directory(directory)
     if watch is Watch.POLL:
         return None
     kind = read_type(directory)
@@ -74,3 +80,14 @@ def open_watcher(directory: Path, watch: Watch, report: Callable[[str], None]) -
             "raise the sysctl fs.inotify.max_user_instances"
         )
         return None
+
+
+@contextmanager
+def watching(directory: Path, watch: Watch, report: Callable[[str], None]) -> Iterator[Watcher | None]:
+    """As ``open_watcher``; closed at the end."""
+    watcher = open_watcher(directory, watch, report)
+    try:
+        yield watcher
+    finally:
+        if watcher is not None:
+            watcher.close()

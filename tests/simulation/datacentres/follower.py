@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from photon.adapters.logs.api import Block, LogPosition
+from photon.adapters.logs.lag import NO_LAG, Lag
 from photon.adapters.logs.problems import ProblemKind
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ class SimulatedFollower:
     def backlog(self) -> tuple[int, int]:
         known = sum(log.offset_at(seen) for log, seen in zip(self._logs, self._visible, strict=True))
         return sum(log.offset_at(at) for log, at in zip(self._logs, self._next, strict=True)), known
+
+    def lag(self) -> Lag:
+        return NO_LAG
 
     def unread(self, kinds: Sequence[ProblemKind] = ()) -> list[Any]:
         return []
