@@ -18,7 +18,7 @@ SMALL_EVENTS = 250
 IDLE_PART = 8
 """Of the places in flight, one in so many is theirs while nothing fresh waits."""
 STORED_WEIGHT = 2.0
-"""A row of the retry store is read from disk, tried, and written again: it costs about twice what a fresh event does."""
+"""A row of the retry store is read from disk, tried and written again: about twice the cost of a fresh event."""
 
 
 class Shares:
