@@ -300,6 +300,7 @@ def _follower(
         config.directory,
         patterns=config.patterns,
         has_header=adapter.primary_has_header,
+        framing=adapter.primary_framing,
         max_record=config.max_record,
         positions=file_map.positions(),
         report=report,

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from photon.adapters.contract import LINES, Framing
 from photon.adapters.logs.reader import GzipSource
 from photon.eventstore.pages import PAGE_BYTES, PAGES_BYTES_MAX, PagedBytes, Pages
+from photon.eventstore.varint_bytes import VarintBytes
 from photon.eventstore.zstd_bytes import ZstdBytes
 
 CHECKPOINTS_MAX = 32
@@ -43,8 +45,10 @@ def new_pages(bytes_max: int = PAGES_BYTES_MAX) -> Pages:
     return Pages(bytes_max)
 
 
-def open_log(path: Path, pages: Pages, file_number: int) -> LogBytes:
+def open_log(path: Path, pages: Pages, file_number: int, framing: Framing = LINES) -> LogBytes:
     """``file_number`` names this opening of a file in ``pages``. Raises OSError."""
+    if framing.kind == "varint":
+        return VarintBytes(path, pages, file_number)
     if path.name.endswith(".zst"):
         return ZstdBytes(path, pages, file_number)
     return GzipBytes(path, pages, file_number) if path.name.endswith(".gz") else PlainBytes(path)

@@ -70,7 +70,8 @@ class LogPass:
 
     def __init__(self, adapter: Adapter, file: LogFile, window: LogWindow, record_bytes_max: int) -> None:
         self._adapter = adapter
-        self._file = file
+        self.file = file
+        """Whose records are read next."""
         self._window = window
         self._record_bytes_max = record_bytes_max
 
@@ -80,13 +81,13 @@ class LogPass:
             return self._search(want)
         record = self._whole_record(want.offset, want.offset)
         if record is not None and self._key(record) == want.key:
-            return ReadRecord(Read.FOUND, self._file, want.offset, record)
+            return ReadRecord(Read.FOUND, self.file, want.offset, record)
         if want.log.rewritten or (record is not None and self._explains(record, want.key)):
             return NOT_THERE
         return UNAVAILABLE
 
     def _key(self, record: bytes) -> bytes | None:
-        return key_of(self._adapter, record, self._file)
+        return key_of(self._adapter, record, self.file)
 
     def _explains(self, record: bytes, key: bytes) -> bool:
         """Whether the map was right to name this record, though it is not the asked one.
@@ -95,7 +96,7 @@ class LogPass:
         """
         there = self._key(record)
         if there is None:
-            return keys_of_block(self._adapter, record + b"\n", self._file) == [key]
+            return keys_of_block(self._adapter, record + b"\n", self.file) == [key]
         hashes = hash_keys([there, key])
         return bool(hashes[0] == hashes[1])
 
@@ -122,7 +123,7 @@ class LogPass:
         for start in self._starts(want):
             record = self._whole_record(want.offset, start)
             if record is not None and self._key(record) == want.key:
-                return ReadRecord(Read.FOUND, self._file, start, record)
+                return ReadRecord(Read.FOUND, self.file, start, record)
         return NOT_THERE
 
     def _is_anchor(self, want: Wanted, record: bytes | None) -> bool:
@@ -138,7 +139,7 @@ class LogPass:
         data = window.data[want.offset - window.begin : stop + RECORD_GUESS_BYTES - window.begin]
         whole = data.rfind(b"\n") + 1
         start = 0
-        for key in keys_of_block(self._adapter, data[:whole], self._file):
+        for key in keys_of_block(self._adapter, data[:whole], self.file):
             if start >= want.span:
                 return
             if key == want.key:

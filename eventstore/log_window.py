@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from photon.adapters.logs.framed import Lines
 from photon.eventstore.log_files import LogBytes
 
 
 class LogWindow:
     """``data`` holds the log's bytes from ``begin`` on. Places are asked for in ascending order."""
 
-    def __init__(self, source: LogBytes) -> None:
+    def __init__(self, source: LogBytes, lines: Lines | None = None) -> None:
+        """``lines``: marks line ends that end no record. Places are then records' begins."""
         self._source = source
+        self._lines = lines
+        self._raw = b""
         self.begin = 0
         self.data = b""
         self.bytes_read = 0
@@ -27,12 +31,13 @@ class LogWindow:
         What lies before ``begin`` may go.
         """
         if not self.begin <= begin <= self.end:
-            self.begin, self.data = begin, b""
+            self.begin, self.data, self._raw = begin, b"", b""
         end = self.end
         if stop <= end or self._at_end:
             return
         more = self._source.read(end, stop - end)
         self._at_end = len(more) < stop - end
         self.bytes_read += len(more)
-        self.data = self.data[begin - self.begin :] + more
+        self._raw = self._raw[begin - self.begin :] + more
+        self.data = self._raw if self._lines is None else self._lines.marked(self._raw, inside=False)
         self.begin = begin

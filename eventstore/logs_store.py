@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.adapters.contract import Adapter, LogFile
+from photon.adapters.logs.framed import Lines
 from photon.eventstore.file_map import MappedLog
+from photon.eventstore.header_index import HeaderIndex
 from photon.eventstore.log_files import LogBytes, open_log
 from photon.eventstore.log_pass import UNAVAILABLE, LogPass, Read, ReadRecord, Wanted
 from photon.eventstore.log_window import LogWindow
@@ -24,6 +26,7 @@ GAP_BYTES = 1 << 17
 """Places no further apart are read together."""
 READ_BYTES_MAX = 4 << 20
 OPEN_LOGS_MAX = 64
+HEADER_INDEXES_MAX = 1024
 RECORD_BYTES_MAX = 1 << 20
 
 Resolver = Callable[[str], str | None]
@@ -73,7 +76,10 @@ class LogsEventStore:
         self._record_bytes_max = record_bytes_max
         self._pages = Pages(pages_bytes_max)
         self._troubles = troubles or Troubles()
+        self._framing = adapter.primary_framing
+        self._lines = Lines(self._framing, record_bytes_max) if self._framing.kind == "quoted" else None
         self._lock = threading.Lock()  # around what follows
+        self._headers: OrderedDict[str, HeaderIndex] = OrderedDict()  # identity -> of the log
         self._idle: OrderedDict[str, tuple[str, LogBytes]] = OrderedDict()  # identity -> path, open file
         self._opened = 0
         self._counts = ReadCounts()
@@ -120,8 +126,9 @@ class LogsEventStore:
         if opened is None:
             return GONE
         path, source = opened
-        window = LogWindow(source)
+        window = LogWindow(source, self._lines)
         each = LogPass(self._adapter, LogFile(path, log.file.header), window, self._record_bytes_max)
+        headers = self._headers_of(log) if self._framing.kind == "zeek" else None
         asked, given, keep = list(left), set[int](), False
         try:
             for group in _ranges(wanted, asked):
@@ -129,6 +136,8 @@ class LogsEventStore:
                     break
                 window.cover(wanted[group[0]].offset, max(wanted[i].stop for i in group))
                 for i in group:
+                    if headers is not None:
+                        each.file = LogFile(path, headers.at(source, wanted[i].offset))
                     read = each.record(wanted[i])
                     if read.outcome is not Read.UNAVAILABLE:
                         give(i, read)
@@ -146,6 +155,14 @@ class LogsEventStore:
             self._troubles.succeeded(log)
         return ""
 
+    def _headers_of(self, log: MappedLog) -> HeaderIndex:
+        with self._lock:
+            headers = self._headers.pop(log.identity, None) or HeaderIndex()
+            self._headers[log.identity] = headers
+            if len(self._headers) > HEADER_INDEXES_MAX:
+                self._headers.popitem(last=False)
+        return headers
+
     # -- open files ------------------------------------------------------------------------------------------------
     def _take(self, log: MappedLog) -> tuple[str, LogBytes] | None:
         """An open file for this caller alone; None when there is none of this identity. Raises OSError."""
@@ -159,7 +176,7 @@ class LogsEventStore:
         if path is None:
             return None
         try:
-            return path, open_log(self._directory / path, self._pages, number)
+            return path, open_log(self._directory / path, self._pages, number, self._framing)
         except FileNotFoundError:
             return None
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from photon.adapters.contract import LogFile
+from photon.adapters.contract import LINES, LogFile
 from photon.adapters.logs.api import Block, LogPart, LogPosition
 from photon.adapters.logs.follower import TURN_BYTES, Follower
 from photon.adapters.logs.framing import LongRecord, frame
@@ -50,6 +50,7 @@ class SharedFollower(Follower):
         """As Follower. ``parts``: to be read from the start on."""
         super().__init__(directory, max_record=max_record, **options)
         self._max_record = max_record
+        self._splittable = options.get("framing", LINES).splittable
         self._parts: dict[str, _Reading] = {}
         self._next_parts: deque[str] = deque()
         self._part_turn = 0
@@ -185,7 +186,7 @@ class SharedFollower(Follower):
     def plain_size(self, identity: str) -> int:
         """Bytes of a log that can be read at any place; 0 where it is compressed or gone."""
         log = self._logs.all.get(identity)
-        if log is None or log.file is None or log.file.gone or log.file.compressed:
+        if log is None or log.file is None or log.file.gone or log.file.compressed or not self._splittable:
             return 0
         return max(log.file.size, 0)
 
@@ -204,7 +205,7 @@ class SharedFollower(Follower):
         A place behind which no record begins has none. Raises OSError.
         """
         log = self._logs.all.get(identity)
-        if log is None or log.file is None or log.file.compressed:
+        if log is None or log.file is None or log.file.compressed or not self._splittable:
             return []
         source = self._sources.open(log.file)
         if source is None:

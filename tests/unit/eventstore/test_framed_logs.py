@@ -1,0 +1,92 @@
+"""Cold look-ups in logs that are more than plain lines: varint messages, quoted line ends, headers in mid-file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.logs.follower import Follower
+from photon.eventstore import header_index
+from photon.eventstore.file_map import MappedLog
+from photon.eventstore.log_pass import Read, ReadRecord, Wanted
+from photon.eventstore.logs_store import LogsEventStore
+from tests.unit.adapters.messages import write_messages
+
+FOREIGN = {"format": "jsonl", "key": "k", "time": {"field": "t", "unit": "s"}}
+
+
+def mapped(directory: Path, adapter: ConfiguredAdapter) -> list[tuple[bytes, MappedLog, int, bytes]]:
+    """(key, log, offset, record) of each record, as the primary reader sees it."""
+    follower = Follower(directory, has_header=adapter.primary_has_header, framing=adapter.primary_framing)
+    follower.scan()
+    found = []
+    while blocks := follower.poll(1 << 20, final=True):
+        for block in blocks:
+            log = MappedLog(0, block.identity, block.file, block.end)
+            at = block.offset
+            for line in block.data.split(b"\n")[:-1]:
+                found.append((adapter.primary_key(line, block.file), log, at, line))
+                at += len(line) + 1
+    follower.close()
+    return found
+
+
+def read_all(directory: Path, primary: dict[str, Any]) -> list[tuple[ReadRecord, bytes, bytes, bytes | None]]:
+    """(what was read, key, record, payload) of each record, looked up in one batch with a header of another place."""
+    adapter = ConfiguredAdapter({"primary": primary, "foreign": FOREIGN, "base": str(directory.parent)})
+    places = mapped(directory, adapter)
+    last = places[-1][1]
+    store = LogsEventStore(directory, adapter, lambda identity: last.file.path)
+    wanted = [Wanted(i, key, last, offset, 0, -1) for i, (key, _, offset, _) in enumerate(places)]
+    reads = store.read(wanted)
+    assert store.read(wanted[::-1]) == reads[::-1]
+    store.close()
+    return [
+        (read, key, record, adapter.primary_payload(read.record, read.file) if read.record else None)
+        for read, (key, _, _, record) in zip(reads, places, strict=True)
+    ]
+
+
+def test_records_over_several_lines(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    rows = [f'k{i},"first\nsecond ""{i}""\n",{i}\n' if i % 3 else f"k{i},plain,{i}\r\n" for i in range(3000)]
+    (logs / "a.csv").write_text("k,text,n\n" + "".join(rows), newline="")
+    found = read_all(logs, {"format": "csv", "key": "k", "multiline": True})
+    assert [key for _, key, _, _ in found] == [b"k%d" % i for i in range(3000)]
+    for i, (read, _, record, payload) in enumerate(found):
+        assert (read.outcome, read.record) == (Read.FOUND, record.removesuffix(b"\r"))
+        assert payload is not None
+        if i % 3:
+            assert b'"text":"first\\nsecond \\"%d\\"\\n"' % i in payload
+
+
+@pytest.mark.parametrize("scan_bytes", [64, 1 << 20])
+def test_headers_in_mid_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scan_bytes: int) -> None:
+    monkeypatch.setattr(header_index, "SCAN_BYTES", scan_bytes)
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    one, two = "#separator \\x09\n#fields\tuid\tx\ty\n", "#separator \\x09\n#fields\tuid\ty\tx\n"
+    parts = [one, "a\t1\t2\n", two, "b\t2\t1\n", "c\t2\t1\n", one, "d\t1\t2\n", two]
+    (logs / "conn.log").write_text("".join(parts) + "e\t2\t1\n")
+    found = read_all(logs, {"format": "zeek", "key": "uid"})
+    assert [key for _, key, _, _ in found] == [b"a", b"b", b"c", b"d", b"e"]
+    for read, key, _, payload in found:
+        assert read.outcome is Read.FOUND
+        assert payload is not None
+        assert sorted(payload[1:-1].split(b",")) == [b'"uid":"%b"' % key, b'"x":"1"', b'"y":"2"']
+
+
+def test_length_delimited_messages(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    data = write_messages(tmp_path / "click.pb", [(f"k{i}", "x" * (i % 300)) for i in range(9000)])
+    (logs / "a.bin").write_bytes(data)
+    found = read_all(
+        logs, {"format": "protobuf", "descriptor": "click.pb", "message": "test.Event", "key": "key.name"}
+    )
+    assert [key for _, key, _, _ in found] == [b"k%d" % i for i in range(9000)]
+    assert all(read.outcome is Read.FOUND and read.record == record for read, _, record, _ in found)
