@@ -1,0 +1,174 @@
+"""Who should read what: even shares, nobody blamed wrongly, at rest nothing moves. Pure."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from photon.dispatcher.errors import WorkerFenced
+from photon.dispatcher.leases import LOOKS_MIN, TAKEN_AT_ONCE, Decision, Leases, View, WorkerRow
+
+LEASE_S = 10.0
+
+
+class Table:
+    """The shared state, without a database."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, WorkerRow] = {}
+        self.owners: dict[str, int] = {}
+
+    def join(self) -> int:
+        number = len(self.rows) + 1
+        self.rows[number] = WorkerRow(number, f"w{number}", 1)
+        return number
+
+    def view(self) -> View:
+        return View(list(self.rows.values()), dict(self.owners))
+
+    def apply(self, me: int, decision: Decision) -> None:
+        """As SharedState does; a lease that is given back ends at once."""
+        row = self.rows[me]
+        self.rows[me] = WorkerRow(me, row.name, row.beat + 1)
+        for other, beat in decision.fence:
+            if self.rows[other].beat == beat:
+                self.rows[other] = WorkerRow(other, self.rows[other].name, beat, fenced=True)
+        for unit in decision.take:
+            owner = self.owners.get(unit)
+            if owner is None or self.rows[owner].fenced:
+                self.owners[unit] = me
+        for unit in decision.give:
+            assert self.owners.pop(unit) == me
+
+
+def rounds(table: Table, workers: dict[int, Leases], units: list[str], now: float, count: int) -> float:
+    """Everybody decides so often, two seconds apart."""
+    for _ in range(count):
+        for me, leases in workers.items():
+            table.apply(me, leases.decide(table.view(), units, now))
+        now += 2.0
+    return now
+
+
+def shares(table: Table, workers: dict[int, Leases]) -> list[int]:
+    return [sum(owner == me for owner in table.owners.values()) for me in workers]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 6), st.integers(0, 40), st.integers(0, 3), st.integers(0, 3))
+def test_shares_are_even_and_then_nothing_moves(workers: int, units: int, come: int, go: int) -> None:
+    table = Table()
+    names = [f"log{n}" for n in range(units)]
+    those = {(me := table.join()): Leases(me, LEASE_S) for _ in range(workers)}
+    now = rounds(table, those, names, 0.0, 4)
+    for _ in range(come):
+        me = table.join()
+        those[me] = Leases(me, LEASE_S)
+    now = rounds(table, those, names, now, 4)
+    assert sum(shares(table, those)) == units
+    assert max(shares(table, those)) - min(shares(table, those)) <= 1
+    for me in list(those)[: min(go, len(those) - 1)]:  # they stand still from now on
+        del those[me]
+    now = rounds(table, those, names, now, 12)
+    assert sum(shares(table, those)) == units
+    assert max(shares(table, those)) - min(shares(table, those)) <= 1
+    before = dict(table.owners)
+    rounds(table, those, names, now, 5)
+    assert table.owners == before
+
+
+def test_a_log_more_moves_none_of_the_others() -> None:
+    table = Table()
+    those = {(me := table.join()): Leases(me, LEASE_S) for _ in range(3)}
+    names = [f"log{n}" for n in range(10)]
+    now = rounds(table, those, names, 0.0, 4)
+    for n in range(10, 30):
+        before = dict(table.owners)
+        names.append(f"log{n}")
+        now = rounds(table, those, names, now, 2)
+        assert before.items() <= table.owners.items()
+        assert len(table.owners) == n + 1
+
+
+def test_who_beats_is_alive_however_long_ago_one_looked() -> None:
+    table = Table()
+    one, other = table.join(), table.join()
+    leases = Leases(one, LEASE_S)
+    view = table.view()
+    for now in range(0, 100, 20):  # longer than a lease between two looks
+        table.rows[other] = WorkerRow(other, "w2", now + 2)
+        assert not leases.decide(table.view(), [], float(now)).fence
+    assert view.workers[1].beat == 1
+
+
+def test_one_that_stood_still_itself_does_not_blame_the_others() -> None:
+    table = Table()
+    one, other = table.join(), table.join()
+    leases = Leases(one, LEASE_S)
+    assert not leases.decide(table.view(), [], 0.0).fence
+    for look in range(LOOKS_MIN - 1):  # it was stopped for an hour, and so was the other
+        assert not leases.decide(table.view(), [], 3600.0 + look).fence
+    assert leases.decide(table.view(), [], 3610.0).fence == ((other, 1),)
+
+
+def test_a_worker_is_dead_only_after_a_whole_lease() -> None:
+    table = Table()
+    one, other = table.join(), table.join()
+    table.owners = {"a": other, "b": other}
+    leases = Leases(one, LEASE_S)
+    for now in (0.0, 2.0, 4.0, 6.0, 8.0, 9.9):
+        assert not leases.decide(table.view(), ["a", "b"], now).fence
+    decision = leases.decide(table.view(), ["a", "b"], 10.0)
+    assert decision.fence == ((other, 1),)
+    assert sorted(decision.take) == ["a", "b"]
+    assert leases.living == 1
+
+
+def test_a_beat_that_moved_on_meanwhile_is_no_dead_worker() -> None:
+    table = Table()
+    one, other = table.join(), table.join()
+    table.owners = {"a": other}
+    table.rows[other] = WorkerRow(other, "w2", 7)
+    table.apply(one, Decision(fence=((other, 1),), take=("a",)))
+    assert not table.rows[other].fenced
+    assert table.owners == {"a": other}
+
+
+def test_who_was_fenced_learns_so() -> None:
+    table = Table()
+    me = table.join()
+    table.rows[me] = WorkerRow(me, "w1", 5, fenced=True)
+    with pytest.raises(WorkerFenced):
+        Leases(me, LEASE_S).decide(table.view(), [], 0.0)
+    del table.rows[me]  # and all that it had is others' by now
+    with pytest.raises(WorkerFenced):
+        Leases(me, LEASE_S).decide(table.view(), [], 0.0)
+
+
+def test_what_is_out_of_sight_is_given_back_and_nobody_takes_it() -> None:
+    table = Table()
+    me = table.join()
+    table.owners = {"gone": me, "there": me}
+    decision = Leases(me, LEASE_S).decide(table.view(), ["there"], 0.0)
+    assert decision == Decision(give=("gone",))
+
+
+def test_a_huge_log_is_given_back_to_be_split_only_where_others_are() -> None:
+    table = Table()
+    me = table.join()
+    table.owners = {"huge": me, "small": me}
+    leases = Leases(me, LEASE_S)
+    assert not leases.decide(table.view(), ["huge", "small"], 0.0, to_split=["huge"])
+    table.join()
+    assert leases.decide(table.view(), ["huge", "small"], 1.0, to_split=["huge"]).give == ("huge",)
+
+
+def test_decisions_are_bounded() -> None:
+    table = Table()
+    me = table.join()
+    names = [f"log{n}" for n in range(3 * TAKEN_AT_ONCE)]
+    leases = Leases(me, LEASE_S)
+    assert len(leases.decide(table.view(), names, 0.0).take) == TAKEN_AT_ONCE
+    rounds(table, {me: leases}, names, 1.0, 4)
+    assert len(table.owners) == len(names)

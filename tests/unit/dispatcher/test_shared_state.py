@@ -1,0 +1,228 @@
+"""Several connections to one state: who may commit what, and whom it passes to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from photon.adapters.contract import LogFile
+from photon.adapters.logs.api import LogPart, LogPosition
+from photon.dispatcher import database, shared_state
+from photon.dispatcher.database import lock_worker, share_state
+from photon.dispatcher.errors import StateError, WorkerFenced
+from photon.dispatcher.events import LATE, Export, Item
+from photon.dispatcher.leases import Decision
+from photon.dispatcher.ledger import Verdict, cell
+from photon.dispatcher.ledger_reader import read_ledger
+from photon.dispatcher.retry import SETTLED_NS
+from photon.dispatcher.shared_state import SharedState
+from photon.dispatcher.state import Changes, State
+from photon.joiner.api import ForeignEvent
+
+
+def opened(directory: Path, name: str) -> SharedState:
+    return SharedState(directory / "s.db", name, now_ns=5)
+
+
+def row(n: int) -> Item:
+    item = Item(ForeignEvent(b"id%d" % n, bytes([n]) * 16, 0, b"k", b"rec", LogFile("f"), n, 5), None, 1000)
+    item.next_try_ns, item.trigger_ns = 10, SETTLED_NS
+    return item
+
+
+def read(identity: str, offset: int, events: int = 1) -> Changes:
+    cells = {cell(0, Verdict.READ): events, cell(0, Verdict.JOINED): events}
+    return Changes(positions={identity: LogPosition(identity, "a.log", offset)}, cells=cells)
+
+
+def fence(by: SharedState, *others: SharedState, take: tuple[str, ...] = ()) -> list[str]:
+    beats = {worker.incarnation: worker.beat for worker in by.view().workers}
+    granted = by.renew(0, Decision(tuple((each.owner, beats[each.owner]) for each in others), take))
+    return [each.position.identity for each in granted]
+
+
+def test_a_lease_passes_on_only_when_it_is_free(tmp_path: Path) -> None:
+    one, two = opened(tmp_path, "w1"), opened(tmp_path, "w2")
+    assert [g.position for g in one.renew(0, Decision(take=("a", "b")))] == [
+        LogPosition("a", "", 0),
+        LogPosition("b", "", 0),
+    ]
+    one.commit(read("a", 12))
+    assert two.renew(0, Decision(take=("a", "c"))) != []
+    assert two.view().owners == {"a": one.owner, "b": one.owner, "c": two.owner}
+    with pytest.raises(WorkerFenced):
+        two.commit(read("a", 24))  # not its own
+    one.release(["a"])
+    (granted,) = two.renew(0, Decision(take=("a",)))
+    assert (granted.position, granted.high) == (LogPosition("a", "a.log", 12), 12)
+    two.commit(read("a", 24))
+    one.close()
+    two.close()
+
+
+def test_the_commit_of_one_that_was_taken_for_dead_is_refused_whole(tmp_path: Path) -> None:
+    one, two = opened(tmp_path, "w1"), opened(tmp_path, "w2")
+    one.renew(0, Decision(take=("a",)))
+    one.commit(read("a", 12))
+    assert fence(two, one, take=("a",)) == ["a"]
+    before = read_ledger(one.path).total
+    changes = read("a", 24)
+    changes.stored.append(row(1))
+    changes.exports.append(Export(LATE, b"x\n"))
+    for late in (lambda: one.commit(changes), lambda: one.renew(0), lambda: one.release(["a"]), one.leave):
+        with pytest.raises(WorkerFenced):
+            late()
+    assert read_ledger(one.path).total == before
+    assert two.positions() == [LogPosition("a", "a.log", 12)]
+    assert not one.outbox(1, "w1")
+    one.close()
+    again = opened(tmp_path, "w1")  # another incarnation of the same name
+    assert again.owner > two.owner
+    two.commit(read("a", 24))
+    again.close()
+    two.close()
+
+
+def test_a_beat_that_moved_on_is_not_fenced(tmp_path: Path) -> None:
+    one, two = opened(tmp_path, "w1"), opened(tmp_path, "w2")
+    one.renew(0, Decision(take=("a",)))
+    seen = {worker.incarnation: worker.beat for worker in two.view().workers}
+    one.renew(0)
+    assert two.renew(0, Decision(((one.owner, seen[one.owner]),), ("a",))) == []
+    one.commit(read("a", 12))
+    one.close()
+    two.close()
+
+
+def test_rows_of_the_retry_store_are_their_workers_and_claimed_from_the_dead(tmp_path: Path) -> None:
+    one, two = opened(tmp_path, "w1"), opened(tmp_path, "w2")
+    rows = [row(n) for n in range(3)]
+    one.commit(Changes(stored=rows))
+    assert len(one.due_ids(20, 9)) == 3
+    assert two.due_ids(20, 9) == []
+    assert not two.claim_retries()
+    fence(two, one)
+    assert two.claim_retries()
+    assert len(two.due_ids(20, 9)) == 3
+    assert not two.claim_retries()  # none is left, and the dead one is forgotten
+    assert [worker.name for worker in two.view().workers] == ["w2"]
+    with pytest.raises(WorkerFenced):
+        one.commit(Changes(deleted=[rows[0]]))
+    two.commit(Changes(deleted=[rows[0]]))
+    two.refresh()
+    assert two.retry_rows == 2
+    three = opened(tmp_path, "w3")
+    assert three.retry_rows == 2
+    with pytest.raises(WorkerFenced):
+        three.commit(Changes(updated=[rows[1]]))
+    for state in (one, two, three):
+        state.close()
+
+
+def test_claims_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_state, "CLAIMED_AT_ONCE", 2)
+    alone = State(tmp_path / "s.db")
+    alone.commit(Changes(stored=[row(n) for n in range(5)]))
+    alone.close()
+    one = opened(tmp_path, "w1")  # rows of a dispatcher that was alone are claimed as well
+    assert [one.claim_retries() for _ in range(4)] == [True, True, True, False]
+    assert len(one.due_ids(20, 9)) == 5
+    one.close()
+
+
+def test_a_dispatcher_that_is_alone_has_all_that_workers_had(tmp_path: Path) -> None:
+    one = opened(tmp_path, "w1")
+    one.renew(0, Decision(take=("a",)))
+    one.split(LogPosition("a", "a.log", 100), [LogPart("a@0", "a", 0, 100, 0)])
+    changes = read("a", 120)
+    changes.stored.append(row(1))
+    changes.exports.append(Export(LATE, b"x\n"))
+    one.commit(changes)
+    with pytest.raises(StateError, match="in use by another dispatcher"):
+        State(one.path)
+    one.close()
+    alone = State(one.path)
+    assert len(alone.due_ids(20, 9)) == 1
+    assert alone.parts() == [LogPart("a@0", "a", 0, 100, 0)]
+    assert alone.highs() == {"a": 120, "a@0": 0}
+    assert alone.outbox_of_others() == ["w1"]
+    alone.commit(Changes(positions={"a@0": LogPosition("a@0", "a.log", 60)}))
+    assert alone.parts() == [LogPart("a@0", "a", 0, 100, 60)]
+    alone.commit(Changes(positions={"a@0": LogPosition("a@0", "a.log", 100)}))
+    assert alone.parts() == []
+    assert [position.offset for position in alone.positions()] == [120]
+    with pytest.raises(StateError, match="does not share"):
+        share_state(one.path, wait_s=0.0)
+    alone.close()
+
+
+def test_parts_are_leased_one_by_one(tmp_path: Path) -> None:
+    one, two = opened(tmp_path, "w1"), opened(tmp_path, "w2")
+    one.renew(0, Decision(take=("a",)))
+    parts = [LogPart("a@0", "a", 0, 50, 0), LogPart("a@32", "a", 50, 100, 50)]
+    one.split(LogPosition("a", "a.log", 100), parts)
+    (granted,) = two.renew(0, Decision(take=("a@32",)))
+    assert granted.part == parts[1]
+    two.commit(Changes(positions={"a@32": LogPosition("a@32", "a.log", 70)}))
+    with pytest.raises(WorkerFenced):
+        one.commit(Changes(positions={"a@32": LogPosition("a@32", "a.log", 100)}))
+    assert fence(one, two, take=("a@32",)) == ["a@32"]
+    one.drop_parts(["a@32"])
+    assert one.parts() == [parts[0]]
+    one.close()
+    two.close()
+
+
+def test_a_name_is_one_process_and_the_last_one_out_leaves_nothing_leased(tmp_path: Path) -> None:
+    one = opened(tmp_path, "w1")
+    with pytest.raises(StateError, match="has a worker w1 already"):
+        opened(tmp_path, "w1")
+    one.renew(0, Decision(take=("a",)))
+    assert lock_worker(one.path, "w1") is None
+    two = opened(tmp_path, "w2")
+    one.leave()
+    one.close()
+    lock = lock_worker(two.path, "w1")
+    assert lock is not None
+    os.close(lock)
+    assert two.renew(0, Decision(take=("a",))) != []
+    two.close()
+
+
+def test_the_first_one_in_knows_that_all_others_are_dead(tmp_path: Path) -> None:
+    one = opened(tmp_path, "w1")
+    one.renew(0, Decision(take=("a",)))
+    one.close()  # killed
+    two = opened(tmp_path, "w2")
+    assert two.renew(0, Decision(take=("a",))) != []
+    two.close()
+
+
+def test_a_commit_that_may_wait_does_not_stand_in_line(tmp_path: Path) -> None:
+    one, two = opened(tmp_path, "w1"), opened(tmp_path, "w2")
+    assert one.ready()
+    with database.Transaction(two._db):
+        assert not one.ready()
+    assert one.ready()
+    one.close()
+    two.close()
+
+
+def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_state, "read_type", lambda directory: "nfs4")
+    with pytest.raises(StateError, match=r"network file system \(nfs4\)"):
+        opened(tmp_path, "w1")
+    State(tmp_path / "s.db").close()  # alone as ever
+
+
+def test_counts_of_all_workers_add_up(tmp_path: Path) -> None:
+    one, two = opened(tmp_path, "w1"), opened(tmp_path, "w2")
+    one.renew(0, Decision(take=("a",)))
+    two.renew(0, Decision(take=("b",)))
+    one.commit(read("a", 12, events=3))
+    two.commit(read("b", 12, events=4))
+    assert one.counts() == {Verdict.READ: 7, Verdict.JOINED: 7}
+    one.close()
+    two.close()
