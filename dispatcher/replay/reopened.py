@@ -11,6 +11,7 @@ the list, and is told: its input may be lost for ever, or stand only in another 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -119,6 +120,7 @@ class Reopened:
 
     # -- the list --------------------------------------------------------------------------------------------------
     async def _read_list(self, shards: Sequence[int]) -> None:
+        self._count_done()
         whole = bool(shards)
         seen: set[tuple[bytes, int]] = set()
         listed = missing = 0
@@ -168,7 +170,7 @@ class Reopened:
     # -- some of its ids -------------------------------------------------------------------------------------------
     async def _take(self, ids: Sequence[Id]) -> int:
         """Sends those that are not on their way; how many of all are in no log here."""
-        self._sent = {name: stretch for name, stretch in self._sent.items() if stretch.left}
+        self._count_done()
         now = self._clock.monotonic()
         wanted = [each for each in ids if each.name not in self._sent and self._is_due(each, now)]
         if wanted:
@@ -186,6 +188,17 @@ class Reopened:
                 stretch = self._guests.send(events, first_read_ns)
                 self._sent.update(((event.digest, event.generation), stretch) for event in events)
         return sum(each.name in self._missing for each in ids)
+
+    def _count_done(self) -> None:
+        """Lets go of what has a verdict now, and counts it."""
+        done = {id(stretch): stretch for stretch in self._sent.values() if not stretch.left}
+        if not done:
+            return
+        cells: Counter[int] = Counter()
+        for stretch in done.values():
+            cells.update(stretch.cells)
+        self._state.commit(Changes(cells=dict(cells)))
+        self._sent = {name: stretch for name, stretch in self._sent.items() if stretch.left}
 
     def _is_due(self, each: Id, now: float) -> bool:
         known = self._missing.get(each.name)

@@ -6,6 +6,8 @@ they show over two datacentres, and with them what only the assembly shows.
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,18 +15,23 @@ import numpy as np
 
 from photon.dispatcher import engine as dispatcher_engine
 from photon.dispatcher.core import Batch, Core
+from photon.dispatcher.events import Stretch
 from photon.dispatcher.exports import Exports
+from photon.dispatcher.replay import coverage
+from photon.dispatcher.replay.coverage import Coverage, Span
+from photon.dispatcher.replay.reopened import Id, Reopened
 from photon.dispatcher.state import Changes
 from photon.eventstore.api import EventLookUps, Found
 from photon.idregistry.api import Answer, InsertAnswers, Inserts, Kind
 from photon.idregistry.raft.api import Applied
 from photon.idregistry.routing import RoutedRegistry
 from photon.joiner import engine as joiner_engine
-from photon.joiner.api import JoinAnswers, Outcome, TakenBy
+from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome, TakenBy
 from photon.joiner.core import SlotCore
 from photon.joiner.verdicts import Decided, Judge
 from tests.simulation.datacentres import process as processes
 from tests.simulation.datacentres import registry
+from tests.simulation.datacentres.loop import OWNER
 from tests.simulation.datacentres.state import SimulatedState
 from tests.simulation.datacentres.world import Variant
 from tests.simulation.joiner import ablations as of_the_joiner
@@ -126,6 +133,33 @@ def absent_is_a_verdict(core: Any, batch: Any, found: Any, *args: Any) -> Any:
 _settle = dispatcher_engine.settle
 
 
+# -- reopened ids ----------------------------------------------------------------------------------------------------
+def without_generation(self: Reopened, event: ForeignEvent, each: Id) -> ForeignEvent:
+    """An event is dispatched again as it was the first time."""
+    return event
+
+
+def listed_once(self: Reopened, each: Id, now: float) -> bool:
+    """What was on the list is noted, durably, before it has its verdict, and not looked for any more."""
+    process = OWNER.get()
+    assert isinstance(process, processes.DispatcherProcess)
+    seen = process.place.seen_on_list
+    new = each.name not in seen
+    seen.add(each.name)
+    return new
+
+
+def first_times_only(self: Coverage, db: sqlite3.Connection, spans: Iterable[Span]) -> None:
+    """A chunk's times are those of what was read of it first."""
+    rows = [(s.identity, s.begin // coverage.CHUNK_BYTES, s.oldest_ns, s.newest_ns) for s in spans]
+    db.executemany("INSERT OR IGNORE INTO covered VALUES (?, ?, ?, ?)", rows)
+
+
+def counted_anew(self: Stretch, verdict: int) -> int:
+    """The ledger counts the new verdict of an event beside the one that it had before."""
+    return verdict
+
+
 # -- the registry ----------------------------------------------------------------------------------------------------
 class AnswersWithoutMajority(registry.ModelGroup):
     """A leader that nobody follows any more answers from its own copy."""
@@ -150,6 +184,7 @@ TWICE = "twice"
 LEDGER = "ledger"
 _DISPATCHER = dispatcher_engine
 _SLOT_STORE = (joiner_engine, "SlotStore")
+REOPENED = "are reopened"
 ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in tests/simulation/joiner
     "joiner: unknown taken for committed": Ablation(_core(of_the_joiner.UnknownIs), TWICE),
     "joiner: no redo": Ablation(Variant(patches=((*_SLOT_STORE, of_the_joiner.NoRedo),)), LOST),
@@ -178,6 +213,16 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
     "dispatcher: exports not cut back": Ablation(
         Variant(patches=((processes, "Exports", NotCutBack),)), "unreadable"
     ),
+    "reopened: generation not carried": Ablation(
+        Variant(patches=((Reopened, "_ready", without_generation),)), REOPENED
+    ),
+    "reopened: noted as done before it is": Ablation(
+        Variant(patches=((Reopened, "_is_due", listed_once),)), REOPENED
+    ),
+    "reopened: times of a chunk too narrow": Ablation(
+        Variant(patches=((Coverage, "put", first_times_only),)), REOPENED
+    ),
+    "reopened: counted anew": Ablation(Variant(patches=((Stretch, "counted", counted_anew),)), LEDGER),
     "registry: a deposed leader answers": Ablation(
         Variant(patches=((registry, "ModelGroup", AnswersWithoutMajority),)), f"{TWICE}|{LOST}"
     ),

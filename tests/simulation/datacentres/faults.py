@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.datacentres import settings
 from tests.simulation.datacentres.process import Process
+from tests.simulation.datacentres.retiring import lose_slot
 
 if TYPE_CHECKING:
     from tests.simulation.datacentres.world import Place, World
@@ -35,6 +36,9 @@ def plan(world: World) -> None:
         (shift_clock, 2),
         (delete_state, 2),
     ]
+    if world.loses_slots:
+        kinds.append((lose_slot, 2))
+        world.loop.later(random.uniform(3.0, settings.FAULTS_S), lose_slot, world)
     chosen = [each for each in kinds if random.random() < 0.6] or kinds
     names, weights = [fault for fault, _ in chosen], [weight for _, weight in chosen]
     mean = random.choice((1.0, 3.0, 8.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from random import Random
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.lag import NO_LAG, Lag
 from photon.adapters.logs.problems import ProblemKind
+from photon.dispatcher.replay.coverage import Chunk
 
 if TYPE_CHECKING:
     from tests.simulation.datacentres.world import Place, World
@@ -57,4 +59,24 @@ class SimulatedFollower:
         return []
 
     def close(self) -> None:
+        return None
+
+
+class SimulatedReads:
+    """Chunks of the world's logs, as they have arrived in this datacentre's copies (``reading`` has tests)."""
+
+    def __init__(self, world: World, place: Place) -> None:
+        self._world = world
+        self._place = place
+
+    async def blocks(self, chunk: Chunk) -> list[Block] | None:
+        world = self._world
+        await asyncio.sleep(world.random.choice((0.0, 0.01, 0.2)))
+        (log,) = [each for each in world.truth.foreign if each.name == chunk.identity]
+        there = log.lines[: log.visible(self._place.name, world.loop.now)]
+        lines = [line for line in there if chunk.begin <= line.offset < chunk.end]
+        data = b"".join(line.record + b"\n" for line in lines)
+        return [Block(log.name, log.file, lines[0].offset, data, lines[0].offset + len(data))] if lines else []
+
+    async def rest(self) -> None:
         return None

@@ -37,6 +37,10 @@ class Context:
     def time_remaining(self) -> float:
         return max(0.0, self._deadline - self._world.loop.now)
 
+    def auth_context(self) -> dict[str, list[bytes]]:
+        """Of a plain connection."""
+        return {}
+
     async def abort(self, code: grpc.StatusCode, details: str) -> None:
         raise failed(code, details)
 

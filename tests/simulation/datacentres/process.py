@@ -14,6 +14,7 @@ from photon.config.disk import AppendFile
 from photon.dispatcher.engine import DispatcherEngine
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.homes import HeadStart, Homes
+from photon.dispatcher.replay.rereading import Sources
 from photon.eventstore.client import EventStoreClient
 from photon.eventstore.service import EventStoreService
 from photon.idregistry import commands as c
@@ -30,7 +31,7 @@ from photon.joiner.slot.slot import SlotPaths
 from photon.joiner.verdicts import envelope_lines
 from photon.joiner.verifier.verifier import VerifierLimits
 from tests.simulation.datacentres import settings
-from tests.simulation.datacentres.follower import SimulatedFollower
+from tests.simulation.datacentres.follower import SimulatedFollower, SimulatedReads
 from tests.simulation.datacentres.loop import OWNER, Owner
 from tests.simulation.datacentres.network import Stub
 from tests.simulation.datacentres.registry import GroupEnd
@@ -188,6 +189,7 @@ class Replica(Process):
         )
         replica.start()
         named = ("OpenSlot", "Insert", "Clear", "LookUp", "Describe", "ReadWitness", "ExtendWitness")
+        named += ("RetireSlot", "ScanOwned", "ScanReopened", "Reopen")
         self.listen(RegistryServicer(replica), *named)
         assert replica.conflict is not None
         world.violated(f"{self.name}: {await replica.conflict}")
@@ -215,7 +217,7 @@ class JoinerProcess(Process):
         disk = ProcessDisk(self.place.disks[self.name], self)
         paths = SlotPaths(Path(f"/{self.name}/slot"), Path(f"/{self.name}/out"))
         registry = self.registry()
-        slot = joiner_engine.Slot(self.name, self.place.name)
+        slot = joiner_engine.Slot(self.place.slots.get(self.name, self.name), self.place.name)
         around = Surroundings(
             registry,
             SimulatedStoreClient(self.stub(f"{self.place.name}-store")),
@@ -287,6 +289,7 @@ class DispatcherProcess(Process):
                 options=world.dispatcher_options,
                 homes=self._homes(),
                 measure=commit_s,
+                sources=Sources(SimulatedReads(world, place), registry.recovery, settings.REOPENED_S),
             )
             await self.engine.run()
         finally:

@@ -23,6 +23,8 @@ STORE_TIMEOUT_S = 3.0
 JOIN_TIMEOUT_S = 5.0
 INSERT_TIMEOUT_S = 2.5
 VERIFIER_PERIOD_S = 1.5
+REOPENED_S = 1.0
+"""Dispatchers read the list of reopened ids so often."""
 NO_PROGRESS = Progress(read_past_ns=NOTHING_READ_NS)
 
 GROWTH_S = 25.0

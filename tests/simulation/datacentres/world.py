@@ -19,6 +19,7 @@ import structlog
 from photon.dispatcher.engine import DispatcherEngine, Options
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import LookUpPolicy
+from photon.dispatcher.replay import coverage, reopened
 from photon.idregistry import client as registry_client
 from photon.idregistry import server as registry_server
 from photon.idregistry.api import Digester
@@ -41,6 +42,7 @@ from tests.simulation.datacentres.process import (
     main,
 )
 from tests.simulation.datacentres.registry import PULSE_S, make_groups
+from tests.simulation.datacentres.retiring import LostSlot, Operator
 from tests.simulation.datacentres.truth import PairAdapter, make_truth
 from tests.simulation.world.faulty_disk import FaultyDisk
 
@@ -52,6 +54,8 @@ LOOK_S = 1.0
 Patch = tuple[object, str, Any]
 _PATCHES: tuple[Patch, ...] = (
     *state.PATCHES,
+    (coverage, "CHUNK_BYTES", 400),
+    (reopened, "MISSING_FIRST_S", 2.0),
     (joiner_engine, "SlotLock", SimulatedLock),
     (registry_client, "PROBE_SECONDS", 3.0),
     (registry_client, "TRY_SECONDS_MAX", 1.0),
@@ -82,10 +86,14 @@ class Place:
     skew: float = 0.0
     down: bool = False
     joiners: list[str] = field(default_factory=list)
+    slots: dict[str, str] = field(default_factory=dict)
+    """Joiner -> its slot, where that has not the joiner's name."""
     names: list[str] = field(default_factory=list)
     """Of all its processes."""
     disks: dict[str, FaultyDisk] = field(default_factory=dict)
     images: state.Images = field(default_factory=state.Images)
+    seen_on_list: set[tuple[bytes, int]] = field(default_factory=set)
+    """Of an ablation: reopened ids that its dispatcher has seen, whatever becomes of it."""
     mapped: list[int] = field(default_factory=list)
     """Lines of each primary log that the event store has in its map."""
 
@@ -112,6 +120,7 @@ class World:
         self.locks: dict[str, Process] = {}
         self.processes: dict[str, Process] = {}
         self.lives: list[Process] = []
+        self.lost: list[LostSlot] = []
         self.counts = dict.fromkeys(("ended", "cuts", "pauses"), 0)
         self._draw()
         self._place()
@@ -123,6 +132,7 @@ class World:
         self.unavailable = random.choice((0.0, 0.0, 0.1))
         self.store_slowness = random.choice((1.0, 1.0, 5.0))
         self.commit_crashes = random.choice((0.0, 0.0, 0.02))
+        self.loses_slots = random.random() < 0.4
         self.truth = make_truth(
             random,
             DATACENTRES,
@@ -187,6 +197,8 @@ class World:
                 place.joiners.append(f"{name}-joiner{number}")
                 self._add(place.joiners[-1], JoinerProcess, place)
             self._add(f"{name}-dispatcher", DispatcherProcess, place)
+        if self.loses_slots:
+            self._add("north-operator", Operator, self.places["north"])
         self.replicas = [name for name, (kind, _) in self.kinds.items() if kind is Replica]
 
     def _add(self, name: str, kind: type[Process], place: Place) -> None:
