@@ -44,6 +44,8 @@ class Wanted:
     offset: int
     span: int
     anchor: int
+    alone: bool = False
+    """The key has no exact place in this log: within the span it stands once at most."""
 
     @property
     def stop(self) -> int:
@@ -72,21 +74,22 @@ class LogPass:
         self._adapter = adapter
         self.file = file
         """Whose records are read next."""
-        self._window = window
+        self.window = window
         self._record_bytes_max = record_bytes_max
 
     def record(self, want: Wanted) -> ReadRecord:
         """The record of one place. Raises OSError."""
         if want.span:
             return self._search(want)
-        record = self._whole_record(want.offset, want.offset)
-        if record is not None and self._key(record) == want.key:
+        record = self.whole_record(want.offset, want.offset)
+        if record is not None and self.key(record) == want.key:
             return ReadRecord(Read.FOUND, self.file, want.offset, record)
         if want.log.rewritten or (record is not None and self._explains(record, want.key)):
             return NOT_THERE
         return UNAVAILABLE
 
-    def _key(self, record: bytes) -> bytes | None:
+    def key(self, record: bytes) -> bytes | None:
+        """The record's key; None for a bad one."""
         return key_of(self._adapter, record, self.file)
 
     def _explains(self, record: bytes, key: bytes) -> bool:
@@ -94,15 +97,15 @@ class LogPass:
 
         It has another key of the same hash; or it is malformed, and the scan took it for one with the key.
         """
-        there = self._key(record)
+        there = self.key(record)
         if there is None:
             return keys_of_block(self._adapter, record + b"\n", self.file) == [key]
         hashes = hash_keys([there, key])
         return bool(hashes[0] == hashes[1])
 
-    def _whole_record(self, keep: int, start: int) -> bytes | None:
+    def whole_record(self, keep: int, start: int) -> bytes | None:
         """The record at ``start``; None beyond the end and for oversized ones. Bytes from ``keep`` on stay here."""
-        window = self._window
+        window = self.window
         length = RECORD_GUESS_BYTES
         while True:
             window.cover(keep, start + length)
@@ -118,23 +121,23 @@ class LogPass:
     # -- within a span -----------------------------------------------------------------------------------------------
     def _search(self, want: Wanted) -> ReadRecord:
         """The first record with the key that begins within the span."""
-        if not want.log.rewritten and not self._is_anchor(want, self._whole_record(want.offset, want.offset)):
+        if not want.log.rewritten and not self._is_anchor(want, self.whole_record(want.offset, want.offset)):
             return UNAVAILABLE
         for start in self._starts(want):
-            record = self._whole_record(want.offset, start)
-            if record is not None and self._key(record) == want.key:
+            record = self.whole_record(want.offset, start)
+            if record is not None and self.key(record) == want.key:
                 return ReadRecord(Read.FOUND, self.file, start, record)
         return NOT_THERE
 
     def _is_anchor(self, want: Wanted, record: bytes | None) -> bool:
-        there = None if record is None else self._key(record)
+        there = None if record is None else self.key(record)
         asked = parse_event_id(want.key)
         return there is not None and asked is not None and parse_event_id(there) == (asked[0], want.anchor)
 
     def _starts(self, want: Wanted) -> Iterator[int]:
         """Where records that may have the key begin: first where its bytes stand, then where the adapter says so."""
         yield from self._literal_starts(want)
-        window, stop = self._window, want.offset + want.span
+        window, stop = self.window, want.offset + want.span
         window.cover(want.offset, stop + RECORD_GUESS_BYTES)
         data = window.data[want.offset - window.begin : stop + RECORD_GUESS_BYTES - window.begin]
         whole = data.rfind(b"\n") + 1
@@ -149,7 +152,7 @@ class LogPass:
             yield want.offset + whole  # the record that the bytes at hand cut
 
     def _literal_starts(self, want: Wanted) -> Iterator[int]:
-        window, stop = self._window, want.offset + want.span
+        window, stop = self.window, want.offset + want.span
         looked, length = want.offset, SEARCH_BYTES
         while looked < stop:
             reach = min(want.offset + length, stop) + RECORD_GUESS_BYTES

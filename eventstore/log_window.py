@@ -32,6 +32,7 @@ class LogWindow:
         """
         if not self.begin <= begin <= self.end:
             self.begin, self.data, self._raw = begin, b"", b""
+            self._at_end = False
         end = self.end
         if stop <= end or self._at_end:
             return

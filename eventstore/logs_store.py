@@ -21,11 +21,14 @@ from photon.eventstore.log_files import LogBytes, open_log
 from photon.eventstore.log_pass import UNAVAILABLE, LogPass, Read, ReadRecord, Wanted
 from photon.eventstore.log_window import LogWindow
 from photon.eventstore.pages import PAGES_BYTES_MAX, Pages
+from photon.eventstore.span_probes import PROBE_BYTES, SpanProbes, bytes_per_micro, guess
 
 GAP_BYTES = 1 << 17
 """Places no further apart are read together."""
 READ_BYTES_MAX = 4 << 20
 OPEN_LOGS_MAX = 64
+SPEEDS_MAX = 1 << 14
+"""Logs of which it is remembered how fast they grew."""
 HEADER_INDEXES_MAX = 1024
 RECORD_BYTES_MAX = 1 << 20
 
@@ -83,6 +86,7 @@ class LogsEventStore:
         self._idle: OrderedDict[str, tuple[str, LogBytes]] = OrderedDict()  # identity -> path, open file
         self._opened = 0
         self._counts = ReadCounts()
+        self._speeds: OrderedDict[str, float] = OrderedDict()  # identity -> bytes a microsecond, as last seen
 
     def read(self, wanted: Sequence[Wanted]) -> list[ReadRecord]:
         """Aligned with ``wanted``."""
@@ -126,12 +130,17 @@ class LogsEventStore:
         if opened is None:
             return GONE
         path, source = opened
-        window = LogWindow(source, self._lines)
+        window, aside = LogWindow(source, self._lines), LogWindow(source)
         each = LogPass(self._adapter, LogFile(path, log.file.header), window, self._record_bytes_max)
         headers = self._headers_of(log) if self._framing.kind == "zeek" else None
         asked, given, keep = list(left), set[int](), False
         try:
-            for group in _ranges(wanted, asked):
+            if self._framing.kind == "lines":  # else a guess may be inside a record, or have another header
+                probes = SpanProbes(LogPass(self._adapter, each.file, aside, self._record_bytes_max))
+                for i, found in self._probed(probes, log, wanted, asked):
+                    give(i, found)
+                    given.add(i)
+            for group in _ranges(wanted, [i for i in asked if i not in given]):
                 if stopped():
                     break
                 window.cover(wanted[group[0]].offset, max(wanted[i].stop for i in group))
@@ -150,7 +159,7 @@ class LogsEventStore:
             self._put_back(log, path, source, keep=keep)
             with self._lock:
                 self._counts.places += len(asked)
-                self._counts.bytes += window.bytes_read
+                self._counts.bytes += window.bytes_read + aside.bytes_read
         if given:
             self._troubles.succeeded(log)
         return ""
@@ -162,6 +171,25 @@ class LogsEventStore:
             if len(self._headers) > HEADER_INDEXES_MAX:
                 self._headers.popitem(last=False)
         return headers
+
+    def _probed(
+        self, probes: SpanProbes, log: MappedLog, wanted: Sequence[Wanted], asked: Sequence[int]
+    ) -> Iterator[tuple[int, ReadRecord]]:
+        """Those that guesses find."""
+        alone = [i for i in asked if wanted[i].span > PROBE_BYTES and wanted[i].alone]
+        speed = bytes_per_micro([wanted[i] for i in alone])
+        with self._lock:
+            if speed is not None:
+                self._speeds[log.identity] = speed
+                if len(self._speeds) > SPEEDS_MAX:
+                    self._speeds.popitem(last=False)
+            speed = self._speeds.get(log.identity)
+        if speed is None:
+            return
+        for _, i in sorted((guess(wanted[i], speed), i) for i in alone):
+            found = probes.find(wanted[i], speed)
+            if found is not None:
+                yield i, found
 
     # -- open files ------------------------------------------------------------------------------------------------
     def _take(self, log: MappedLog) -> tuple[str, LogBytes] | None:

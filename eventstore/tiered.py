@@ -12,13 +12,16 @@ other miss is NOT_YET. A place that cannot be read is UNAVAILABLE, unless a reco
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
 from photon.eventstore.cache import CachedRecord, CacheEventStore, Hits
-from photon.eventstore.file_map import FileMap, MappedLog, Places
+from photon.eventstore.file_map import PLACES_PER_KEY_MAX, FileMap, MappedLog, Places
 from photon.eventstore.index import hash_keys
 from photon.eventstore.log_pass import Read, ReadRecord, Wanted
 from photon.eventstore.logs_store import LogsEventStore
@@ -125,6 +128,7 @@ class TieredEventStore:
         given_up = self._given_up()
         wanted = []
         columns = (places.rows, places.logs, places.offsets, places.spans, places.anchors)
+        exact = self._exact_places(places)
         for row, number, offset, span, anchor in zip(*(column.tolist() for column in columns), strict=True):
             log = logs[number]
             if log.identity in given_up:
@@ -139,8 +143,19 @@ class TieredEventStore:
                     continue
                 if self._place_order(log, offset) > self._order(found):
                     continue
-            wanted.append(Wanted(row, keys[row], log, offset, span, anchor))
+            alone = bool(span) and not (log.rewritten or (row, number) in exact or (row, -1) in exact)
+            wanted.append(Wanted(row, keys[row], log, offset, span, anchor, alone))
         return wanted
+
+    @staticmethod
+    def _exact_places(places: Places) -> set[tuple[int, int]]:
+        """(row, log number) of each place without a span; (row, -1) where there may be more than are named."""
+        if not places.spans.any():
+            return set()
+        at = np.flatnonzero(places.spans == 0)
+        rows, logs = places.rows[at].tolist(), places.logs[at].tolist()
+        full = [row for row, count in Counter(rows).items() if count >= PLACES_PER_KEY_MAX]
+        return {*zip(rows, logs, strict=True), *((row, -1) for row in full)}
 
     def _improve(
         self, wanted: Sequence[Wanted], reads: Sequence[ReadRecord], best: dict[int, CachedRecord]
