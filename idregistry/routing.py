@@ -7,7 +7,7 @@ one replica. Nothing here raises for an unreachable registry: what is not known 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
@@ -41,6 +41,7 @@ from photon.idregistry.outcomes import (
     SlotClaim,
     Status,
 )
+from photon.idregistry.parts import Call, Parts
 from photon.idregistry.recovery.asking import Recovery
 from photon.idregistry.sharding import NO_SHARD, split
 from photon.idregistry.witness import Witness, Witnessed
@@ -95,6 +96,7 @@ class RoutedRegistry:
         self._stale = False
         """A replica said that the description is not, or not any more, how shards are: ask before the next call."""
         self._claim: SlotClaim | None = None
+        self._inserts, self._clears, self._look_ups = Parts(), Parts(), Parts()
         self.problem = ""
         """Why the last try that was not answered was not; for people."""
         self.recovery = Recovery(self, clock)
@@ -134,13 +136,14 @@ class RoutedRegistry:
         columns = c.Columns.of(inserts)
         merge = _Merge(len(columns))
 
-        async def one(shard: int, rows: I64, deadline: float) -> None:
+        async def one(shard: int, rows: I64, deadline: float) -> bool:
             part = columns if len(rows) == len(columns) else columns.take(rows)
             found = await self._insert_part(shard, part, deadline)
             if found is not None:
                 merge.put(rows, found)
+            return found is not None
 
-        await self._each_part(columns.digests, inserts.times, timeout, one)
+        await self._each_part(columns.digests, inserts.times, timeout, one, self._inserts)
         return InsertAnswers(
             merge.answers, merge.tokens, merge.kinds, merge.tags, merge.datacentres, tuple(merge.names)
         )
@@ -152,15 +155,17 @@ class RoutedRegistry:
         )
         answers = np.zeros(len(columns), np.uint8)
 
-        async def one(shard: int, rows: I64, deadline: float) -> None:
+        async def one(shard: int, rows: I64, deadline: float) -> bool:
             part = columns if len(rows) == len(columns) else columns.take(rows)
             outcome = await self._persist(
                 deadline, lambda remaining: self._backend.clear(shard, part, timeout=remaining)
             )
-            if not isinstance(outcome, Refusal):
-                answers[rows] = outcome
+            if isinstance(outcome, Refusal):
+                return False
+            answers[rows] = outcome
+            return True
 
-        await self._each_part(columns.digests, times, timeout, one)
+        await self._each_part(columns.digests, times, timeout, one, self._clears)
         return answers
 
     async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps:
@@ -168,7 +173,7 @@ class RoutedRegistry:
         times_column = times.astype("<i8", copy=False).tobytes()
         merge = _Merge(len(times))
 
-        async def one(shard: int, rows: I64, deadline: float) -> None:
+        async def one(shard: int, rows: I64, deadline: float) -> bool:
             some = len(rows) < len(times)
             part_digests = c.take(digests, DIGEST_BYTES, rows) if some else digests
             part_times = c.take(times_column, 8, rows) if some else times_column
@@ -178,8 +183,9 @@ class RoutedRegistry:
             )
             if isinstance(outcome, OwnerColumns):
                 merge.put(rows, outcome)
+            return isinstance(outcome, OwnerColumns)
 
-        await self._each_part(digests, times, timeout, one)
+        await self._each_part(digests, times, timeout, one, self._look_ups)
         return LookUps(merge.answers, merge.kinds, merge.tags, merge.datacentres, tuple(merge.names))
 
     async def close(self) -> None:
@@ -206,26 +212,32 @@ class RoutedRegistry:
 
     # -- inside -------------------------------------------------------------------------------------------------
     async def _each_part(
-        self, digests: bytes, times: I64, timeout: float, one: Callable[[int, I64, float], Awaitable[None]]
+        self,
+        digests: bytes,
+        times: I64,
+        timeout: float,
+        one: Callable[[int, I64, float], Coroutine[Any, Any, bool]],
+        parts: Parts,
     ) -> None:
-        """Calls ``one`` for the rows of each shard, all at once; rows without a shard stay UNKNOWN."""
+        """Calls ``one`` for the rows of each shard, all at once; rows without a shard, or an answer, stay UNKNOWN."""
         if not len(times):
             return
         deadline = self._clock.monotonic() + timeout
         description = await self._described(deadline)
         if description is None:
             return
-        calls = []
+        calls: list[Call] = []
         for part in split(digests, times, description.ranges):
             if part.shard == NO_SHARD:
                 self.problem = "an event time is outside the configured shard ranges"
                 continue
             starts = range(0, len(part.rows), REQUEST_IDS_MAX)
-            calls += [one(part.shard, part.rows[start : start + REQUEST_IDS_MAX], deadline) for start in starts]
+            rows = (part.rows[start : start + REQUEST_IDS_MAX] for start in starts)
+            calls += [(part.shard, one(part.shard, some, deadline)) for some in rows]
         if len(calls) == 1:
-            await calls[0]
-        else:
-            await asyncio.gather(*calls)
+            await calls[0][1]
+        elif calls:
+            await parts.run(calls)
 
     async def _described(self, deadline: float, fresh: bool = False) -> Description | None:
         known = self._description

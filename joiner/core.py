@@ -51,6 +51,8 @@ _KIND_OF = {int(kind): kind for kind in Kind}
 class CoreLimits:
     """Bounds and delays of the core. Times in seconds of the monotonic clock."""
 
+    answer_after_s: float = 0.5
+    """A caller whose other rows are known is told that some are not, so long after the first time they were not."""
     retry_first_s: float = 0.05
     retry_max_s: float = 2.0
     sync_output_after_s: float = 0.5
@@ -282,6 +284,8 @@ class SlotCore:
         """What is not known stays open, under its token, and is asked for again later."""
         closed = len(frame.open) - len(unknown)
         self.open_rows -= closed
+        if not frame.asked_before:  # the caller may go on: whoever asks for the rest again is told when it is known
+            frame.deadline = min(frame.deadline, now + self._limits.answer_after_s)
         if frame.asked_before and closed:
             before = take_digests(frame.rows.digests, frame.open)
             self._outstanding.difference_update(split_digests(before))

@@ -82,7 +82,7 @@ def test_taken_says_whose_it_is(datacentre: str, tag: int, same: bool) -> None:
 
 
 def test_unknown_rows_are_asked_for_again_under_their_token_until_known() -> None:
-    core = SlotCore(1, CoreLimits(retry_first_s=1.0, sync_output_after_s=100.0))
+    core = SlotCore(1, CoreLimits(retry_first_s=1.0, sync_output_after_s=100.0, answer_after_s=100.0))
     number = inserted(core, deadline=5.0)
     (write,) = core.answered(number, answers_of([C, U, C]), 0.0)
     assert isinstance(write, Write)
@@ -98,6 +98,20 @@ def test_unknown_rows_are_asked_for_again_under_their_token_until_known() -> Non
     assert [type(each) for each in out] == [Write]
     assert not core.outstanding
     assert core.output_synced(2) == [Release((number,))]
+
+
+def test_what_is_known_is_not_held_back_by_what_is_not() -> None:
+    core = SlotCore(1, CoreLimits(retry_first_s=10.0, sync_output_after_s=100.0, answer_after_s=0.5))
+    number = inserted(core, deadline=30.0)
+    core.answered(number, answers_of([C, U, C]), 1.0)
+    assert core.tick(1.4) == []
+    (reply,) = core.tick(1.5)
+    assert isinstance(reply, Reply)
+    assert reply.outcomes == [Outcome.JOINED, Outcome.RETRY, Outcome.JOINED]
+    assert core.open_rows == 1  # and it is asked for again, under its token
+    (insert,) = (each for each in core.tick(11.0) if isinstance(each, Insert))
+    assert insert.inserts.tokens.tolist() == [1 << 40 | 1]
+    assert [type(each) for each in core.answered(number, answers_of([C]), 12.0)] == [Write]
 
 
 def test_a_frame_with_an_unknown_row_does_not_leave_after_a_sync() -> None:
