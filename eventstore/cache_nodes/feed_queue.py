@@ -43,7 +43,7 @@ class FeedQueue:
             while self._pieces and self._over(piece):
                 self._drop(self._pieces.popleft())
             if self._closed or piece.size > self._bytes_max:
-                self.dropped_bytes += len(piece.data)
+                self.dropped_bytes += piece.data_bytes
                 return
             self._pieces.append(piece)
             self.bytes += piece.size
@@ -74,7 +74,7 @@ class FeedQueue:
     def lost(self, pieces: Sequence[Piece]) -> None:
         """Taken, and never given to the node."""
         with self._changed:
-            self.dropped_bytes += sum(len(piece.data) for piece in pieces)
+            self.dropped_bytes += sum(piece.data_bytes for piece in pieces)
 
     def rest(self, seconds: float) -> None:
         """Waits so long, or until it is closed."""
@@ -98,4 +98,4 @@ class FeedQueue:
 
     def _drop(self, piece: Piece) -> None:
         self.bytes -= piece.size
-        self.dropped_bytes += len(piece.data)
+        self.dropped_bytes += piece.data_bytes

@@ -9,7 +9,7 @@ from typing import cast
 import grpc
 
 from photon.config.tls import Towards, open_blocking_channel
-from photon.eventstore import eventstore_pb2_grpc
+from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.cache_nodes import wire
 from photon.eventstore.cache_nodes.feed_queue import FeedQueue
 from photon.eventstore.cache_nodes.wire import FEED_BYTES_MAX, Piece
@@ -38,7 +38,7 @@ class Feeder:
         """Why the last feed failed; "" when it did not."""
         self._source = source
         self._channel = open_blocking_channel(address, OPTIONS, to)
-        self._stub = eventstore_pb2_grpc.CacheStub(self._channel)  # type: ignore[no-untyped-call]
+        self._send = self._channel.unary_unary("/photon.v1.Cache/Feed", None, pb.CacheFed.FromString)
         self._thread = threading.Thread(target=self._run, name=f"feed-{name}", daemon=True)
         self._thread.start()
 
@@ -60,7 +60,7 @@ class Feeder:
         message = wire.feed(self._source, pieces)
         while not self.queue.closed:
             try:
-                self._stub.Feed(message, timeout=FEED_TIMEOUT_SECONDS)
+                self._send(message, timeout=FEED_TIMEOUT_SECONDS)
             except grpc.RpcError as err:
                 code = cast(grpc.Call, err).code()
                 self.error = f"{code.name}: {cast(grpc.Call, err).details()}".splitlines()[0][:200]
@@ -71,7 +71,7 @@ class Feeder:
             else:
                 self.error = ""
                 self.queue.away(False)
-                self.fed_bytes += sum(len(piece.data) for piece in pieces)
+                self.fed_bytes += sum(piece.data_bytes for piece in pieces)
                 return
         self.queue.lost(pieces)
 

@@ -1,14 +1,15 @@
-"""From a block to what each node of a ring is fed: pure, by columns, no object per event."""
+"""From a block to what each node of a ring is fed: pure, by columns; nothing is parsed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import compress
 
 import numpy as np
 
 from photon.adapters.contract import LogFile
 from photon.config.hash_ring import HashRing
-from photon.eventstore.cache_nodes.wire import Piece
+from photon.eventstore.cache_nodes.wire import Piece, piece
 from photon.eventstore.index import I64, U64
 
 
@@ -22,22 +23,25 @@ def split(
         return
     offsets = starts.astype(np.uint64) + np.uint64(offset)
     if len(ring) == 1:
-        yield ring.nodes[0], Piece(identity, file, data, hashes, starts, offsets)
+        yield ring.nodes[0], piece(identity, file, (data,), hashes, starts, offsets)
         return
     owners = ring.owners(hashes)
-    order = np.argsort(starts)  # by place: record j of the block is hashes[order[j]]
+    order = np.argsort(starts)  # record j of the block, in the order of its places, is hashes[order[j]]
     begins = starts[order]
-    lengths = np.diff(begins, append=len(data))
     by_place = owners[order]
-    bytes_ = np.frombuffer(data, dtype=np.uint8)[begins[0] :]
-    place = np.empty(len(order), dtype=np.int64)  # of hashes[i] in the block
-    place[order] = np.arange(len(order))
+    lengths = np.diff(begins, append=len(data))
+    # Neighbours with one owner are cut out together.
+    first = np.flatnonzero(np.concatenate(([True], by_place[1:] != by_place[:-1])))
+    cuts = [*begins[first].tolist(), len(data)]
+    parts = list(map(data.__getitem__, map(slice, cuts, cuts[1:])))
+    owners_of_parts = by_place[first]
+    new_starts = np.empty(len(order), dtype=np.uint32)  # of hashes[i], in its owner's data
     for owner, name in enumerate(ring.nodes):
-        mine = by_place == owner
-        rows = np.flatnonzero(owners == owner)  # ascending hashes
-        if not len(rows):
+        mine = np.flatnonzero(by_place == owner)
+        if not len(mine):
             continue
-        kept = np.where(mine, lengths, 0)
-        new_starts = np.cumsum(kept) - kept
-        gathered = bytes_[np.repeat(mine, lengths)].tobytes()
-        yield name, Piece(identity, file, gathered, hashes[rows], new_starts[place[rows]], offsets[rows])
+        its = lengths[mine]
+        new_starts[order[mine]] = np.cumsum(its) - its
+        rows = np.flatnonzero(owners == owner)  # ascending hashes
+        its_parts = list(compress(parts, (owners_of_parts == owner).tolist()))
+        yield name, piece(identity, file, its_parts, hashes[rows], new_starts[rows], offsets[rows])

@@ -5,21 +5,17 @@ from __future__ import annotations
 import threading
 import time
 
-import numpy as np
-
-from photon.adapters.contract import LogFile
 from photon.eventstore.cache_nodes.feed_queue import BATCH_BYTES, FeedQueue
 from photon.eventstore.cache_nodes.wire import Piece
 
 
 def piece(number: int, size: int = 100) -> Piece:
-    nothing = np.empty(0, dtype=np.int64)
-    return Piece("", LogFile(""), b"%d" % number + b" " * (size - len(b"%d" % number)), *[nothing.astype("u8")] * 3)
+    return Piece((b"%d" % number).ljust(size), size)
 
 
 def numbers(pieces: object) -> list[int]:
     assert isinstance(pieces, list)
-    return [int(each.data) for each in pieces]
+    return [int(each.message) for each in pieces]
 
 
 def test_pieces_come_out_in_order_and_together() -> None:

@@ -24,7 +24,7 @@ OTHER = wire.source_of(b"another rule")
 FILE = LogFile("a.log", b"head")
 
 
-def piece(records: dict[bytes, tuple[int, bytes]], identity: str = "id", file: LogFile = FILE) -> Piece:
+def piece_of(records: dict[bytes, tuple[int, bytes]], identity: str = "id", file: LogFile = FILE) -> Piece:
     """key -> (offset in the log, record)."""
     keys = list(records)
     hashes = hash_keys(keys)
@@ -32,11 +32,11 @@ def piece(records: dict[bytes, tuple[int, bytes]], identity: str = "id", file: L
     lines = [record + b"\n" for _, record in records.values()]
     starts = np.cumsum([0, *map(len, lines)])[:-1]
     offsets = np.array([offset for offset, _ in records.values()], dtype=np.uint64)
-    return Piece(identity, file, b"".join(lines), hashes[order], starts[order], offsets[order])
+    return wire.piece(identity, file, lines, hashes[order], starts[order], offsets[order])
 
 
 def fed(node: CacheNode, source: bytes, *pieces: Piece) -> None:
-    message = pb.CacheFeed.FromString(wire.feed(source, pieces).SerializeToString())
+    message = pb.CacheFeed.FromString(wire.feed(source, pieces))
     node.feed(message.source, wire.fed(message))
 
 
@@ -48,7 +48,12 @@ def found(node: CacheNode, source: bytes, *keys: bytes) -> list[Located]:
 
 def test_records_come_back_with_their_places() -> None:
     node = CacheNode(1 << 20)
-    fed(node, SOURCE, piece({b"k1": (1000, b"one"), b"k2": (5000, b"two\r")}), piece({b"k3": (7, b"three")}, "jd"))
+    fed(
+        node,
+        SOURCE,
+        piece_of({b"k1": (1000, b"one"), b"k2": (5000, b"two\r")}),
+        piece_of({b"k3": (7, b"three")}, "jd"),
+    )
     assert found(node, SOURCE, b"k3", b"none", b"k2", b"k1") == [
         Located(0, "jd", FILE, 7, b"three"),
         Located(2, "id", FILE, 5000, b"two"),
@@ -61,11 +66,26 @@ def test_records_come_back_with_their_places() -> None:
     assert wire.counts_of(pb.CacheCountsReply.FromString(wire.counts_reply(counts).SerializeToString())) == counts
 
 
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 20_000, 3_000_000])
+def test_what_is_encoded_by_hand_is_protobuf(size: int) -> None:
+    hashes, starts, offsets = np.array([5, 9], "u8"), np.array([0, 3], "i8"), np.array([7, 1 << 39], "u8")
+    made = wire.feed(SOURCE, [wire.piece("id\u00e9", FILE, [b"ab\n", b"x" * size], hashes, starts, offsets)] * 2)
+    segment = pb.CacheSegment(
+        identity="id\u00e9",
+        file=pb.LogFileName(path=FILE.path, header=FILE.header),
+        data=b"ab\n" + b"x" * size,
+        hashes=hashes.tobytes(),
+        starts=starts.astype("<u4").tobytes(),
+        offsets=offsets.tobytes(),
+    )
+    assert made == pb.CacheFeed(source=SOURCE, segments=[segment] * 2).SerializeToString()
+
+
 def test_another_source_replaces_all() -> None:
     node = CacheNode(1 << 20)
-    fed(node, SOURCE, piece({b"k": (1, b"old")}))
+    fed(node, SOURCE, piece_of({b"k": (1, b"old")}))
     assert found(node, OTHER, b"k") == []
-    fed(node, OTHER, piece({b"l": (2, b"new")}))
+    fed(node, OTHER, piece_of({b"l": (2, b"new")}))
     assert found(node, SOURCE, b"k") == []
     assert found(node, OTHER, b"k") == []
     assert [each.record for each in found(node, OTHER, b"l")] == [b"new"]
@@ -74,7 +94,7 @@ def test_another_source_replaces_all() -> None:
 def test_bytes_stay_bounded_and_the_recent_stay() -> None:
     node = CacheNode(1 << 18)
     for number in range(200):
-        fed(node, SOURCE, piece({b"%d-%d" % (number, i): (i, b"x" * 100) for i in range(100)}))
+        fed(node, SOURCE, piece_of({b"%d-%d" % (number, i): (i, b"x" * 100) for i in range(100)}))
         assert node.counts().cache.bytes <= 1 << 18
     assert node.counts().cache.evictions > 100
     assert len(found(node, SOURCE, b"199-0", b"199-99", b"0-0")) == 2
@@ -83,14 +103,14 @@ def test_bytes_stay_bounded_and_the_recent_stay() -> None:
 def test_of_one_key_with_many_records_some_are_given() -> None:
     node = CacheNode(1 << 20)
     for number in range(50):
-        fed(node, SOURCE, piece({b"hot": (number, b"x"), b"cold%d" % number: (number, b"y")}))
+        fed(node, SOURCE, piece_of({b"hot": (number, b"x"), b"cold%d" % number: (number, b"y")}))
     rows = [each.row for each in found(node, SOURCE, b"cold7", b"hot", b"cold8")]
     assert rows == [0, *[1] * PER_HASH_MAX, 2]
 
 
 def test_an_answer_is_bounded_in_bytes() -> None:
     node = CacheNode(1 << 20)
-    fed(node, SOURCE, piece({b"%d" % i: (i, b"x" * 100) for i in range(10)}))
+    fed(node, SOURCE, piece_of({b"%d" % i: (i, b"x" * 100) for i in range(10)}))
     answer = wire.found(node.find(SOURCE, hash_keys([b"%d" % i for i in range(10)])), bytes_max=350)
     assert [each.row for each in wire.located(answer, range(10))] == [0, 1, 2]
 
@@ -151,7 +171,8 @@ async def test_served_over_grpc() -> None:
     serving = asyncio.create_task(serve(address="127.0.0.1:0", bytes_max=1 << 20, ready=port.set_result, stop=stop))
     async with grpc.aio.insecure_channel(f"127.0.0.1:{await port}") as channel:
         stub = eventstore_pb2_grpc.CacheStub(channel)  # type: ignore[no-untyped-call]
-        await stub.Feed(wire.feed(SOURCE, [piece({b"k": (3, b"record")})]), timeout=10)
+        fed_one = wire.feed(SOURCE, [piece_of({b"k": (3, b"record")})])
+        await stub.Feed(pb.CacheFeed.FromString(fed_one), timeout=10)
         asked: U64 = hash_keys([b"none", b"k"])
         answer = await stub.Find(wire.find(SOURCE, asked), timeout=10)
         assert wire.located(answer, [10, 20]) == [Located(20, "id", FILE, 3, b"record")]

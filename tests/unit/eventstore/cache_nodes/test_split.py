@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import random
+from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from photon.adapters.contract import LogFile
 from photon.config.hash_ring import HashRing
+from photon.eventstore import eventstore_pb2 as pb
+from photon.eventstore.cache_nodes import wire
 from photon.eventstore.cache_nodes.split import split
-from photon.eventstore.index import hash_keys
+from photon.eventstore.index import U64, hash_keys
 from photon.eventstore.primary_reader import block_keys
 from photon.eventstore.records import record_at
 from tests.unit.eventstore.helpers import LineAdapter
@@ -27,6 +32,23 @@ def lines(draw: random.Random, count: int) -> list[bytes]:
     return out
 
 
+class Columns(NamedTuple):
+    """A piece as its node reads it."""
+
+    data: bytes
+    hashes: U64
+    starts: npt.NDArray[np.uint32]
+    offsets: U64
+
+
+def columns(piece: wire.Piece) -> Columns:
+    [(segment, hashes, rows)] = wire.fed(pb.CacheFeed.FromString(wire.feed(wire.source_of(b""), [piece])))
+    assert segment.gathered is not None
+    assert (segment.identity, segment.file) == ("id", FILE)
+    assert (rows == np.arange(len(hashes))).all()
+    return Columns(segment.data, hashes, segment.gathered.starts, segment.gathered.offsets)
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 3, 7])
 @pytest.mark.parametrize("count", [1, 2, 50, 3000])
 def test_every_record_goes_to_its_owner_once(nodes: int, count: int) -> None:
@@ -37,7 +59,9 @@ def test_every_record_goes_to_its_owner_once(nodes: int, count: int) -> None:
     found = block_keys(LineAdapter({}), data, FILE)
     ring = HashRing(f"c{i}" for i in range(nodes))
     seen = []
-    for name, piece in split(ring, "id", FILE, 1000, data, found.hashes, found.starts[found.order]):
+    for name, encoded in split(ring, "id", FILE, 1000, data, found.hashes, found.starts[found.order]):
+        piece = columns(encoded)
+        assert encoded.data_bytes == len(piece.data)
         assert (piece.hashes[1:] >= piece.hashes[:-1]).all()
         assert {ring.nodes[owner] for owner in ring.owners(piece.hashes).tolist()} == {name}
         assert len(piece.data) <= len(data)
