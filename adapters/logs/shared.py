@@ -105,23 +105,26 @@ class SharedFollower(Follower):
 
     def _poll_parts(self, max_bytes: int) -> list[Block]:
         blocks: list[Block] = []
-        got = 0
-        for _ in range(len(self._next_parts)):
-            if got >= max_bytes:
-                break
-            reading = self._parts[self._next_parts[0]]
-            found = self._read_part(reading, min(BLOCK_BYTES, max_bytes))
-            blocks += found
-            more = sum(block.end - block.offset for block in found)
-            got += more
-            self._part_turn += more
+        got = stuck = 0
+        while got < max_bytes and stuck < len(self._next_parts):
+            unit = self._next_parts[0]
+            reading = self._parts[unit]
+            before = reading.next
+            blocks += self._read_part(reading, min(BLOCK_BYTES, max_bytes))
+            if unit not in self._parts:
+                continue  # it is lost
+            got += reading.next - before
+            self._part_turn += reading.next - before
+            stuck = 0 if reading.next > before else stuck + 1
             if reading.next >= reading.part.end:
                 self._next_parts.popleft()
                 reading.close()
                 self._part_turn = 0
-            elif not found or self._part_turn >= TURN_BYTES:
+            elif stuck or self._part_turn >= TURN_BYTES:
                 self._next_parts.rotate(-1)
                 self._part_turn = 0
+            elif got >= max_bytes and not blocks:
+                got = 0  # within one record that is longer than the limit
         return blocks
 
     def _read_part(self, reading: _Reading, want: int) -> list[Block]:

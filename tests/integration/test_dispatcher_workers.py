@@ -127,7 +127,6 @@ class Fleet:
         (directory / "key").write_bytes(os.urandom(32))
         queries = "".join(f'{{"query":"q{n}","text":"{n}"}}\n' for n in range(QUERIES))
         (directory / "queries" / "q.log").write_text(queries)
-        (directory / "clicks" / "huge.log").write_bytes(self.clicks.lines(HUGE_LINES))
         self.file = directory / "photon.toml"
         self.file.write_text(FILE.format(lease=LEASE_S, ports=free_ports(6)))
         self.deployment = Deployment(self.file, load(self.file, environment={}), directory / "run")
@@ -137,6 +136,7 @@ class Fleet:
         try:
             await self.supervisor.start(self.deployment.services())
             await self.supervisor.ready(READY_S)
+            self._put_huge()  # all workers are there: whoever takes it cuts it
             feeding = asyncio.create_task(self._feed())
             await self._drill()
             await feeding
@@ -144,6 +144,11 @@ class Fleet:
         finally:
             await self.supervisor.stop()
         self._verify()
+
+    def _put_huge(self) -> None:
+        new = self.directory / "clicks" / "huge.tmp"
+        new.write_bytes(self.clicks.lines(HUGE_LINES))
+        new.rename(new.with_suffix(".log"))
 
     async def _feed(self) -> None:
         """All logs grow in a few rounds."""

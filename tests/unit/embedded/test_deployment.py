@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from photon.config.loader import load
+import pytest
+
+from photon.config.loader import ConfigError, load
 from photon.config.tls import identities
 from photon.embedded.deployment import Deployment, regions, routes_needed, routes_of
 from tests.unit.embedded.deployments import EXAMPLE, example_settings
@@ -42,6 +45,35 @@ def test_cache_nodes_start_before_their_event_store_and_are_lost_with_it() -> No
     assert (node.arguments[7], node.address, node.datacentre) == ("east-c1", "127.0.0.1:9810", "east")
     assert "cache-east" in identities(settings)
     assert "cache-west" not in identities(settings)
+
+
+def test_a_datacentre_has_as_many_dispatchers_as_the_file_says(tmp_path: Path) -> None:
+    text = EXAMPLE.read_text()
+    address = re.search(r'\[datacentre.east\].*?\ndispatcher = ("[^"]+")', text, re.DOTALL)
+    assert address is not None
+    own = "[datacentre.east.dispatchers"
+    workers = f"{own}.w1]\naddress = {address[1]}\n{own}.w2]\n"
+    raw = text.replace(f"\ndispatcher = {address[1]}", "") + workers
+    file = tmp_path / "photon.toml"
+    file.write_text(raw)
+    settings = load(file, environment={})
+    dispatchers = Deployment(file, settings, RUN).stages()[-1]
+    assert [service.name for service in dispatchers] == [
+        "dispatcher east w1",
+        "dispatcher east w2",
+        "dispatcher west",
+    ]
+    assert dispatchers[0].arguments[-3:-1] == ("--worker", "w1")
+    assert [service.address for service in dispatchers[:2]] == [address[1].strip('"'), None]
+    assert [service.datacentre for service in dispatchers] == ["east", "east", "west"]
+    assert settings.datacentre["east"].dispatcher_addresses() == [address[1].strip('"')]
+    for wrong, why in (
+        (f"{text}{own}.w2]\n", "both dispatcher and dispatchers"),
+        (raw.replace(".w2]", ".W2]"), "a name is"),
+    ):
+        file.write_text(wrong)
+        with pytest.raises(ConfigError, match=why):
+            load(file, environment={})
 
 
 def test_a_datacentre_is_lost_with_its_replica() -> None:
