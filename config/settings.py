@@ -189,6 +189,8 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """host:port of the dispatcher's progress and health; unset: it has none."""
     dispatchers: dict[str, DispatcherWorker] = msgspec.field(default_factory=dict)
     """Several workers in place of one dispatcher; all on one machine."""
+    watch: Literal["auto", "native", "poll"] = "auto"
+    """How changes in its log directories are noticed: notified of where the file system can, or by polling."""
     region: str | None = None
     """Where it is; unset: a region of its own, named like it."""
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"photon/dispatcher/dispatcher.proto\x12\tphoton.v1\"\x0f\n\rStatusRequest\"J\n\x04Home\x12\x12\n\ndatacentre\x18\x01 \x01(\t\x12\x0f\n\x07trusted\x18\x02 \x01(\x08\x12\x0c\n\x04left\x18\x03 \x01(\x03\x12\x0f\n\x07in_time\x18\x04 \x01(\x03\"\xed\x03\n\x0bStatusReply\x12\x12\n\ndatacentre\x18\x01 \x01(\t\x12\x0c\n\x04join\x18\x02 \x01(\t\x12\x32\n\x06ledger\x18\x03 \x03(\x0b\x32\".photon.v1.StatusReply.LedgerEntry\x12\x12\n\nbytes_read\x18\x04 \x01(\x03\x12\x13\n\x0b\x62ytes_known\x18\x05 \x01(\x03\x12\x11\n\tin_flight\x18\x06 \x01(\x03\x12\x0e\n\x06stored\x18\x07 \x01(\x03\x12\x18\n\x10waiting_for_home\x18\x08 \x01(\x03\x12\x10\n\x08look_ups\x18\t \x01(\x03\x12\x10\n\x08\x61ttempts\x18\n \x01(\x03\x12\x1c\n\x14oldest_first_read_ns\x18\x0b \x01(\x03\x12\x15\n\rhead_start_ns\x18\x0c \x01(\x03\x12\x1e\n\x05homes\x18\r \x03(\x0b\x32\x0f.photon.v1.Home\x12\x11\n\tcaught_up\x18\x0e \x01(\x08\x12\x36\n\x08problems\x18\x0f \x03(\x0b\x32$.photon.v1.StatusReply.ProblemsEntry\x1a-\n\x0bLedgerEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a/\n\rProblemsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x32H\n\nDispatcher\x12:\n\x06Status\x12\x18.photon.v1.StatusRequest\x1a\x16.photon.v1.StatusReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"photon/dispatcher/dispatcher.proto\x12\tphoton.v1\"\x0f\n\rStatusRequest\"J\n\x04Home\x12\x12\n\ndatacentre\x18\x01 \x01(\t\x12\x0f\n\x07trusted\x18\x02 \x01(\x08\x12\x0c\n\x04left\x18\x03 \x01(\x03\x12\x0f\n\x07in_time\x18\x04 \x01(\x03\"7\n\x06LogLag\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\x12\x10\n\x08since_ns\x18\x03 \x01(\x03\"g\n\x03Lag\x12\x0c\n\x04logs\x18\x01 \x01(\x03\x12\x0e\n\x06\x62\x65hind\x18\x02 \x01(\x03\x12\r\n\x05\x62ytes\x18\x03 \x01(\x03\x12\x11\n\toldest_ns\x18\x04 \x01(\x03\x12 \n\x05worst\x18\x05 \x03(\x0b\x32\x11.photon.v1.LogLag\"\x8a\x04\n\x0bStatusReply\x12\x12\n\ndatacentre\x18\x01 \x01(\t\x12\x0c\n\x04join\x18\x02 \x01(\t\x12\x32\n\x06ledger\x18\x03 \x03(\x0b\x32\".photon.v1.StatusReply.LedgerEntry\x12\x12\n\nbytes_read\x18\x04 \x01(\x03\x12\x13\n\x0b\x62ytes_known\x18\x05 \x01(\x03\x12\x11\n\tin_flight\x18\x06 \x01(\x03\x12\x0e\n\x06stored\x18\x07 \x01(\x03\x12\x18\n\x10waiting_for_home\x18\x08 \x01(\x03\x12\x10\n\x08look_ups\x18\t \x01(\x03\x12\x10\n\x08\x61ttempts\x18\n \x01(\x03\x12\x1c\n\x14oldest_first_read_ns\x18\x0b \x01(\x03\x12\x15\n\rhead_start_ns\x18\x0c \x01(\x03\x12\x1e\n\x05homes\x18\r \x03(\x0b\x32\x0f.photon.v1.Home\x12\x11\n\tcaught_up\x18\x0e \x01(\x08\x12\x36\n\x08problems\x18\x0f \x03(\x0b\x32$.photon.v1.StatusReply.ProblemsEntry\x12\x1b\n\x03lag\x18\x10 \x01(\x0b\x32\x0e.photon.v1.Lag\x1a-\n\x0bLedgerEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a/\n\rProblemsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x32H\n\nDispatcher\x12:\n\x06Status\x12\x18.photon.v1.StatusRequest\x1a\x16.photon.v1.StatusReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,12 +39,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STATUSREQUEST']._serialized_end=64
   _globals['_HOME']._serialized_start=66
   _globals['_HOME']._serialized_end=140
-  _globals['_STATUSREPLY']._serialized_start=143
-  _globals['_STATUSREPLY']._serialized_end=636
-  _globals['_STATUSREPLY_LEDGERENTRY']._serialized_start=542
-  _globals['_STATUSREPLY_LEDGERENTRY']._serialized_end=587
-  _globals['_STATUSREPLY_PROBLEMSENTRY']._serialized_start=589
-  _globals['_STATUSREPLY_PROBLEMSENTRY']._serialized_end=636
-  _globals['_DISPATCHER']._serialized_start=638
-  _globals['_DISPATCHER']._serialized_end=710
+  _globals['_LOGLAG']._serialized_start=142
+  _globals['_LOGLAG']._serialized_end=197
+  _globals['_LAG']._serialized_start=199
+  _globals['_LAG']._serialized_end=302
+  _globals['_STATUSREPLY']._serialized_start=305
+  _globals['_STATUSREPLY']._serialized_end=827
+  _globals['_STATUSREPLY_LEDGERENTRY']._serialized_start=733
+  _globals['_STATUSREPLY_LEDGERENTRY']._serialized_end=778
+  _globals['_STATUSREPLY_PROBLEMSENTRY']._serialized_start=780
+  _globals['_STATUSREPLY_PROBLEMSENTRY']._serialized_end=827
+  _globals['_DISPATCHER']._serialized_start=829
+  _globals['_DISPATCHER']._serialized_end=901
 # @@protoc_insertion_point(module_scope)

@@ -22,8 +22,32 @@ class Home(_message.Message):
     in_time: int
     def __init__(self, datacentre: _Optional[str] = ..., trusted: _Optional[bool] = ..., left: _Optional[int] = ..., in_time: _Optional[int] = ...) -> None: ...
 
+class LogLag(_message.Message):
+    __slots__ = ("path", "bytes", "since_ns")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SINCE_NS_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    bytes: int
+    since_ns: int
+    def __init__(self, path: _Optional[str] = ..., bytes: _Optional[int] = ..., since_ns: _Optional[int] = ...) -> None: ...
+
+class Lag(_message.Message):
+    __slots__ = ("logs", "behind", "bytes", "oldest_ns", "worst")
+    LOGS_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_NS_FIELD_NUMBER: _ClassVar[int]
+    WORST_FIELD_NUMBER: _ClassVar[int]
+    logs: int
+    behind: int
+    bytes: int
+    oldest_ns: int
+    worst: _containers.RepeatedCompositeFieldContainer[LogLag]
+    def __init__(self, logs: _Optional[int] = ..., behind: _Optional[int] = ..., bytes: _Optional[int] = ..., oldest_ns: _Optional[int] = ..., worst: _Optional[_Iterable[_Union[LogLag, _Mapping]]] = ...) -> None: ...
+
 class StatusReply(_message.Message):
-    __slots__ = ("datacentre", "join", "ledger", "bytes_read", "bytes_known", "in_flight", "stored", "waiting_for_home", "look_ups", "attempts", "oldest_first_read_ns", "head_start_ns", "homes", "caught_up", "problems")
+    __slots__ = ("datacentre", "join", "ledger", "bytes_read", "bytes_known", "in_flight", "stored", "waiting_for_home", "look_ups", "attempts", "oldest_first_read_ns", "head_start_ns", "homes", "caught_up", "problems", "lag")
     class LedgerEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +77,7 @@ class StatusReply(_message.Message):
     HOMES_FIELD_NUMBER: _ClassVar[int]
     CAUGHT_UP_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
     datacentre: str
     join: str
     ledger: _containers.ScalarMap[str, int]
@@ -68,4 +93,5 @@ class StatusReply(_message.Message):
     homes: _containers.RepeatedCompositeFieldContainer[Home]
     caught_up: bool
     problems: _containers.ScalarMap[str, int]
-    def __init__(self, datacentre: _Optional[str] = ..., join: _Optional[str] = ..., ledger: _Optional[_Mapping[str, int]] = ..., bytes_read: _Optional[int] = ..., bytes_known: _Optional[int] = ..., in_flight: _Optional[int] = ..., stored: _Optional[int] = ..., waiting_for_home: _Optional[int] = ..., look_ups: _Optional[int] = ..., attempts: _Optional[int] = ..., oldest_first_read_ns: _Optional[int] = ..., head_start_ns: _Optional[int] = ..., homes: _Optional[_Iterable[_Union[Home, _Mapping]]] = ..., caught_up: _Optional[bool] = ..., problems: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    lag: Lag
+    def __init__(self, datacentre: _Optional[str] = ..., join: _Optional[str] = ..., ledger: _Optional[_Mapping[str, int]] = ..., bytes_read: _Optional[int] = ..., bytes_known: _Optional[int] = ..., in_flight: _Optional[int] = ..., stored: _Optional[int] = ..., waiting_for_home: _Optional[int] = ..., look_ups: _Optional[int] = ..., attempts: _Optional[int] = ..., oldest_first_read_ns: _Optional[int] = ..., head_start_ns: _Optional[int] = ..., homes: _Optional[_Iterable[_Union[Home, _Mapping]]] = ..., caught_up: _Optional[bool] = ..., problems: _Optional[_Mapping[str, int]] = ..., lag: _Optional[_Union[Lag, _Mapping]] = ...) -> None: ...

@@ -52,6 +52,13 @@ def reply(datacentre: str, join: str, status: Status) -> pb.StatusReply:
         ],
         caught_up=status.caught_up,
         problems=status.problems,
+        lag=pb.Lag(
+            logs=status.lag.logs,
+            behind=status.lag.behind,
+            bytes=status.lag.bytes,
+            oldest_ns=status.lag.oldest_ns or 0,
+            worst=[pb.LogLag(path=lag.path, bytes=lag.bytes, since_ns=lag.since_ns) for lag in status.lag.worst],
+        ),
     )
 
 

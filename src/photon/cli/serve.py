@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from photon.cli.lag import lag
 from photon.cli.primary_logs import forget, status
 from photon.cli.skip import skip
 
@@ -238,3 +239,4 @@ def dispatcher_serve(
 
 
 dispatcher.add_command(skip)
+dispatcher.add_command(lag)

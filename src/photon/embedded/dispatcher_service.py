@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from photon.adapters.logs.discovery import check_directory
+from photon.adapters.logs.watching import Watch
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
@@ -77,6 +78,7 @@ async def serve_dispatcher(
         look_ups=LookUpPolicy.BACKLOG,
         shared_with=[other for other, its in settings.datacentre.items() if its.join == join and other != name],
         worker=worker,
+        watch=Watch(pipeline.watch),
     )
 
     async def progress() -> int:

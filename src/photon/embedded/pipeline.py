@@ -14,6 +14,7 @@ import structlog
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
+from photon.adapters.logs.watching import Watch
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.settings import Settings
@@ -46,7 +47,14 @@ log = structlog.get_logger(__name__)
 
 
 def eventstore_config(
-    settings: Settings, join: str, primary: Path, state: Path, *, once: bool = False, may_be_empty: bool = False
+    settings: Settings,
+    join: str,
+    primary: Path,
+    state: Path,
+    *,
+    once: bool = False,
+    may_be_empty: bool = False,
+    watch: Watch = Watch.AUTO,
 ) -> EventStoreConfig:
     """What the event store of a join is told."""
     configured = settings.join[join]
@@ -56,6 +64,7 @@ def eventstore_config(
         state=state,
         patterns=tuple(configured.primary_files),
         max_record=settings.limits.record,
+        watch=watch,
         kind=MapKind.DENSE if configured.file_map == "dense" else MapKind.SPARSE,
         window_micros=round(configured.file_map_window * 1e6),
         window_bytes=configured.file_map_bytes,
@@ -114,6 +123,7 @@ class DispatcherPlan:
     look_ups: LookUpPolicy = LookUpPolicy.NEVER
     shared_with: Sequence[str] = ()
     """The other datacentres that join the same events."""
+    watch: Watch = Watch.AUTO
     worker: str | None = None
     """Its name among the pipeline's dispatchers; None: it is the only one."""
 
@@ -163,7 +173,7 @@ def open_dispatcher(
     head_start = settings.dispatcher.head_start
     homes = Homes(plan.datacentre, plan.shared_with, HeadStart(head_start)) if plan.shared_with else None
     return process.open_dispatcher(
-        process.Places(plan.foreign, plan.output, plan.state, configured.foreign_files, limits.record),
+        process.Places(plan.foreign, plan.output, plan.state, configured.foreign_files, limits.record, plan.watch),
         policy,
         join=plan.join,
         datacentre=plan.datacentre,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from photon.adapters.logs.watching import Watch
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
@@ -181,7 +182,13 @@ async def serve_store(
     place.state.mkdir(parents=True, exist_ok=True)
     served = Served(
         eventstore_config(
-            settings, name, place.primary, place.state, once=place.once, may_be_empty=place.may_be_empty
+            settings,
+            name,
+            place.primary,
+            place.state,
+            once=place.once,
+            may_be_empty=place.may_be_empty,
+            watch=Watch("auto" if place.datacentre is None else settings.datacentre[place.datacentre].watch),
         ),
         adapter_of(settings, name, base),
         None if place.datacentre is None else cache_nodes(settings, place.datacentre, again),

@@ -1,0 +1,107 @@
+"""``photon dispatcher lag``: which foreign logs are not read to their ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from photon.cli.errors import ATTENTION, DONE
+from photon.cli.registry.common import formatted, print_json, print_table
+from photon.config.errors import PhotonError, UsageError
+
+if TYPE_CHECKING:
+    from photon.dispatcher import dispatcher_pb2 as pb
+
+ASK_S = 5.0
+
+
+class Silent(PhotonError):
+    """No dispatcher answers."""
+
+
+@click.command()
+@click.option("--config", type=click.Path(path_type=Path), required=True, help="The deployment file.")
+@click.option("--datacentre", metavar="NAME", help="Whose dispatcher; may be left out if there is one.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@formatted
+def lag(config: Path, datacentre: str | None, overrides: tuple[str, ...], output_format: str) -> int:
+    """Show how far a running dispatcher is behind its logs: sums, and the logs that wait longest.
+
+    \b
+    A log's last line without its newline is no lag. Seconds: since the oldest byte not read was written, as far as
+    the times of files tell.
+    Example:
+      photon dispatcher lag --config photon.toml --datacentre east
+    Exit codes: 0 told, 3 not all of several workers answer, 1 none does.
+    """
+    replies = _ask(config, datacentre, overrides)
+    told = [_told(reply.lag, time.time_ns()) for reply in replies if reply is not None]
+    sums: dict[str, Any] = {
+        # Each worker sees all logs, and reads its own.
+        "logs": max(each["logs"] for each in told),
+        "behind": sum(each["behind"] for each in told),
+        "bytes": sum(each["bytes"] for each in told),
+        "seconds": max(each["seconds"] for each in told),
+        "worst": sorted((row for each in told for row in each["worst"]), key=lambda row: -row["seconds"]),
+    }
+    if output_format == "json":
+        print_json(sums)
+    else:
+        click.echo(
+            f"{sums['behind']:,} of {sums['logs']:,} logs are not read to their ends: {sums['bytes']:,} bytes, "
+            f"the oldest {sums['seconds']:.1f} s old"
+        )
+        if sums["worst"]:
+            rows = [[row["log"], f"{row['bytes']:,}", f"{row['seconds']:.1f}"] for row in sums["worst"]]
+            print_table([("log", False), ("bytes behind", True), ("seconds behind", True)], rows)
+    return DONE if None not in replies else ATTENTION
+
+
+def _told(lag: pb.Lag, now_ns: int) -> dict[str, Any]:
+    def age(since_ns: int) -> float:
+        return round(max(now_ns - since_ns, 0) / 1e9, 3) if since_ns else 0.0
+
+    return {
+        "logs": lag.logs,
+        "behind": lag.behind,
+        "bytes": lag.bytes,
+        "seconds": age(lag.oldest_ns),
+        "worst": [{"log": log.path, "bytes": log.bytes, "seconds": age(log.since_ns)} for log in lag.worst],
+    }
+
+
+def _ask(config: Path, datacentre: str | None, overrides: tuple[str, ...]) -> list[pb.StatusReply | None]:
+    import os
+
+    from photon.config.loader import load
+    from photon.config.tls import OPERATOR, dispatcher_identity, towards
+    from photon.dispatcher.client import DispatcherClient
+    from photon.embedded.services import pipeline_named, tls_of
+
+    settings = load(config, environment=os.environ, flags=overrides)
+    name, pipeline = pipeline_named(settings, datacentre)
+    addresses = pipeline.dispatcher_addresses()
+    if not addresses:
+        raise UsageError(
+            f"{config}: the dispatcher of datacentre {name} has no address; give it dispatcher = host:port"
+        )
+    to = towards(tls_of(settings, config.parent, OPERATOR), dispatcher_identity(name))
+
+    async def told(address: str) -> pb.StatusReply | None:
+        client = DispatcherClient(address, to)
+        try:
+            return await client.status(ASK_S)
+        finally:
+            await client.close()
+
+    async def all_told() -> list[pb.StatusReply | None]:
+        return list(await asyncio.gather(*map(told, addresses)))
+
+    replies = asyncio.run(all_told())
+    if all(reply is None for reply in replies):
+        raise Silent(f"{', '.join(addresses)}: no dispatcher answers there within {ASK_S:g} s; is it running?")
+    return replies
