@@ -95,7 +95,7 @@ def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
         bad = len(keys) - len(rows)
         keys, starts = [key for key in keys if key is not None], starts[rows]
         hashes = hash_keys(cast(Sequence[bytes], keys))
-    order = np.argsort(hashes, kind="stable")
+    order = np.argsort(hashes)  # the order among equal ones means nothing; four times as fast as a stable sort
     return BlockKeys(cast(Sequence[bytes], keys), starts, hashes[order], order, bad)
 
 
