@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from photon.adapters.contract import LogFile
@@ -132,6 +132,13 @@ class State:
         """How far each log has been dealt with."""
         rows = self._all("SELECT identity, path, offset, header FROM logs")
         return [LogPosition(identity, path, offset, header) for identity, path, offset, header in rows]
+
+    def without_gaps(self) -> list[LogPosition]:
+        """The same, but of a log with parts that were not read to their ends: up to the first of these places."""
+        first: dict[str, int] = {}
+        for part in self.parts():
+            first.setdefault(part.identity, part.offset)
+        return [replace(known, offset=first.get(known.identity, known.offset)) for known in self.positions()]
 
     def highs(self) -> dict[str, int]:
         """For each log, the highest offset it was ever dealt with up to."""
