@@ -11,7 +11,6 @@ the next start) and positions from which the same records are read again; a cras
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,22 +21,23 @@ import numpy as np
 from photon.adapters.logs.api import LogPosition
 from photon.config.disk import Disk
 from photon.eventstore.catalog import Catalog
+from photon.eventstore.directory_lock import lock_map
 from photon.eventstore.file_map import (
     LOG_BYTES_MAX,
     LOGS_MAX,
-    PLACES_PER_KEY_MAX,
-    SPARSE_BYTES,
-    SPARSE_MICROS,
+    FileMapBusy,
     FileMapError,
     MapKind,
     MappedBlock,
     MappedLog,
+    MapSettings,
     MapTotals,
     Places,
     pack,
     unpack,
 )
-from photon.eventstore.index import I64, U64, Run, RunIndex, count_repeats, look_up, tail_to_merge
+from photon.eventstore.index import U64, Run, RunIndex, count_repeats, look_up, tail_to_merge
+from photon.eventstore.places import first_places, predecessors
 from photon.eventstore.row_keys import parse_event_id
 from photon.eventstore.run_files import RunFiles, merge_slices
 from photon.eventstore.sparse import ProcessState, sparse_additions
@@ -46,29 +46,6 @@ PENDING_ENTRIES_MAX = 1 << 20
 """Dense entries in memory before they become a run of their own accord: 16 MiB."""
 PROCESS_STATES_MAX = 1 << 17
 """Processes remembered over all logs; what is forgotten is read from the catalogue again."""
-
-
-class FileMapBusy(FileMapError):
-    """Another process has the map open."""
-
-
-@dataclass(frozen=True, slots=True)
-class MapSettings:
-    """What entries depend on: a map made with other settings is of no use."""
-
-    rule: bytes
-    """What derives keys from records (Adapter.rule) and which logs these are."""
-    kind: MapKind = MapKind.DENSE
-    window_micros: int = SPARSE_MICROS
-    window_bytes: int = SPARSE_BYTES
-
-    def stored(self) -> dict[str, bytes]:
-        """As the catalogue keeps them."""
-        return {
-            "rule": self.rule,
-            "kind": self.kind.encode(),
-            "window": f"{self.window_micros} {self.window_bytes}".encode(),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +64,7 @@ class EmbeddedFileMap:
         self._settings = settings
         self._log_name = log_name
         disk.make_dir(directory)
-        self._lock_fd = _lock(directory / "map.lock")
+        self._lock_fd = lock_map(directory)
         try:
             self._catalog = Catalog(directory / "catalog.db", settings.stored())
         except FileMapError:
@@ -109,6 +86,15 @@ class EmbeddedFileMap:
         self._next_run = max((run.number for run in self._runs), default=0) + 1
 
     # -- the reader's side -----------------------------------------------------------------------------------------
+    def tend(self) -> None:
+        """See FileMap: nothing to do."""
+
+    def all_read(self) -> None:
+        """See FileMap: this backend loses nothing that it committed."""
+
+    def interrupt(self) -> None:
+        """See FileMap: nothing here waits for another machine."""
+
     def positions(self) -> list[LogPosition]:
         """See FileMap."""
         return [LogPosition(log.identity, log.file.path, log.end, log.file.header) for log in self._logs]
@@ -207,23 +193,9 @@ class EmbeddedFileMap:
             new = np.concatenate(([True], (rows[1:] != rows[:-1]) | (locations[1:] != locations[:-1])))
             rows, locations = rows[new], locations[new]
         logs, offsets = unpack(locations)
-        rows, logs, offsets = self._first_places(rows, logs, offsets)
+        rows, logs, offsets = first_places(rows, logs, offsets, self._logs, self._log_name)
         exact = Places(rows, logs, offsets, np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -1))
         return exact if self._settings.kind is MapKind.DENSE else self._with_sparse(exact, keys)
-
-    def _first_places(self, rows: I64, logs: I64, offsets: I64) -> tuple[I64, I64, I64]:
-        """PLACES_PER_KEY_MAX of each row, the first in file order."""
-        if len(rows) <= PLACES_PER_KEY_MAX:
-            return rows, logs, offsets
-        starts = np.searchsorted(rows, rows, side="left")
-        if int((np.arange(len(rows)) - starts).max()) < PLACES_PER_KEY_MAX:
-            return rows, logs, offsets
-        ranked = sorted(self._logs[:], key=lambda log: log.order(self._log_name))
-        ranks = np.empty(len(ranked), dtype=np.int64)
-        ranks[[log.number for log in ranked]] = np.arange(len(ranked))
-        order = np.lexsort((offsets, ranks[logs], rows))
-        order = order[np.arange(len(rows)) - starts < PLACES_PER_KEY_MAX]
-        return rows[order], logs[order], offsets[order]
 
     def _with_sparse(self, exact: Places, keys: Sequence[bytes]) -> Places:
         window = self._settings.window_micros
@@ -237,7 +209,7 @@ class EmbeddedFileMap:
             group = asked[begin:end]
             prefix = group[0][0]
             entries = self._catalog.sparse_range(prefix, group[0][1] - window, group[-1][1])
-            found += _predecessors([(micros, row) for _, micros, row in group], entries, window)
+            found += predecessors([(micros, row) for _, micros, row in group], entries, window)
             begin = end
         columns = np.array(found, dtype=np.int64).reshape(-1, 4)
         spans = np.full(len(columns), self._settings.window_bytes)
@@ -268,37 +240,6 @@ class EmbeddedFileMap:
         os.close(self._lock_fd)
 
 
-def _lock(path: Path) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise FileMapBusy(f"{path.parent}: another event store has this map open; stop it first") from None
-    return fd
-
-
-def _predecessors(
-    asked: Sequence[tuple[int, int]], entries: Sequence[tuple[int, int, int]], window: int
-) -> list[tuple[int, int, int, int]]:
-    """For each asked (microseconds, row), both ascending: the last entry not after it in each log.
-
-    Entries (microseconds, log, offset) ascend; one older than ``window`` does not count.
-    """
-    out = []
-    latest: dict[int, tuple[int, int]] = {}  # log -> microseconds, offset
-    at = 0
-    for micros, row in asked:
-        while at < len(entries) and entries[at][0] <= micros:
-            entry_micros, log, offset = entries[at]
-            latest[log] = (entry_micros, offset)
-            at += 1
-        for log, (entry_micros, offset) in latest.items():
-            if micros - entry_micros <= window:
-                out.append((row, log, offset, entry_micros))
-    return out
-
-
 def open_or_rebuild(
     directory: Path, settings: MapSettings, log_name: Callable[[str], str], disk: Disk
 ) -> tuple[EmbeddedFileMap, str]:
@@ -313,7 +254,7 @@ def open_or_rebuild(
         raise
     except FileMapError as err:
         why = str(err)
-    fd = _lock(directory / "map.lock")
+    fd = lock_map(directory)
     try:
         for name in disk.names(directory):
             if name.startswith(("catalog.db", "run-")):
@@ -322,3 +263,6 @@ def open_or_rebuild(
     finally:
         os.close(fd)
     return EmbeddedFileMap(directory, settings, log_name, disk), why
+
+
+__all__ = ["EmbeddedFileMap", "FileMapBusy", "MapSettings", "open_or_rebuild"]

@@ -46,6 +46,25 @@ class MapKind(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class MapSettings:
+    """What entries depend on: a map made with other settings is of no use."""
+
+    rule: bytes
+    """What derives keys from records (Adapter.rule) and which logs these are."""
+    kind: MapKind = MapKind.DENSE
+    window_micros: int = SPARSE_MICROS
+    window_bytes: int = SPARSE_BYTES
+
+    def stored(self) -> dict[str, bytes]:
+        """As catalogues keep them."""
+        return {
+            "rule": self.rule,
+            "kind": self.kind.encode(),
+            "window": f"{self.window_micros} {self.window_bytes}".encode(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class MappedLog:
     """A log as the map knows it. ``number`` is the map's own and means nothing elsewhere."""
 
@@ -91,6 +110,8 @@ class Places:
     offsets: I64
     spans: I64
     anchors: I64
+    complete: bool = True
+    """False: the map lost entries and does not have all of them again yet, so a miss is not *absent*."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +126,19 @@ class MapTotals:
 
 
 class FileMap(Protocol):
-    """One thread adds and commits; any thread asks."""
+    """One thread, the reader's, tends, adds and commits; any thread asks.
+
+    Only a backend that is another machine's raises FileMapUnavailable, and only one that may lose what it
+    acknowledged raises RowsLost, out of ``tend``, ``add`` and ``commit``.
+    """
+
+    def tend(self) -> None:
+        """Called again and again by the reader's thread: what a backend has to look after by itself."""
+        ...
+
+    def all_read(self) -> None:
+        """The reader has added all that lies in the logs, since the map was opened or said RowsLost."""
+        ...
 
     def positions(self) -> list[LogPosition]:
         """Where to resume each log: as of the last commit when opened, then as of the last ``add``."""
@@ -116,7 +149,8 @@ class FileMap(Protocol):
         ...
 
     def commit(self) -> None:
-        """Makes all that was added durable, entries no later than positions."""
+        """Makes all that was added durable, entries no later than positions. After FileMapUnavailable nothing
+        was, and it may be called again."""
         ...
 
     def places(self, keys: Sequence[bytes], hashes: U64) -> Places:
@@ -131,6 +165,10 @@ class FileMap(Protocol):
         """``exact``: duplicates in full; otherwise those that merges and order checks have met so far."""
         ...
 
+    def interrupt(self) -> None:
+        """From any thread: from now on whoever waits for a far backend gives up, with FileMapUnavailable."""
+        ...
+
     def close(self) -> None:
         """Ends it without committing."""
         ...
@@ -138,6 +176,19 @@ class FileMap(Protocol):
 
 class FileMapError(PhotonError):
     """The map cannot be used: one line, what, where, what to do."""
+
+
+class FileMapBusy(FileMapError):
+    """Another process has the map open."""
+
+
+class FileMapUnavailable(FileMapError):
+    """The map cannot be asked or written just now: try again."""
+
+
+class RowsLost(FileMapError):
+    """The backend lost committed entries. ``positions`` went back to where everything before them is in the map:
+    the logs must be read again from there; what was added and not committed is dropped."""
 
 
 def pack(log: int, offsets: I64) -> U64:

@@ -36,7 +36,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 START_SECONDS_MAX = 120.0
 """How long a part may take until it answers; 5 s is usual."""
-STOP_SECONDS_MAX = 15.0
+STOP_SECONDS_MAX = 60.0
 FETCH_SECONDS_MAX = 600.0
 POLL_SECONDS = 0.1
 CALL_SECONDS = 5.0
@@ -231,14 +231,14 @@ class Standalone:
         return f"-Dphoton.hbase={self.directory}"
 
     def wait_until_answering(self, names: Sequence[str] = ("master", "thrift", "admin")) -> None:
-        """Until Thrift lists the tables, which takes a master and its region server. Raises CannotRun."""
+        """Until both Thrift servers answer, which takes a master and its region server. Raises CannotRun."""
         deadline = time.monotonic() + START_SECONDS_MAX
         waiting = [name for name in ("thrift", "admin") if name in names or self.pid(name) is not None]
         while waiting:
             for name in names:
                 if self.pid(name) is None:
                     raise CannotRun(f"HBase's {name} ended at its start; see {self.directory / name}.log")
-            if answers("127.0.0.1", self.parts[waiting[0]].port, _LISTING[waiting[0]]):
+            if answers("127.0.0.1", self.parts[waiting[0]].port, _QUESTIONS[waiting[0]]):
                 waiting.pop(0)
             elif time.monotonic() > deadline:
                 raise CannotRun(f"HBase did not answer within {START_SECONDS_MAX:.0f} s; see {self.directory}/*.log")
@@ -248,8 +248,8 @@ class Standalone:
     def pid(self, name: str) -> int | None:
         """Of a part that runs; None when it does not, or the number belongs to something else by now."""
         child = self._started.get(name)
-        if child is not None and child.poll() is not None:
-            return None
+        if child is not None:  # its command line may not be there yet
+            return child.pid if child.poll() is None else None
         try:
             pid = int((self.directory / f"{name}.pid").read_text())
             line = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -267,8 +267,7 @@ class Standalone:
                 if time.monotonic() > deadline:
                     os.kill(pid, signal.SIGKILL)
                 time.sleep(POLL_SECONDS / 4)
-        if name in self._started:
-            self._started.pop(name).wait()
+        self._started.pop(name, None)
         (self.directory / f"{name}.pid").unlink(missing_ok=True)
 
     def stop(self, sign: signal.Signals = signal.SIGTERM) -> None:
@@ -278,14 +277,15 @@ class Standalone:
 
 
 # -- is it there? --------------------------------------------------------------------------------------------------
-_LISTING = {
-    # method, arguments: Thrift 1 getTableNames(); Thrift 2 getTableNamesByPattern(1: "x", 2: false)
-    "thrift": ("getTableNames", b"\0"),
-    "admin": ("getTableNamesByPattern", b"\x0b\0\x01\0\0\0\x01x\x02\0\x02\0\0"),
+_QUESTIONS = {
+    # Thrift 1: getRow("hbase:meta", "x", {}), which takes a region server that serves the catalogue
+    "thrift": ("getRow", b"\x0b\0\x01\0\0\0\x0ahbase:meta\x0b\0\x02\0\0\0\x01x\x0d\0\x03\x0b\x0b\0\0\0\0\0"),
+    # Thrift 2: listNamespaceDescriptors(), which a master refuses until it has finished its start
+    "admin": ("listNamespaceDescriptors", b"\0"),
 }
 
 
-def answers(host: str, port: int, call: tuple[str, bytes] = _LISTING["thrift"]) -> bool:
+def answers(host: str, port: int, call: tuple[str, bytes] = _QUESTIONS["thrift"]) -> bool:
     """Whether a Thrift server (binary protocol, unframed) there answers a call without an error."""
     name, arguments = call
     message = struct.pack(">II", 0x80010001, len(name)) + name.encode() + struct.pack(">I", 1) + arguments

@@ -6,13 +6,18 @@ Without Java or Maven the tests here skip and say so; with CI=true nothing skips
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from deploy.hbase import standalone
-from deploy.hbase.standalone import CannotRun, Ports, Standalone
+from deploy.hbase.standalone import Ports, Standalone
+from photon.config.clock import SystemClock
 from photon.embedded.supervisor import free_ports
+from photon.eventstore.hbase.admin import make_table
+from photon.eventstore.hbase.connection import ThriftHBase
+from tests.hbase.maps import TABLE, Maps
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +32,25 @@ def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
         server.start()
         yield server
     finally:
-        server.stop()
+        server.stop(signal.SIGKILL)  # nothing of it is wanted
 
 
-__all__ = ["CannotRun", "hbase"]
+@pytest.fixture(scope="session")
+def table(hbase: Standalone) -> str:
+    """The table, made as ``photon eventstore init`` makes it."""
+    client = ThriftHBase(f"127.0.0.1:{hbase.ports.thrift}", SystemClock())
+    try:
+        made = make_table(client, f"127.0.0.1:{hbase.ports.admin}", TABLE, ttl_s=86_400)
+    finally:
+        client.close()
+    assert made.made
+    assert made.notes == []
+    return TABLE
+
+
+@pytest.fixture
+def maps(hbase: Standalone, table: str) -> Iterator[Maps]:
+    """Opens maps, and closes them."""
+    opened = Maps(hbase.ports.thrift)
+    yield opened
+    opened.close()

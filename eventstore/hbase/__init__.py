@@ -1,0 +1,1 @@
+"""The file map on HBase: connections, row keys, the local catalogue, the map, the table's creation."""

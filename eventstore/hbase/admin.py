@@ -1,0 +1,172 @@
+"""Making the table: split from its first row, which only HBase's Thrift 2 server can do.
+
+Thrift 1, which happybase speaks, creates tables of one region. All its rows would go to one server, and HBase would
+split it some day at a row of its own choosing; the map treats a region that it does not know as one that lost
+everything. So the table is made by Thrift 2, with regions at salts and with splitting and merging switched off;
+where no such server runs, ``shell_command`` gives what to type into HBase's shell.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from typing import Any
+
+from photon.config.errors import PhotonError, UsageError
+from photon.eventstore.hbase.api import HBaseRefused, HBaseUnavailable
+from photon.eventstore.hbase.connection import ThriftHBase
+from photon.eventstore.hbase.schema import FAMILY, REGIONS, split_keys
+
+ANSWER_SECONDS_MAX = 60.0
+FOREVER_S = 2**31 - 1
+"""HBase's time to live where nothing expires."""
+_ATTRIBUTES = {
+    b"SPLIT_POLICY": b"org.apache.hadoop.hbase.regionserver.DisabledRegionSplitPolicy",
+    b"SPLIT_ENABLED": b"false",
+    b"MERGE_ENABLED": b"false",
+}
+_ROW_BLOOM = 1
+_FAST_DIFF = 4
+_IDL = """
+struct TTableName { 1: optional binary ns, 2: required binary qualifier }
+struct TColumnFamilyDescriptor {
+  1: required binary name, 5: optional i32 bloomnFilterType, 8: optional i32 dataBlockEncoding,
+  10: optional i32 maxVersions, 13: optional i32 timeToLive
+}
+struct TTableDescriptor {
+  1: required TTableName tableName, 2: optional list<TColumnFamilyDescriptor> columns,
+  3: optional map<binary, binary> attributes
+}
+exception TIOError { 1: optional string message, 2: optional bool canRetry }
+service THBaseService {
+  void createTable(1: required TTableDescriptor desc, 2: optional list<binary> splitKeys) throws (1: TIOError io)
+  void disableTable(1: required TTableName tableName) throws (1: TIOError io)
+  void deleteTable(1: required TTableName tableName) throws (1: TIOError io)
+}
+"""
+"""The part of HBase's interface that is used; enums are written as the numbers that they are on the wire."""
+
+
+class CannotMakeTable(PhotonError):
+    """One line: which server, which table, what it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableMade:
+    """How the table is now. ``notes``: what is not as the configuration wants it."""
+
+    table: str
+    made: bool
+    regions: int
+    ttl_s: int | None
+    notes: list[str] = field(default_factory=list)
+
+
+def shell_command(table: str, ttl_s: int | None, regions: int = REGIONS) -> str:
+    """What makes the table in HBase's own shell."""
+    splits = ", ".join(f'"\\x{key[0]:02x}"' for key in split_keys(regions))
+    ttl = f", TTL => {ttl_s}" if ttl_s is not None else ""
+    return (
+        f"create '{table}', {{NAME => '{FAMILY.decode()}', VERSIONS => 1, DATA_BLOCK_ENCODING => 'FAST_DIFF'{ttl}}},"
+        f" {{SPLITS => [{splits}], SPLIT_ENABLED => false, MERGE_ENABLED => false}}"
+    )
+
+
+def make_table(
+    hbase: ThriftHBase, admin: str | None, table: str, ttl_s: int | None, regions: int = REGIONS
+) -> TableMade:
+    """Makes the table unless it is there. ``admin``: host:port of a Thrift 2 server.
+
+    Raises HBaseUnavailable, HBaseRefused, CannotMakeTable, UsageError.
+    """
+    made = False
+    if not _exists(hbase, table):
+        if admin is None:
+            raise UsageError(
+                "hbase.admin: is not set; name HBase's Thrift 2 server (host:port), or run this in HBase's shell: "
+                + shell_command(table, ttl_s, regions)
+            )
+        made = _create(admin, table, ttl_s, regions)
+    return _described(hbase, table, made, ttl_s, regions)
+
+
+def _exists(hbase: ThriftHBase, table: str) -> bool:
+    return table.encode() in hbase.call(lambda c: c.tables(), f"list tables (for {table})")
+
+
+def _described(hbase: ThriftHBase, table: str, made: bool, ttl_s: int | None, regions: int) -> TableMade:
+    families = hbase.call(lambda c: c.table(table).families(), f"describe {table}")
+    family = families.get(FAMILY) or families.get(FAMILY + b":")
+    if family is None:
+        raise CannotMakeTable(f"table {table} at {hbase.address} has no family {FAMILY.decode()}: it is another's")
+    there = int(family["time_to_live"])
+    ttl = None if there >= FOREVER_S else there
+    count = len(hbase.regions(table.encode()))
+    notes = []
+    if ttl != ttl_s:
+        wanted = FOREVER_S if ttl_s is None else ttl_s
+        notes.append(
+            f"rows live for (seconds) {ttl or 'ever'}, not {ttl_s or 'ever'}; "
+            f"in HBase's shell: alter '{table}', {{NAME => '{FAMILY.decode()}', TTL => {wanted}}}"
+        )
+    if count != regions:
+        notes.append(f"it has {count} regions, not {regions}")
+    return TableMade(table, made, count, ttl, notes)
+
+
+def _create(admin: str, table: str, ttl_s: int | None, regions: int) -> bool:
+    """False: another was faster."""
+    service, client = _client(admin)
+    namespace, _, name = table.rpartition(":")
+    full = service.TTableName(ns=namespace.encode() or None, qualifier=name.encode())
+    family = service.TColumnFamilyDescriptor(
+        name=FAMILY,
+        bloomnFilterType=_ROW_BLOOM,
+        dataBlockEncoding=_FAST_DIFF,
+        maxVersions=1,
+        timeToLive=FOREVER_S if ttl_s is None else ttl_s,
+    )
+    try:
+        client.createTable(
+            service.TTableDescriptor(tableName=full, columns=[family], attributes=_ATTRIBUTES), split_keys(regions)
+        )
+    except service.TIOError as error:
+        said = (error.message or "").splitlines() or ["no reason given"]
+        if "TableExistsException" in said[0]:
+            return False
+        raise CannotMakeTable(f"HBase's Thrift 2 server at {admin} does not make {table}: {said[0][:300]}") from None
+    except Exception as error:
+        raise HBaseUnavailable(
+            f"HBase's Thrift 2 server at {admin} did not make {table}: {str(error) or type(error).__name__}"
+        ) from None
+    finally:
+        client.close()
+    return True
+
+
+def _client(admin: str) -> tuple[Any, Any]:
+    """(the interface's types, an open client). Raises UsageError, HBaseUnavailable."""
+    host, _, port = admin.rpartition(":")
+    if not host or not port.isdigit():
+        raise UsageError(f"hbase.admin = {admin!r}: must be host:port of HBase's Thrift 2 server")
+    try:
+        import thriftpy2
+        from thriftpy2.rpc import make_client
+        from thriftpy2.transport import TTransportException
+    except ImportError:
+        raise UsageError("happybase is not installed: pip install 'photon-join[hbase]'") from None
+    service = thriftpy2.load_fp(io.StringIO(_IDL), module_name="photon_hbase_admin_thrift")
+    try:
+        client = make_client(
+            service.THBaseService,
+            host,
+            int(port),
+            timeout=int(ANSWER_SECONDS_MAX * 1000),
+        )
+    except (TTransportException, OSError) as error:
+        why = getattr(error, "message", None) or error
+        raise HBaseUnavailable(f"no Thrift 2 server of HBase answers at {admin}: {why}") from None
+    return service, client
+
+
+__all__ = ["CannotMakeTable", "HBaseRefused", "TableMade", "make_table", "shell_command"]

@@ -1,0 +1,235 @@
+"""What the map on HBase keeps beside the table: one local SQLite database, ``hbase.db``.
+
+HBase may lose what it acknowledged (see hbase_file_map.py), so everything that depends on its rows must be able to go
+back: how far each log was read, the state of each process in it, the totals. They are kept as *versions*, one for
+each checkpoint: within a checkpoint a version is overwritten, and ``take_back`` deletes the versions of later
+checkpoints.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.adapters.contract import LogFile
+from photon.eventstore.file_map import FileMapError, MappedLog, MapTotals
+from photon.eventstore.hbase.schema import CHECKPOINTS_KEPT
+from photon.eventstore.sparse import ProcessState
+
+FORMAT_VERSION = 1
+APPLICATION_ID = 0x50484D48  # 'PHMH'
+_SCHEMA = """
+CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE present (one INTEGER PRIMARY KEY CHECK (one = 1), life BLOB NOT NULL, checkpoint INTEGER NOT NULL,
+                      mark BLOB, slot INTEGER NOT NULL, exact INTEGER NOT NULL);
+CREATE TABLE checkpoints (number INTEGER PRIMARY KEY, mark BLOB NOT NULL);
+CREATE TABLE logs (number INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, path TEXT NOT NULL,
+                   header BLOB NOT NULL);
+CREATE TABLE reads (log INTEGER NOT NULL, checkpoint INTEGER NOT NULL, read_to INTEGER NOT NULL,
+                    rewritten INTEGER NOT NULL, PRIMARY KEY (log, checkpoint)) WITHOUT ROWID;
+CREATE TABLE processes (log INTEGER NOT NULL, prefix BLOB NOT NULL, checkpoint INTEGER NOT NULL,
+                        last INTEGER NOT NULL, entry INTEGER NOT NULL, place INTEGER NOT NULL,
+                        PRIMARY KEY (log, prefix, checkpoint)) WITHOUT ROWID;
+CREATE INDEX processes_by_checkpoint ON processes (checkpoint);
+CREATE TABLE totals (checkpoint INTEGER PRIMARY KEY, events INTEGER NOT NULL, bad INTEGER NOT NULL,
+                     bytes INTEGER NOT NULL, duplicates INTEGER NOT NULL);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """Where the map is. ``mark``: that of the last commit, which stands in ``slot`` of each region; None before the
+    first one. ``exact``: whether the table may hold dense entries of canonical ids."""
+
+    life: bytes
+    checkpoint: int  # the open one
+    mark: bytes | None
+    slot: int
+    exact: bool
+
+
+class HBaseCatalog:
+    """A transaction is open whenever something was changed and not committed. Thread-safe."""
+
+    def __init__(self, path: Path, settings: Mapping[str, bytes], new_life: bytes) -> None:
+        """``new_life`` is taken when there is no database yet. Raises FileMapError when what is there is of another
+        version, made with other settings, or damaged."""
+        self._path = path
+        self._lock = threading.Lock()
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare(dict(settings), new_life)
+        except (FileMapError, sqlite3.DatabaseError) as err:
+            self._db.close()
+            if isinstance(err, sqlite3.DatabaseError):
+                raise FileMapError(f"{path}: cannot be read ({err})") from None
+            raise
+
+    def _prepare(self, settings: dict[str, bytes], new_life: bytes) -> None:
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            self._db.execute("BEGIN IMMEDIATE")
+            for statement in (each for each in _SCHEMA.split(";") if each.strip()):
+                self._db.execute(statement)
+            self._db.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
+            self._db.execute("INSERT INTO present VALUES (1, ?, 1, NULL, 0, 0)", (new_life,))
+            self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            self._db.execute(f"PRAGMA user_version={FORMAT_VERSION}")
+            self._db.execute("COMMIT")
+        elif version != FORMAT_VERSION:
+            raise FileMapError(f"{self._path}: format version {version}, this program reads {FORMAT_VERSION}")
+        if dict(self._db.execute("SELECT name, value FROM settings")) != settings:
+            raise FileMapError(f"{self._path}: made for another key rule, table or other map settings")
+
+    def _begin(self) -> None:
+        if not self._db.in_transaction:
+            self._db.execute("BEGIN IMMEDIATE")
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+    def present(self) -> Present:
+        """As of the last commit."""
+        with self._lock:
+            life, checkpoint, mark, slot, exact = self._db.execute(
+                "SELECT life, checkpoint, mark, slot, exact FROM present"
+            ).fetchone()
+        return Present(life, checkpoint, mark, slot, bool(exact))
+
+    def checkpoints(self) -> dict[bytes, int]:
+        """The closed ones: number by mark."""
+        with self._lock:
+            return dict(self._db.execute("SELECT mark, number FROM checkpoints"))
+
+    def logs(self) -> list[MappedLog]:
+        """By number, without gaps. ``end`` 0: nothing of it was read, as far as is known now."""
+        with self._lock:
+            rows = self._db.execute(
+                "SELECT number, identity, path, header, coalesce(read_to, 0), coalesce(rewritten, 0) FROM logs"
+                " LEFT JOIN reads ON log = number AND checkpoint ="
+                " (SELECT max(checkpoint) FROM reads WHERE log = number) ORDER BY number"
+            ).fetchall()
+        return [MappedLog(n, identity, LogFile(path, head), end, bool(r)) for n, identity, path, head, end, r in rows]
+
+    def totals(self) -> MapTotals:
+        """As of the open transaction."""
+        with self._lock:
+            row = self._db.execute(
+                "SELECT events, bad, bytes, duplicates FROM totals ORDER BY checkpoint DESC LIMIT 1"
+            ).fetchone()
+        return MapTotals(*(row or (0, 0, 0, 0)))
+
+    def process(self, log: int, prefix: bytes) -> ProcessState | None:
+        """The state of a process in a log; None when it was not seen there."""
+        with self._lock:
+            row = self._db.execute(
+                "SELECT last, entry, place FROM processes WHERE log = ? AND prefix = ?"
+                " ORDER BY checkpoint DESC LIMIT 1",
+                (log, prefix),
+            ).fetchone()
+        return ProcessState(*row) if row else None
+
+    # -- changing, within the open transaction ---------------------------------------------------------------------
+    def put_log(self, checkpoint: int, log: MappedLog) -> None:
+        """New, or with another path, end or flag."""
+        with self._lock:
+            self._begin()
+            self._db.execute(
+                "INSERT INTO logs VALUES (?, ?, ?, ?) ON CONFLICT (number) DO UPDATE SET path = excluded.path,"
+                " header = excluded.header",
+                (log.number, log.identity, log.file.path, log.file.header),
+            )
+            self._db.execute(
+                "INSERT OR REPLACE INTO reads VALUES (?, ?, ?, ?)", (log.number, checkpoint, log.end, log.rewritten)
+            )
+
+    def put_processes(self, checkpoint: int, log: int, states: Mapping[bytes, ProcessState]) -> None:
+        """The states that a block left."""
+        with self._lock:
+            self._begin()
+            self._db.executemany(
+                "INSERT OR REPLACE INTO processes VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    (log, prefix, checkpoint, s.last_micros, s.entry_micros, s.entry_offset)
+                    for prefix, s in states.items()
+                ),
+            )
+
+    def add_totals(self, checkpoint: int, events: int, bad: int, size: int, duplicates: int) -> None:
+        """Adds to the totals."""
+        now = self.totals()
+        with self._lock:
+            self._begin()
+            self._db.execute(
+                "INSERT OR REPLACE INTO totals VALUES (?, ?, ?, ?, ?)",
+                (
+                    checkpoint,
+                    now.events + events,
+                    now.bad_records + bad,
+                    now.bytes_read + size,
+                    now.duplicates + duplicates,
+                ),
+            )
+
+    def commit(self, mark: bytes, slot: int, *, exact: bool, closes: bool) -> None:
+        """Durable when it returns: this mark stands in all regions. ``closes``: it ends the checkpoint."""
+        with self._lock:
+            self._begin()
+            self._db.execute("UPDATE present SET mark = ?, slot = ?, exact = exact OR ?", (mark, slot, exact))
+            if closes:
+                self._close_checkpoint(mark)
+            self._db.execute("COMMIT")
+
+    def _close_checkpoint(self, mark: bytes) -> None:
+        (number,) = self._db.execute("SELECT checkpoint FROM present").fetchone()
+        self._db.execute("INSERT INTO checkpoints VALUES (?, ?)", (number, mark))
+        self._db.execute("UPDATE present SET checkpoint = checkpoint + 1")
+        floor = number - CHECKPOINTS_KEPT + 1
+        self._db.execute("DELETE FROM checkpoints WHERE number < ?", (floor,))
+        # Of each thing the newest version up to the floor stays.
+        for table, same in (
+            ("totals", "1"),
+            ("reads", "newer.log = {0}.log"),
+            ("processes", "newer.log = {0}.log AND newer.prefix = {0}.prefix"),
+        ):
+            self._db.execute(
+                f"DELETE FROM {table} WHERE checkpoint < ? AND EXISTS (SELECT 1 FROM {table} AS newer WHERE"
+                f" {same.format(table)} AND newer.checkpoint > {table}.checkpoint AND newer.checkpoint <= ?)",
+                (floor, floor),
+            )
+
+    def drop_uncommitted(self) -> None:
+        """As if nothing had been changed since the last commit."""
+        with self._lock:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+
+    def take_back(self, checkpoint: int) -> None:
+        """Everything is as it was when ``checkpoint`` was closed; 0: when nothing had been read. Durable.
+
+        Numbers of checkpoints, and of logs, are not used again. A log that was rewritten since is read from its
+        beginning: where its new bytes began is not known any more.
+        """
+        self.drop_uncommitted()
+        with self._lock:
+            self._begin()
+            db = self._db
+            rewritten = db.execute("SELECT DISTINCT log FROM reads WHERE checkpoint > ? AND rewritten", (checkpoint,))
+            again = [log for (log,) in rewritten]
+            for table in ("reads", "processes", "totals"):
+                db.execute(f"DELETE FROM {table} WHERE checkpoint > ?", (checkpoint,))
+            db.execute("DELETE FROM checkpoints WHERE number > ?", (checkpoint,))
+            mark = db.execute("SELECT mark FROM checkpoints WHERE number = ?", (checkpoint,)).fetchone()
+            db.execute("UPDATE present SET checkpoint = checkpoint + 1, mark = ?", mark or (None,))
+            (now,) = db.execute("SELECT checkpoint FROM present").fetchone()
+            db.executemany("INSERT OR REPLACE INTO reads VALUES (?, ?, 0, 1)", ((log, now) for log in again))
+            db.execute("COMMIT")
+
+    def close(self) -> None:
+        """Drops what was not committed."""
+        self.drop_uncommitted()
+        with self._lock:
+            self._db.close()

@@ -1,0 +1,76 @@
+"""Entries that were added and are not in HBase yet. One thread adds and clears; any thread looks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from photon.eventstore.index import U64, Run, RunIndex
+from photon.eventstore.sparse import SparseEntry
+
+Bucket = tuple[bytes, int]
+"""(row key prefix of a process, microseconds // W)."""
+Entry = tuple[int, int, int]
+"""(microseconds, log number, offset)."""
+
+
+class PendingEntries:
+    """See the module."""
+
+    def __init__(self, window_micros: int) -> None:
+        self._window = window_micros
+        self._dense = RunIndex()
+        self._sparse: dict[Bucket, set[Entry]] = {}
+        self._sparse_count = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._dense) + self._sparse_count
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The dense ones."""
+        return self._dense.runs
+
+    @property
+    def has_dense(self) -> bool:
+        """Whether there are dense ones."""
+        return len(self._dense) > 0
+
+    def add_dense(self, hashes: U64, locations: U64) -> None:
+        """Ascending by hash."""
+        self._dense.insert(Run(hashes, locations))
+
+    def add_sparse(self, log: int, entries: Sequence[SparseEntry]) -> None:
+        """Of one log."""
+        with self._lock:
+            for each in entries:
+                bucket = (each.prefix, each.micros // self._window)
+                self._sparse.setdefault(bucket, set()).add((each.micros, log, each.offset))
+            self._sparse_count += len(entries)
+
+    def of_buckets(self, buckets: Iterable[Bucket]) -> dict[Bucket, set[Entry]]:
+        """Copies of what these buckets hold."""
+        with self._lock:
+            return {bucket: set(self._sparse[bucket]) for bucket in buckets if bucket in self._sparse}
+
+    def dense(self) -> tuple[U64, U64]:
+        """(hashes, locations) of all."""
+        runs = self._dense.runs
+        if not runs:
+            return np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64)
+        return np.concatenate([run.hashes for run in runs]), np.concatenate([run.locations for run in runs])
+
+    def sparse(self) -> list[tuple[Bucket, list[Entry]]]:
+        """All, by bucket."""
+        with self._lock:
+            return [(bucket, list(entries)) for bucket, entries in self._sparse.items()]
+
+    def clear(self) -> None:
+        """They are in HBase."""
+        with self._lock:
+            self._dense.clear()
+            self._sparse.clear()
+            self._sparse_count = 0

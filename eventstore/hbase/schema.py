@@ -1,0 +1,125 @@
+"""Rows and cells of the file map's table: pure. One column family, big-endian parts of fixed width, format version 1.
+
+    dense   salt 1 | life 4 | hash, its other bytes 7               13 bytes; salt = the hash's first byte
+    sparse  salt 1 | life 4 | server ip 16 | process id 4 | bucket 8    33 bytes; salt = that of row_keys, spread out
+    mark    region's first row | 0 | life 4 | 'mark'                so it lies in that region and nowhere else
+
+    dense   column m: log 8 | offset 5                     value empty     one cell a place
+    sparse  column m: microseconds 8 | log 8               value offset 5  one cell an entry
+    mark    column m:s | slot 1, m:c | checkpoint mod 64   value mark 8
+
+The salt comes first, so a table split by first bytes takes writes in all regions at once, and all of one process lies
+in one region in the order of its ids. A *bucket* is microseconds // W: the entries that an id may stand behind are in
+its bucket and in the one before, which are two rows to get and no range to scan. The *life* is drawn when a map is
+made: rows of an earlier map, of another join or another key rule are never seen, and go with their time to live. A
+*log* is a digest of its identity, so that rows mean the same whatever numbers the map gives to logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+
+from photon.eventstore.hbase.api import Cells, Put, Region
+from photon.eventstore.index import I64, U64
+from photon.eventstore.row_keys import PREFIX_BYTES, SALTS
+
+FAMILY = b"m"
+LIFE_BYTES = 4
+MARK_BYTES = 8
+DENSE_ROW_BYTES = 1 + LIFE_BYTES + 7
+_COLUMN = FAMILY + b":"
+_PLACE_BYTES = len(_COLUMN) + 8 + 5
+_ENTRY_BYTES = len(_COLUMN) + 8 + 8
+_SALT_STEP = 256 // SALTS
+REGIONS = 16
+"""So many regions a table is made with."""
+CHECKPOINTS_KEPT = 64
+SLOTS = 2
+META = b"hbase:meta"
+_STATE = b"info:state"
+_INSTANCE = (b"info:sn", b"info:server", b"info:serverstartcode", b"info:seqnumDuringOpen", _STATE)
+
+
+def split_keys(regions: int = REGIONS) -> list[bytes]:
+    """Where a table of so many regions (2 to 256) is split."""
+    return [bytes([256 * i // regions]) for i in range(1, regions)]
+
+
+def log_digest(identity: str) -> bytes:
+    """How rows name a log."""
+    return blake2b(identity.encode(), digest_size=8).digest()
+
+
+# -- dense ---------------------------------------------------------------------------------------------------------
+def dense_rows(life: bytes, hashes: U64) -> list[bytes]:
+    """The row of each hash."""
+    raw = hashes.astype(">u8").tobytes()
+    return [raw[i : i + 1] + life + raw[i + 1 : i + 8] for i in range(0, len(raw), 8)]
+
+
+def dense_puts(life: bytes, digests: Sequence[bytes], hashes: U64, logs: I64, offsets: I64) -> Iterator[Put]:
+    """One for each entry; ``digests`` by log number."""
+    rows = dense_rows(life, hashes)
+    for row, log, offset in zip(rows, logs.tolist(), offsets.tolist(), strict=True):
+        yield Put(row, {_COLUMN + digests[log] + offset.to_bytes(5, "big"): b""})
+
+
+def dense_places(cells: Cells, numbers: Mapping[bytes, int]) -> Iterator[tuple[int, int]]:
+    """(log number, offset) of each place in logs that are known."""
+    for column in cells:
+        number = numbers.get(column[2:10])
+        if number is not None and len(column) == _PLACE_BYTES:
+            yield number, int.from_bytes(column[10:], "big")
+
+
+# -- sparse --------------------------------------------------------------------------------------------------------
+def sparse_row(life: bytes, prefix: bytes, bucket: int) -> bytes:
+    """The row of a process's bucket; ``prefix`` as row_keys gives it."""
+    return bytes([prefix[0] * _SALT_STEP]) + life + prefix[1:PREFIX_BYTES] + bucket.to_bytes(8, "big")
+
+
+def sparse_cell(micros: int, digest: bytes, offset: int) -> tuple[bytes, bytes]:
+    """(column, value) of an entry."""
+    return _COLUMN + micros.to_bytes(8, "big") + digest, offset.to_bytes(5, "big")
+
+
+def sparse_entries(cells: Cells, numbers: Mapping[bytes, int]) -> Iterator[tuple[int, int, int]]:
+    """(microseconds, log number, offset) of each entry in logs that are known."""
+    for column, value in cells.items():
+        number = numbers.get(column[10:])
+        if number is not None and len(column) == _ENTRY_BYTES:
+            yield int.from_bytes(column[2:10], "big"), number, int.from_bytes(value, "big")
+
+
+# -- marks ---------------------------------------------------------------------------------------------------------
+def mark_row(life: bytes, region: Region) -> bytes:
+    """Where a region keeps its marks."""
+    return region.start + b"\0" + life + b"mark"
+
+
+def mark_cells(mark: bytes, slot: int, checkpoint: int | None) -> Cells:
+    """What a commit leaves in each region. ``checkpoint``: the one that it ends, if it does."""
+    cells = {_COLUMN + b"s%d" % slot: mark}
+    if checkpoint is not None:
+        cells[_COLUMN + b"c%d" % (checkpoint % CHECKPOINTS_KEPT)] = mark
+    return cells
+
+
+def instances(regions: Iterable[Region], meta: Mapping[bytes, Cells]) -> tuple[bytes, ...] | None:
+    """What changes whenever a region is opened anew, by region; None while one is not open.
+
+    From the rows of hbase:meta with ``INSTANCE_COLUMNS``. The master writes there which server is to open a region
+    *before* that server may open it, and the server's name has its start code: so whoever reads the same before and
+    after a look-up had one and the same incarnation of the region in between.
+    """
+    out = []
+    for region in regions:
+        cells = meta.get(region.name, {})
+        if cells.get(_STATE) != b"OPEN":
+            return None
+        out.append(b"\0".join(cells.get(column, b"") for column in _INSTANCE))
+    return tuple(out)
+
+
+INSTANCE_COLUMNS = list(_INSTANCE)

@@ -1,0 +1,461 @@
+"""The file map on HBase (paper, section 3.4.2): entries in a table, positions in a local catalogue.
+
+HBase is taken for what it may be: on a plain directory its write-ahead log is not durable, and a region that is
+opened again after a crash lacks what it acknowledged last. What is assumed of a region is that it keeps a *prefix*
+of what it was told, in order. Three things make entries and positions agree:
+
+- **Marks.** A commit writes its entries, waits until all are acknowledged, and then writes a fresh random mark into
+  each region. A region that has the mark has every entry before it.
+- **Incarnations.** Whenever a region is opened, hbase:meta says so first (``schema.instances``). A commit counts
+  only if the incarnations are the same before its first entry and after its marks; a look-up only if they are, after
+  it has read, those that were verified before it asked. So neither can straddle a crash unnoticed.
+- **Checkpoints.** Other incarnations than the verified ones: the marks are read. If the last one is in every region,
+  nothing was lost. Else the catalogue goes back to a checkpoint whose mark all regions still have, ``RowsLost`` is
+  raised, and the logs are read again from there; the cells are a function of the logs, so writing them twice changes
+  nothing. Until all has been read, ``Places.complete`` is False and no miss is *absent*.
+
+A commit's mark goes to the slot that the last commit's does not stand in: a commit that fails half-way destroys no
+evidence. Taking back goes one checkpoint further than the marks demand, in case a log file that was being closed lost
+its end (a hole rather than a tail). What a commit that failed has written stays: true entries, found a little early.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from photon.adapters.logs.api import LogPosition
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.eventstore.directory_lock import lock_map
+from photon.eventstore.file_map import (
+    LOG_BYTES_MAX,
+    LOGS_MAX,
+    PLACES_PER_KEY_MAX,
+    FileMapBusy,
+    FileMapError,
+    MapKind,
+    MappedBlock,
+    MappedLog,
+    MapSettings,
+    MapTotals,
+    Places,
+    RowsLost,
+    pack,
+    unpack,
+)
+from photon.eventstore.hbase import schema
+from photon.eventstore.hbase.api import HBase, HBaseUnavailable, Put
+from photon.eventstore.hbase.catalog import HBaseCatalog
+from photon.eventstore.hbase.pending import PendingEntries
+from photon.eventstore.hbase.repeats import pending_repeats, stored_repeats
+from photon.eventstore.hbase.verified import Verified, View, read_instances, surviving_checkpoint
+from photon.eventstore.index import I64, U64, look_up
+from photon.eventstore.places import first_places, predecessors
+from photon.eventstore.row_keys import parse_event_id
+from photon.eventstore.sparse import ProcessState, sparse_additions
+
+PENDING_ENTRIES_MAX = 1 << 18
+"""Entries in memory before they are written of their own accord: some ten seconds' worth for HBase."""
+PUTS_AT_ONCE = 1 << 15
+"""Made and sent at a time: bounds the objects that a commit makes."""
+PROCESS_STATES_MAX = 1 << 17
+CHECKPOINT_SECONDS = 300.0
+CHECKPOINT_ENTRIES = 1 << 22
+"""A checkpoint ends after the first of the two: what has to be read again is bounded."""
+CHECK_SECONDS = 5.0
+"""How often the reader's thread looks whether regions were opened anew, when nothing else makes it look."""
+REMARK_SECONDS = 3600.0
+"""A map at rest writes its marks anew so often: they live no longer than the table's entries do."""
+HOT_HASHES_MAX = 1 << 16
+"""Keys known to have PLACES_PER_KEY_MAX places in a log: further ones could never be looked at."""
+
+
+class HBaseFileMap:
+    """FileMap on HBase. Nothing is asked of HBase before the first ``tend`` or ``commit``."""
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: MapSettings,
+        log_name: Callable[[str], str],
+        disk: Disk,
+        hbase: HBase,
+        table: str,
+        *,
+        clock: Clock,
+        random: Callable[[int], bytes] = os.urandom,
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    ) -> None:
+        """Opens or makes the catalogue in ``directory``; ``hbase`` is closed with the map.
+
+        Raises FileMapBusy, or FileMapError when what is there cannot be used.
+        """
+        self._settings = settings
+        self._log_name = log_name
+        self._hbase = hbase
+        self._table = table.encode()
+        self._clock = clock
+        self._random = random
+        self._checkpoint_seconds = checkpoint_seconds
+        disk.make_dir(directory)
+        self._lock_fd = lock_map(directory)
+        try:
+            stored = {**settings.stored(), "table": self._table}
+            self._catalog = HBaseCatalog(directory / "hbase.db", stored, random(schema.LIFE_BYTES))
+        except FileMapError:
+            os.close(self._lock_fd)
+            raise
+        self._view = View(None, False)
+        self._suspect = threading.Event()
+        self._checked = self._marked = self._checkpoint_began = clock.monotonic()
+        self._entries_since = 0
+        self._load()
+
+    def _load(self) -> None:
+        """Everything in memory as the catalogue has it."""
+        present = self._catalog.present()
+        self._life = present.life
+        self._checkpoint = present.checkpoint
+        self._exact_written = present.exact
+        self._logs = self._catalog.logs()
+        self._numbers = {log.identity: log.number for log in self._logs}
+        self._digests = [schema.log_digest(log.identity) for log in self._logs]
+        self._by_digest = {digest: number for number, digest in enumerate(self._digests)}
+        self._pending = PendingEntries(self._settings.window_micros)
+        self._moved: set[int] = set()
+        self._changed = False
+        self._states: dict[int, dict[bytes, ProcessState]] = {}
+        self._hot: dict[tuple[int, int], int] = {}
+
+    # -- the reader's side -----------------------------------------------------------------------------------------
+    def positions(self) -> list[LogPosition]:
+        """See FileMap."""
+        return [LogPosition(log.identity, log.file.path, log.end, log.file.header) for log in self._logs if log.end]
+
+    def tend(self) -> None:
+        """See FileMap. Raises RowsLost, HBaseUnavailable, HBaseRefused."""
+        now = self._clock.monotonic()
+        if self._view.verified is None:
+            self._verify()
+        elif self._suspect.is_set() or now - self._checked >= CHECK_SECONDS:
+            self._checked = now
+            self._suspect.clear()
+            if read_instances(self._hbase, self._view.verified.regions) != self._view.verified.instances:
+                self._view = replace(self._view, verified=None)
+                self._verify()
+        if now - self._marked >= REMARK_SECONDS and not self._changed:
+            self._changed = True
+            self.commit()
+
+    def all_read(self) -> None:
+        """See FileMap."""
+        if self._view.recovering:
+            self._view = replace(self._view, recovering=False)
+
+    def add(self, block: MappedBlock) -> None:
+        """See FileMap. Raises FileMapError when a limit is passed."""
+        log = self._moved_log(block)
+        self._changed = True
+        repeats = 0
+        if self._settings.kind is MapKind.DENSE or log.rewritten:
+            repeats = self._add_dense(log.number, block.hashes, block.starts[block.order])
+        else:
+            repeats = self._add_sparse(log, block)
+        size = block.end - block.begin
+        self._catalog.add_totals(self._checkpoint, len(block.keys), block.bad, size, repeats)
+        if len(self._pending) >= PENDING_ENTRIES_MAX:
+            try:
+                self.commit()
+            except HBaseUnavailable:
+                return  # the block was taken in; the reader's own commit, due in seconds, says so
+
+    def _moved_log(self, block: MappedBlock) -> MappedLog:
+        if block.end > LOG_BYTES_MAX:
+            raise FileMapError(
+                f"{block.file.path}: longer than {LOG_BYTES_MAX} bytes, the most that can be mapped; split it"
+            )
+        number = self._numbers.get(block.identity)
+        if number is None:
+            number = len(self._logs)
+            if number >= LOGS_MAX:
+                raise FileMapError(f"more than {LOGS_MAX} logs; start with an empty map directory")
+            log = MappedLog(number, block.identity, block.file, block.end)
+            digest = schema.log_digest(block.identity)
+            self._logs.append(log)
+            self._digests.append(digest)
+            self._numbers[block.identity] = self._by_digest[digest] = number
+        else:
+            old = self._logs[number]
+            again = block.begin < old.end
+            log = replace(old, file=block.file, end=block.end, rewritten=old.rewritten or again)
+            self._logs[number] = log
+            if again:
+                self._hot = {each: size for each, size in self._hot.items() if each[0] != number}
+        self._moved.add(number)
+        return log
+
+    def _add_dense(self, log: int, hashes: U64, offsets: I64) -> int:
+        """Entries ascending by hash, those of one hash by offset. How many were left out: beyond PLACES_PER_KEY_MAX
+        of a key in a log nobody looks."""
+        first = np.searchsorted(hashes, hashes, side="left")
+        keep = np.arange(len(hashes)) - first < PLACES_PER_KEY_MAX
+        if self._hot:
+            keep &= ~np.isin(hashes, np.array([h for (number, h) in self._hot if number == log], dtype=np.uint64))
+        left_out = len(hashes) - int(keep.sum())
+        if left_out:
+            for each in np.unique(hashes[~keep]).tolist():
+                self._hot[log, each] = 1
+            while len(self._hot) > HOT_HASHES_MAX:
+                del self._hot[next(iter(self._hot))]
+        self._pending.add_dense(hashes[keep], pack(log, offsets[keep]))
+        return left_out
+
+    def _add_sparse(self, log: MappedLog, block: MappedBlock) -> int:
+        if sum(map(len, self._states.values())) > PROCESS_STATES_MAX:
+            self._states.clear()
+        states = self._states.setdefault(log.number, {})
+        additions = sparse_additions(
+            block.keys,
+            block.starts.tolist(),
+            states,
+            lambda prefix: self._catalog.process(log.number, prefix),
+            window_micros=self._settings.window_micros,
+            window_bytes=self._settings.window_bytes,
+        )
+        self._catalog.put_processes(self._checkpoint, log.number, {p: states[p] for p in additions.touched})
+        self._pending.add_sparse(log.number, additions.entries)
+        left_out = 0
+        if additions.exact:
+            exact = np.zeros(len(block.keys), dtype=bool)
+            exact[additions.exact] = True
+            chosen = exact[block.order]
+            left_out = self._add_dense(log.number, block.hashes[chosen], block.starts[block.order[chosen]])
+        # both counts are of certain repeats only where they do not overlap
+        return max(additions.repeats, left_out)
+
+    # -- commit ----------------------------------------------------------------------------------------------------
+    def commit(self) -> None:
+        """See FileMap. Raises RowsLost, HBaseUnavailable, HBaseRefused."""
+        if not self._changed:
+            return
+        verified = self._verified_now()
+        entries = len(self._pending)
+        puts = self._puts()
+        while batch := [put for _, put in zip(range(PUTS_AT_ONCE), puts, strict=False)]:
+            self._hbase.write(self._table, batch)
+        now = self._clock.monotonic()
+        closes = (
+            now - self._checkpoint_began >= self._checkpoint_seconds
+            or self._entries_since + entries >= CHECKPOINT_ENTRIES
+        )
+        mark, slot = self._write_marks(verified, closes)
+        for number in sorted(self._moved):
+            self._catalog.put_log(self._checkpoint, self._logs[number])
+        exact = self._pending.has_dense
+        self._catalog.commit(mark, slot, exact=exact, closes=closes)
+        self._exact_written = self._exact_written or exact
+        self._entries_since += entries
+        self._marked = now
+        if closes:
+            self._checkpoint += 1
+            self._entries_since = 0
+            self._checkpoint_began = now
+        self._moved.clear()
+        self._changed = False
+        self._pending.clear()
+
+    def _verified_now(self) -> Verified:
+        """Regions whose incarnations are, at this moment, the verified ones. Raises as ``_verify`` does."""
+        verified = self._view.verified
+        if verified is not None and read_instances(self._hbase, verified.regions) == verified.instances:
+            return verified
+        self._view = replace(self._view, verified=None)
+        return self._verify()
+
+    def _puts(self) -> Iterator[Put]:
+        hashes, locations = self._pending.dense()
+        logs, offsets = unpack(locations)
+        yield from schema.dense_puts(self._life, self._digests, hashes, logs, offsets)
+        for (prefix, bucket), entries in self._pending.sparse():
+            cells = dict(schema.sparse_cell(micros, self._digests[log], offset) for micros, log, offset in entries)
+            yield Put(schema.sparse_row(self._life, prefix, bucket), cells)
+
+    def _write_marks(self, verified: Verified, closes: bool) -> tuple[bytes, int]:
+        """After all entries: a new mark into each region, in the slot of the mark before the last."""
+        mark = self._random(schema.MARK_BYTES)
+        slot = (self._catalog.present().slot + 1) % schema.SLOTS
+        cells = schema.mark_cells(mark, slot, self._checkpoint if closes else None)
+        self._hbase.write(
+            self._table, [Put(schema.mark_row(self._life, region), cells) for region in verified.regions]
+        )
+        if read_instances(self._hbase, verified.regions) != verified.instances:
+            self._view = replace(self._view, verified=None)
+            raise HBaseUnavailable("HBase restarted while entries were written; they are written again")
+        return mark, slot
+
+    # -- what HBase lost -------------------------------------------------------------------------------------------
+    def _verify(self) -> Verified:
+        """Sets what look-ups and commits may rely on. Raises RowsLost, HBaseUnavailable, HBaseRefused."""
+        regions = self._hbase.regions(self._table)
+        before = read_instances(self._hbase, regions)
+        rows = [schema.mark_row(self._life, region) for region in regions]
+        found = self._hbase.read(self._table, rows)
+        if before is None or before != read_instances(self._hbase, regions):
+            raise HBaseUnavailable(f"table {self._table.decode()}: its regions are being opened")
+        marks = [frozenset(found.get(row, {}).values()) for row in rows]
+        verified = Verified(regions, before)
+        mark = self._catalog.present().mark
+        if mark is None or all(mark in each for each in marks):
+            self._view = replace(self._view, verified=verified)
+            return verified
+        target = surviving_checkpoint(marks, self._catalog.checkpoints())
+        self._catalog.take_back(target)
+        self._load()
+        self._view = View(verified, recovering=True)
+        where = f"checkpoint {target}" if target else "their beginnings"
+        raise RowsLost(
+            f"table {self._table.decode()}: HBase lost entries that it had acknowledged; "
+            f"logs are read again from {where}"
+        )
+
+    # -- look-ups --------------------------------------------------------------------------------------------------
+    def places(self, keys: Sequence[bytes], hashes: U64) -> Places:
+        """See FileMap. Raises HBaseUnavailable, HBaseRefused."""
+        view = self._view
+        if view.verified is None:
+            raise HBaseUnavailable(f"table {self._table.decode()}: what it holds is not verified yet")
+        parsed: list[tuple[bytes, int] | None] = [None] * len(keys)
+        if self._settings.kind is MapKind.SPARSE:
+            parsed = [parse_event_id(key) for key in keys]
+        # First what is in memory, then the table: an entry that moves between them is seen.
+        waiting = look_up(self._pending.runs, hashes)
+        wanted = {bucket for each in parsed if each for bucket in self._buckets(each)}
+        near = self._pending.of_buckets(wanted)
+        dense = [row for row, each in enumerate(parsed) if each is None or self._exact_written]
+        dense_rows = dict(zip(dense, schema.dense_rows(self._life, hashes[dense]), strict=True))
+        sparse_rows = {bucket: schema.sparse_row(self._life, *bucket) for bucket in wanted}
+        found = self._hbase.read(self._table, list({*dense_rows.values(), *sparse_rows.values()}))
+        if read_instances(self._hbase, view.verified.regions) != view.verified.instances:
+            self._suspect.set()
+            raise HBaseUnavailable(f"table {self._table.decode()}: its regions were opened anew")
+        exact = self._dense_places(
+            waiting,
+            [
+                (row, log, offset)
+                for row, key in dense_rows.items()
+                if key in found
+                for log, offset in schema.dense_places(found[key], self._by_digest)
+            ],
+        )
+        for bucket, key in sparse_rows.items():
+            if key in found:
+                near.setdefault(bucket, set()).update(schema.sparse_entries(found[key], self._by_digest))
+        return self._together(exact, self._sparse_places(parsed, near), not view.recovering)
+
+    def _buckets(self, parsed: tuple[bytes, int]) -> list[tuple[bytes, int]]:
+        prefix, micros = parsed
+        bucket = micros // self._settings.window_micros
+        return [(prefix, bucket), (prefix, bucket - 1)] if bucket else [(prefix, bucket)]
+
+    def _dense_places(self, waiting: tuple[I64, U64], stored: Sequence[tuple[int, int, int]]) -> tuple[I64, I64, I64]:
+        table = np.array(stored, dtype=np.int64).reshape(-1, 3)
+        logs, offsets = unpack(waiting[1])
+        columns = np.column_stack((waiting[0], logs, offsets))
+        both = np.unique(np.concatenate((columns, table)), axis=0) if len(columns) + len(table) else columns
+        return first_places(both[:, 0], both[:, 1], both[:, 2], self._logs, self._log_name)
+
+    def _sparse_places(
+        self,
+        parsed: Sequence[tuple[bytes, int] | None],
+        near: dict[tuple[bytes, int], set[tuple[int, int, int]]],
+    ) -> I64:
+        """(row, log, offset, anchor) of the entries that the asked ids may stand behind."""
+        window = self._settings.window_micros
+        out: list[tuple[int, int, int, int]] = []
+        asked: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
+        for row, each in enumerate(parsed):
+            if each is not None:
+                asked.setdefault((each[0], each[1] // window), []).append((each[1], row))
+        for (prefix, bucket), ids in asked.items():
+            entries = sorted(near.get((prefix, bucket), set()) | near.get((prefix, bucket - 1), set()))
+            out += predecessors(sorted(ids), entries, window)
+        return np.array(out, dtype=np.int64).reshape(-1, 4)
+
+    def _together(self, exact: tuple[I64, I64, I64], sparse: I64, complete: bool) -> Places:
+        rows, logs, offsets = exact
+        none = np.zeros(len(rows), dtype=np.int64)
+        spans = np.full(len(sparse), self._settings.window_bytes)
+        return Places(
+            np.concatenate((rows, sparse[:, 0])),
+            np.concatenate((logs, sparse[:, 1])),
+            np.concatenate((offsets, sparse[:, 2])),
+            np.concatenate((none, spans)),
+            np.concatenate((none - 1, sparse[:, 3])),
+            complete,
+        )
+
+    def logs(self) -> Sequence[MappedLog]:
+        """See FileMap."""
+        return self._logs
+
+    # -- counting, ending ------------------------------------------------------------------------------------------
+    def totals(self, *, exact: bool = False) -> MapTotals:
+        """See FileMap. ``exact`` scans the table: a minute for some million keys."""
+        totals = replace(self._catalog.totals(), logs=len(self._logs))
+        if not exact:
+            return totals
+        repeats = stored_repeats(self._hbase, self._table, self._life, self._by_digest)
+        repeats += pending_repeats(self._hbase, self._table, self._life, self._by_digest, self._pending)
+        return replace(totals, duplicates=totals.duplicates + repeats)
+
+    def interrupt(self) -> None:
+        """See FileMap."""
+        self._hbase.interrupt()
+
+    def close(self) -> None:
+        """See FileMap."""
+        self._hbase.close()
+        self._catalog.close()
+        os.close(self._lock_fd)
+
+
+def open_or_rebuild(
+    directory: Path,
+    settings: MapSettings,
+    log_name: Callable[[str], str],
+    disk: Disk,
+    hbase: HBase,
+    table: str,
+    *,
+    clock: Clock,
+) -> tuple[HBaseFileMap, str]:
+    """The map, and why it had to be made anew ("" when it had not). Raises FileMapBusy, OSError.
+
+    A new map has a life of its own: what an earlier one left in the table is not seen, and goes with its time to
+    live.
+    """
+
+    def opened() -> HBaseFileMap:
+        return HBaseFileMap(directory, settings, log_name, disk, hbase, table, clock=clock)
+
+    try:
+        return opened(), ""
+    except FileMapBusy:
+        raise
+    except FileMapError as err:
+        why = str(err)
+    fd = lock_map(directory)
+    try:
+        for name in disk.names(directory):
+            if name.startswith("hbase.db"):
+                disk.remove(directory / name)
+        disk.sync_dir(directory)
+    finally:
+        os.close(fd)
+    return opened(), why
