@@ -97,6 +97,7 @@ def commit_skips(state: State, skips: Skips) -> None:
     """Moves the positions on, in one transaction. Raises StateError."""
     spans = [unknown_from(skip.log.position.identity, skip.to) for skip in skips.moved]
     positions = {skip.log.position.identity: skip.position() for skip in skips.moved}
+    without_parts: list[tuple[str, Sequence[object]]]
     without_parts = [("DELETE FROM parts WHERE identity = ?", (identity,)) for identity in positions]
     state.commit(Changes(positions=positions, spans=spans, also=without_parts))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from photon.adapters.contract import LogFile
-from photon.adapters.logs.api import LogPosition
+from photon.adapters.logs.api import LogPart, LogPosition
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.reader import open_source
 from photon.dispatcher import skip
@@ -222,6 +222,23 @@ def test_what_is_not_skipped_is_read_and_the_ledger_stays_as_it_was(places: Plac
         commit_skips(state, first)
         now = read_on(places, state.positions())
     assert now == [b"id9999 k 999", b"id7 k 1"], "the line that was being written then, and what came behind"
+
+
+def test_what_workers_left_unread_of_a_huge_log_is_left_out_with_the_rest(places: Places) -> None:
+    offsets = written(places.foreign / "a.log", [line(n, n) for n in range(50)])
+    (skip,) = plan_skips(places, ADAPTER, DIGESTER, [], None).skips
+    identity = skip.log.position.identity
+    parts = [LogPart(f"{identity}@{at}", identity, offsets[at], offsets[at + 20], offsets[at + 5]) for at in (0, 20)]
+    rows = [("INSERT INTO parts VALUES (?, ?, ?, ?, ?)", tuple(part)) for part in parts]
+    with locked_state(places, "clicks", ADAPTER, DIGESTER, create=True) as state:
+        assert state is not None
+        state.commit(Changes(positions={identity: LogPosition(identity, "a.log", offsets[40])}, also=list(rows)))
+        assert [position.offset for position in state.without_gaps()] == [offsets[5]]
+        commit_skips(state, plan_skips(places, ADAPTER, DIGESTER, state.without_gaps(), 5 * HOUR))
+        assert state.parts() == parts, "nothing is older"
+        commit_skips(state, plan_skips(places, ADAPTER, DIGESTER, state.without_gaps(), 30 * HOUR))
+        assert [position.offset for position in state.positions()] == [offsets[30]]
+        assert state.parts() == []
 
 
 def test_another_key_is_refused(places: Places) -> None:
