@@ -14,6 +14,7 @@ import click
 
 from photon.cli.lag import lag
 from photon.cli.primary_logs import forget, status
+from photon.cli.replay import replay
 from photon.cli.skip import skip
 
 if TYPE_CHECKING:
@@ -240,3 +241,4 @@ def dispatcher_serve(
 
 dispatcher.add_command(skip)
 dispatcher.add_command(lag)
+dispatcher.add_command(replay)

@@ -65,7 +65,8 @@ def skip(
         click.echo(f"photon: not skipped: {problem}", err=True)
 
 
-def _time(ns: int | None) -> str | None:
+def time_of(ns: int | None) -> str | None:
+    """For people and scripts: ISO, UTC, to the second."""
     if ns is None:
         return None
     try:
@@ -83,8 +84,8 @@ def _row(skip: Skip) -> dict[str, object]:
         "to": skip.to,
         "bytes": skip.skipped,
         "records": skip.records,
-        "oldest": _time(skip.oldest_ns),
-        "newest": _time(skip.newest_ns),
+        "oldest": time_of(skip.oldest_ns),
+        "newest": time_of(skip.newest_ns),
     }
 
 

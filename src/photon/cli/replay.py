@@ -1,0 +1,187 @@
+"""``photon dispatcher replay``: dispatch the events of a time range again."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import orjson
+
+from photon.cli.errors import ATTENTION, DONE
+from photon.cli.skip import time_of
+
+if TYPE_CHECKING:
+    from photon.dispatcher.replay.control import Preview
+    from photon.dispatcher.replay.requests import Progress
+    from photon.embedded.replay import Pipeline
+
+LOOK_S = 0.5
+
+
+@click.command("replay")
+@click.option("--config", type=click.Path(path_type=Path), required=True, help="The deployment file.")
+@click.option("--datacentre", metavar="NAME", help="Whose dispatcher; may be left out if there is one.")
+@click.option("--from", "since", metavar="TIME",
+              help="The first event time: 2026-11-21T09:00, epoch seconds, or 2h (ago).")  # fmt: skip
+@click.option("--to", "until", metavar="now|TIME", help="The event time to stop before.")
+@click.option("--file", "pattern", metavar="GLOB", default="",
+              help="Only logs whose path below the foreign logs matches.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Only show what would be read again.")
+@click.option("--wait", is_flag=True, help="Until it is done, showing how far it is.")
+@click.option("--status", "show", is_flag=True,
+              help="In place of a time range: the replays asked for, and how far they are.")  # fmt: skip
+@click.option("--cancel", "cancelled", type=int, metavar="NUMBER", help="In place of a time range: end this replay.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def replay(
+    config: Path,
+    datacentre: str | None,
+    since: str | None,
+    until: str | None,
+    pattern: str,
+    dry_run: bool,
+    wait: bool,
+    show: bool,
+    cancelled: int | None,
+    overrides: tuple[str, ...],
+    output_format: str,
+) -> int:
+    """Dispatch the events of a time range again.
+
+    Safe at any time: what the registry has a verdict for is left alone, what it has none for gets one. The ledger
+    counts these events as reread. The request is kept in the dispatcher's state: a running dispatcher takes it up
+    within a second, a stopped one when it starts, and a killed one goes on where it was.
+
+    \b
+    Examples:
+      photon dispatcher replay --config photon.toml --from 2026-11-20T08:00 --to 2026-11-20T09:00 --dry-run
+      photon dispatcher replay --config photon.toml --datacentre east --from 3h --to 1h --file 'web7/**' --wait
+      photon dispatcher replay --config photon.toml --datacentre east --status
+    Exit codes: 0 done or asked for, 3 with --wait: a log could not be read again, or somebody cancelled it.
+    """
+    from photon.config.errors import UsageError
+    from photon.config.loader import load
+    from photon.embedded import replay as control
+
+    times = since is not None or until is not None
+    if show + (cancelled is not None) + times != 1 or (times and (since is None or until is None)):
+        raise UsageError("name a time range with --from and --to, or --status, or --cancel NUMBER")
+    pipeline = control.pipeline_of(load(config, environment=os.environ, flags=overrides), config.parent, datacentre)
+    if cancelled is not None:
+        if not control.cancel(pipeline, cancelled, time.time_ns()):
+            raise UsageError(f"--cancel {cancelled}: no replay of this number waits or runs; --status shows them")
+        click.echo(orjson.dumps({"cancelled": cancelled}).decode() if output_format == "json" else "cancelled")
+        return DONE
+    if show:
+        _show_progress(pipeline.datacentre, control.progress(pipeline), output_format)
+        return DONE
+    now_ns = time.time_ns()
+    from_ns, to_ns = _moment("--from", since or "", now_ns), _moment("--to", until or "", now_ns)
+    if from_ns >= to_ns:
+        raise UsageError(f"--from {since} is not before --to {until}")
+    logs = control.preview(pipeline, from_ns, to_ns, pattern)
+    number = None if dry_run else control.ask(pipeline, from_ns, to_ns, pattern, now_ns)
+    _show_request(pipeline.datacentre, number, from_ns, to_ns, logs, output_format)
+    return _wait(pipeline, number) if wait and number is not None else DONE
+
+
+def _moment(option: str, value: str, now_ns: int) -> int:
+    from photon.config.errors import UsageError
+    from photon.config.units import moment_ns
+
+    if value == "now":
+        return now_ns
+    try:
+        return moment_ns(value, now_ns)
+    except ValueError as error:
+        raise UsageError(f"{option} {value}: {error}, or now") from None
+
+
+def _wait(pipeline: Pipeline, number: int) -> int:
+    """Until a request is done; says how far it is on standard error."""
+    from photon.dispatcher.replay.requests import Step
+    from photon.embedded import replay as control
+
+    told = ""
+    while True:
+        (each,) = [each for each in control.progress(pipeline) if each.request.number == number]
+        row = _row(each)
+        text = f"replay {number}: {row['state']}, {row['done']:,} of {row['bytes']:,} bytes, {row['events']:,} events"
+        if text != told:
+            click.echo(text, err=True)
+            told = text
+        if each.request.step >= Step.DONE:
+            unread = [part.path for part in each.parts if part.step is Step.UNREAD]
+            for path in unread:
+                click.echo(f"photon: {path}: no file holds this log any more, or it cannot be read", err=True)
+            return ATTENTION if unread or each.request.step is Step.CANCELLED else DONE
+        time.sleep(LOOK_S)
+
+
+def _row(each: Progress) -> dict[str, object]:
+    request, parts = each.request, each.parts
+    return {
+        "number": request.number,
+        "state": request.step.name.lower(),
+        "from": time_of(request.from_ns),
+        "to": time_of(request.to_ns),
+        "file": request.pattern,
+        "logs": len(parts),
+        "unread": sum(part.step.name == "UNREAD" for part in parts),
+        "bytes": sum(part.stop - part.begin for part in parts),
+        "done": sum(min(part.at, part.stop) - part.begin for part in parts),
+        "events": sum(part.events for part in parts),
+        "known": sum(part.known for part in parts),
+    }
+
+
+def _show_progress(datacentre: str, found: list[Progress], output_format: str) -> None:
+    rows = [_row(each) for each in found]
+    if output_format == "json":
+        click.echo(orjson.dumps({"datacentre": datacentre, "replays": rows}).decode())
+        return
+    if not rows:
+        click.echo(f"no replay was asked of datacentre {datacentre}")
+        return
+    _table(rows)
+
+
+def _show_request(
+    datacentre: str, number: int | None, from_ns: int, to_ns: int, logs: list[Preview], output_format: str
+) -> None:
+    if output_format == "json":
+        answer = {
+            "datacentre": datacentre,
+            "number": number,
+            "from": time_of(from_ns),
+            "to": time_of(to_ns),
+            "logs": [{"file": log.path, "bytes": log.bytes, "there": log.there} for log in logs],
+            "bytes": sum(log.bytes for log in logs),
+        }
+        click.echo(orjson.dumps(answer).decode())
+        return
+    if logs:
+        _table([{"file": log.path, "bytes": log.bytes, "": "" if log.there else "is gone"} for log in logs])
+    total = f"{sum(log.bytes for log in logs):,} bytes of {len(logs)} logs"
+    if number is None:
+        click.echo(f"{total} would be read again; nothing was asked for")
+    else:
+        click.echo(
+            f"replay {number}: {total} are read again when the dispatcher of {datacentre} runs; --status shows it"
+        )
+
+
+def _table(rows: list[dict[str, object]]) -> None:
+    from rich.table import Table
+
+    from photon.cli import tables
+
+    table = Table(box=None, pad_edge=False)
+    for name, value in rows[0].items():
+        table.add_column(name, justify="right" if isinstance(value, int) else "left")
+    for row in rows:
+        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value or "") for value in row.values()))
+    tables.show(table)
