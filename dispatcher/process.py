@@ -107,7 +107,11 @@ def open_dispatcher(
         )
         exports = open_exports(places.output, disk, state, log.warning)
         files = LogFiles(
-            places.foreign, places.patterns, has_header=adapter.foreign_has_header, max_record=places.max_record
+            places.foreign,
+            places.patterns,
+            has_header=adapter.foreign_has_header,
+            framing=adapter.foreign_framing,
+            max_record=places.max_record,
         )
         recovery = registry.recovery if isinstance(registry, RoutedRegistry) else None
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from photon.adapters.contract import Adapter
+from photon.adapters.contract import Adapter, Framing
 from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.discovery import Found, check_directory, compile_patterns, discover
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
+from photon.adapters.logs.framed import header_before, open_anywhere
 from photon.adapters.logs.identity import HEAD_BYTES, Head, read_head
 from photon.adapters.logs.problems import LogDirectoryError, ProblemReporter
-from photon.adapters.logs.reader import open_source
 from photon.dispatcher.process import STATE_NAME, Places, state_rule
 from photon.dispatcher.replay.coverage import unknown_from
 from photon.dispatcher.skip import Log, Skip, plan, times_of
@@ -74,17 +74,19 @@ def plan_skips(
             f"cannot be listed ({error.strerror})", str(places.foreign), "make it readable for this user"
         ) from None
     positions = {position.identity: position for position in known}
-    for each, head in _logs(places, found, adapter.foreign_has_header, planned.problems):
+    framing = adapter.foreign_framing
+    for each, head in _logs(places, found, adapter.foreign_has_header, framing, planned.problems):
         before = positions.get(head.identity)
         offset = before.offset if before else 0
-        if offset > each.size and not each.path.endswith(COMPRESSED_SUFFIXES):
+        if offset > each.size and not (each.path.endswith(COMPRESSED_SUFFIXES) or framing.kind == "varint"):
             offset = 0  # truncated since: it would be read again from its start
         position = LogPosition(head.identity, each.path, offset, head.header)
         log = Log(position, head.data_start, each.size)
         try:
-            source = open_source(places.foreign / each.path)
+            source = open_anywhere(places.foreign / each.path, framing)
             try:
-                times = times_of(adapter, digester, log)
+                header = header_before(source, head.fingerprint_at) if framing.kind == "zeek" else head.header
+                times = times_of(adapter, digester, replace(log, position=replace(position, header=header)))
                 planned.skips.append(plan(log, source, times, to_ns, max_record=places.max_record))
             finally:
                 source.close()
@@ -103,7 +105,7 @@ def commit_skips(state: State, skips: Skips) -> None:
 
 
 def _logs(
-    places: Places, found: Sequence[Found], has_header: bool, problems: list[str]
+    places: Places, found: Sequence[Found], has_header: bool, framing: Framing, problems: list[str]
 ) -> Iterator[tuple[Found, Head]]:
     """The file that each log is read from, as the follower chooses it: plain before compressed, then by name.
 
@@ -112,9 +114,11 @@ def _logs(
     claims: dict[str, list[tuple[Found, Head]]] = {}
     for each in found:
         try:
-            source = open_source(places.foreign / each.path)
+            source = open_anywhere(places.foreign / each.path, framing)
             try:
-                head = read_head(each.path, source.read(0, HEAD_BYTES), has_header=has_header, final=False)
+                head = read_head(
+                    each.path, source.read(0, HEAD_BYTES), has_header=has_header, final=False, framing=framing
+                )
             finally:
                 source.close()
         except OSError as error:

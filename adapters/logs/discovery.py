@@ -173,7 +173,7 @@ def _is_log(path: str, patterns: re.Pattern[str], problems: ProblemReporter) -> 
     if not patterns.match(path):
         return False
     if path.endswith(UNSUPPORTED_SUFFIXES):
-        problems.tell(ProblemKind.UNSUPPORTED, path, "this compression cannot be read; use gzip or decompress it")
+        problems.tell(ProblemKind.UNSUPPORTED, path, "this compression cannot be read; use gzip or zstd")
         return False
     return True
 

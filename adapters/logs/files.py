@@ -34,7 +34,7 @@ class Files:
         self._problems = problems
         self._has_header = has_header
         self._forward = framing.kind == "varint"
-        self._comments = framing.kind == "zeek"
+        self._framing = framing
         self._changed = changed
         self._files: dict[tuple[int, int], TrackedFile] = {}
         self._paths: dict[str, TrackedFile] = {}
@@ -123,9 +123,7 @@ class Files:
             return
         data, damage, cut_short = read
         last = final and not (damage or cut_short)
-        head = read_head(
-            file.path, data, has_header=self._has_header, final=last, comments=self._comments, framed=self._forward
-        )
+        head = read_head(file.path, data, has_header=self._has_header, final=last, framing=self._framing)
         if head is None:
             self._claim(file, None)
             if damage or (final and cut_short):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from photon.adapters.contract import Framing, LogFile
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.framing import Piece
 from photon.adapters.logs.quoted_framing import QuotedLines
-from photon.adapters.logs.reader import Source
+from photon.adapters.logs.quoted_source import QuotedSource
+from photon.adapters.logs.reader import Source, open_source
 from photon.adapters.logs.tracked import TrackedLog
 from photon.adapters.logs.varint_source import VarintSource
-from photon.adapters.logs.zeek_framing import HeaderScan, split_headers
+from photon.adapters.logs.zeek_framing import Headed, HeaderScan, split_headers
 
 SCAN_BYTES = 1 << 20
 
@@ -17,6 +21,12 @@ SCAN_BYTES = 1 << 20
 def as_lines(source: Source, framing: Framing) -> Source:
     """An open file whose bytes are to be lines."""
     return VarintSource(source) if framing.kind == "varint" else source
+
+
+def open_anywhere(path: Path, framing: Framing, max_record: int = 1 << 20) -> Source:
+    """A file as lines for one who reads it at any place. Raises OSError."""
+    source = as_lines(open_source(path), framing)
+    return QuotedSource(source, framing, max_record) if framing.kind == "quoted" else source
 
 
 class Lines:
@@ -49,6 +59,20 @@ def headed_blocks(log: TrackedLog, piece: Piece, source: Source | None) -> list[
         Block(log.identity, LogFile(log.path, header), each.offset, each.data, each.end, each.oversized)
         for each, header in headed
     ]
+
+
+def headed_pieces(
+    source: Source, pieces: Sequence[tuple[int, bytes]], framing: Framing, header: bytes
+) -> list[Headed]:
+    """(offset, whole records) in ascending order, each under its header. Raises OSError."""
+    out: list[Headed] = []
+    for offset, data in pieces:
+        piece = Piece(offset, data, offset + len(data))
+        if framing.kind == "zeek":
+            out += split_headers(piece, header_before(source, offset))[0]
+        else:
+            out.append(Headed(piece, header))
+    return out
 
 
 def header_before(source: Source, offset: int) -> bytes:

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from photon.adapters.contract import LINES, Framing
+
 BOM = b"\xef\xbb\xbf"
 IDENTITY_BYTES = 1 << 16
 """So much of the first data record decides; the rest of a longer one is not looked at."""
@@ -58,16 +60,15 @@ class Head:
         return self.record == other.record and self.fingerprint_at == other.fingerprint_at
 
 
-def read_head(
-    path: str, head: bytes, *, has_header: bool, final: bool, comments: bool = False, framed: bool = False
-) -> Head | None:
+def read_head(path: str, head: bytes, *, has_header: bool, final: bool, framing: Framing = LINES) -> Head | None:
     """The identity of a file that begins with ``head`` (HEAD_BYTES of it, or all there is yet).
 
     None: the first data record is not complete yet. ``final``: no more will come, a last line needs no line end.
-    ``comments``: lines that begin with ``#`` are no records (Zeek). ``framed``: no byte order mark can begin it.
+    In Zeek's logs lines that begin with ``#`` are no records; a log of messages has no byte order mark.
     """
-    start = len(BOM) if head.startswith(BOM) and not framed else 0
+    start = len(BOM) if head.startswith(BOM) and framing.kind != "varint" else 0
     header = b""
+    comments = framing.kind == "zeek"
     full = len(head) >= HEAD_BYTES
     if has_header:
         stop = head.find(b"\n", start)

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from photon.adapters.contract import LogFile
+from photon.adapters.contract import LINES, Framing, LogFile
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.discovery import Found, compile_patterns, discover
+from photon.adapters.logs.framed import headed_pieces, open_anywhere
 from photon.adapters.logs.identity import HEAD_BYTES, Head, read_head
 from photon.adapters.logs.problems import ProblemReporter
-from photon.adapters.logs.reader import Source, open_source
+from photon.adapters.logs.reader import Source
 from photon.dispatcher.replay.coverage import Chunk
 
 PROBE_BYTES = 1 << 16
@@ -42,7 +43,9 @@ class LogFound:
     head: Head
 
 
-def find_logs(directory: Path, patterns: Sequence[str], *, has_header: bool) -> dict[str, LogFound]:
+def find_logs(
+    directory: Path, patterns: Sequence[str], *, has_header: bool, framing: Framing = LINES
+) -> dict[str, LogFound]:
     """The file of each log by identity, as the follower chooses it: plain before compressed, then by name.
 
     Raises OSError when the directory cannot be listed; a file that cannot be read is left out.
@@ -51,17 +54,17 @@ def find_logs(directory: Path, patterns: Sequence[str], *, has_header: bool) -> 
     logs: dict[str, LogFound] = {}
     found = discover(directory, compile_patterns(patterns), silent)
     for each in sorted(found, key=lambda file: (file.path.endswith(COMPRESSED), file.path)):
-        head = _head(directory, each.path, has_header)
+        head = _head(directory, each.path, has_header, framing)
         if head is not None:
             logs.setdefault(head.identity, LogFound(each, head))
     return logs
 
 
-def _head(directory: Path, path: str, has_header: bool) -> Head | None:
+def _head(directory: Path, path: str, has_header: bool, framing: Framing) -> Head | None:
     try:
-        source = open_source(directory / path)
+        source = open_anywhere(directory / path, framing)
         try:
-            return read_head(path, source.read(0, HEAD_BYTES), has_header=has_header, final=True)
+            return read_head(path, source.read(0, HEAD_BYTES), has_header=has_header, final=True, framing=framing)
         finally:
             source.close()
     except OSError:
@@ -71,10 +74,13 @@ def _head(directory: Path, path: str, has_header: bool) -> Head | None:
 class LogFiles:
     """Implements ``Reads`` for a directory of logs. Callers have their turn one after the other."""
 
-    def __init__(self, directory: Path, patterns: Sequence[str], *, has_header: bool, max_record: int) -> None:
+    def __init__(
+        self, directory: Path, patterns: Sequence[str], *, has_header: bool, max_record: int, framing: Framing = LINES
+    ) -> None:
         self._directory = directory
         self._patterns = patterns
         self._has_header = has_header
+        self._framing = framing
         self._max_record = max_record
         self._logs: dict[str, LogFound] = {}
         self._open: tuple[str, LogFound, Source] | None = None  # the log read last
@@ -105,8 +111,11 @@ class LogFiles:
                 return None
             log, source = opened
             pieces = list(records_between(source, log.head.data_start, chunk.begin, chunk.end, self._max_record))
-        file = LogFile(log.file.path, log.head.header)
-        return [Block(chunk.identity, file, offset, data, offset + len(data)) for offset, data in pieces]
+            headed = headed_pieces(source, pieces, self._framing, log.head.header)
+        return [
+            Block(chunk.identity, LogFile(log.file.path, header), piece.offset, piece.data, piece.end)
+            for piece, header in headed
+        ]
 
     def _source(self, identity: str) -> tuple[LogFound, Source] | None:
         """The log's file, opened, and looked at whether it still holds this log."""
@@ -118,12 +127,14 @@ class LogFiles:
             self._close()
         for known in (True, False):
             if not known:
-                self._logs = find_logs(self._directory, self._patterns, has_header=self._has_header)
+                self._logs = find_logs(
+                    self._directory, self._patterns, has_header=self._has_header, framing=self._framing
+                )
             found = self._logs.get(identity)
             if found is None:
                 continue
             try:
-                source = open_source(self._directory / found.file.path)
+                source = open_anywhere(self._directory / found.file.path, self._framing, self._max_record)
             except FileNotFoundError:
                 continue
             self._open = (identity, found, source)
@@ -142,7 +153,7 @@ class LogFiles:
 
     def _holds(self, source: Source, log: LogFound, identity: str) -> bool:
         data = source.read(0, HEAD_BYTES)
-        head = read_head(log.file.path, data, has_header=self._has_header, final=True)
+        head = read_head(log.file.path, data, has_header=self._has_header, final=True, framing=self._framing)
         return head is not None and head.identity == identity
 
 

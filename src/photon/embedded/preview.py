@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from photon.adapters.contract import Adapter, BadRecord, LogFile
+from photon.adapters.contract import LINES, Adapter, BadRecord, Framing, LogFile
 from photon.adapters.inference import SAMPLE_RECORDS, Unclear, infer
 from photon.adapters.logs.follower import Follower
 from photon.config.errors import UsageError
@@ -31,9 +31,12 @@ def check_readable(adapter: Adapter, primary: Path, foreign: Path) -> None:
     A few malformed records are the logs' affair and are rejected one by one; when all of MANY are, it is the
     configuration that is wrong, and verdicts would be final. Raises UsageError.
     """
-    sides = (("primary", primary, adapter.primary_has_header), ("foreign", foreign, adapter.foreign_has_header))
-    for side, directory, has_header in sides:
-        sample = _sample(directory, has_header=has_header)
+    sides = (
+        ("primary", primary, adapter.primary_has_header, adapter.primary_framing),
+        ("foreign", foreign, adapter.foreign_has_header, adapter.foreign_framing),
+    )
+    for side, directory, has_header, framing in sides:
+        sample = _sample(directory, has_header=has_header, framing=framing)
         faults = [_fault(adapter, side, record, file) for file, each in sample.items() for record in each]
         if len(faults) >= MANY and all(faults):
             raise UsageError(
@@ -56,9 +59,9 @@ def _fault(adapter: Adapter, side: str, record: bytes, file: LogFile) -> str:
     return ""
 
 
-def _sample(directory: Path, *, has_header: bool = False) -> dict[LogFile, list[bytes]]:
+def _sample(directory: Path, *, has_header: bool = False, framing: Framing = LINES) -> dict[LogFile, list[bytes]]:
     """The first records of each of the first logs."""
-    follower = Follower(directory, has_header=has_header)
+    follower = Follower(directory, has_header=has_header, framing=framing)
     try:
         follower.scan()
         blocks = follower.poll(SAMPLE_BYTES, final=True)

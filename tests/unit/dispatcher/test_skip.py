@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from photon.adapters.contract import LogFile
+from photon.adapters.contract import Framing, LogFile
 from photon.adapters.logs.api import LogPart, LogPosition
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.reader import open_source
@@ -264,10 +264,10 @@ def test_headers_truncated_files_and_unreadable_ones(places: Places, monkeypatch
     assert (skip_.log.begin, skip_.to) == (15, 31)
     (places.foreign / "b.log.lz4").write_bytes(b"id1 k 1\n")
 
-    def refused(path: Path) -> object:
+    def refused(path: Path, framing: Framing) -> object:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("photon.dispatcher.skipping.open_source", refused)
+    monkeypatch.setattr("photon.dispatcher.skipping.open_anywhere", refused)
     found = plan_skips(places, adapter, DIGESTER, [], None)
     assert found.skips == []
     assert sorted(problem.split(":")[0] for problem in found.problems) == ["a.log", "b.log.lz4"]
