@@ -1,0 +1,319 @@
+"""Notification and polling: what is noticed, what leaves a doubt, and what becomes of a watcher that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gzip
+import itertools
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from photon.adapters.logs import inotify as inotify_module
+from photon.adapters.logs import watching as watching_module
+from photon.adapters.logs.api import LogPosition
+from photon.adapters.logs.follower import Follower
+from photon.adapters.logs.inotify import InotifyWatcher
+from photon.adapters.logs.mounts import is_network, type_at
+from photon.adapters.logs.problems import Problem, ProblemKind
+from photon.adapters.logs.tail import IDLE_S, SCAN_S, WHOLE_S, Tail
+from photon.adapters.logs.watching import Changes, Watch, open_watcher
+
+MOUNTINFO = r"""22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+40 22 0:35 / /srv/logs rw,relatime shared:9 - nfs4 filer:/logs rw
+41 22 0:36 / /srv/logs/local rw - xfs /dev/vdb rw
+42 22 0:37 / /srv/my\040logs rw - fuse.sshfs host: rw
+43 22 0:38 / /srv/logs2 rw - ext4 /dev/vdc rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "network"),
+    [
+        ("/srv/logs", "nfs4", True),
+        ("/srv/logs/a/b", "nfs4", True),
+        ("/srv/logs/local/a", "xfs", False),
+        ("/srv/logs2", "ext4", False),
+        ("/srv/my logs/a", "fuse.sshfs", True),
+        ("/var/log", "ext4", False),
+        ("/", "ext4", False),
+    ],
+)
+def test_the_file_system_of_a_path_is_that_of_the_longest_mount(path: str, kind: str, network: bool) -> None:
+    assert type_at(path, MOUNTINFO) == kind
+    assert is_network(kind) is network
+
+
+class Watched:
+    """A follower that is notified, with a clock that is turned by hand."""
+
+    def __init__(self, directory: Path, positions: list[LogPosition] | None = None) -> None:
+        self.now = 100.0
+        self.problems: list[Problem] = []
+        self.failures: list[str] = []
+        self.watcher = InotifyWatcher(directory)
+        self.follower = Follower(
+            directory,
+            patterns=("**/*.log*",),
+            has_header=False,
+            positions=positions or [],
+            report=self.problems.append,
+            enter=self.watcher.enter,
+        )
+        self.whole = 0
+        self._scan = self.follower.scan
+        self.follower.scan = self._counted  # type: ignore[method-assign]
+        self.tail = Tail(self.follower, self.watcher, lambda: self.now, report=self.failures.append)
+
+    def _counted(self, *changes: set[str]) -> bool:
+        whole = self._scan(*changes)
+        self.whole += whole
+        return whole
+
+    def read(self) -> list[bytes]:
+        """Scans as is due, and gives the new lines."""
+        self.tail.scan()
+        lines = []
+        while blocks := self.tail.poll(1 << 20):
+            lines += [line for block in blocks for line in block.data.split(b"\n")[:-1]]
+        return lines
+
+    def close(self) -> None:
+        self.tail.close()
+        self.follower.close()
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    world = Watched(tmp_path)
+    world.read()
+    world.whole = 0
+    yield world
+    world.close()
+
+
+def append(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as f:
+        f.write(data)
+
+
+def test_growth_new_files_and_new_directories_need_no_whole_scan(watched: Watched, tmp_path: Path) -> None:
+    append(tmp_path / "a.log", b"1\n")
+    assert watched.read() == [b"1"]
+    append(tmp_path / "a.log", b"2\n")
+    append(tmp_path / "x" / "y" / "b.log", b"3\n")
+    assert sorted(watched.read()) == [b"2", b"3"]
+    append(tmp_path / "x" / "y" / "b.log", b"4\n")
+    append(tmp_path / "x" / "c.log", b"5\n")
+    append(tmp_path / "x" / "c.txt", b"no log\n")
+    assert sorted(watched.read()) == [b"4", b"5"]
+    assert watched.read() == []
+    assert watched.whole == 0
+
+
+def test_rotation_compression_and_deletion_need_no_whole_scan(watched: Watched, tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    append(log, b"1\n")
+    assert watched.read() == [b"1"]
+    append(log, b"2\n")
+    log.rename(tmp_path / "a.log.1")
+    append(log, b"3\n")
+    assert sorted(watched.read()) == [b"2", b"3"]
+    (tmp_path / "a.log.1.gz").write_bytes(gzip.compress((tmp_path / "a.log.1").read_bytes()))
+    assert watched.read() == []
+    (tmp_path / "a.log.1").unlink()
+    assert watched.read() == []
+    assert watched.problems == []
+    assert watched.whole == 0
+    assert {p.path for p in watched.follower.positions()} == {"a.log", "a.log.1.gz"}
+
+
+def test_what_leaves_a_doubt_is_looked_at_as_a_whole(watched: Watched, tmp_path: Path) -> None:
+    append(tmp_path / "x" / "a.log", b"1\n")
+    append(tmp_path / "away.log", b"2\n")
+    assert sorted(watched.read()) == [b"1", b"2"]
+    append(tmp_path / "x" / "a.log", b"3\n")
+    (tmp_path / "x").rename(tmp_path / "z")
+    assert watched.read() == [b"3"]
+    assert watched.whole == 1
+    append(tmp_path / "z" / "a.log", b"4\n")
+    assert watched.read() == [b"4"]
+    (tmp_path / "away.log").rename(tmp_path.parent / f"{tmp_path.name}-away.log")
+    assert watched.read() == []
+    assert watched.whole == 2
+    assert watched.problems == []
+
+
+def test_a_file_behind_a_link_is_watched_and_a_second_name_is_no_second_log(tmp_path: Path) -> None:
+    logs, pods = tmp_path / "logs", tmp_path / "pods"
+    logs.mkdir()
+    append(pods / "0.log", b"1\n")
+    (logs / "pod.log").symlink_to(pods / "0.log")
+    append(logs / "a.log", b"a\n")
+    (logs / "current.log").symlink_to(logs / "a.log")
+    os.link(logs / "a.log", logs / "b.log")
+    world = Watched(logs)
+    assert sorted(world.read()) == [b"1", b"a"]
+    world.whole = 0
+    append(pods / "0.log", b"2\n")
+    assert world.read() == [b"2"]
+    for name in ("b.log", "a.log", "current.log"):
+        append(logs / name, name.encode() + b"\n")
+        assert world.read() == [name.encode()]
+    assert world.whole == 0
+    assert world.problems == []
+    world.close()
+
+
+def test_an_overflowing_queue_means_anywhere(watched: Watched, tmp_path: Path) -> None:
+    limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    if limit > 1 << 16:
+        pytest.skip(f"the kernel queues {limit} events")
+    names = itertools.cycle([tmp_path / "a.log", tmp_path / "b.log"])
+    with (tmp_path / "a.log").open("ab") as a, (tmp_path / "b.log").open("ab") as b:
+        for path in itertools.islice(names, limit + 10):  # equal events in a row would count as one
+            (a if path.name == "a.log" else b).write(b"x\n")
+            (a if path.name == "a.log" else b).flush()
+    (tmp_path / "c.log").write_bytes(b"last\n")
+    lines = watched.read()
+    assert lines.count(b"x") == limit + 10
+    assert lines[-1] == b"last"
+    assert watched.whole == 1
+
+
+def test_the_whole_directory_is_looked_at_now_and_then(watched: Watched, tmp_path: Path) -> None:
+    append(tmp_path / "a.log", b"1\n")
+    assert watched.read() == [b"1"]
+    append(tmp_path / "a.log", b"2\n")
+    assert watched.watcher.changed() == Changes({"a.log"}, set())  # taken from under the tail, as if never told
+    assert watched.read() == []
+    watched.now += WHOLE_S
+    assert watched.read() == [b"2"]
+    assert watched.whole == 1
+
+
+def test_without_further_watches_it_is_polled_and_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(tmp_path / "x" / "a.log", b"1\n")
+    watched = Watched(tmp_path)
+    added = watched.watcher._inotify.add_watch
+
+    def full(path: Path, mask: int) -> int:
+        if Path(path).name == "x":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return int(added(path, mask))
+
+    monkeypatch.setattr(watched.watcher._inotify, "add_watch", full)
+    assert watched.read() == [b"1"]
+    assert not watched.tail.native
+    (said,) = watched.failures
+    assert "fs.inotify.max_user_watches" in said
+    append(tmp_path / "x" / "a.log", b"2\n")
+    assert watched.read() == [b"2"]
+    assert len(watched.failures) == 1
+    watched.close()
+
+
+def test_a_network_file_system_below_is_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inotify_module, "read_type", lambda place: "nfs4")
+    watcher = InotifyWatcher(tmp_path, foreign=is_network)
+    watcher.enter("")
+    assert "nfs4" in watcher.failed
+    watcher.close()
+
+
+def test_who_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    assert open_watcher(tmp_path, Watch.POLL, said.append) is None
+    monkeypatch.setattr(watching_module, "read_type", lambda place: "nfs4")
+    assert open_watcher(tmp_path, Watch.AUTO, said.append) is None
+    (line,) = said
+    assert "nfs4" in line
+    native = open_watcher(tmp_path, Watch.NATIVE, said.append)
+    assert native is not None
+    native.close()
+    assert len(said) == 1
+
+
+def test_no_further_instance_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(directory: Path, *, foreign: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(inotify_module, "InotifyWatcher", none)
+    said: list[str] = []
+    assert open_watcher(tmp_path, Watch.NATIVE, said.append) is None
+    (line,) = said
+    assert "fs.inotify.max_user_instances" in line
+
+
+def test_moments_of_polling_follow_what_a_scan_takes(tmp_path: Path) -> None:
+    times = iter([0.0, 0.3, 10.0, 10.001])
+    tail = Tail(Follower(tmp_path, has_header=False), None, lambda: next(times))
+    assert tail.due(0.0)
+    tail.scan()
+    assert not tail.due(3.29 - 1.0)
+    assert tail.next_at() == pytest.approx(0.3 + 2.0)  # not 3 s: no further apart than SCAN_MOST_S
+    tail.scan()
+    assert tail.next_at() == pytest.approx(10.001 + SCAN_S)
+
+
+async def test_a_notification_wakes_once_until_the_next_scan(watched: Watched, tmp_path: Path) -> None:
+    woken = asyncio.Event()
+    wakes = []
+
+    def wake() -> None:
+        wakes.append(1)
+        woken.set()
+
+    watched.tail.attach(asyncio.get_running_loop(), wake)
+    watched.now += IDLE_S
+    watched.tail.scan()
+    quiet_until = watched.tail.next_at()
+    assert quiet_until == pytest.approx(watched.now + IDLE_S)
+    for _ in range(3):
+        append(tmp_path / "a.log", b"1\n")
+        await asyncio.wait_for(woken.wait(), 10)
+    assert watched.tail.next_at() < quiet_until
+    assert len(wakes) == 1
+    assert watched.read() == [b"1"] * 3
+    woken.clear()
+    append(tmp_path / "a.log", b"2\n")
+    await asyncio.wait_for(woken.wait(), 10)
+    assert watched.read() == [b"2"]
+    watched.tail.detach()
+
+
+def test_a_thread_waits_until_woken_or_stopped(tmp_path: Path) -> None:
+    with watching_module.watching(tmp_path, Watch.NATIVE, print) as watcher:
+        assert watcher is not None
+        follower = Follower(tmp_path, has_header=False, enter=watcher.enter)
+        tail = Tail(follower, watcher, time.monotonic, idle_s=60.0)
+        tail.scan()
+        thread = threading.Timer(0.05, append, (tmp_path / "a.log", b"1\n"))
+        thread.start()
+        begun = time.monotonic()
+        stop = threading.Event()
+        tail.wait(stop)
+        assert time.monotonic() - begun < 30
+        thread.join()
+        tail.scan()
+        assert [block.data for block in tail.poll(1 << 20)] == [b"1\n"]
+        stop.set()
+        tail.wait(stop)
+        follower.close()
+
+
+def test_an_unreadable_directory_is_tried_again(watched: Watched, tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may read everything")
+    append(tmp_path / "x" / "a.log", b"1\n")
+    (tmp_path / "x").chmod(0)
+    assert watched.read() == []
+    assert {problem.kind for problem in watched.problems} == {ProblemKind.UNREADABLE}
+    (tmp_path / "x").chmod(0o700)
+    assert watched.read() == [b"1"]
