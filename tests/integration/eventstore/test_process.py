@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
 import random
 import signal
@@ -10,6 +11,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import zstandard
 
 from photon.config.clock import NEVER_NS
 from photon.eventstore.api import Found
@@ -102,27 +105,69 @@ async def found_all(port: int, keys: list[bytes]) -> bool:
     return set(found.answers) == {Found.FOUND}
 
 
+class Writer:
+    """Primary logs that grow, roll and are compressed, while the store is killed."""
+
+    def __init__(self, logs: Path, rng: random.Random) -> None:
+        self.logs = logs
+        self.rng = rng
+        self.keys: list[bytes] = []
+        self.rolled = 0
+
+    def write(self, events: int) -> None:
+        """So many more events, in several logs."""
+        for name in ("a.log", "b.log"):
+            new = [b"%s-%d" % (name[:1].encode(), len(self.keys) + i) for i in range(events // 2)]
+            with (self.logs / name).open("ab") as file:
+                file.write(b"".join(key + b"," + b"x" * 80 + b"\n" for key in new))
+            self.keys += new
+
+    def roll(self) -> None:
+        """One log's file gets another name, and an older one is compressed."""
+        name = self.rng.choice(("a.log", "b.log"))
+        if not (self.logs / name).exists():
+            return
+        self.rolled += 1
+        (self.logs / name).rename(self.logs / f"{name}.{self.rolled}")
+        plain = sorted(self.logs.glob("*.log.*[0-9]"))
+        if len(plain) > 2:
+            old = self.rng.choice(plain)
+            data = old.read_bytes()
+            suffix, packed = self.rng.choice(
+                ((".gz", gzip.compress(data, 1)), (".zst", zstandard.ZstdCompressor(level=1).compress(data)))
+            )
+            old.with_name(old.name + ".tmp").write_bytes(packed)
+            old.with_name(old.name + ".tmp").rename(old.with_name(old.name + suffix))
+            old.unlink()
+
+
+KILLS = 20 if os.environ.get("PHOTON_FULL") else 2
+
+
 def test_kill_9_at_random_moments_forgets_no_key(tmp_path: Path) -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
+    seed = int(os.environ.get("PHOTON_SEED", random.randrange(2**32)))
+    print("PHOTON_SEED", seed)
     rng = random.Random(seed)
     (tmp_path / "logs").mkdir()
-    keys: list[bytes] = []
-    for number in range(6):
-        new = [b"%d-%d" % (number, i) for i in range(20_000)]
-        (tmp_path / "logs" / f"{number}.log").write_bytes(b"".join(key + b"," + b"x" * 80 + b"\n" for key in new))
-        keys += new
+    writer = Writer(tmp_path / "logs", rng)
+    for _ in range(KILLS):
+        writer.write(20_000)
         child, port = start(tmp_path)
-        deadline = time.monotonic() + rng.random() * 0.3
+        deadline = time.monotonic() + rng.random() * 0.6
         while time.monotonic() < deadline:
-            asyncio.run(found_all(port, rng.sample(keys, 50)))
+            asyncio.run(found_all(port, rng.sample(writer.keys, 50)))
+            if rng.random() < 0.3:
+                writer.write(2_000)
+                writer.roll()
         child.kill()
         end(child)
+        writer.roll()
     child, port = start(tmp_path)
     try:
-        deadline = time.monotonic() + 30
-        while not asyncio.run(found_all(port, rng.sample(keys, 3000))):
+        deadline = time.monotonic() + 60
+        while not asyncio.run(found_all(port, rng.sample(writer.keys, 3000))):
             assert time.monotonic() < deadline, "not all keys were found in time"
+        assert asyncio.run(found_all(port, writer.keys))
         child.send_signal(signal.SIGTERM)
         assert end(child) == (0, "")
     finally:
