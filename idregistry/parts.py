@@ -41,8 +41,10 @@ class Parts:
                     self._late.add(shard)
         finally:
             for _, task in tasks:
-                task.cancel()
-            await asyncio.gather(*(task for _, task in tasks), return_exceptions=True)
+                if not task.done():
+                    task.cancel()
+                elif not task.cancelled():
+                    task.exception()  # of several the first was raised
 
     async def _wait(self, tasks: Sequence[tuple[int, asyncio.Future[bool]]]) -> None:
         now = asyncio.get_running_loop().time()
