@@ -19,8 +19,9 @@ member of any object in the line has it; by 3 it belongs to the record. Hence th
   says None. Whoever uses scanned keys must ask ``primary_key`` of the record on a hit, and when it raises or
   differs, go on to the next record with that key.
 
-All other lines go to the parser, so a few odd ones do not slow the rest. Measured on one core: 1.9 to 2.1
-million keys a second of 300-byte lines, the parser 1.0 million.
+All other lines go to the parser, so a few odd ones do not slow the rest. Where all lines of a chunk are of one make,
+the name at one place, the proofs are made for all at once. Measured on one core: 1.4 to 2.1 million keys a second of
+300-byte lines, 2.0 to 2.6 where they are of one make; the parser 1.0 million.
 """
 
 from __future__ import annotations
@@ -110,6 +111,8 @@ class KeyScan:
         if not len(ends):
             return []
         lines = _Block(block, array, starts, ends, b"\\" in block)
+        if (same := self._keys_at_one_place(lines)) is not None:
+            return same  # type: ignore[return-value]  # a list of keys is one of keys or None
         pieces = block.split(self.quoted)
         rows, found = self._plain_keys(lines, pieces) if len(pieces) > 1 else (None, [])
         if rows is not None and len(rows) == len(ends):
@@ -126,6 +129,31 @@ class KeyScan:
         ):
             out[row] = parse(block[start:end].removesuffix(b"\r"))
         return out
+
+    def _keys_at_one_place(self, lines: _Block) -> list[bytes] | None:
+        """The keys, when all lines have name and colon at the first one's place and are flat; what programs write.
+
+        Points 1 to 5 for all lines at once: no backslash in the block, as many braces as lines and one at each begin,
+        as many quoted names as lines and one in each.
+        """
+        data, bytes_, starts, ends = lines.data, lines.bytes_, lines.starts, lines.ends
+        at = data.find(self.quoted, 0, int(ends[0]))
+        after = _AFTER_NAME.match(data, at + len(self.quoted)) if at > 0 and not lines.backslashes else None
+        if after is None or after.group(2) is None:  # no text
+            return None
+        value = after.end()
+        if value + 1 >= int((ends - starts).min()) or not (bytes_[starts] == _BRACE).all():
+            return None
+        if not _all_have(data, bytes_, starts, at, value):
+            return None
+        if np.count_nonzero(bytes_ == _BRACE) != len(ends) or data.count(self.quoted) != len(ends):
+            return None
+        values = (starts + value).tolist()
+        closings = list(map(data.find, repeat(b'"'), values))
+        end = np.array(closings)
+        if (end >= ends).any() or (end <= starts + value).any():  # the latter: empty, or none
+            return None
+        return [data[a:b] for a, b in zip(values, closings, strict=True)]
 
     def _plain_keys(self, lines: _Block, pieces: list[bytes]) -> tuple[I64 | None, list[bytes]]:
         """Rows whose key was proven, ascending, and their keys."""
@@ -194,6 +222,15 @@ class KeyScan:
         quotes = np.flatnonzero(lines.bytes_ == _QUOTE)
         depth = _outside(lines, braces, quotes, at, starts) - _outside(lines, ends, quotes, at, starts)
         return np.asarray(only | (depth == 1), np.bool_)
+
+
+def _all_have(data: bytes, bytes_: npt.NDArray[np.uint8], starts: I64, begin: int, end: int) -> bool:
+    """Whether each line has the same bytes [begin, end), counted from its start, as the first one."""
+    if end - begin < 8:
+        return all((bytes_[starts + place] == data[place]).all() for place in range(begin, end))
+    words: npt.NDArray[np.uint64] = np.ndarray(len(data) - 7, "<u8", data, strides=(1,))  # at every byte
+    places = [*range(begin, end - 7, 8), end - 8]
+    return all((words[starts + place] == words[place]).all() for place in places)
 
 
 def _outside(lines: _Block, marks: I64, quotes: I64, at: I64, starts: I64) -> I64:

@@ -196,3 +196,58 @@ def test_plain_lines_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert side.keys(b"\n".join(rows) + b"\n", FILE) == [b"k%d" % i for i in range(50)]
     numbers = [b'{"a":1,"uid":%d,"b":2}' % (i + 1) for i in range(50)]
     assert side.keys(b"\n".join(numbers) + b"\n", FILE) == [b"%d" % (i + 1) for i in range(50)]
+
+
+ONE_MAKE = st.sampled_from(
+    [b'{"uid":"%s","n":1}', b'{"a":1,"uid": "%s"}', b'{"uid":"%s"}', b'{"time":"12345678","uid":"%s","q":[1,2]}']
+)
+ODD_ONES = st.sampled_from(
+    [
+        b'{"uid":"%s","uid":"y"}',
+        b'{"uid":"%s","a":{"uid":"y"}}',
+        b'{"uid":"%s","a":{}}',
+        b'{"uid":"%s","a":"\\\\"}',
+        b'{"uie":"%s","n":1}',
+        b'{"uid":1,"a":"%s"}',
+        b'["uid":"%s","n":1}',
+        b' {"uid":"%s"}',
+        b'{"uid":"%s',
+        b'{"uid":""}%.0s',
+        b"{}%.0s",
+        b"%.0s",
+        b"{{%.0s",
+        b'"uid"%.0s',
+    ]
+)
+
+
+@given(ONE_MAKE, st.lists(st.text("abc{}:,1 é", max_size=5), min_size=1, max_size=8), st.lists(ODD_ONES, max_size=2),
+       st.randoms(use_true_random=False), st.sampled_from([b"\n", b"\r\n"]))  # fmt: skip
+@settings(deadline=None, max_examples=600)
+def test_lines_of_one_make_and_odd_ones_among_them(
+    make: bytes, keys: list[str], odd: list[bytes], random: Any, end: bytes
+) -> None:
+    side = JsonLinesSide("uid")
+    rows = [make % key.encode() for key in keys]
+    for each in odd:
+        rows.insert(random.randrange(len(rows) + 1), each % b"key")
+    found = side.keys(b"".join(row + end for row in rows), FILE)
+    assert len(found) == len(rows)
+    for row, key in zip(rows, found, strict=True):
+        expected = exact(side, row)
+        if expected is not None or is_json_object(row):
+            assert key == expected, row
+        elif key is not None:
+            assert b'"uid"' in row
+            assert key in row
+
+
+def test_lines_of_one_make_are_proven_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object) -> None:
+        raise AssertionError(args)
+
+    monkeypatch.setattr(json_scan.KeyScan, "_plain_keys", refuse)
+    side = JsonLinesSide("uid")
+    for make in (b'{"uid":"k%d","b":[1,2]}', b'{"a":123,"uid": "k%d"}'):
+        rows = [make % number for number in range(50)]
+        assert side.keys(b"\n".join(rows) + b"\n", FILE) == [b"k%d" % number for number in range(50)]
