@@ -209,7 +209,8 @@ class EmbeddedFileMap:
             group = asked[begin:end]
             prefix = group[0][0]
             entries = self._catalog.sparse_range(prefix, group[0][1] - window, group[-1][1])
-            found += predecessors([(micros, row) for _, micros, row in group], entries, window)
+            places = predecessors([(micros, row) for _, micros, row in group], entries, window)
+            found += self._reached(prefix, {row: micros for _, micros, row in group}, places)
             begin = end
         columns = np.array(found, dtype=np.int64).reshape(-1, 4)
         spans = np.full(len(columns), self._settings.window_bytes)
@@ -220,6 +221,15 @@ class EmbeddedFileMap:
             np.concatenate((exact.spans, spans)),
             np.concatenate((exact.anchors, columns[:, 3])),
         )
+
+    def _reached(
+        self, prefix: bytes, asked: dict[int, int], places: Sequence[tuple[int, int, int, int]]
+    ) -> list[tuple[int, int, int, int]]:
+        """Without places in logs where the process has not come so far yet: an event that is asked for before it was
+        written costs no reading."""
+        states = {log: self._catalog.process(log, prefix) for log in {place[1] for place in places}}
+        lasts = {log: state.last_micros for log, state in states.items() if state is not None}
+        return [place for place in places if asked[place[0]] <= lasts.get(place[1], asked[place[0]])]
 
     def logs(self) -> Sequence[MappedLog]:
         """See FileMap."""

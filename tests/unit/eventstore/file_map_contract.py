@@ -160,7 +160,7 @@ class FileMapContract(ABC):
 
     def test_sparse_one_process_in_two_logs(self, tmp_path: Path) -> None:
         file_map = self.open(tmp_path, MapKind.SPARSE, window_micros=50)
-        file_map.add(block([event(100)], [0], begin=0, end=20))
+        file_map.add(block([event(100), event(140)], [0, 9], begin=0, end=20))
         file_map.add(block([event(120), event(130)], [0, 8], identity="b", path="b.log", begin=0, end=20))
         assert places(file_map, event(130), event(119)) == [
             [("a", 0, 100, 100), ("b", 0, 100, 120)],

@@ -76,3 +76,15 @@ def test_of_two_records_with_one_id_a_guess_does_not_prefer_the_second(
     assert found.records[0] is not None
     assert found.records[0].offset == 300 * (10 if guarded else 2000)
     store.close()
+
+
+def test_what_a_process_has_not_written_yet_costs_no_reading(tmp_path: Path) -> None:
+    store = store_of(tmp_path, [line(event(n)) for n in range(RECORDS)])
+    early = event(RECORDS + 7)
+    assert store.tiers.look_up([early], [0]).answers == [Found.ABSENT]
+    assert store.tiers.look_up([early], [10**9]).answers == [Found.NOT_YET]
+    assert store.reads.counts().bytes == 0
+    store.write("a.log", line(early))
+    store.read_all()
+    assert store.tiers.look_up([early], [0]).answers == [Found.FOUND]
+    store.close()
