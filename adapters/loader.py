@@ -1,4 +1,5 @@
-"""Finds the adapter that the configuration names: ``configured``, or the user's own ``path.py:Class``.
+"""Finds the adapter that the configuration names: ``configured``, the user's own ``path.py:Class``, or the name of
+one that an installed package brings (``entry_points``).
 
 A one-file adapter is compiled from its source (no ``__pycache__`` beside the user's file) and known as the module
 ``photon_adapter_<file name>``, which is the same wherever the file lies: the module's name is part of the adapter's
@@ -19,7 +20,8 @@ from types import ModuleType
 from typing import Any
 
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import API_VERSION, Adapter, AdapterError
+from photon.adapters.contract import Adapter, AdapterError
+from photon.adapters.entry_points import NAME, adapter_class, checked_class
 
 CONFIGURED = "configured"
 SOURCE_BYTES_MAX = 4 * 1024 * 1024
@@ -33,12 +35,21 @@ def load_adapter(name: str, options: Mapping[str, Any], base: Path) -> Adapter:
     """
     if name == CONFIGURED:
         return ConfiguredAdapter({"base": str(base), **options})
+    if NAME.fullmatch(name):
+        entry = adapter_class(name)
+        return _made(entry, options, base, Path(inspect.getfile(entry)))
     file, colon, class_name = name.rpartition(":")
     if not colon or not file or not class_name.isidentifier():
-        raise AdapterError(f"{name!r} is no adapter", "adapter", 'write "configured" or "path.py:Class"')
+        todo = 'write "configured", "path.py:Class", or the name of an installed one (photon adapter list)'
+        raise AdapterError(f"{name!r} is no adapter", "adapter", todo)
     path = base / file
     module = _load_module(path)
-    cls = _adapter_class(module, class_name, path)
+    return _made(_adapter_class(module, class_name, path), options, base, path)
+
+
+def _made(cls: type[Adapter], options: Mapping[str, Any], base: Path, path: Path) -> Adapter:
+    """``path``: the file whose lines errors name."""
+    class_name = cls.__name__
     try:
         adapter = cls({"base": str(base), **options} if issubclass(cls, ConfiguredAdapter) else options)
     except AdapterError:
@@ -109,21 +120,8 @@ def _adapter_class(module: ModuleType, name: str, path: Path) -> type[Adapter]:
     there = f"there is {', '.join(found)}" if found else "write one that derives from Adapter"
     if cls is None:
         raise AdapterError(f"has no class {name}", str(path), there)
-    where = str(path)
-    if not inspect.isclass(cls) or not issubclass(cls, Adapter):
-        raise AdapterError(f"{name} is no subclass of photon.adapters.contract.Adapter", where, there)
-    if cls.__module__ == module.__name__:
-        where = _place_of(cls, path)
-    if cls.api_version != API_VERSION:
-        raise AdapterError(
-            f"{name} is written for contract version {cls.api_version!r}, this Photon has {API_VERSION}",
-            where,
-            "see the changes of photon.adapters.contract, then set api_version",
-        )
-    if inspect.isabstract(cls):
-        missing = ", ".join(sorted(cls.__abstractmethods__))
-        raise AdapterError(f"{name} does not define {missing}", where, "add what is missing")
-    return cls
+    own = inspect.isclass(cls) and issubclass(cls, Adapter) and cls.__module__ == module.__name__
+    return checked_class(cls, name, _place_of(cls, path) if own else str(path), there)
 
 
 def _place_of(cls: type[Adapter], path: Path) -> str:

@@ -21,6 +21,7 @@ _NOUNS = {
     "down": "photon.cli.down",
     "ledger": "photon.cli.ledger",
     "config": "photon.cli.config",
+    "adapter": "photon.cli.adapter",
     "certs": "photon.cli.certs",
     "registry": "photon.cli.registry",
     "eventstore": "photon.cli.serve",

@@ -77,7 +77,7 @@ def test_by_path(tmp_path: Path) -> None:
         (GOOD + "    def rule(self):\n        return 1 / 0\n", "x.py:Mine",
          "x.py:20: Mine.rule cannot be had: ZeroDivisionError: division by zero; correct the adapter"),
         (GOOD + "    def rule(self):\n        return 'text'\n", "x.py:Mine", "x.py: Mine.rule gives str, not bytes"),
-        (None, "x.py", "adapter: 'x.py' is no adapter; write \"configured\" or \"path.py:Class\""),
+        (None, "x.py", "adapter: 'x.py' is no adapter; write \"configured\", \"path.py:Class\" or the name of"),
         (None, ":Mine", "is no adapter"),
         (None, "x.py:", "is no adapter"),
     ],

@@ -1,0 +1,90 @@
+"""Adapters that installed packages bring: entry points of the group ``photon.adapters``.
+
+A package's pyproject.toml names them, and a configuration uses the name (``adapter = "acme-billing"``)::
+
+    [project.entry-points."photon.adapters"]
+    acme-billing = "acme_photon.billing:Billing"
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+
+from photon.adapters.contract import API_VERSION, Adapter, AdapterError
+
+GROUP = "photon.adapters"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+LISTED_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """One entry point. ``fault``: why it cannot be used, one line; empty when it can."""
+
+    name: str
+    target: str  # module:Class
+    package: str
+    version: str
+    summary: str
+    fault: str
+
+
+def installed() -> list[Installed]:
+    """Every adapter that an installed package brings, by name; each is imported to see whether it can be."""
+    found = []
+    for point in sorted(entry_points(group=GROUP), key=lambda each: (each.name, each.value))[:LISTED_MAX]:
+        summary = fault = ""
+        try:
+            summary = (inspect.getdoc(adapter_class(point.name)) or "").partition("\n")[0]
+        except AdapterError as error:
+            fault = f"{error.what}; {error.todo}"
+        dist = point.dist
+        package, version = (dist.name, dist.version) if dist is not None else ("", "")
+        found.append(Installed(point.name, point.value, package, version, summary, fault))
+    return found
+
+
+def adapter_class(name: str) -> type[Adapter]:
+    """The class behind a name. Raises AdapterError, one line."""
+    points = sorted(entry_points(group=GROUP, name=name), key=lambda each: each.value)
+    if not points:
+        known = ", ".join(sorted({each.name for each in entry_points(group=GROUP)})[:20]) or "none"
+        todo = f'write "configured", "path.py:Class" or the name of an installed one ({known}; photon adapter list)'
+        raise AdapterError(f"{name!r} is no adapter", "adapter", todo)
+    where = f"adapter {name}"
+    if len({point.value for point in points}) > 1:
+        targets = " and ".join(f"{point.value} ({_package(point)})" for point in points)
+        raise AdapterError(f"is brought by several packages: {targets}", where, "uninstall all but one")
+    point = points[0]
+    try:
+        cls: object = point.load()
+    except (Exception, SystemExit) as error:
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        todo = f"correct or upgrade {_package(point)}"
+        raise AdapterError(f"{point.value} cannot be imported ({text})", where, todo) from error
+    return checked_class(cls, point.value, where)
+
+
+def checked_class(
+    cls: object, name: str, where: str, there: str = "write one that derives from Adapter"
+) -> type[Adapter]:
+    """``cls`` if it is an adapter of this contract that can be made. Raises AdapterError."""
+    if not inspect.isclass(cls) or not issubclass(cls, Adapter):
+        raise AdapterError(f"{name} is no subclass of photon.adapters.contract.Adapter", where, there)
+    if cls.api_version != API_VERSION:
+        raise AdapterError(
+            f"{name} is written for contract version {cls.api_version!r}, this Photon has {API_VERSION}",
+            where,
+            "see the changes of photon.adapters.contract, then set api_version",
+        )
+    if inspect.isabstract(cls):
+        missing = ", ".join(sorted(cls.__abstractmethods__))
+        raise AdapterError(f"{name} does not define {missing}", where, "add what is missing")
+    return cls
+
+
+def _package(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "an unknown package"

@@ -1,0 +1,158 @@
+"""``photon adapter test`` and ``photon adapter list``."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import orjson
+
+from photon.cli.errors import ATTENTION, DONE, FAILED
+
+if TYPE_CHECKING:
+    from photon.embedded.adapter_trial import Trial
+
+FIELD_CHARS_MAX = 60
+FIELDS_WIDTH = 116
+FILE = click.Path(path_type=Path)
+OUTPUT = click.Choice(["table", "json"])
+
+
+@click.group()
+def adapter() -> None:
+    """Look at how logs are read: try a configuration on files, list what is installed.
+
+    \b
+    Example:
+      photon adapter test config/examples/zeek.toml --primary conn.log --foreign dns.log
+    """
+
+
+@adapter.command()
+@click.argument("config", type=FILE)
+@click.option("--primary", type=FILE, help="A file of the primary logs; plain, .gz or .zst.")
+@click.option("--foreign", type=FILE, help="A file of the foreign logs.")
+@click.option("--join", "join", metavar="NAME", help="Which join of the configuration; not needed when there is one.")
+@click.option("-n", "--records", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Read so many.")
+@click.option("-o", "output_format", type=OUTPUT, default="table", show_default=True)
+def test(
+    config: Path, primary: Path | None, foreign: Path | None, join: str | None, records: int, output_format: str
+) -> int:
+    """Show what is read from the first records of files, and why records are rejected.
+
+    Nothing is joined or written. Ends with 0 when every record was read, 3 when some were rejected, 1 when not one
+    record of a file could be read.
+
+    \b
+    Example:
+      photon adapter test photon.toml --primary queries/a.log --foreign clicks/a.log.gz -o json
+    """
+    from photon.config.loader import load
+    from photon.embedded.adapter import adapter_of, join_named
+    from photon.embedded.adapter_trial import as_json, matches, try_file
+
+    if primary is None and foreign is None:
+        raise click.UsageError("name a file with --primary, --foreign, or both")
+    settings = load(config, environment=os.environ)
+    loaded = adapter_of(settings, join_named(settings, join), config.parent)
+    named = {"primary": primary, "foreign": foreign}
+    trials = {side: try_file(loaded, side, path, records) for side, path in named.items() if path is not None}
+    found = matches(trials["primary"], trials["foreign"]) if len(trials) == 2 else None
+    if output_format == "json":
+        out: dict[str, Any] = {side: as_json(trial) for side, trial in trials.items()}
+        click.echo(orjson.dumps({**out, "matched": found}))
+    else:
+        for side, trial in trials.items():
+            _print(side, trial)
+        if found is not None:
+            total = len(trials["foreign"].read)
+            click.echo(f"{found} of {total} foreign records name one of these primary records")
+    if any(not trial.read for trial in trials.values()):
+        return FAILED
+    return ATTENTION if any(trial.rejected or trial.fault for trial in trials.values()) else DONE
+
+
+@adapter.command("list")
+@click.option("-o", "output_format", type=OUTPUT, default="table", show_default=True)
+def list_(output_format: str) -> int:
+    """List the formats that need no code, and the adapters that installed packages bring.
+
+    Ends with 3 when an installed adapter cannot be used.
+
+    \b
+    Example:
+      photon adapter list -o json
+    """
+    from photon.adapters.entry_points import installed
+    from photon.adapters.side import FORMATS
+
+    found = installed()
+    if output_format == "json":
+        rows = [
+            {
+                "name": each.name,
+                "class": each.target,
+                "package": each.package,
+                "version": each.version,
+                "summary": each.summary,
+                "fault": each.fault or None,
+            }
+            for each in found
+        ]
+        click.echo(orjson.dumps({"formats": FORMATS, "adapters": rows}))
+    else:
+        click.echo("formats (format = …): " + ", ".join(FORMATS))
+        for each in found:
+            says = each.fault or each.summary
+            click.echo(
+                f"adapter {each.name}: {each.target}, {each.package} {each.version}{': ' + says if says else ''}"
+            )
+        if not found:
+            click.echo("no installed package brings an adapter (entry points of the group photon.adapters)")
+    return ATTENTION if any(each.fault for each in found) else DONE
+
+
+def _print(side: str, trial: Trial) -> None:
+    from photon.adapters.times import rfc3339_us
+
+    click.echo(f"{side} {trial.path}: {len(trial.read)} records read, {len(trial.rejected)} rejected")
+    rows = [("line", "key", *(("id", "time") if side == "foreign" else ()))]
+    for each in trial.read:
+        own = "(log and offset)" if each.event_id is None else _shown(each.event_id)
+        header = (own, rfc3339_us(each.time_ns or 0)) if side == "foreign" else ()
+        rows.append((str(each.line), _shown(each.key), *header))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    if trial.read:
+        click.echo(lines[0])
+    for line, each in zip(lines[1:], trial.read, strict=True):
+        click.echo(line)
+        text = _fields(each.payload)
+        click.echo(textwrap.fill(text, FIELDS_WIDTH, initial_indent="    ", subsequent_indent="    "))
+    for bad in trial.rejected:
+        click.echo(f"line {bad.line} is rejected: {bad.reason}")
+    if trial.fault:
+        click.echo(f"{trial.path}: {trial.fault}")
+
+
+def _shown(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")
+
+
+def _fields(payload: bytes | None) -> str:
+    """A payload's members in short."""
+    if payload is None:
+        return "not UTF-8: base64 of the record"
+    value = orjson.loads(payload)
+    if not isinstance(value, dict):
+        return _shown(payload)[:FIELD_CHARS_MAX]
+    return " ".join(f"{name}={_short(each)}" for name, each in value.items())
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    text = " ".join(text.split())
+    return text if len(text) <= FIELD_CHARS_MAX else text[: FIELD_CHARS_MAX - 1] + "…"

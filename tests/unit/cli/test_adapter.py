@@ -1,0 +1,200 @@
+"""``photon adapter test`` and ``list``: what is shown, why lines are rejected, and the exit codes."""
+
+from __future__ import annotations
+
+import gzip
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from click.testing import CliRunner, Result
+
+from photon.adapters import entry_points as module
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import AdapterError
+from photon.adapters.entry_points import adapter_class
+from photon.adapters.loader import load_adapter
+from photon.cli.main import main
+from tests.unit.adapters.messages import write_messages
+
+SIDES = """
+[join.clicks.primary]
+format = "csv"
+key = "q"
+multiline = true
+[join.clicks.foreign]
+format = "logfmt"
+key = "q"
+id = "click"
+time = { field = "at", format = "iso8601" }
+"""
+
+
+def photon(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(each) for each in arguments], catch_exceptions=True)
+
+
+def files(tmp_path: Path, primary: bytes, foreign: bytes, config: str = SIDES) -> tuple[object, ...]:
+    (tmp_path / "photon.toml").write_text(config)
+    (tmp_path / "q.csv").write_bytes(primary)
+    (tmp_path / "c.log").write_bytes(foreign)
+    return (
+        "adapter",
+        "test",
+        tmp_path / "photon.toml",
+        "--primary",
+        tmp_path / "q.csv",
+        "--foreign",
+        tmp_path / "c.log",
+    )
+
+
+GOOD = b'click=c1 q=q1 at=2024-01-01T00:00:00Z extra="x y" cached\n'
+
+
+def test_what_is_read_is_shown(tmp_path: Path) -> None:
+    result = photon(*files(tmp_path, b'q,text\nq1,"two\nlines"\nq2,one\n', GOOD))
+    assert result.exit_code == 0, result.output
+    assert "c1" in result.output
+    assert "2024-01-01T00:00:00.000000Z" in result.output
+    assert "extra=x y cached=true" in result.output
+    assert "1 of 1 foreign records name one of these primary records" in result.output
+
+
+def test_lines_that_are_rejected_are_named_with_their_numbers(tmp_path: Path) -> None:
+    primary = b'q,text\r\nq1,"two\nlines"\r\n\r\nbroken\r\n,none\r\nq2,"a\nb\nc"\r\nx\r\n'
+    result = photon(*files(tmp_path, primary, GOOD + b"q=q1\n"), "-o", "json")
+    assert result.exit_code == 3
+    out = orjson.loads(result.output)
+    assert [(each["line"], each["key"], each["fields"]["text"]) for each in out["primary"]["read"]] == [
+        (2, "q1", "two\nlines"), (7, "q2", "a\nb\nc"),
+    ]  # fmt: skip
+    assert [(each["line"], each["reason"]) for each in out["primary"]["rejected"]] == [
+        (5, "has 1 fields, not 2"), (6, "key field 'q' is empty"), (10, "has 1 fields, not 2"),
+    ]  # fmt: skip
+    assert out["primary"]["rejected"][0]["record"] == "broken"
+    lines = primary.splitlines(keepends=True)
+    assert out["primary"]["read"][1]["offset"] == sum(map(len, lines[:6]))
+    assert out["foreign"]["read"][0]["event_time_ns"] == 1_704_067_200 * 10**9
+    assert out["foreign"]["rejected"][0] == {
+        "line": 2, "offset": len(GOOD), "reason": "time field 'at' is missing", "record": "q=q1",
+    }  # fmt: skip
+    assert out["matched"] == 1
+
+
+@pytest.mark.parametrize(
+    ("foreign", "code", "says"),
+    [
+        (b"", 1, "holds no record"),
+        (b"nothing here\n", 1, "line 1 is rejected: time field 'at' is missing"),
+        (b"\xff\xfe\x00\n", 1, "line 1 is rejected"),
+    ],
+)
+def test_a_file_of_which_nothing_can_be_read(tmp_path: Path, foreign: bytes, code: int, says: str) -> None:
+    result = photon(*files(tmp_path, b"q,t\nq1,x\n", foreign))
+    assert result.exit_code == code
+    assert says in result.output
+
+
+def test_usage(tmp_path: Path) -> None:
+    arguments = files(tmp_path, b"q,t\nq1,x\n", GOOD)
+    assert photon(*arguments[:3]).exit_code == 2
+    missing = photon(*arguments[:4], tmp_path / "none.csv")
+    assert missing.exit_code == 2
+    assert "no such file" in missing.output
+    (tmp_path / "photon.toml").write_text(SIDES.replace("logfmt", "logfnt"))
+    wrong = photon(*arguments)
+    assert wrong.exit_code == 2
+    assert "format = 'logfnt' is not possible; write one of" in wrong.output
+
+
+def test_zeek_messages_and_compressed_files(tmp_path: Path) -> None:
+    config = """
+[join.x.primary]
+format = "zeek"
+key = "uid"
+[join.x.foreign]
+format = "protobuf"
+descriptor = "event.pb"
+message = "test.Event"
+key = "key.name"
+time = { field = "number", unit = "s" }
+"""
+    messages = write_messages(tmp_path / "event.pb", [("u1", "x"), ("u2", "y")])
+    zeek = b"#separator \\x09\n#fields\tuid\tx\n#types\tstring\tcount\nu1\t5\n"
+    zeek += b"#fields\tx\tuid\n#types\tcount\tstring\n6\tu2\n"
+    arguments = list(files(tmp_path, b"", messages, config))
+    (tmp_path / "conn.log.gz").write_bytes(gzip.compress(zeek))
+    arguments[4] = tmp_path / "conn.log.gz"
+    result = photon(*arguments, "-o", "json")
+    assert result.exit_code == 0, result.output
+    out = orjson.loads(result.output)
+    assert [(each["line"], each["fields"]) for each in out["primary"]["read"]] == [
+        (4, {"uid": "u1", "x": 5}), (7, {"x": 6, "uid": "u2"}),
+    ]  # fmt: skip
+    assert [(each["line"], each["key"]) for each in out["foreign"]["read"]] == [(1, "u1"), (2, "u2")]
+    (tmp_path / "c.log").write_bytes(messages[:-1])
+    torn = photon(*arguments, "-o", "json")
+    assert torn.exit_code == 3
+    assert orjson.loads(torn.output)["foreign"]["fault"] == "the file ends in the middle of a record"
+
+
+class Good(ConfiguredAdapter):
+    """From a package."""
+
+
+NO_ADAPTER = 17
+
+
+@pytest.fixture
+def points(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = __name__
+    group = module.GROUP
+    found = EntryPoints(
+        [
+            EntryPoint("good", f"{here}:Good", group),
+            EntryPoint("broken", "no_such_package.adapters:Thing", group),
+            EntryPoint("none", f"{here}:NO_ADAPTER", group),
+            EntryPoint("twice", f"{here}:Good", group),
+            EntryPoint("twice", f"{here}:Other", group),
+        ]
+    )
+
+    def entry_points(**wanted: Any) -> EntryPoints:
+        return found.select(**wanted)
+
+    monkeypatch.setattr(module, "entry_points", entry_points)
+
+
+def test_adapters_of_packages_are_listed_and_loaded(points: None, tmp_path: Path) -> None:
+    result = photon("adapter", "list", "-o", "json")
+    assert result.exit_code == 3
+    out = orjson.loads(result.output)
+    assert {"zeek", "logfmt", "protobuf"} <= set(out["formats"])
+    rows = {each["name"]: each for each in out["adapters"]}
+    assert (rows["good"]["summary"], rows["good"]["fault"]) == ("From a package.", None)
+    assert "cannot be imported (ModuleNotFoundError" in rows["broken"]["fault"]
+    assert "is no subclass" in rows["none"]["fault"]
+    assert "brought by several packages" in rows["twice"]["fault"]
+    table = photon("adapter", "list")
+    assert table.exit_code == 3
+    assert "From a package." in table.output
+    sides = {
+        "primary": {"format": "zeek", "key": "uid"},
+        "foreign": {"format": "zeek-json", "key": "uid"},
+    }
+    loaded = load_adapter("good", sides, tmp_path)
+    assert type(loaded) is Good
+    assert loaded.primary_framing.kind == "zeek"
+    assert b"test_adapter:Good" in loaded.rule()
+
+
+def test_names_that_no_package_brings(points: None, tmp_path: Path) -> None:
+    with pytest.raises(AdapterError, match=r"'nothing' is no adapter.*installed one .broken, good, none, twice"):
+        load_adapter("nothing", {}, tmp_path)
+    for name in ("broken", "none", "twice"):
+        with pytest.raises(AdapterError) as caught:
+            adapter_class(name)
+        assert "\n" not in str(caught.value)
