@@ -12,7 +12,6 @@ message. (``logs.varint_source`` makes the base64 that records come as.)
 from __future__ import annotations
 
 import binascii
-from base64 import b64encode
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,8 @@ from photon.adapters.times import TimeReader
 
 DESCRIPTOR_BYTES_MAX = 16 << 20
 PATH_PARTS_MAX = 16
+EMPTY = b"="
+"""The line of an empty message: a blank one would be none."""
 RAW_NAME = "message_raw_base64"
 _TIMESTAMP = "google.protobuf.Timestamp"
 _F = FieldDescriptor
@@ -124,14 +125,14 @@ class ProtobufSide(SideReader):
             fields = {"unreadable": " ".join(str(error).split())[:200], RAW_NAME: record.decode("ascii")}
         else:
             if has_unknown(message):
-                fields[RAW_NAME] = b64encode(binascii.a2b_base64(record)).decode()
+                fields[RAW_NAME] = record.decode("ascii")
         return orjson.dumps(fields)
 
     def _message(self, record: bytes) -> Message:
         try:
-            return self._parse(binascii.a2b_base64(record, strict_mode=True))
+            return self._parse(b"" if record == EMPTY else binascii.a2b_base64(record, strict_mode=True))
         except binascii.Error:
-            raise BadRecord("is not the base64 of a message" if record else "is empty") from None
+            raise BadRecord("is not the base64 of a message") from None
         except DecodeError:
             raise BadRecord("is no such protobuf message") from None
 
