@@ -60,6 +60,10 @@ class Progress:
     """Places looked at in primary logs since the start."""
     log_bytes: int = 0
     """Bytes read for them, uncompressed."""
+    cache_bytes: int = 0
+    """What the cache holds, in this process and in cache nodes as last heard."""
+    cache_evictions: int = 0
+    """Segments that had to go since the start of the process that held them."""
 
 
 @dataclass(frozen=True, slots=True)

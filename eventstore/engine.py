@@ -245,6 +245,8 @@ class EventStoreEngine:
             bad_records=totals.bad_records,
             cache_hits=counts.hits + self.nodes.hits,
             cache_misses=max(0, counts.misses - self.nodes.hits),
+            cache_bytes=counts.bytes + self.nodes.held_bytes,
+            cache_evictions=counts.evictions + self.nodes.evictions,
             files=totals.logs,
             missing_logs=missing_logs,
             missing_keys=missing_keys,

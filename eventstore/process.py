@@ -115,7 +115,10 @@ async def _follow_rings(
     while True:
         await asyncio.sleep(RING_SECONDS)
         for each in joins:
-            _set_nodes(each, engines[each.config.join], report)
+            engine = engines[each.config.join]
+            _set_nodes(each, engine, report)
+            if len(engine.nodes):
+                await engine.nodes.states()  # for progress
 
 
 async def _until_stopped(stop: asyncio.Event, engines: dict[str, EventStoreEngine]) -> None:

@@ -86,6 +86,8 @@ class CacheNodes:
         self._counting = threading.Lock()
         self.hits = 0
         """Keys found at nodes; a look-up that was hedged may count twice."""
+        self.held_bytes = self.evictions = 0
+        """Of all nodes, when ``states`` was asked last."""
 
     def __len__(self) -> int:
         return len(self._view.ring)
@@ -167,6 +169,9 @@ class CacheNodes:
         """Each node's, asked for its counts."""
         view = self._view
         counts = await asyncio.gather(*(node.asker.counts() for node in view.nodes.values()))
+        caches = [each.cache for each in counts if each is not None]
+        self.held_bytes = sum(cache.bytes for cache in caches)
+        self.evictions = sum(cache.evictions for cache in caches)
         return [
             NodeState(
                 name,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from photon.cli.cache_status import status as cache_status
 from photon.cli.lag import lag
 from photon.cli.primary_logs import forget, status
 from photon.cli.replay import replay
@@ -147,8 +148,9 @@ def cache() -> None:
     """Cache nodes: recent primary records in processes of their own.
 
     \b
-    Example:
+    Examples:
       photon cache serve --config photon.toml --datacentre east --node east-c1
+      photon cache status --config photon.toml --datacentre east
     """
 
 
@@ -173,6 +175,9 @@ def cache_serve(
 
 eventstore.add_command(status)
 eventstore.add_command(forget)
+
+
+cache.add_command(cache_status)
 
 
 @click.group()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from photon.cli.errors import ATTENTION, DONE
 from photon.config.certificate_files import load as load_certificates
 from photon.config.loader import load
 from photon.config.tls import cache_identity, eventstore_identity, open_channel, towards
@@ -23,6 +25,7 @@ from photon.eventstore.api import Found
 from photon.eventstore.cache_nodes import wire
 from photon.eventstore.cache_nodes.wire import NodeCounts
 from photon.eventstore.client import EventStoreClient
+from tests.integration.commands import Result, photon
 from tests.integration.rig import Rig, drawn_seed
 
 ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 2
@@ -132,6 +135,10 @@ def rewrite(file: Path, text: str) -> None:
     new.replace(file)
 
 
+def status(rig: Rig) -> Result:
+    return photon("cache", "status", "--config", rig.demo.deployment.file, "-o", "json")
+
+
 async def test_over_tls_only_the_event_store_feeds_and_asks(tmp_path: Path) -> None:
     shape = replace(SHAPE, caches=1, tls=True)
 
@@ -139,6 +146,12 @@ async def test_over_tls_only_the_event_store_feeds_and_asks(tmp_path: Path) -> N
         [name] = nodes_of(rig)
         await until(lambda: is_warm(rig, name))
         await until(lambda: answered_by_nodes(rig))
+        told = await asyncio.to_thread(status, rig)
+        assert told.code == DONE
+        [row] = json.loads(told.out)["nodes"]
+        assert (row["node"], row["answers"]) == (name, True)
+        assert row["hits"] > 0
+        assert 0 < row["bytes"] <= row["bytes_max"]
         address = rig.demo.deployment.settings.datacentre[EAST].caches[name].address
         for identity in (f"dispatcher-{EAST}", "operator"):
             own = load_certificates(tmp_path / CERTIFICATES, identity, datetime.now(UTC))
@@ -149,5 +162,9 @@ async def test_over_tls_only_the_event_store_feeds_and_asks(tmp_path: Path) -> N
                     with pytest.raises(grpc.aio.AioRpcError) as refused:
                         await call
                     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        rig.supervisor.kill(f"cache {name}", hold=True)
+        silent = await asyncio.to_thread(status, rig)
+        assert silent.code == ATTENTION
+        assert json.loads(silent.out)["nodes"][0]["answers"] is False
 
     await Rig(tmp_path, drawn_seed(), seconds=3.0, shape=shape).run(drill)
