@@ -14,13 +14,14 @@ import pytest
 
 from photon.config.loader import load
 from photon.demo.check import records
+from photon.demo.deployment import Shape
 from photon.embedded.deployment import Deployment
 from photon.embedded.ledger import read_ledger
 from photon.embedded.supervisor import Supervisor, Watching, free_ports
 from tests.integration.commands import photon
-from tests.integration.rig import READY_S, drawn_seed
+from tests.integration.rig import READY_S, Rig, drawn_seed
 
-ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 2
+ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 1
 WORKERS = ("w1", "w2", "w3")
 LOGS = 200
 LINES = 30
@@ -210,3 +211,35 @@ class Fleet:
 @pytest.mark.parametrize("round_", range(ROUNDS))
 async def test_every_line_once_whoever_is_killed_or_stands_still(tmp_path: Path, round_: int) -> None:
     await Fleet(tmp_path, drawn_seed()).run()
+
+
+TWO = Shape(joiners=1, workers=2, round_trip_s=None)
+
+
+async def workers_fail(rig: Rig) -> None:
+    """Two of four are killed, a third one is stopped beyond its lease."""
+    names = [f"dispatcher {datacentre} w{n}" for datacentre in ("east", "west") for n in (1, 2)]
+    rig.random.shuffle(names)
+    for name in names[:2]:
+        await rig.pause(0.0, 1.5)
+        await rig.kill(name)
+    await rig.freeze(names[2], 5.0)
+
+
+async def no_trouble(rig: Rig) -> None:
+    """All is well."""
+
+
+async def test_workers_share_with_other_datacentres_as_one_dispatcher(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, drawn_seed(), seconds=4.0, shape=TWO)
+    await rig.run(no_trouble)
+    ledgers = rig.observer.ledgers()
+    joined = sum(ledger["joined"] for ledger in ledgers.values())
+    for ledger in ledgers.values():
+        assert ledger["joined"] > 0.25 * joined, ledgers
+        assert ledger["wasted"] < 0.1 * joined, ledgers
+
+
+@pytest.mark.parametrize("round_", range(ROUNDS))
+async def test_two_datacentres_whose_workers_fail(tmp_path: Path, round_: int) -> None:
+    await Rig(tmp_path, drawn_seed(), seconds=6.0, shape=TWO).run(workers_fail)

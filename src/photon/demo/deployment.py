@@ -30,7 +30,7 @@ class Place:
     output: Path
     state: Path
     dispatcher: str
-    """host:port of its status."""
+    """host:port of its status, or of its first worker's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,8 @@ class Shape:
     datacentres: tuple[str, ...] = DATACENTRES
     joiners: int = 2
     """In each datacentre."""
+    workers: int = 0
+    """Dispatchers that share a state, in each datacentre; none: one that has it alone."""
     caches: int = 0
     """Cache nodes in each datacentre; none: the event store keeps recent records itself."""
     round_trip_s: float | None = 0.03
@@ -56,7 +58,7 @@ class DemoDeployment:
     def __init__(self, directory: Path, shape: Shape) -> None:
         """Makes the directories, the deployment file, its key and the proxy's routes."""
         self.shape = shape
-        per_datacentre = 2 + shape.caches + shape.joiners
+        per_datacentre = max(1, shape.workers) + 1 + shape.caches + shape.joiners
         between = len(REPLICAS) ** 2  # ports of the proxy at most; all are drawn at once, so that none is drawn twice
         ports = iter(free_ports(len(REPLICAS) + per_datacentre * len(shape.datacentres) + 1 + between))
         self.replicas = {name: f"127.0.0.1:{next(ports)}" for name in REPLICAS}
@@ -71,7 +73,7 @@ class DemoDeployment:
             for made in (place.primary, place.foreign, place.output, place.state):
                 made.mkdir(parents=True, exist_ok=True)
             self.places[name] = place
-            pipelines += _pipeline(name, own, shape.caches)
+            pipelines += _pipeline(name, own, shape)
         (directory / "key").write_bytes(os.urandom(32))
         file = directory / "photon.toml"
         file.write_text(_HEAD.format(after=shape.unmatched_after_s, shards=shape.shards) + self._middle() + pipelines)
@@ -87,9 +89,11 @@ class DemoDeployment:
         trip = self.shape.round_trip_s
         wan = "" if trip is None else f'\n[wan]\ncontrol = "{self.wan}"\nround_trip = {trip}\n'
         tls = f'\n[tls]\ndirectory = "{CERTIFICATES}"\n' if self.shape.tls else ""
+        workers = '\n[dispatcher]\nlease = "3s"\n' if self.shape.workers else ""
         return (
             wan
             + tls
+            + workers
             + "".join(
                 f'\n[registry.replicas.{name}]\naddress = "{address}"\ndirectory = "registry/{name}"\n'
                 f'datacentre = "{REPLICAS[name]}"\n'
@@ -132,10 +136,16 @@ tolerate = 1
 """
 
 
-def _pipeline(name: str, addresses: list[str], caches: int) -> str:
-    dispatcher, eventstore, *others = addresses
-    nodes, joiners = others[:caches], others[caches:]
+def _pipeline(name: str, addresses: list[str], shape: Shape) -> str:
+    several = max(1, shape.workers)
+    dispatchers, (eventstore, *others) = addresses[:several], addresses[several:]
+    nodes, joiners = others[: shape.caches], others[shape.caches :]
+    dispatcher = "" if shape.workers else f'dispatcher = "{dispatchers[0]}"\n'
     slots = "".join(
+        f'[datacentre.{name}.dispatchers.w{number}]\naddress = "{address}"\n'
+        for number, address in enumerate(dispatchers[: shape.workers], 1)
+    )
+    slots += "".join(
         f'[datacentre.{name}.joiners.{name}-{number}]\naddress = "{address}"\n'
         for number, address in enumerate(joiners, 1)
     )
@@ -151,5 +161,4 @@ foreign = "{name}/clicks"
 output = "{name}/output"
 state = "{name}/state"
 eventstore = "{eventstore}"
-dispatcher = "{dispatcher}"
-{slots}"""
+{dispatcher}{slots}"""
