@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -99,6 +99,8 @@ class DispatcherSettings(_Table, frozen=True, kw_only=True, forbid_unknown_field
 
     head_start: Duration | None = None
     """How long an event is left to its home datacentre. Unset: two commit times of the registry, as measured."""
+    catch_up_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.05
+    """Of the work, for old events and retries while fresh events wait; the latter go first. 1: all are alike."""
     lease: Duration = Duration(10.0)
     """A worker that stands still for so long loses its logs to the others."""
     split: Size = Size(256 << 20)

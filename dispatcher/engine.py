@@ -188,9 +188,8 @@ class DispatcherEngine:
         live, total = self._core.live, self._before.total
         read, known = self._follower.backlog()
         verdicts: dict[Verdict, int] = {v: total.verdicts[v] + live[v] for v in FINAL}
-        oldest = [
-            ns for ns in (self._core.oldest_first_read_ns(), self._state.oldest_first_read_ns()) if ns is not None
-        ]
+        stored_ns = self._state.oldest_first_read_ns()
+        oldest = [ns for ns in (self._core.oldest_first_read_ns(), stored_ns) if ns is not None]
         status = Status(
             read=total.read + live[Verdict.READ],
             verdicts=verdicts,
@@ -200,6 +199,9 @@ class DispatcherEngine:
             bytes_known=known,
             in_flight=self._flow.outstanding,
             stored=self._state.retry_rows,
+            stored_bytes=self._state.retry_bytes,
+            oldest_stored_ns=stored_ns,
+            joiners_failing=self._flow.ejected,
             look_ups=self._asking.looked_up,
             attempts=self._asked,
             oldest_first_read_ns=min(oldest, default=None),

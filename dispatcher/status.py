@@ -30,6 +30,9 @@ class Status:
     head_start_s: float = 0.0
     homes: Sequence[HomeStatus] = ()
     lag: Lag = NO_LAG
+    stored_bytes: int = 0  # of the retry store
+    oldest_stored_ns: int | None = None  # first read of the event that has been there for longest
+    joiners_failing: int = 0  # left alone for a while
     problems: Mapping[str, int] = field(default_factory=dict)
     reopened: int = 0  # ids that the registry gave up and nobody has registered since
     reopened_missing: int = 0  # of them, those that stand in no log here

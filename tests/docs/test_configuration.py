@@ -49,6 +49,8 @@ def test_each_setting_is_documented_with_its_default(table: str, field: Any) -> 
         assert shown == str(default).lower()
     elif isinstance(default, int):
         assert int(shown) == default
+    elif isinstance(default, float):
+        assert float(shown) == default
     elif field.default_factory is not msgspec.NODEFAULT:
         assert shown == str(field.default_factory()).replace("'", '"')
     else:

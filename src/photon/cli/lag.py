@@ -31,6 +31,8 @@ class Silent(PhotonError):
 def lag(config: Path, datacentre: str | None, overrides: tuple[str, ...], output_format: str) -> int:
     """Show how far a running dispatcher is behind its logs: sums, and the logs that wait longest.
 
+    Also how many events wait in its retry store, since when, and whether joiners fail.
+
     \b
     A log's last line without its newline is no lag. Seconds: since the oldest byte not read was written, as far as
     the times of files tell.
@@ -39,13 +41,18 @@ def lag(config: Path, datacentre: str | None, overrides: tuple[str, ...], output
     Exit codes: 0 told, 3 not all of several workers answer, 1 none does.
     """
     replies = _ask(config, datacentre, overrides)
-    told = [_told(reply.lag, time.time_ns()) for reply in replies if reply is not None]
+    now_ns = time.time_ns()
+    told = [_told(reply.lag, now_ns) for reply in replies if reply is not None]
     sums: dict[str, Any] = {
-        # Each worker sees all logs, and reads its own.
+        # Each worker sees all logs, and reads its own; they share one retry store.
         "logs": max(each["logs"] for each in told),
         "behind": sum(each["behind"] for each in told),
         "bytes": sum(each["bytes"] for each in told),
         "seconds": max(each["seconds"] for each in told),
+        "waiting": max(reply.stored for reply in replies if reply is not None),
+        "waiting_bytes": max(reply.stored_bytes for reply in replies if reply is not None),
+        "waiting_seconds": max(_age(reply.oldest_stored_ns, now_ns) for reply in replies if reply is not None),
+        "joiners_failing": max(reply.joiners_failing for reply in replies if reply is not None),
         "worst": sorted((row for each in told for row in each["worst"]), key=lambda row: -row["seconds"]),
     }
     if output_format == "json":
@@ -55,6 +62,13 @@ def lag(config: Path, datacentre: str | None, overrides: tuple[str, ...], output
             f"{sums['behind']:,} of {sums['logs']:,} logs are not read to their ends: {sums['bytes']:,} bytes, "
             f"the oldest {sums['seconds']:.1f} s old"
         )
+        if sums["waiting"]:
+            click.echo(
+                f"{sums['waiting']:,} events wait in the retry store ({sums['waiting_bytes']:,} bytes), the oldest "
+                f"for {sums['waiting_seconds']:.0f} s"
+            )
+        if sums["joiners_failing"]:
+            click.echo(f"{sums['joiners_failing']} joiners fail and are left alone for a while")
         if sums["worst"]:
             rows = [[row["log"], f"{row['bytes']:,}", f"{row['seconds']:.1f}"] for row in sums["worst"]]
             print_table([("log", False), ("bytes behind", True), ("seconds behind", True)], rows)
@@ -62,16 +76,17 @@ def lag(config: Path, datacentre: str | None, overrides: tuple[str, ...], output
 
 
 def _told(lag: pb.Lag, now_ns: int) -> dict[str, Any]:
-    def age(since_ns: int) -> float:
-        return round(max(now_ns - since_ns, 0) / 1e9, 3) if since_ns else 0.0
-
     return {
         "logs": lag.logs,
         "behind": lag.behind,
         "bytes": lag.bytes,
-        "seconds": age(lag.oldest_ns),
-        "worst": [{"log": log.path, "bytes": log.bytes, "seconds": age(log.since_ns)} for log in lag.worst],
+        "seconds": _age(lag.oldest_ns, now_ns),
+        "worst": [{"log": log.path, "bytes": log.bytes, "seconds": _age(log.since_ns, now_ns)} for log in lag.worst],
     }
+
+
+def _age(since_ns: int, now_ns: int) -> float:
+    return round(max(now_ns - since_ns, 0) / 1e9, 3) if since_ns else 0.0
 
 
 def _ask(config: Path, datacentre: str | None, overrides: tuple[str, ...]) -> list[pb.StatusReply | None]:

@@ -162,6 +162,7 @@ def open_dispatcher(
             window_bytes=limits.read_ahead,
             spill_bytes=limits.read_ahead * 3 // 4,
             retry_store_bytes=limits.retry_store,
+            catch_up_share=settings.dispatcher.catch_up_share,
         ),
         DispatcherOptions(
             once=plan.once,
