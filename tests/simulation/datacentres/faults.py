@@ -18,7 +18,7 @@ Fault = Callable[["World"], None]
 def plan(world: World) -> None:
     """Weather of the network, and a list of faults at moments of their own."""
     random = world.random
-    if random.random() < 0.1:
+    if random.random() < 0.1 or world.quiet:
         return  # a quiet day
     kinds: list[tuple[Fault, int]] = [
         (kill_one, 6),

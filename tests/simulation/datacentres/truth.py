@@ -125,18 +125,28 @@ class Truth:
         return max(times[-1] for log in self.foreign + self.primary for times in log.arrivals.values() if times)
 
 
-_FATES = (
+Fates = Sequence[tuple[Fate, int]]
+_FATES: Fates = (
     (Fate.JOINED, 60),
     (Fate.UNMATCHED, 12),
     (Fate.RACED, 10),
     (Fate.FILTERED, 8),
     (Fate.REJECTED, 5),
 )
+RACES: Fates = ((Fate.RACED, 80), (Fate.UNMATCHED, 20))
+"""Where almost every primary event comes about when patience ends."""
 _WHAT = {Fate.FILTERED: b"filtered", Fate.REJECTED: b"rejected"}
 
 
 def make_truth(
-    random: Random, datacentres: Sequence[str], *, events: int, seconds: float, patience: float, future: float
+    random: Random,
+    datacentres: Sequence[str],
+    *,
+    events: int,
+    seconds: float,
+    patience: float,
+    future: float,
+    fates: Fates = _FATES,
 ) -> Truth:
     """``patience``: seconds that a primary event is waited for at least; ``future``: events are that far ahead."""
     foreign: list[list[tuple[float, bytes]]] = [[], []]
@@ -144,7 +154,7 @@ def make_truth(
     made: dict[bytes, Event] = {}
     for number in range(events):
         event_id, key = b"e%d" % number, b"q%d" % number
-        fate = random.choices([f for f, _ in _FATES], [weight for _, weight in _FATES])[0]
+        fate = random.choices([f for f, _ in fates], [weight for _, weight in fates])[0]
         at = random.uniform(0, seconds)
         time_ns = EPOCH_NS + int(at * 1e9) - random.choice((0, 0, HOUR_S, 26 * HOUR_S)) * 1_000_000_000
         if random.random() < 0.05:

@@ -1,0 +1,59 @@
+"""A match in one datacentre and a time-out in the other: one verdict, and on time though nothing more is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from typing import Any
+
+from photon.dispatcher.ledger import Verdict
+from photon.idregistry.api import Kind
+from tests.simulation.datacentres import settings
+from tests.simulation.datacentres.check import Record, records
+from tests.simulation.datacentres.truth import EPOCH_NS
+from tests.simulation.datacentres.world import World, run_seed
+from tests.simulation.world.seeds import seeds, share
+
+SEEDS = 12
+SLOW_S = 8.0
+"""A quiet day's verdict comes within so long after the end of patience: a pass over the primary logs, a head start,
+an attempt, each over a registry that is far away."""
+
+
+def test_one_verdict_whoever_is_first_and_on_time() -> None:
+    kinds: Counter[Kind] = Counter()
+    wasted = 0
+    for seed in share(seeds(SEEDS), 5, least=SEEDS):
+        world = run_seed(seed, races=True)  # raises when an event has no verdict, or two
+        kinds.update(record.kind for record in records(world))
+        wasted += sum(_wasted(world, place.name) for place in world.datacentres)
+        if world.quiet:
+            late = [found for record in records(world) if (found := _late(world, record))]
+            assert not late, f"seed {seed}: {late}"
+    print(f"{dict(kinds)}, {wasted} registrations lost the race")
+    assert kinds[Kind.JOINED] > SEEDS
+    assert kinds[Kind.UNMATCHED] > SEEDS
+    assert wasted > SEEDS // 2, "the two hardly ever met: nothing was shown"
+
+
+def _wasted(world: World, datacentre: str) -> int:
+    """Registrations of this datacentre that came second."""
+    process: Any = world.processes[f"{datacentre}-dispatcher"]
+    return int(process.engine._before.total.wasted + process.engine._core.live[Verdict.WASTED])
+
+
+def _late(world: World, record: Record) -> str:
+    """When an unmatched event's verdict was longer in coming than patience and what is allowed beside."""
+    if record.kind is not Kind.UNMATCHED:
+        return ""
+    event = world.truth.events[record.event_id]
+    source = record.fields["source"]
+    log = next(log for log in world.truth.foreign if log.name == source["file"])
+    line = log.index_of[source["offset"]]
+    there = max(arrivals[line] for arrivals in log.arrivals.values())
+    ahead = max(0.0, (event.time_ns - EPOCH_NS) / 1e9 - there)  # an event of the future is parked until its time
+    decided = datetime.fromisoformat(record.fields["decided_at"]).timestamp() - EPOCH_NS / 1e9
+    waited = decided - there - ahead
+    if waited <= settings.WAITED_S + settings.UNCERTAINTY_S + SLOW_S:
+        return ""
+    return f"{record.event_id!r} waited for {waited:.1f} s"
