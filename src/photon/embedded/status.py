@@ -69,8 +69,8 @@ def line(before: Status, now: Status) -> str:
 
 def missing(now: Status) -> str:
     """What waits for primary logs that cannot be read."""
-    keys, logs = ("" if n == 1 else "s" for n in (now.missing_keys, now.missing_logs))
-    return f"{now.missing_keys:,} key{keys} wait for {now.missing_logs:,} primary log{logs} that cannot be read"
+    keys = "1 key waits" if now.missing_keys == 1 else f"{now.missing_keys:,} keys wait"
+    return f"{keys} for {now.missing_logs:,} primary log{'' if now.missing_logs == 1 else 's'} that cannot be read"
 
 
 def size(count: float) -> str:

@@ -1,0 +1,79 @@
+"""A primary log is deleted before its clicks come: they wait, and get a verdict when the log is given up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+
+from photon.demo.check import records
+from tests.integration.commands import interrupt, photon, running, until
+
+CONFIG = """
+[join.clicks]
+unmatched_after = "1s"
+[join.clicks.primary]
+format = "jsonl"
+key = "q"
+[join.clicks.foreign]
+format = "jsonl"
+key = "q"
+id = "c"
+time = { field = "t", unit = "s" }
+"""
+
+
+def lines(directory: Path, name: str, *values: dict[str, object]) -> None:
+    directory.mkdir(exist_ok=True)
+    with (directory / name).open("ab") as file:
+        file.write(b"".join(orjson.dumps(value) + b"\n" for value in values))
+
+
+def test_clicks_of_a_deleted_log_wait_by_name_and_are_unmatched_once_it_is_given_up(tmp_path: Path) -> None:
+    config, primary, foreign, out = (
+        tmp_path / "join.toml",
+        tmp_path / "queries",
+        tmp_path / "clicks",
+        tmp_path / "out",
+    )
+    config.write_text(CONFIG)
+    arguments: list[str | Path] = [
+        "join",
+        "--primary",
+        primary,
+        "--foreign",
+        foreign,
+        "--output",
+        out,
+        "--config",
+        config,
+    ]
+    at = 1_700_000_000
+    lines(primary, "old.log", *({"q": f"old{n}", "t": at} for n in range(3)))
+    lines(primary, "new.log", *({"q": f"new{n}", "t": at} for n in range(3)))
+    lines(foreign, "clicks.log", {"q": "old0", "c": "c0", "t": at})
+    first = photon(*arguments, "--once", "-o", "json")
+    assert (first.code, first.json["joined"]) == (0, 1), first.err
+    (primary / "old.log").unlink()
+    lines(foreign, "clicks.log", {"q": "old1", "c": "c1", "t": at}, {"q": "new1", "c": "c2", "t": at})
+
+    assert "1 key waits for 1 primary log that cannot be read" in waiting_join(tmp_path, arguments)
+    assert len(list(records(out / "joined"))) == 2
+    assert list(records(out / "unmatched")) == []
+
+    last = photon(*arguments, "--once", "-o", "json", "--set", "join.clicks.missing_logs=forget")
+    assert last.code == 0, last.err
+    assert (last.json["joined"], last.json["unmatched"], last.json["pending"]) == (2, 1, 0)
+    log = (out / ".photon" / "logs" / "eventstore.log").read_text()
+    assert "old.log" in log
+    assert "count as absent" in log
+
+
+def waiting_join(base: Path, arguments: list[str | Path]) -> str:
+    """Follows the logs until its progress says that something is missing; what it said."""
+    said = base / "said"
+    with running(*arguments, log=said) as process:
+        until(lambda: "that cannot be read" in said.read_text(), 60.0, "the progress names what is missing")
+        assert process.poll() is None
+        interrupt(process)
+    return next(line for line in said.read_text().splitlines() if "that cannot be read" in line)
