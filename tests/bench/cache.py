@@ -4,7 +4,8 @@
   reading process (all its threads) and of the nodes. Into the cache of the own process, with and without the dense
   file map that a real reader fills too; and into node processes, without it.
 - look-ups: batches of 1,000 keys that nodes have, several batches under way; per second of wall time, and CPU.
-- hit ratio: an event store over the demo's arrival pattern, with nodes of a small size, asked for what is clicked.
+- hit ratio: an event store over the demo's arrival pattern, with nodes of a small size, asked for what is clicked;
+  and over the join benchmark's, all there at once, with a cache in the proportion that it has there.
 
 CPU time is what counts here: wall time says what else the machine does.
 """
@@ -33,9 +34,10 @@ from photon.adapters.logs.identity import log_name
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.demo.generator import Disorder, Generator, Line
+from photon.demo.write_logs import write
 from photon.embedded.supervisor import Service, Supervisor, free_ports
 from photon.eventstore.api import Found
-from photon.eventstore.cache import CacheEventStore
+from photon.eventstore.cache import CACHE_BYTES_MAX, CacheEventStore
 from photon.eventstore.cache_nodes.nodes import CacheNodes
 from photon.eventstore.cache_nodes.wire import source_of
 from photon.eventstore.embedded_file_map import MapSettings, open_or_rebuild
@@ -48,6 +50,8 @@ SIDE = {"format": "jsonl", "key": "query_id"}
 FOREIGN = SIDE | {"id": "click_id", "time": {"field": "time_us", "unit": "us"}}
 SOURCE = source_of(b"bench")
 NODE_BYTES = 1 << 30
+JOIN_CLICKS = 100_000
+"""Of the join benchmark; its cache has the default size."""
 BATCH = 1000
 UNDER_WAY = 8
 
@@ -251,6 +255,40 @@ async def replay(engine: EventStoreEngine, lines: Sequence[Line], log: Path) -> 
     return found
 
 
+async def backlog_ratio(root: Path, clicks: int, cache_bytes: int) -> dict[str, float]:
+    """The join benchmark's stream, all there at once: clicks are asked for in their order while the queries are being
+    read, as fast as the event store answers. The cache of the own process."""
+    generator = Generator(20, clicks=clicks, seconds=clicks / 10, disorder=Disorder(malformed=0.0), keep_truth=False)
+    written = write(generator.lines(), root, files=20)
+    keys = [
+        json.loads(line)["query_id"].encode()
+        for path in sorted(written.foreign.iterdir())
+        for line in path.read_bytes().splitlines()
+    ]
+    config = EventStoreConfig("clicks", written.primary, root / "map", cache_bytes=cache_bytes)
+    engine = EventStoreEngine(config, adapter(), SystemClock(), RealDisk())
+    engine.start()
+    waiting: list[bytes] = []
+    found = at = 0
+    while at < len(keys) or (waiting and (await engine.progress()).bytes_read < written.primary_bytes):
+        waiting += keys[at : at + BATCH]
+        at += BATCH
+        answers = (await engine.look_up(waiting, [1 << 62] * len(waiting))).answers
+        found += answers.count(Found.FOUND)
+        waiting = [key for key, answer in zip(waiting, answers, strict=True) if answer is not Found.FOUND]
+        if len(waiting) > BATCH:  # ahead of the reader, as a dispatcher would not be for long
+            await asyncio.sleep(0.01)
+    counts = engine.cache_counts()
+    await engine.close()
+    return {
+        "found": found,
+        "ratio": counts.hits / max(1, found),
+        "evictions": counts.evictions,
+        "cache_mib": cache_bytes / (1 << 20),
+        "primary_mib": written.primary_bytes / (1 << 20),
+    }
+
+
 async def run(options: argparse.Namespace, root: Path) -> dict[str, Any]:
     """All rows."""
     logs = root / "logs"
@@ -264,6 +302,9 @@ async def run(options: argparse.Namespace, root: Path) -> dict[str, Any]:
         out[f"nodes_{count}"] = {name: getattr(fed, name) for name in Fed.__slots__}
     (root / "ratio").mkdir()
     out["hit_ratio"] = await hit_ratio(root / "ratio", options.clicks, options.clicks / 200, 3, 1 << 20)
+    (root / "backlog").mkdir()
+    backlog = 10 * options.clicks
+    out["backlog"] = await backlog_ratio(root / "backlog", backlog, CACHE_BYTES_MAX * backlog // JOIN_CLICKS)
     out["load_after"] = os.getloadavg()[0]
     return out
 
