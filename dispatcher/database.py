@@ -18,6 +18,8 @@ FIRST_VERSION = 1
 """The oldest one that is brought up to this one when it is opened."""
 CHECK_BYTES = 256 << 20
 """A database up to this size is checked as a whole at start."""
+WAL_BYTES = 16 << 20
+"""The write-ahead log is cut back to so much after a big transaction."""
 BUSY_S = 30.0
 """A reader that copies the database is waited for so long, and so is another worker's transaction."""
 SHARE_WAIT_S = 5.0
@@ -164,6 +166,7 @@ def open_database(path: Path) -> sqlite3.Connection:
             _migrate(db)
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=NORMAL")
+        db.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
     except BaseException:
         db.close()
         raise

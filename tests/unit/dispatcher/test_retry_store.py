@@ -1,0 +1,230 @@
+"""The retry store at work: which rows are taken up when, and how much disk it takes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from photon.adapters.contract import LogFile
+from photon.dispatcher import retry_loader
+from photon.dispatcher.core import Batch, Core
+from photon.dispatcher.events import Item
+from photon.dispatcher.limits import Limits
+from photon.dispatcher.next_try import Attempt, NextTries
+from photon.dispatcher.queues import STOCK_EVENTS
+from photon.dispatcher.retry import LONGEST_S, NOT_YET_BACKOFF, NOT_YET_MOST_S, SETTLED_NS, Patience
+from photon.dispatcher.retry_loader import LOOK_ROWS, LOOK_S, RetryLoader
+from photon.dispatcher.shares import BEHIND_S, CALM_S, Shares
+from photon.dispatcher.state import Changes, State, row_bytes
+from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
+from tests.unit.dispatcher import world
+
+S = 1_000_000_000
+NOW_NS = 1_000_000 * S
+FILE = LogFile("a.log")
+
+
+def item(
+    n: int, *, next_try_ns: int = SETTLED_NS, trigger_ns: int = SETTLED_NS, read_ns: int = 0, size: int = 100
+) -> Item:
+    event = ForeignEvent(b"id%d" % n, b"%16d" % n, read_ns, b"k%d" % n, b"x" * size, FILE, n, 0)
+    made = Item(event, None, read_ns)
+    made.next_try_ns, made.trigger_ns, made.attempts = next_try_ns, trigger_ns, 5
+    return made
+
+
+class Store:
+    """A state, and a core and a loader over it; the clock is set by hand."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.now = 0.0
+        self.open(once=False)
+
+    def open(self, *, once: bool) -> None:
+        self.state = State(self.path)
+        patience = Patience(unmatched_after_ns=10**6 * S, once=once)
+        self.core = Core(
+            adapter=world.Words({}), digester=world.DIGESTER, datacentre=world.HERE, patience=patience,
+            envelope=world.Envelope(), limits=Limits(), random=random.Random(1).random, highs={},
+            retry_bytes=self.state.retry_bytes, retry_rows=self.state.retry_rows,
+            shares=Shares(1.0 if once else 0.05, 8000),
+        )  # fmt: skip
+        self.loader = RetryLoader(self.core, self.state, once=once, now_ns=self.now_ns())
+
+    def reopen(self, *, once: bool = False) -> None:
+        self.state.close()
+        self.open(once=once)
+
+    def now_ns(self) -> int:
+        return NOW_NS + int(self.now * S)
+
+    def put(self, *items: Item) -> None:
+        self.state.commit(Changes(stored=list(items)))
+
+    def look(self) -> None:
+        self.now += LOOK_S
+        self.loader.look(self.now_ns(), self.now)
+
+    def batch(self) -> Batch | None:
+        return self.core.next_batch(self.now, flush=True)
+
+    def tried(self) -> list[bytes]:
+        """Ids of all that goes to a joiner now; it says that it is not yet there."""
+        ids = []
+        while (batch := self.batch()) is not None:
+            ids += [each.event.event_id for each in batch.items]
+            answers = JoinAnswers([Outcome.NOT_YET] * len(batch.items))
+            self.core.answered(batch, answers, self.now_ns(), self.now)
+        self.state.commit(self.core.changes(self.now_ns(), self.now))
+        self.core.committed()
+        return ids
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store(tmp_path / "s")
+    yield made
+    made.state.close()
+
+
+def test_rows_are_woken_at_once_when_the_primary_logs_were_read_past_their_points(store: Store) -> None:
+    """Whatever the point, and though their back-offs are far from over."""
+    points = [NOW_NS - 1, NOW_NS - 500 * S, NOW_NS + 1]
+    store.put(*(item(n, next_try_ns=NOW_NS + 300 * S, trigger_ns=at, read_ns=at) for n, at in enumerate(points)))
+    store.core.progressed(NOW_NS - 600 * S)
+    store.look()
+    assert store.tried() == []
+    store.core.progressed(NOW_NS)
+    store.look()
+    assert sorted(store.tried()) == [b"id0", b"id1"]
+    store.look()
+    assert store.tried() == []  # and once
+    store.core.progressed(NOW_NS + 2)
+    store.look()
+    assert store.tried() == [b"id2"]
+
+
+def test_a_point_passed_while_the_attempt_was_on_its_way_wakes_the_row(store: Store) -> None:
+    store.put(item(1, next_try_ns=NOW_NS, read_ns=NOW_NS))
+    store.core.progressed(NOW_NS - 1)
+    store.look()
+    batch = store.batch()
+    assert batch is not None
+    store.core.progressed(NOW_NS + 1)
+    store.core.answered(batch, JoinAnswers([Outcome.NOT_YET]), store.now_ns(), store.now)
+    store.state.commit(store.core.changes(store.now_ns(), store.now))
+    store.look()
+    assert store.tried() == [b"id1"]
+
+
+def test_new_rows_are_woken_before_old_ones_and_not_by_a_share(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each primary comes a little late, all events go this way: they are what is fresh."""
+    monkeypatch.setattr(retry_loader, "LOOK_ROWS", 1000)
+    old_ns, new_ns = NOW_NS - int(2 * BEHIND_S * S), NOW_NS - 10 * S
+    store.put(*(item(n, trigger_ns=old_ns, read_ns=old_ns) for n in range(3000)))
+    store.put(*(item(3000 + n, trigger_ns=new_ns, read_ns=new_ns) for n in range(900)))
+    store.core.progressed(NOW_NS)
+    store.look()
+    first = store.batch()
+    assert first is not None
+    assert [each.event.event_id for each in first.items] == [b"id%d" % n for n in range(3000, 3900)]
+    assert len(store.core.loaded) == 1000
+    for _ in range(3):
+        store.look()
+    behind = len(store.core.loaded) - 900
+    assert STOCK_EVENTS <= behind <= STOCK_EVENTS + 100  # no more than beside fresh traffic
+    store.now += CALM_S
+    for _ in range(10):
+        store.look()
+    assert len(store.core.loaded) > 2900
+
+
+def test_due_rows_are_tried_longest_waiting_first(store: Store) -> None:
+    store.put(*(item(n, next_try_ns=NOW_NS - n * S) for n in range(5)), item(9, next_try_ns=NOW_NS + S))
+    store.look()
+    assert store.tried() == [b"id4", b"id3", b"id2", b"id1", b"id0"]
+    store.now += 1.0
+    store.look()
+    assert b"id9" in store.tried()
+
+
+def test_one_look_takes_up_a_bounded_number_of_rows_and_bytes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put(*(item(n, next_try_ns=0) for n in range(3 * LOOK_ROWS)))
+    store.look()
+    assert len(store.core.loaded) == LOOK_ROWS
+    store.loader.look(store.now_ns(), store.now)  # too soon
+    assert len(store.core.loaded) == LOOK_ROWS
+    monkeypatch.setattr(retry_loader, "BYTES_MAX", store.core.loaded.bytes)
+    store.look()
+    assert len(store.core.loaded) == LOOK_ROWS
+    store.tried()
+    assert (len(store.core.loaded), store.core.loaded.bytes) == (0, 0)
+
+
+def test_a_start_tries_what_no_back_off_can_have_put_off_so_far_and_nothing_else(store: Store) -> None:
+    far = NOW_NS + int((LONGEST_S + 1) * S)
+    store.put(*(item(n) for n in range(3)), item(3, next_try_ns=far), item(4, next_try_ns=NOW_NS + 3000 * S))
+    store.look()
+    assert store.tried() == []  # of this process
+    store.reopen()
+    assert not store.loader.swept
+    store.look()
+    assert sorted(store.tried()) == [b"id0", b"id1", b"id2", b"id3"]
+    assert store.loader.swept
+
+
+def test_with_once_a_start_tries_every_row_once_in_bounded_steps(store: Store) -> None:
+    store.put(*(item(n, next_try_ns=SETTLED_NS if n % 2 else NOW_NS + n) for n in range(5000)))
+    store.reopen(once=True)
+    seen: list[bytes] = []
+    looks = 0
+    while not store.loader.swept:
+        store.look()
+        assert len(store.core.loaded) <= LOOK_ROWS
+        seen += store.tried()
+        looks += 1
+    assert looks >= 3
+    assert set(seen) == {b"id%d" % n for n in range(5000)}
+
+
+def test_disk_is_bounded_and_freed_pages_are_used_again(store: Store) -> None:
+    """However rows come and go, the file is no bigger than what was counted at its fullest."""
+    draw = random.Random(3)
+    held: list[Item] = []
+    fullest, number = 0, 0
+    for _ in range(60):
+        new = [item(number + n, next_try_ns=draw.randrange(10**18), size=draw.randrange(400)) for n in range(300)]
+        number += 300
+        gone = [held.pop(draw.randrange(len(held))) for _ in range(min(len(held), 290))]
+        store.state.commit(Changes(stored=new, deleted=gone))
+        held += new
+        fullest = max(fullest, store.state.retry_bytes)
+    assert store.state.retry_bytes == sum(row_bytes(each.event) for each in held)
+    store.state.close()
+    assert store.path.stat().st_size < 1.5 * fullest + (128 << 10)
+    store.open(once=False)
+
+
+def test_the_log_of_the_database_does_not_stay_big(store: Store) -> None:
+    store.put(*(item(n, size=2000) for n in range(20_000)))  # one transaction of 45 MB
+    for n in range(20):
+        store.put(item(20_000 + n))
+    assert (store.path.parent / "s-wal").stat().st_size <= 20 << 20
+
+
+@pytest.mark.parametrize(("rows", "most"), [(0, NOT_YET_BACKOFF.most), (1_000_000, 1000.0), (10**9, NOT_YET_MOST_S)])
+def test_very_many_rows_are_tried_less_often_with_full_jitter(rows: int, most: float) -> None:
+    draw = random.Random(5)
+    tries = NextTries(Patience(), 60.0, draw.random)
+    waiting = item(1)
+    waiting.attempts = 40
+    attempt = Attempt(Outcome.NOT_YET, 0, overloaded=False, rows=rows)
+    delays = [tries.after(attempt, [waiting], NOW_NS).delay_s for _ in range(2000)]
+    assert max(delays) <= most
+    assert max(delays) > 0.98 * most
+    assert sum(d < most / 2 for d in delays) / len(delays) == pytest.approx(0.5, abs=0.05)
+    assert sum(d < most / 10 for d in delays) / len(delays) == pytest.approx(0.1, abs=0.03)
