@@ -21,7 +21,10 @@ import orjson
 from photon.adapters.contract import BadRecord
 from photon.adapters.formats.delimited import DelimitedSide
 from photon.adapters.formats.json_lines import parse_object
-from photon.adapters.side import SideConfig, TimeConfig
+from photon.adapters.formats.logfmt import parse_pairs
+from photon.adapters.formats.zeek import zeek_row
+from photon.adapters.logs.zeek_framing import after_lines
+from photon.adapters.side import ZEEK_TIME, SideConfig, TimeConfig
 from photon.adapters.times import Iso8601Time, PatternTime
 
 SAMPLE_RECORDS = 200
@@ -148,7 +151,7 @@ def _unclear(problem: str) -> Unclear:
             SideConfig(format="jsonl", key="query_id"),
             SideConfig(format="jsonl", key="query_id", id="click_id", time=TimeConfig(field="ts", unit="ms")),
         )
-        + "(format: jsonl, csv, tsv or regex; see config/examples)"
+        + "(format: jsonl, csv, tsv, regex, logfmt, zeek, zeek-json or protobuf; see config/examples)"
     )
     return Unclear(problem, todo)
 
@@ -161,12 +164,19 @@ def _read_side(sample: Sample) -> _Side | str:
     rows = [row for row in map(_json_row, dict.fromkeys(records)) if row is not None]
     if len(rows) >= READABLE_SHARE * len(set(records)):
         return _Side("jsonl", None, rows)
+    zeek = _zeek_rows(sample)
+    if zeek is not None:
+        return _Side("zeek", None, zeek)
+    rows = [row for row in map(_logfmt_row, dict.fromkeys(records)) if row is not None]
+    if len(rows) >= READABLE_SHARE * len(set(records)):
+        return _Side("logfmt", None, rows)
     for delimiter, (kind, setting) in _DELIMITERS.items():
         found = _delimited_rows(sample, delimiter)
         if found:
             return _Side(kind, setting, found)
     return (
-        f"are neither JSON Lines nor CSV or TSV with a header (the first record begins {records[0][:40]!r}); "
+        "are neither JSON Lines nor CSV or TSV with a header, nor logfmt or Zeek's "
+        f"(the first record begins {records[0][:40]!r}); "
         "columns without a header, or a pattern, have to be named"
     )
 
@@ -179,6 +189,38 @@ def _json_row(record: bytes) -> Row | None:
     row: Row = {}
     _flatten(fields, "", row)
     return row
+
+
+def _zeek_rows(sample: Sample) -> list[Row] | None:
+    """Rows of files that all begin with Zeek's header lines; None when they do not."""
+    rows: list[Row] = []
+    seen: set[bytes] = set()
+    for records in sample.values():
+        if records and not records[0].removeprefix(b"\xef\xbb\xbf").startswith((b"#separator ", b"#fields\t")):
+            return None
+        header = b""
+        for record in records:
+            record = record.removesuffix(b"\r")
+            if record.startswith((b"#", b"\xef\xbb\xbf#")):
+                header = after_lines(header, record.removeprefix(b"\xef\xbb\xbf") + b"\n")
+            elif record not in seen:
+                seen.add(record)
+                rows += [row] if (row := zeek_row(record, header)) else []
+    return rows or None
+
+
+def _logfmt_row(record: bytes) -> Row | None:
+    """None for a record that is no logfmt, or hardly: text is flags to logfmt."""
+    try:
+        fields = parse_pairs(record.removesuffix(b"\r"))
+    except BadRecord:
+        return None
+    row: Row = {
+        name.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+        for name, value in fields.items()
+        if value is not None
+    }
+    return row if len(row) >= max(2, len(fields) / 2) else None
 
 
 def _flatten(fields: Mapping[str, Any], prefix: str, row: Row) -> None:
@@ -297,6 +339,8 @@ def _looks_like_event_ids(side: _Side, name: str) -> bool:
 
 def _find_time(side: _Side) -> TimeConfig | str:
     """The foreign event time, or the problem."""
+    if side.format == "zeek" and ZEEK_TIME.field in side.names():
+        return ZEEK_TIME
     found: list[TimeConfig] = []
     named = [name for name in side.names() if name.lower() in _TIME_NAMES or _TIME_SUFFIX.search(name)]
     for name in named:

@@ -123,8 +123,10 @@ class ZeekSide(SideReader):
         return known
 
 
-def read_layout(header: bytes, key: str, id_field: str | None, time_field: str | None) -> ZeekLayout:
-    """The layout that header lines (``#…``, separated by newlines) describe, with the places of the named fields."""
+def read_layout(
+    header: bytes, key: str, id_field: str | None, time_field: str | None, *, named: bool = True
+) -> ZeekLayout:
+    """The layout that header lines (``#…``, separated by newlines) describe; where the fields stand, if ``named``."""
     separator, marks = b"\t", {b"set_separator": b",", b"empty_field": b"(empty)", b"unset_field": b"-"}
     names: tuple[bytes, ...] = ()
     types: tuple[bytes, ...] = ()
@@ -143,7 +145,7 @@ def read_layout(header: bytes, key: str, id_field: str | None, time_field: str |
     fault = _fault(separator, names, types)
     places = {}
     for role, name in (("key", key), ("id", id_field), ("time", time_field)):
-        if name is None or fault:
+        if name is None or fault or not named:
             continue
         if name.encode() not in names:
             there = ", ".join(repr(known.decode("utf-8", "backslashreplace")) for known in names[:20])
@@ -175,6 +177,19 @@ def _fault(separator: bytes, names: tuple[bytes, ...], types: tuple[bytes, ...])
     if types and len(types) != len(names):
         return f"header: #types has {len(types)} columns, #fields {len(names)}"
     return ""
+
+
+def zeek_row(record: bytes, header: bytes) -> dict[str, str | int]:
+    """The fields of a record that are set, as text; empty when the record does not fit the header."""
+    layout = read_layout(header, "", None, None, named=False)
+    fields = record.split(layout.separator)
+    if layout.fault or len(fields) != len(layout.names):
+        return {}
+    return {
+        name.decode("utf-8", "replace"): unescaped(text).decode("utf-8", "replace")
+        for name, text in zip(layout.names, fields, strict=True)
+        if text not in (layout.unset, layout.empty)
+    }
 
 
 def unescaped(text: bytes) -> bytes:

@@ -175,3 +175,34 @@ def test_olist() -> None:
 def test_lobster_has_no_header_and_is_not_guessed() -> None:
     root = data_set("ob_lobster_aapl")
     assert "neither JSON Lines nor CSV" in unclear(sample_of(root / "primary"), sample_of(root / "foreign"))
+
+
+def test_logfmt() -> None:
+    primary = {"q.log": [b'level=info query=q%d msg="asked by u%d"' % (i, i % 3) for i in range(9)]}
+    foreign = {
+        "click.log": [b"ts=2024-03-01T10:00:0%dZ click_id=c%d query=q%d debug" % (i, i, i // 2) for i in range(9)]
+    }
+    found = inferred(primary, foreign)
+    assert found.primary == SideConfig(format="logfmt", key="query")
+    assert found.foreign == SideConfig(
+        format="logfmt", key="query", id="click_id", time=TimeConfig(field="ts", format="iso8601")
+    )
+
+
+def test_text_is_no_logfmt() -> None:
+    lines = {"a.log": [b"Mar  1 host%d kernel: something happened a=%d" % (i, i) for i in range(9)]}
+    found = infer(lines, lines)
+    assert isinstance(found, Unclear)
+    assert "nor logfmt" in found.problem
+
+
+def test_zeek_with_its_headers() -> None:
+    header = [b"#separator \\x09", b"#set_separator\t,", b"#unset_field\t-", b"#path\tconn"]
+    conn = [*header, b"#fields\tts\tuid\tservice", b"#types\ttime\tstring\tstring"]
+    conn += [b"158820519%d.899709\tC%d\tdns" % (i, i) for i in range(9)]
+    dns = [*header, b"#fields\tts\tuid\tquery", b"#types\ttime\tstring\tstring"]
+    dns += [b"158820519%d.899709\tC%d\t-" % (i, i // 2) for i in range(5)]
+    dns += [*header, b"#fields\tuid\tts\tquery", *(b"C%d\t158820519%d.8\tx" % (i, i) for i in range(5, 9))]
+    found = inferred({"conn.log": conn}, {"dns.log": dns})
+    assert found.primary == SideConfig(format="zeek", key="uid")
+    assert found.foreign == SideConfig(format="zeek", key="uid", time=TimeConfig(field="ts", format="zeek"))

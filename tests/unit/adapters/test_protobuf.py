@@ -87,8 +87,8 @@ def test_bad_records(base: Path, message: Any, reason: str) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"", "is empty"),
-        (b"=", "not the base64"),
+        (b"=", "key field 'key.name' is missing"),
+        (b"==", "not the base64"),
         (b"a b", "not the base64"),
         (b"/////w==", "no such protobuf message"),
     ],
