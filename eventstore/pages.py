@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 
 from cachetools import LRUCache
 
-PAGE_BYTES = 1 << 20
+PAGE_BYTES = 1 << 17
 PAGES_BYTES_MAX = 64 << 20
 """Kept over all compressed files."""
 
