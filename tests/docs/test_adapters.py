@@ -1,15 +1,28 @@
-"""The code in docs/adapters.md works as written."""
+"""The code and the examples in docs/adapters.md work as written."""
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
+
+import orjson
+import pytest
 
 from photon.adapters.contract import Filtered, Joined, LogFile
 from photon.adapters.loader import load_adapter
 from photon.config.loader import convert
+from photon.embedded.adapter import adapter_of
+from photon.embedded.adapter_trial import matches, try_file
 
 TEXT = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text()
 FILE = LogFile("a.log")
+EXAMPLES = re.findall(r"```toml (\w+)\n", TEXT)
+
+
+def _block(title: str) -> str:
+    [text] = re.findall(rf"```{title}\n(.*?)```", TEXT, re.DOTALL)
+    return str(text)
 
 
 def _write_blocks(tmp_path: Path) -> None:
@@ -19,9 +32,39 @@ def _write_blocks(tmp_path: Path) -> None:
         (tmp_path / name[1]).write_text(code)
 
 
+def _write_clicks(tmp_path: Path) -> bytes:
+    (tmp_path / "shop.proto").write_text(_block("proto"))
+    _write_blocks(tmp_path)
+    options = ["--include_imports", "--descriptor_set_out=shop.pb", "--python_out=.", "-I.", "shop.proto"]
+    for command in (["-m", "grpc_tools.protoc", *options], ["write_clicks.py", "clicks.bin"]):
+        subprocess.run([sys.executable, *command], cwd=tmp_path, check=True, timeout=60)
+    return (tmp_path / "clicks.bin").read_bytes()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_each_example_of_a_format_is_read_as_it_says(tmp_path: Path, name: str) -> None:
+    settings = convert(tomllib.loads(_block(f"toml {name}")), "docs")
+    foreign = _write_clicks(tmp_path) if name == "protobuf" else _block(f"text {name} foreign").encode()
+    (tmp_path / "foreign").write_bytes(foreign)
+    (tmp_path / "primary").write_text(_block(f"text {name} primary"))
+    adapter = adapter_of(settings, next(iter(settings.join)), tmp_path)
+    sides = [try_file(adapter, side, tmp_path / side) for side in ("primary", "foreign")]
+    for trial in sides:
+        assert trial.read
+        assert (trial.rejected, trial.fault) == ([], "")
+    assert matches(*sides) == len(sides[1].read)
+    payload = sides[1].read[0].payload
+    assert payload is not None
+    assert orjson.loads(payload) == orjson.loads(_block(f"json {name}"))
+
+
+def test_there_are_examples_of_the_formats() -> None:
+    assert sorted(EXAMPLES) == ["csv", "logfmt", "protobuf", "zeek"]
+
+
 def test_the_rules_filter_bots(tmp_path: Path) -> None:
     _write_blocks(tmp_path)
-    [toml] = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+    toml = next(each for each in re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL) if "join.clicks" in each)
     join = convert(tomllib.loads(toml), "docs").join["clicks"]
     assert join.adapter is not None
     adapter = load_adapter(join.adapter, join.options, tmp_path)
