@@ -173,6 +173,19 @@ class DispatcherWorker(_Table, frozen=True, kw_only=True, forbid_unknown_fields=
     """host:port of its progress and health; unset: it has none."""
 
 
+class HBaseSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[datacentre.NAME.hbase]``: the event store's file map is a table of this HBase."""
+
+    thrift: str
+    """host:port of its Thrift server (version 1)."""
+    admin: str | None = None
+    """host:port of its Thrift 2 server, with which ``photon eventstore init`` makes the table."""
+    table: str | None = None
+    """Unset: photon_DATACENTRE. No two event stores share one."""
+    ttl: Duration | None = None
+    """How long rows live. Unset: a quarter longer than registry.retention; for ever where that is not set."""
+
+
 class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[datacentre.NAME]``: one full pipeline of one join."""
 
@@ -187,6 +200,8 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     joiners: dict[str, JoinerSlot]
     caches: dict[str, CacheNode] = msgspec.field(default_factory=dict)
     """Cache nodes. None: the event store keeps recent records in its own process."""
+    hbase: HBaseSettings | None = None
+    """Unset: the file map lies in ``state``."""
     dispatcher: str | None = None
     """host:port of the dispatcher's progress and health; unset: it has none."""
     dispatchers: dict[str, DispatcherWorker] = msgspec.field(default_factory=dict)
@@ -242,6 +257,7 @@ def tables() -> Mapping[str, type[_Table]]:
         "registry": RegistrySettings,
         "registry.replicas.NAME": Replica,
         "datacentre.NAME": Pipeline,
+        "datacentre.NAME.hbase": HBaseSettings,
         "datacentre.NAME.joiners.SLOT": JoinerSlot,
         "datacentre.NAME.dispatchers.WORKER": DispatcherWorker,
         "datacentre.NAME.caches.NODE": CacheNode,

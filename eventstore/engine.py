@@ -27,10 +27,19 @@ from photon.eventstore.cache import CACHE_BYTES_MAX, CacheCounts, CacheEventStor
 from photon.eventstore.cache_nodes.hedged import HedgedLookUps
 from photon.eventstore.cache_nodes.nodes import CacheNodes, FedCache
 from photon.eventstore.cache_nodes.wire import source_of
-from photon.eventstore.embedded_file_map import EmbeddedFileMap, MapSettings, open_or_rebuild
-from photon.eventstore.file_map import SPARSE_BYTES, SPARSE_MICROS, FileMapError, MapKind
+from photon.eventstore.file_map import (
+    SPARSE_BYTES,
+    SPARSE_MICROS,
+    FileMap,
+    FileMapError,
+    FileMapUnavailable,
+    MapKind,
+    MapSettings,
+    RowsLost,
+)
 from photon.eventstore.log_reads import LogReads
 from photon.eventstore.logs_store import LogsEventStore
+from photon.eventstore.maps import HBaseTable, open_map
 from photon.eventstore.primary_reader import AdapterBroken, PrimaryLogsIncomplete, PrimaryReader
 from photon.eventstore.segments import Located
 from photon.eventstore.sources import PATHS_SECONDS, PublishedSources
@@ -40,6 +49,8 @@ from photon.eventstore.unavailable import UnavailableLogs
 IDLE_SECONDS = 0.02
 """How far the logs have been read is published so often while nothing changes."""
 LOOK_UP_THREADS = 2
+MAP_AGAIN_SECONDS = 1.0
+"""A file map that cannot be reached is tried again so often, after what its own patience takes."""
 SOURCES_SECONDS = 3.0
 """An operator who asks for the progress of each source waits so long for the reader's thread at most."""
 
@@ -59,6 +70,8 @@ class EventStoreConfig:
     cache_bytes: int = CACHE_BYTES_MAX
     watch: Watch = Watch.AUTO
     """How changes of the logs are noticed."""
+    hbase: HBaseTable | None = None
+    """The file map's table; None: it lies in ``state`` alone."""
     forget_missing: bool = False
     """A log whose file is gone is given up at once: its keys are ABSENT. Else it waits for ``forget``."""
     once: bool = False
@@ -90,18 +103,13 @@ class EventStoreEngine:
         Raises FileMapBusy, LogDirectoryError, OSError.
         """
         self.config = config
-        tell = report or (lambda line: None)
-        self._map, rebuilt = open_or_rebuild(config.state, config.map_settings(adapter), log_name, disk)
+        tell = self._tell = report or (lambda line: None)
+        map_settings = config.map_settings(adapter)
+        self._map, rebuilt = open_map(config.state, map_settings, log_name, disk, clock, config.hbase)
         if rebuilt:
             tell(f"the file map is made anew and all primary logs are read again: {rebuilt}")
-        try:
-            watcher = open_watcher(config.directory, config.watch, tell)
-            self._follower = _follower(config, adapter, self._map, tell, watcher)
-        except BaseException:
-            self._map.close()
-            raise
-        self._tail = Tail(self._follower, watcher, clock.monotonic, report=tell, idle_s=IDLE_SECONDS)
         self._adapter = adapter
+        self._clock = clock
         self._cache = CacheEventStore(adapter, config.cache_bytes)
         self.nodes = CacheNodes(source_of(config.map_settings(adapter).rule), clock.monotonic, to_caches)
         """Cache nodes; while there are none the cache in this process is fed."""
@@ -116,19 +124,11 @@ class EventStoreEngine:
             record_bytes_max=config.max_record,
             troubles=self._unavailable,
         )
-        self._reader = PrimaryReader(
-            self._tail,
-            adapter,
-            FedCache(self._cache, self.nodes),
-            self._map,
-            clock,
-            once=config.once,
-            may_be_empty=config.may_be_empty,
-            report=tell,
-        )
-        self._sources = PublishedSources(
-            self._follower, self._unavailable, clock.monotonic, lambda: self._reader.scanned_ns
-        )
+        try:
+            self._open_logs()
+        except BaseException:
+            self._map.close()
+            raise
         self._reads = LogReads(self._logs)
         self._tiers = TieredEventStore(
             self._cache,
@@ -147,9 +147,30 @@ class EventStoreEngine:
         """A new start would fail in the same way: logs or adapter have to be corrected first."""
         self.ended = threading.Event()
         """The reader has ended: done, stopped or failed."""
+        self._owed = ""  # why the map did not take what was read
         self._duplicates: int | None = None  # exact, once everything was read
         self._last = Progress(read_past_ns=NOTHING_READ_NS)
         self._closed = False
+
+    def _open_logs(self) -> None:
+        """What reads, from the map's positions on."""
+        config, tell = self.config, self._tell
+        watcher = open_watcher(config.directory, config.watch, tell)
+        self._follower = _follower(config, self._adapter, self._map, tell, watcher)
+        self._tail = Tail(self._follower, watcher, self._clock.monotonic, report=tell, idle_s=IDLE_SECONDS)
+        self._reader = PrimaryReader(
+            self._tail,
+            self._adapter,
+            FedCache(self._cache, self.nodes),
+            self._map,
+            self._clock,
+            once=config.once,
+            may_be_empty=config.may_be_empty,
+            report=tell,
+        )
+        self._sources = PublishedSources(
+            self._follower, self._unavailable, self._clock.monotonic, lambda: self._reader.scanned_ns
+        )
 
     def start(self) -> None:
         """Begins to read."""
@@ -159,13 +180,8 @@ class EventStoreEngine:
     def _read(self) -> None:
         try:
             while not self._stop.is_set() and not self._reader.done:
-                self._reader.step()
-                self._sources.note()
-                if self._tail.caught_up() and not self._reader.done:
-                    self._tail.wait(self._stop)
-            self._reader.commit()
-            if self._reader.done:
-                self._duplicates = self._map.totals(exact=True).duplicates
+                self._step()
+            self._end_reading()
         except (PrimaryLogsIncomplete, AdapterBroken) as err:
             self.hopeless = True
             self.failure = str(err)
@@ -179,6 +195,38 @@ class EventStoreEngine:
             self._watch()
             self._tail.close()
             self._follower.close()
+
+    def _step(self) -> None:
+        """Reads on; again from where the map went back to, and not before a map that is away can be written."""
+        try:
+            self._map.tend()
+            if self._owed:
+                self._reader.commit()
+                self._owed = ""
+            self._reader.step()
+        except RowsLost as lost:
+            self._tell(str(lost))
+            self._tail.close()
+            self._follower.close()
+            self._open_logs()
+        except FileMapUnavailable as away:
+            if not self._owed:
+                self._tell(f"the file map is away and is waited for: {away}")
+            self._owed = str(away)
+            self._stop.wait(MAP_AGAIN_SECONDS)
+        else:
+            self._sources.note()
+            if self._tail.caught_up() and not self._reader.done:
+                self._tail.wait(self._stop)
+
+    def _end_reading(self) -> None:
+        """What an unreachable map does not take is read again by the next start."""
+        try:
+            self._reader.commit()
+            if self._reader.done:
+                self._duplicates = self._map.totals(exact=True).duplicates
+        except (RowsLost, FileMapUnavailable) as err:
+            self._tell(f"not all that was read is in the file map: {err}")
 
     def _watch(self) -> None:
         """All was read (``once``), and look-ups go on: whether the logs are still there matters to them."""
@@ -219,7 +267,10 @@ class EventStoreEngine:
         """The answers already, where no log has to be read."""
         hits = verified(self._adapter, keys, elsewhere)
         self.nodes.count(hits=len(hits))
-        begun = self._tiers.begin(keys, as_of, hits)
+        try:
+            begun = self._tiers.begin(keys, as_of, hits)
+        except FileMapError:  # the reader's thread meets it too, and says so
+            return EventLookUps([Found.UNAVAILABLE] * len(keys), [None] * len(keys))
         return begun if begun.wanted else self._tiers.end(begun, ())
 
     async def progress(self) -> Progress:
@@ -274,6 +325,7 @@ class EventStoreEngine:
             return
         self._closed = True
         self._stop.set()
+        self._map.interrupt()
         await asyncio.to_thread(self._finish)
         await self.nodes.close()
 
@@ -291,7 +343,7 @@ class EventStoreEngine:
 def _follower(
     config: EventStoreConfig,
     adapter: Adapter,
-    file_map: EmbeddedFileMap,
+    file_map: FileMap,
     tell: Callable[[str], None],
     watcher: Watcher | None,
 ) -> Follower:

@@ -172,6 +172,7 @@ class PrimaryReader:
             if self._once:
                 self._finish()
             elif not self._source.unread(HOLDING):
+                self._map.all_read()
                 self.read_past_ns = self.scanned_ns
         self._commit_when_due()
         return bool(blocks)
@@ -181,6 +182,9 @@ class PrimaryReader:
             found = block_keys(self._adapter, block.data, block.file)
             if found.bad and self._named_bad < NAMED:
                 self._name_bad(block)
+            starts = found.starts[found.order]
+            # Before the map: what the map names is then in the cache, and what only the cache has counts for nothing.
+            self._cache.put(block.identity, block.file, block.offset, block.data, found.hashes, starts)
             self._map.add(
                 MappedBlock(
                     identity=block.identity,
@@ -194,8 +198,6 @@ class PrimaryReader:
                     bad=found.bad + len(block.oversized),
                 )
             )
-            starts = found.starts[found.order]
-            self._cache.put(block.identity, block.file, block.offset, block.data, found.hashes, starts)
             self._dirty_bytes += block.end - block.offset
             self._dirty = True
 
@@ -228,6 +230,7 @@ class PrimaryReader:
                 "would be called unmatched for good; correct the logs or the configuration, or use --keep-pending"
             )
         self.backlog = self._source.backlog()
+        self._map.all_read()
         self.done = True
         self.read_past_ns = NEVER_NS
 

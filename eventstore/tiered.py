@@ -73,11 +73,14 @@ class TieredEventStore:
         it."""
         read_past_ns = self._read_past_ns()
         hashes = hash_keys(keys)
-        # The cache is fed after the map: what it has, the map has.
-        hits = self._cache.look_up(keys, hashes)
+        cached = self._cache.look_up(keys, hashes)
         places = self._map.places(keys, hashes)
-        if elsewhere:
-            self._add_confirmed(hits, elsewhere, places)
+        if not places.complete:  # no miss is ABSENT
+            read_past_ns = NOTHING_READ_NS
+        hits: Hits = {}
+        for found in (cached, elsewhere):
+            if found:
+                self._add_confirmed(hits, found, places)
         best: dict[int, CachedRecord] = {
             row: each[0] if len(each) == 1 else min(each, key=self._order) for row, each in hits.items()
         }
@@ -102,15 +105,16 @@ class TieredEventStore:
             records.append(None if found is None else found.primary)
         return EventLookUps(answers, records)
 
-    def _add_confirmed(self, hits: Hits, elsewhere: Hits, places: Places) -> None:
-        """Adds those hits whose place the map names. A cache node outlives this process: it may hold what the map
-        lost with a crash and has not read again yet, or what stood in a log before it was rewritten; neither counts.
+    def _add_confirmed(self, hits: Hits, found: Hits, places: Places) -> None:
+        """Adds those of ``found`` whose place the map names. Caches are fed before the map, so that what the map has
+        need not be read from a log; and a cache node outlives this process, so it may hold what the map lost with a
+        crash and has not read again yet, or what stood in a log before it was rewritten. None of these counts.
         """
         logs = self._map.logs()
         columns = (places.rows, places.logs, places.offsets, places.spans)
         for row, number, offset, span in zip(*(column.tolist() for column in columns), strict=True):
             log = logs[number]
-            for hit in elsewhere.get(row, ()):
+            for hit in found.get(row, ()):
                 # A span reaches beyond what was read; there repeats have no exact places yet.
                 inside = offset <= hit.primary.offset < min(offset + max(span, 1), log.end)
                 if inside and hit.identity == log.identity and not log.rewritten:

@@ -29,7 +29,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -128,8 +128,8 @@ def fetch(cache: Path | None = None) -> Path:
 
 
 # -- configuration -------------------------------------------------------------------------------------------------
-def site(directory: Path, ports: Ports) -> str:
-    """hbase-site.xml."""
+def site(directory: Path, ports: Ports, more: Mapping[str, str]) -> str:
+    """hbase-site.xml; ``more`` settings come last."""
     settings = {
         "hbase.rootdir": (directory / "data").as_uri(),
         "hbase.tmp.dir": str(directory / "tmp"),
@@ -140,7 +140,12 @@ def site(directory: Path, ports: Ports) -> str:
         "hbase.zookeeper.property.clientPort": str(ports.zookeeper),
         "hbase.zookeeper.property.clientPortAddress": "127.0.0.1",
         "hbase.zookeeper.quorum": "127.0.0.1",
-        "zookeeper.session.timeout": "10000",
+        # the dead server of a killed JVM is noticed, and its successor waited for, in a second or two
+        "zookeeper.session.timeout": "4000",
+        "hbase.zookeeper.property.tickTime": "1000",
+        "hbase.master.wait.on.regionservers.mintostart": "1",
+        "hbase.master.wait.on.regionservers.timeout": "1000",
+        "hbase.master.wait.on.regionservers.interval": "200",
         "hbase.master.port": str(ports.master),
         "hbase.master.info.port": "-1",
         "hbase.regionserver.port": str(ports.region_server),
@@ -157,6 +162,7 @@ def site(directory: Path, ports: Ports) -> str:
         "hbase.client.retries.number": "4",
         "hbase.client.operation.timeout": "10000",
         "hbase.rpc.timeout": "5000",
+        **more,
     }
     lines = [f"  <property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items()]
     return "\n".join(['<?xml version="1.0"?>', "<configuration>", *lines, "</configuration>", ""])
@@ -181,11 +187,13 @@ class Standalone:
             )
         }  # fmt: skip
 
-    def configure(self) -> None:
-        """Writes conf/ and notes the ports."""
+    def configure(self, **more: str) -> None:
+        """Writes conf/ and notes the ports. ``more``: settings of HBase, with _ in place of the dots."""
         conf = self.directory / "conf"
         conf.mkdir(parents=True, exist_ok=True)
-        (conf / "hbase-site.xml").write_text(site(self.directory, self.ports))
+        (conf / "hbase-site.xml").write_text(
+            site(self.directory, self.ports, {name.replace("_", "."): value for name, value in more.items()})
+        )
         (conf / "log4j.properties").write_text(_LOGGING)
         (self.directory / "ports.json").write_text(json.dumps(asdict(self.ports)))
 

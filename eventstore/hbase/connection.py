@@ -51,8 +51,9 @@ def connector(address: str, answer_seconds: float = ANSWER_SECONDS_MAX) -> Conne
     if not host or not port.isdigit():
         raise UsageError(f"hbase.thrift = {address!r}: must be host:port of HBase's Thrift server")
 
+    happybase = _happybase()
+
     def connect() -> Any:
-        happybase = _happybase()
         connection = happybase.Connection(host, int(port), timeout=int(answer_seconds * 1000), autoconnect=False)
         connection.open()
         return connection

@@ -27,7 +27,8 @@ def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     if lacking and not os.environ.get("CI"):
         pytest.skip(f"needs a real HBase: {lacking}")
     server = Standalone(tmp_path_factory.mktemp("hbase"), standalone.fetch(), Ports(*free_ports(5)))
-    server.configure()
+    # Idle connections are hung up on after a second, not after a minute as usual.
+    server.configure(hbase_thrift_server_socket_read_timeout="1000")
     try:
         server.start()
         yield server

@@ -3,22 +3,43 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from photon.adapters.logs.identity import log_name
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.eventstore.file_map import FileMapUnavailable, MapKind, MapSettings
-from photon.eventstore.hbase.connection import ThriftHBase
+from photon.eventstore.hbase.connection import ANSWER_SECONDS_MAX, ThriftHBase
 from photon.eventstore.hbase_file_map import HBaseFileMap
 
 TABLE = "photon_test"
 DEADLINE_S = 60.0
 
 T = TypeVar("T")
+
+
+def lossy_connector(address: str, answer_seconds: float = ANSWER_SECONDS_MAX) -> Callable[[], Any]:
+    """Connections that write past HBase's write-ahead log: what was not flushed is lost with the JVM, as it is where
+    the log is not durable."""
+    import happybase
+
+    class Connection(happybase.Connection):  # type: ignore[misc]
+        def table(self, name: bytes, use_prefix: bool = True) -> Any:
+            table = super().table(name, use_prefix)
+            table.batch = functools.partial(table.batch, wal=False)
+            return table
+
+    def connect() -> Any:
+        host, _, port = address.rpartition(":")
+        connection = Connection(host, int(port), timeout=int(answer_seconds * 1000), autoconnect=False)
+        connection.open()
+        return connection
+
+    return connect
 
 
 class Maps:
@@ -28,8 +49,9 @@ class Maps:
         self.port = port
         self._open: list[HBaseFileMap] = []
 
-    def hbase(self, port: int | None = None, **seconds: float) -> ThriftHBase:
-        return ThriftHBase(f"127.0.0.1:{port or self.port}", SystemClock(), **seconds)
+    def hbase(self, *, lossy: bool = False) -> ThriftHBase:
+        address = f"127.0.0.1:{self.port}"
+        return ThriftHBase(address, SystemClock(), connect=lossy_connector(address) if lossy else None)
 
     def open(
         self,
@@ -38,26 +60,23 @@ class Maps:
         *,
         window_micros: int = 1000,
         window_bytes: int = 100,
-        port: int | None = None,
         checkpoint_seconds: float = 300.0,
-        answer_seconds: float = 10.0,
-        call_seconds: float = 20.0,
+        lossy: bool = False,
     ) -> HBaseFileMap:
         """As the engine's reader has it after its first ``tend``."""
         settings = MapSettings(b"rule", kind, window_micros, window_bytes)
-        hbase = self.hbase(port, answer_seconds=answer_seconds, call_seconds=call_seconds)
         file_map = HBaseFileMap(
             directory,
             settings,
             log_name,
             RealDisk(),
-            hbase,
+            self.hbase(lossy=lossy),
             TABLE,
             clock=SystemClock(),
             checkpoint_seconds=checkpoint_seconds,
         )
         self._open.append(file_map)
-        file_map.tend()
+        until(file_map.tend, "open")
         return file_map
 
     def close(self) -> None:

@@ -63,12 +63,13 @@ def checked(file: Path, overrides: tuple[str, ...] = ()) -> tuple[Settings, list
 def _notes(settings: Settings, base: Path) -> list[str]:
     """What must still be made before the services start. Raises UsageError for a key or certificate that cannot be
     used."""
+    from photon.embedded import hbase
     from photon.embedded.services import key_path, read_key
 
     if not settings.datacentre:
         return []
     path = key_path(settings, base)
-    notes = _certificates(settings, base)
+    notes = [*_certificates(settings, base), *hbase.check(settings)]
     if path.exists():
         read_key(path)
     else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from photon.cli.cache_status import status as cache_status
+from photon.cli.eventstore_init import init as eventstore_init
 from photon.cli.lag import lag
 from photon.cli.primary_logs import forget, status
 from photon.cli.replay import replay
@@ -88,6 +89,7 @@ def eventstore() -> None:
 
     \b
     Examples:
+      photon eventstore init --config photon.toml --datacentre east
       photon eventstore serve --config photon.toml --datacentre east
       photon eventstore status --config photon.toml --datacentre east
       photon eventstore forget queries.log.7 --config photon.toml --datacentre east
@@ -173,6 +175,7 @@ def cache_serve(
     _run(lambda stop: serve_cache(settings, base, datacentre, node, stop), with_parent=stop_with_parent)
 
 
+eventstore.add_command(eventstore_init)
 eventstore.add_command(status)
 eventstore.add_command(forget)
 

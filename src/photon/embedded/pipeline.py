@@ -30,6 +30,7 @@ from photon.dispatcher.worker import Worker
 from photon.eventstore.api import EventStore
 from photon.eventstore.engine import EventStoreConfig
 from photon.eventstore.file_map import MapKind
+from photon.eventstore.maps import HBaseTable
 from photon.idregistry.api import Digester, Registry, Slot
 from photon.joiner.admission import Bounds
 from photon.joiner.api import Joiner
@@ -55,6 +56,7 @@ def eventstore_config(
     once: bool = False,
     may_be_empty: bool = False,
     watch: Watch = Watch.AUTO,
+    hbase: HBaseTable | None = None,
 ) -> EventStoreConfig:
     """What the event store of a join is told."""
     configured = settings.join[join]
@@ -65,6 +67,7 @@ def eventstore_config(
         patterns=tuple(configured.primary_files),
         max_record=settings.limits.record,
         watch=watch,
+        hbase=hbase,
         kind=MapKind.DENSE if configured.file_map == "dense" else MapKind.SPARSE,
         window_micros=round(configured.file_map_window * 1e6),
         window_bytes=configured.file_map_bytes,

@@ -175,6 +175,7 @@ async def serve_store(
 ) -> None:
     """One pipeline's event store. ``again``: reads the deployment file again when it has changed, for the ring of
     cache nodes."""
+    from photon.embedded.hbase import table_of
     from photon.embedded.pipeline import eventstore_config, reporter
     from photon.eventstore.process import Served, serve
 
@@ -189,6 +190,7 @@ async def serve_store(
             once=place.once,
             may_be_empty=place.may_be_empty,
             watch=Watch("auto" if place.datacentre is None else settings.datacentre[place.datacentre].watch),
+            hbase=table_of(settings, place.datacentre),
         ),
         adapter_of(settings, name, base),
         None if place.datacentre is None else cache_nodes(settings, place.datacentre, again),
