@@ -61,6 +61,7 @@ demo: install            ## join a live stream in two datacentres, lose one, ver
 
 bench: install           ## events/s, CPU seconds and memory of `photon join --once`
 	$(BIN)/python -m tests.bench.join
+	$(BIN)/python -m tests.bench.cold_look_ups
 
 bench-datacentres: install  ## two datacentres: catch-up against joining, wasted joins, split
 	$(BIN)/python -m tests.bench.datacentres

@@ -1,10 +1,11 @@
 """Look-ups of primary events that are in no cache: look-ups a second of CPU time, and bytes read for each.
 
-    python -m tests.bench.cold_look_ups [--events N] [--seconds S]
+    python -m tests.bench.cold_look_ups [--events N] [--seconds S] [--neighbour]
 
 Four logs of 300-byte records, each written by eight processes whose events interleave; ids rise within a process. The
 files are asked to leave the page cache before each run. *Catch-up*: batches of 1,000 keys that lie together, a tenth
-of the events there. *Scattered*: batches of 100 keys from anywhere. Bytes are uncompressed ones.
+of the events there. *Scattered*: batches of 100 keys from anywhere. Bytes are uncompressed ones. ``--neighbour``: how
+long batches of 20 keys of a plain log take beside one who asks a big gzip log for scattered keys all the time.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from photon.config.disk import RealDisk
 from photon.eventstore.api import Found
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import MapKind
+from photon.eventstore.log_reads import READ_THREADS, LogReads
 
 LOGS = 4
 PROCESSES = 8
@@ -155,14 +157,62 @@ async def rows(base: Path, events: int, seconds: float, shapes: Sequence[str]) -
     return out
 
 
+async def neighbour(base: Path, events: int, seconds: float) -> None:
+    """Prints latencies alone, beside a slow log with one reading thread, and with as many as there are."""
+    rng = random.Random(7)
+    directory = base / "logs"
+    directory.mkdir()
+    plain, packed = records(0, events // 10, rng), records(1, events, rng)
+    write(directory, "plain", 0, plain[1])
+    write(directory, "gz", 1, packed[1])
+    side = SideConfig(format="jsonl", key="id")
+    adapter = ConfiguredAdapter.from_sides(
+        side, SideConfig(format="jsonl", key="id", time=TimeConfig(field="t", unit="s"))
+    )
+    config = EventStoreConfig("bench", directory, base / "map", once=True, cache_bytes=1)
+    engine = EventStoreEngine(config, adapter, SystemClock(), RealDisk())
+    engine.start()
+    await asyncio.to_thread(engine.ended.wait)
+    print(f"load average {os.getloadavg()[0]:.1f}\n\n| | p50 ms | p99 ms |\n| --- | --- | --- |")
+    for what, threads in (("alone", 0), ("beside it, one thread", 1), (f"beside it, {READ_THREADS} threads", 4)):
+        stop = asyncio.Event()
+        engine._reads = LogReads(engine._logs, threads=max(threads, 1))
+
+        async def ask(keys: Sequence[bytes], count: int) -> None:
+            batch = rng.sample(keys, count)
+            await engine.look_up(batch, [NEVER_NS] * count)
+
+        async def busy(stop: asyncio.Event = stop) -> None:
+            while not stop.is_set():
+                await ask(packed[0], 20)
+
+        slow = asyncio.create_task(busy()) if threads else None
+        took = []
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            began = time.monotonic()
+            await ask(plain[0], 20)
+            took.append((time.monotonic() - began) * 1e3)
+        stop.set()
+        if slow is not None:
+            await slow
+        took.sort()
+        print(f"| {what} | {took[len(took) // 2]:.1f} | {took[len(took) * 99 // 100]:.1f} |")
+    await engine.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=400_000)
     parser.add_argument("--seconds", type=float, default=2.0, help="for each row")
     parser.add_argument("--shape", action="append", choices=SHAPES, help="only these")
+    parser.add_argument("--neighbour", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as base:
+        if options.neighbour:
+            asyncio.run(neighbour(Path(base), options.events, options.seconds))
+            return
         found = asyncio.run(rows(Path(base), options.events, options.seconds, options.shape or SHAPES))
     if options.json:
         print(json.dumps([asdict(row) for row in found]))
