@@ -18,6 +18,8 @@ from photon.eventstore.row_keys import parse_event_id
 PROBE_BYTES = 1 << 15
 """Read around a guess."""
 PROBES_MAX = 3
+KEPT_BYTES = 1 << 17
+"""Of what was read stay here so many before the last guess."""
 
 
 def bytes_per_micro(wanted: Sequence[Wanted]) -> float | None:
@@ -55,7 +57,7 @@ class SpanProbes:
         for _ in range(PROBES_MAX):
             begin = max(want.offset, at - PROBE_BYTES // 2)
             end = min(begin + PROBE_BYTES, want.offset + want.span)
-            self._window.cover(begin, end)
+            self._cover(begin, end)
             found = self._in(want, begin, end)
             if found is not None:
                 return found
@@ -69,6 +71,15 @@ class SpanProbes:
             at = min(max(again, want.offset), want.offset + want.span)
         return None
 
+    def _cover(self, begin: int, end: int) -> None:
+        """Reads what is not here; what lies shortly before stays, for a second guess may go back."""
+        window = self._window
+        keep = max(window.begin, begin - KEPT_BYTES)
+        if window.begin <= begin <= window.end + PROBE_BYTES and keep <= window.end:
+            window.cover(keep, end)
+        else:
+            window.cover(begin, end)
+
     def _in(self, want: Wanted, begin: int, end: int) -> ReadRecord | None:
         window = self._window
         at = window.data.find(want.key, begin - window.begin, end - window.begin)
@@ -78,7 +89,7 @@ class SpanProbes:
         if start == 0 and window.begin > want.offset:
             return None  # the record begins before the bytes at hand
         start += window.begin
-        record = self._pass.whole_record(min(begin, start), start)
+        record = self._pass.whole_record(window.begin, start)
         if record is None or start >= want.offset + want.span or self._pass.key(record) != want.key:
             return None
         return ReadRecord(Read.FOUND, self._pass.file, start, record)
@@ -90,7 +101,7 @@ class SpanProbes:
         if line_end < 0:
             return None
         start = window.begin + line_end + 1
-        record = self._pass.whole_record(begin, start)
+        record = self._pass.whole_record(window.begin, start)
         key = None if record is None else self._pass.key(record)
         parsed = None if key is None else parse_event_id(key)
         return None if parsed is None else (start, parsed[1])
