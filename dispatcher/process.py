@@ -100,6 +100,7 @@ def open_dispatcher(
             places.foreign,
             patterns=places.patterns,
             has_header=adapter.foreign_has_header,
+            framing=adapter.foreign_framing,
             max_record=places.max_record,
             positions=state.positions(),
             report=tell,
