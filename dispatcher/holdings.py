@@ -29,6 +29,8 @@ PARTS_MAX = 64
 """Of one log."""
 AGAIN_S = 0.05
 """Until the next look when something could not be done at once, or all of it."""
+LOOKED_AT_ONCE = 200
+"""Files that others read whose heads are looked at in one look."""
 NEWS_S = 0.1
 """New logs are taken so soon."""
 
@@ -110,6 +112,7 @@ class Holdings:
         if follower.lost_parts:
             state.drop_parts([unit for unit in follower.lost_parts if unit in self._mine])
             follower.lost_parts.clear()
+        follower.look_at_held(LOOKED_AT_ONCE)
         view, parts = state.view(), state.parts()
         in_sight = follower.in_sight()
         known = set(in_sight)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,8 @@ class SharedFollower(Follower):
         self._next_parts: deque[str] = deque()
         self._part_turn = 0
         self._logs_first = False
+        self._looked: dict[tuple[int, int], tuple[int, int]] = {}  # file -> number of the look at it, its size then
+        self._looks = 0
         self.lost_parts: list[str] = []
         """Units whose bytes are no more; for the caller to take out."""
         for part in parts:
@@ -73,6 +76,20 @@ class SharedFollower(Follower):
             reading.close()
         if unit in self._next_parts:
             self._next_parts.remove(unit)
+
+    def look_at_held(self, most: int) -> None:
+        """Looks at the heads of some files that grew and are read by others, those looked at longest ago first.
+
+        Where a log is read, reading finds out that its file was replaced by a longer one on the same inode.
+        """
+        files = [log.file for log in self._logs.all.values() if log.held and log.file is not None]
+        held = [file for file in files if not file.gone]
+        self._looked = {file.key: self._looked.get(file.key, (0, -1)) for file in held}
+        grown = [file for file in held if self._looked[file.key][1] != file.size]
+        for file in nsmallest(most, grown, key=lambda file: self._looked[file.key][0]):
+            self._looks += 1
+            self._looked[file.key] = (self._looks, file.size)
+            self._files.identify(file)
 
     def caught_up(self) -> bool:
         """As in Follower; with all parts."""

@@ -6,6 +6,7 @@ joiners, and a registry that forgets nothing. A paused worker is one that is not
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from random import Random
 
 import orjson
 
+from photon.adapters.logs.identity import identity_of, log_name
 from photon.adapters.logs.shared import SharedFollower
 from photon.config.disk import RealDisk
 from photon.dispatcher.core import Batch, Core
@@ -34,6 +36,7 @@ LIMITS = Limits(batch_events=4, hold_s=3.0, window_bytes=6000, spill_bytes=4000,
 LEASE_S = 10.0
 OTHER = "there"
 EVENT_IDS = 60
+LOGS_MAX = 12
 
 
 class Violation(Exception):
@@ -56,6 +59,24 @@ class Sent:
 
     batch: Batch
     answers: JoinAnswers | None = None
+
+
+@dataclass
+class Log:
+    """What was written into one log, whatever its file is called."""
+
+    path: Path
+    number: int
+    lines: list[bytes] = field(default_factory=list)
+    rolled: bool = False
+
+    @property
+    def identity(self) -> str:
+        return identity_of(log_name(self.path.name), self.lines[0])
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.lines)) + len(self.lines)
 
 
 class Worker:
@@ -174,9 +195,10 @@ class Sea:
             elif random.random() < 0.2:
                 self.registry.owners[b"%d" % n] = (OTHER, Kind.JOINED, 0)
         (self.directory / "logs").mkdir()
-        self.lines: dict[str, list[bytes]] = {f"{n:02}.log": [] for n in range(random.randrange(1, 7))}
-        for name in self.lines:
-            self.grow(name, random.choice((0, 5, 150)))
+        self.logs: list[Log] = []
+        self.bad = 0
+        for n in range(random.randrange(1, 7)):
+            self.begin(self.directory / "logs" / f"{n:02}.log")
         self.names = [f"w{n}" for n in range(random.choice((2, 3)))]
         self.workers: dict[str, Worker] = {}
 
@@ -188,17 +210,53 @@ class Sea:
         return self.now
 
     # -- what happens ------------------------------------------------------------------------------------------------
-    def grow(self, name: str, lines: int) -> None:
+    def begin(self, path: Path) -> None:
+        """A new log; its first line is like no other's, and so are its keys."""
+        log = Log(path, len(self.logs))
+        self.logs.append(log)
+        self.write(log, [b"- first.%d 0" % log.number])
+        self.grow(log, self.random.choice((0, 5, 150)))
+
+    def grow(self, log: Log, lines: int) -> None:
+        self.write(log, [self.line(log) for _ in range(lines)])
+
+    def line(self, log: Log) -> bytes:
         random = self.random
-        fresh = []
-        for _ in range(lines):
-            word = random.choice([b"%d" % random.randrange(EVENT_IDS), b"-", b"-", b"bad"])
-            fresh.append(
-                word if word == b"bad" else b"%b k%d %d" % (word, random.randrange(9), random.randrange(-2, 3))
-            )
-        self.lines[name] += fresh
-        with open(self.directory / "logs" / name, "ab") as file:
-            file.write(b"".join(line + b"\n" for line in fresh))
+        word = random.choice([b"%d" % random.randrange(EVENT_IDS), b"-", b"-", b"bad"])
+        if word == b"bad":
+            self.bad += 1
+            return b"bad%d" % self.bad
+        return b"%b k%d.%d %d" % (word, random.randrange(9), log.number, random.randrange(-2, 3))
+
+    def write(self, log: Log, lines: list[bytes]) -> None:
+        log.lines += lines
+        with open(log.path, "ab") as file:
+            file.write(b"".join(line + b"\n" for line in lines))
+
+    def roll(self, log: Log) -> None:
+        """Renamed, or compressed; sometimes another one begins under its name."""
+        self.counts["rolled"] += 1
+        before, log.rolled = log.path, True
+        log.path = before.with_name(before.name + f".{log.number + 1}")
+        before.rename(log.path)
+        if self.random.random() < 0.5:
+            packed = log.path.with_name(log.path.name + ".gz")
+            packed.write_bytes(gzip.compress(log.path.read_bytes()))
+            log.path.unlink()
+            log.path = packed
+        if self.random.random() < 0.5:
+            self.begin(before)
+
+    def change(self) -> None:
+        """Something is written, or rolled."""
+        growing = [log for log in self.logs if not log.rolled]
+        if not growing:
+            return
+        log = self.random.choice(growing)
+        if self.random.random() < 0.05 and len(self.logs) < LOGS_MAX:
+            self.roll(log)
+        else:
+            self.grow(log, self.random.randrange(5))
 
     def start(self, name: str) -> None:
         self.counts["started"] += 1
@@ -236,7 +294,7 @@ class Sea:
         elif worker.paused:
             worker.paused = random.random() > 0.02
         elif mood < 0.05:
-            self.grow(random.choice(list(self.lines)), random.randrange(5))
+            self.change()
         else:
             self.act(name, Worker.step)
 
@@ -287,11 +345,10 @@ class Sea:
             return False
         state = workers[0].state
         state.refresh()
-        offsets = {position.path: position.offset for position in state.positions()}
-        sizes = {name: sum(map(len, lines)) + len(lines) for name, lines in self.lines.items()}
-        done = all(offsets.get(name, 0) == size for name, size in sizes.items()) and not state.parts()
+        offsets = {position.identity: position.offset for position in state.positions()}
+        done = all(offsets.get(log.identity, 0) == log.size for log in self.logs) and not state.parts()
         shares = sorted(len(worker.holdings.units) for worker in workers)
-        even = sum(shares) == sum(map(bool, self.lines.values())) and shares[-1] - shares[0] <= 1
+        even = sum(shares) == len(self.logs) and shares[-1] - shares[0] <= 1
         exported = not state.outbox(1, state.worker) and not state.outbox_of_others()
         return done and even and exported and not state.retry_rows
 
@@ -305,42 +362,48 @@ class Sea:
             raise Violation(f"ledger: {total}, expected {+expected}")
         for log in ("rejected", "late"):
             files = sorted((self.directory / log).glob("dispatcher-*.jsonl"))
-            lines = [orjson.loads(line) for file in files for line in file.read_bytes().splitlines()]
-            places = Counter((line["source"]["file"], line["source"]["offset"], line["record"]) for line in lines)
-            if len(lines) != len(places) or len(lines) != exported[log]:
-                twice = [place for place, count in places.items() if count > 1]
-                raise Violation(f"{log}: {len(lines)} lines, expected {exported[log]}, twice: {twice}")
+            written = b"".join(file.read_bytes() for file in files)
+            try:
+                lines = [orjson.loads(line) for line in written.splitlines()]
+            except ValueError as error:
+                raise Violation(f"{log}: a damaged line ({error})") from None
+            found_lines = Counter((line["record"].encode(), line["source"]["offset"]) for line in lines)
+            if found_lines != exported[log]:
+                more, less = found_lines - exported[log], exported[log] - found_lines
+                raise Violation(f"{log}: too many {more}, missing {less}")
 
-    def _expected(self) -> tuple[Counter[Verdict], Counter[str]]:
+    def _expected(self) -> tuple[Counter[Verdict], dict[str, Counter[tuple[bytes, int]]]]:
+        """Counts, and the lines of each export with their offsets."""
         counts: Counter[Verdict] = Counter()
-        exported: Counter[str] = Counter()
+        exported: dict[str, Counter[tuple[bytes, int]]] = {"rejected": Counter(), "late": Counter()}
         seen: set[bytes] = set()
-        identities = {p.path: p.identity.encode() for w in self.workers.values() for p in w.state.positions()}
-        for name, lines in self.lines.items():
+        for log in self.logs:
             at = 0
-            for line in lines:
+            for line in log.lines:
                 words = line.split()
                 counts[Verdict.READ] += 1
                 if len(words) != 3:
                     counts[Verdict.REJECTED] += 1
-                    exported["rejected"] += 1
+                    exported["rejected"][line, at] += 1
                 else:
-                    event_id = words[0] if words[0] != b"-" else b"%b:%d" % (identities[name], at)
-                    self._expect(event_id, counts, exported, seen)
+                    event_id = words[0] if words[0] != b"-" else b"%b:%d" % (log.identity.encode(), at)
+                    if self._expect(event_id, counts, seen) is Verdict.LATE:
+                        exported["late"][line, at] += 1
                 at += len(line) + 1
         return counts, exported
 
-    def _expect(self, event_id: bytes, counts: Counter[Verdict], exported: Counter[str], seen: set[bytes]) -> None:
+    def _expect(self, event_id: bytes, counts: Counter[Verdict], seen: set[bytes]) -> Verdict:
         owner = self.registry.owners.get(event_id)
         if event_id in self.registry.late:
-            counts[Verdict.LATE] += 1
-            exported["late"] += 1
+            verdict = Verdict.LATE
         elif owner is None:
             raise Violation(f"lost: {event_id!r}")
         elif owner[0] == OTHER:
-            counts[Verdict.ELSEWHERE] += 1
+            verdict = Verdict.ELSEWHERE
         elif event_id in seen:
-            counts[Verdict.DUPLICATE] += 1
+            verdict = Verdict.DUPLICATE
         else:
-            counts[Verdict(int(owner[1]))] += 1
+            verdict = Verdict(int(owner[1]))
             seen.add(event_id)
+        counts[verdict] += 1
+        return verdict

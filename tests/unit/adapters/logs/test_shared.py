@@ -194,3 +194,25 @@ def test_a_log_is_huge_by_what_is_unread_of_it(tmp_path: Path, follower: SharedF
     assert follower.huge(700) == [identity]
     assert follower.huge(701) == []
     assert follower.placed(LogPosition(identity, "", 7)) == LogPosition(identity, "a.log", 7)
+
+
+def test_another_file_on_the_inode_of_a_log_that_others_read_is_noticed(
+    tmp_path: Path, follower: SharedFollower
+) -> None:
+    for name in ("a.log", "b.log"):
+        write(tmp_path / name, b"one")
+    follower.scan()
+    before = set(follower.in_sight())
+    follower.look_at_held(10)
+    for name in ("a.log", "b.log"):
+        with open(tmp_path / name, "r+b") as file:  # as a new file may get the inode of one deleted a moment ago
+            file.write(b"two\nthree\n")
+    follower.scan()
+    assert set(follower.in_sight()) == before
+    follower.look_at_held(1)
+    follower.scan()
+    assert len(before & set(follower.in_sight())) == 1
+    follower.look_at_held(10)
+    follower.scan()
+    assert len(follower.in_sight()) == 2
+    assert not before & set(follower.in_sight())
