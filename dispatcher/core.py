@@ -192,6 +192,13 @@ class Core:
         """These are on their way to a joiner; added together."""
         self._queues.read(items, now)
 
+    def send_again(self, items: list[Item], now: float) -> None:
+        """Events that were read before, in stretches of their own (``replay.guests``): they are behind."""
+        for item in items:
+            item.behind = not self._shares.alike
+        self.open += len(items)
+        self.send(items, now)
+
     def weigh(self, stretch: Stretch, more: int) -> None:
         """A stretch holds so many bytes more, or less."""
         stretch.weight += more

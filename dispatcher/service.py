@@ -55,6 +55,8 @@ def reply(datacentre: str, join: str, status: Status) -> pb.StatusReply:
         ],
         caught_up=status.caught_up,
         problems=status.problems,
+        reopened=status.reopened,
+        reopened_missing=status.reopened_missing,
         lag=pb.Lag(
             logs=status.lag.logs,
             behind=status.lag.behind,

@@ -11,7 +11,7 @@ hold anything; one of which a part is unknown has a row as wide as time (``unkno
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -142,16 +142,18 @@ def holding(chunks: Sequence[Chunk], times: I64) -> list[Chunk]:
     return [chunks[at] for at in np.flatnonzero(after > first).tolist()]
 
 
-def drop_gone(db: sqlite3.Connection, live: Iterable[str], most: int = COVERED_MAX) -> int:
-    """Keeps the table within its bound: drops rows of logs that are not ``live``, when there are too many.
-
-    Returns how many. The newest row of a log stays: should the log come back and grow, its last chunk has been read
-    in part; the chunks before are searched whatever the time then.
-    """
+def too_many(db: sqlite3.Connection) -> bool:
+    """Whether the table is above its bound. Raises sqlite3.Error."""
     (count,) = db.execute("SELECT count(*) FROM covered").fetchone()
-    if count <= most:
-        return 0
-    keep = set(live)
+    return bool(count > COVERED_MAX)
+
+
+def rows_of_gone(db: sqlite3.Connection, live: Container[str]) -> list[tuple[str, tuple[str, int]]]:
+    """Drops the rows of logs that are not ``live``: SQL and its arguments. Raises sqlite3.Error.
+
+    The newest row of a log stays: should the log come back and grow, its last chunk has been read in part; the chunks
+    before are searched whatever the time then.
+    """
     newest = db.execute("SELECT identity, max(chunk) FROM covered GROUP BY identity").fetchall()
-    gone = [row for row in newest if row[0] not in keep]
-    return db.executemany("DELETE FROM covered WHERE identity = ? AND chunk < ?", gone).rowcount if gone else 0
+    delete = "DELETE FROM covered WHERE identity = ? AND chunk < ?"
+    return [(delete, (identity, chunk)) for identity, chunk in newest if identity not in live]

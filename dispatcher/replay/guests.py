@@ -45,7 +45,6 @@ class Guests:
             item.attempts = 1  # what becomes of it tells nothing of the datacentre that it is left to
         stretch.items, stretch.left = items, len(items)
         self._stretches.append(stretch)
-        self._core.open += len(items)
-        self._core.send(items, now)
+        self._core.send_again(items, now)
         self._wake()
         return stretch

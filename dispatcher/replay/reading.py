@@ -30,6 +30,10 @@ class Reads(Protocol):
         """The records that begin in the chunk; None where no file holds this log now. Raises OSError."""
         ...
 
+    async def live(self) -> set[str]:
+        """Identities of the logs that are there. Raises OSError."""
+        ...
+
     async def rest(self) -> None:
         """Nothing is to be read for a while: files need not stay open."""
         ...
@@ -90,6 +94,10 @@ class LogFiles:
         """See Reads."""
         return await asyncio.to_thread(self._blocks, chunk)
 
+    async def live(self) -> set[str]:
+        """See Reads."""
+        return set(await asyncio.to_thread(self._find))
+
     async def rest(self) -> None:
         """See Reads."""
         await asyncio.to_thread(self.close)
@@ -117,6 +125,9 @@ class LogFiles:
             for piece, header in headed
         ]
 
+    def _find(self) -> dict[str, LogFound]:
+        return find_logs(self._directory, self._patterns, has_header=self._has_header, framing=self._framing)
+
     def _source(self, identity: str) -> tuple[LogFound, Source] | None:
         """The log's file, opened, and looked at whether it still holds this log."""
         if self._open is not None:
@@ -127,9 +138,7 @@ class LogFiles:
             self._close()
         for known in (True, False):
             if not known:
-                self._logs = find_logs(
-                    self._directory, self._patterns, has_header=self._has_header, framing=self._framing
-                )
+                self._logs = self._find()
             found = self._logs.get(identity)
             if found is None:
                 continue

@@ -15,6 +15,7 @@ from photon.dispatcher.replay.reading import Reads
 from photon.dispatcher.replay.reopened import PERIOD_S, Reopened, Reopens
 from photon.dispatcher.replay.replayer import Replayer
 from photon.dispatcher.replay.rules import LineRules
+from photon.dispatcher.replay.tidying import Tidying
 from photon.dispatcher.state import State
 
 
@@ -54,10 +55,12 @@ class Rereading:
         """``sources`` None: nothing is read again."""
         self._replayer: Replayer | None = None
         self._reopened: Reopened | None = None
+        self._tidying: Tidying | None = None
         if sources is None:
             return
         guests = Guests(core, clock, wake)
         ours = partial(is_ours, state)
+        self._tidying = Tidying(state, sources.reads, ours)
         self._replayer = Replayer(core, state, asking, sources.reads, guests, clock, rules, ours)
         if sources.registry is not None:
             self._reopened = Reopened(
@@ -76,7 +79,7 @@ class Rereading:
 
     def runs(self) -> list[Coroutine[Any, Any, None]]:
         """To be run side by side until cancelled. They raise StateError."""
-        return [each.run() for each in (self._replayer, self._reopened) if each is not None]
+        return [each.run() for each in (self._replayer, self._reopened, self._tidying) if each is not None]
 
 
 __all__ = ["LineRules", "Reads", "Rereading", "Sources"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from photon.dispatcher.ledger import Verdict
+from photon.dispatcher.replay import requests
 from photon.idregistry.api import Kind
 from photon.idregistry.id_table import OWNED, REOPENED, Entry
 from photon.joiner.api import ForeignEvent
@@ -83,6 +84,8 @@ def _dispatcher_unrest(world: World, process: DispatcherProcess) -> str:
     if status.pending or status.stored or status.in_flight or not status.caught_up:
         return f"pending {status.pending}, stored {status.stored}, in flight {status.in_flight}"
     positions = {p.identity: p.offset for p in process.engine._state.positions()}
+    if (replay := requests.current(process.engine._state.database)) is not None:
+        return f"replay {replay.number} is not done"
     behind = [log.name for log in world.truth.foreign if log.lines and positions.get(log.name, 0) != log.end]
     return f"{behind} not read to the end" if behind else ""
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from photon.config.clock import NS_PER_S
+from photon.dispatcher.database import Transaction
+from photon.dispatcher.replay import requests
 from tests.simulation.datacentres import settings
-from tests.simulation.datacentres.process import Process
+from tests.simulation.datacentres.process import DispatcherProcess, Process
 from tests.simulation.datacentres.retiring import lose_slot
+from tests.simulation.datacentres.truth import EPOCH_NS
 
 if TYPE_CHECKING:
     from tests.simulation.datacentres.world import Place, World
@@ -35,6 +39,7 @@ def plan(world: World) -> None:
         (new_leader, 3),
         (shift_clock, 2),
         (delete_state, 2),
+        (ask_replay, 2),
     ]
     if world.loses_slots:
         kinds.append((lose_slot, 2))
@@ -168,6 +173,22 @@ def delete_state(world: World) -> None:
             world.ended(process, "its state is deleted")
     place.images.wipe()
     place.mapped = [0] * len(place.mapped)
+
+
+def ask_replay(world: World) -> None:
+    """An operator has a time range dispatched again."""
+    place = world.random.choice(world.datacentres)
+    process = world.running(f"{place.name}-dispatcher")
+    if not isinstance(process, DispatcherProcess) or process.engine is None or process.paused:
+        return
+    state: Any = process.engine._state
+    since = EPOCH_NS + int(world.random.choice((-30 * 3600, -10, 0, 10)) * NS_PER_S)
+    until = EPOCH_NS + int(world.random.choice((0.1, 10, 30, 60)) * NS_PER_S)
+    pattern = world.random.choice(("", "clicks-0*"))
+    with Transaction(state.database):
+        number = requests.ask(state.database, min(since, until - 1), until, pattern, process.clock.now_ns())
+    state._keep(synced=False)
+    world.say(f"{place.name}: replay {number} is asked for")
 
 
 def shift_clock(world: World) -> None:

@@ -78,5 +78,8 @@ class SimulatedReads:
         data = b"".join(line.record + b"\n" for line in lines)
         return [Block(log.name, log.file, lines[0].offset, data, lines[0].offset + len(data))] if lines else []
 
+    async def live(self) -> set[str]:
+        return {log.name for log in self._world.truth.foreign}
+
     async def rest(self) -> None:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sqlite3
 from pathlib import Path
@@ -13,7 +14,7 @@ from photon.adapters.logs.api import LogPosition
 from photon.dispatcher import database
 from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.replay import coverage
+from photon.dispatcher.replay import coverage, tidying
 from photon.dispatcher.replay.coverage import (
     CHUNK_BYTES,
     GRAIN_NS,
@@ -22,7 +23,6 @@ from photon.dispatcher.replay.coverage import (
     Coverage,
     Span,
     chunks_between,
-    drop_gone,
     holding,
     unknown_from,
 )
@@ -118,15 +118,41 @@ def test_a_growing_log_is_not_written_at_every_commit(tmp_path: Path) -> None:
     db.close()
 
 
-def test_rows_of_logs_that_are_gone_are_dropped_when_there_are_too_many(tmp_path: Path) -> None:
+class OnlyA:
+    """A directory in which one log is left."""
+
+    asked = 0
+
+    async def live(self) -> set[str]:
+        self.asked += 1
+        return {"a"}
+
+
+async def test_rows_of_logs_that_are_gone_are_dropped_when_there_are_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     state = State(tmp_path / "s.db")
     for name in "ab":
         for n in range(4):
             end = (n + 1) * CHUNK_BYTES
             commit(state, end, Span(name, n * CHUNK_BYTES, end, 7, 7), identity=name)
-    assert drop_gone(state._db, ["a"], most=8) == 0
-    assert drop_gone(state._db, ["a"], most=7) == 3
-    found = chunks_between(state._db, state.positions(), 10 * HOUR, 11 * HOUR)
+    reads = OnlyA()
+    monkeypatch.setattr(tidying, "PERIOD_S", 0.001)
+    monkeypatch.setattr(coverage, "COVERED_MAX", 8)
+    running = asyncio.create_task(tidying.Tidying(state, reads, lambda: True).run())  # type: ignore[arg-type]
+
+    def rows() -> int:
+        return int(state.database.execute("SELECT count(*) FROM covered").fetchone()[0])
+
+    await asyncio.sleep(0.02)
+    assert (rows(), reads.asked) == (8, 0), "nothing is dropped while there is room"
+    monkeypatch.setattr(coverage, "COVERED_MAX", 7)
+    async with asyncio.timeout(30):
+        while rows() == 8:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    running.cancel()
+    assert rows() == 5
+    found = chunks_between(state.database, state.positions(), 10 * HOUR, 11 * HOUR)
     assert [(chunk.identity, chunk.begin // CHUNK_BYTES) for chunk in found] == [("b", 0), ("b", 1), ("b", 2)]
     state.close()
 
