@@ -6,6 +6,7 @@ the key of each hit is verified by the adapter.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -50,6 +51,7 @@ class CacheEventStore:
     def __init__(self, adapter: Adapter, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._adapter = adapter
         self._segments = SegmentCache(bytes_max)
+        self._counting = threading.Lock()
         self._hits = 0
         self._misses = 0
 
@@ -62,10 +64,13 @@ class CacheEventStore:
 
     def look_up(self, keys: Sequence[bytes], hashes: U64) -> Hits:
         """Row -> verified records of ``keys[row]`` that are in the cache, in no order."""
-        found = verified(self._adapter, keys, self._segments.look_up(hashes))
-        self._hits += len(found)
-        self._misses += len(keys) - len(found)
-        return found
+        return verified(self._adapter, keys, self._segments.look_up(hashes))
+
+    def count(self, *, hits: int, misses: int) -> None:
+        """Whoever looks up says what helped: what caches had and the map confirmed. From any thread."""
+        with self._counting:
+            self._hits += hits
+            self._misses += misses
 
     def counts(self) -> CacheCounts:
         """Counters and gauges of this moment."""

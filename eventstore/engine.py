@@ -266,7 +266,6 @@ class EventStoreEngine:
     ) -> EventLookUps | LookUp:
         """The answers already, where no log has to be read."""
         hits = verified(self._adapter, keys, elsewhere)
-        self.nodes.count(hits=len(hits))
         try:
             begun = self._tiers.begin(keys, as_of, hits)
         except FileMapError:  # the reader's thread meets it too, and says so
@@ -294,8 +293,8 @@ class EventStoreEngine:
             bytes_known=known,
             duplicates=totals.duplicates if self._duplicates is None else self._duplicates,
             bad_records=totals.bad_records,
-            cache_hits=counts.hits + self.nodes.hits,
-            cache_misses=max(0, counts.misses - self.nodes.hits),
+            cache_hits=counts.hits,
+            cache_misses=counts.misses,
             cache_bytes=counts.bytes + self.nodes.held_bytes,
             cache_evictions=counts.evictions + self.nodes.evictions,
             files=totals.logs,

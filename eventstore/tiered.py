@@ -73,14 +73,15 @@ class TieredEventStore:
         it."""
         read_past_ns = self._read_past_ns()
         hashes = hash_keys(keys)
-        cached = self._cache.look_up(keys, hashes)
         places = self._map.places(keys, hashes)
+        cached = self._cache.look_up(keys, hashes)  # after the map: it is fed before it, so it has what the map names
         if not places.complete:  # no miss is ABSENT
             read_past_ns = NOTHING_READ_NS
         hits: Hits = {}
         for found in (cached, elsewhere):
             if found:
                 self._add_confirmed(hits, found, places)
+        self._cache.count(hits=len(hits), misses=len(keys) - len(hits))
         best: dict[int, CachedRecord] = {
             row: each[0] if len(each) == 1 else min(each, key=self._order) for row, each in hits.items()
         }

