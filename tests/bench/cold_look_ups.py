@@ -6,6 +6,7 @@ Four logs of 300-byte records, each written by eight processes whose events inte
 files are asked to leave the page cache before each run. *Catch-up*: batches of 1,000 keys that lie together, a tenth
 of the events there. *Scattered*: batches of 100 keys from anywhere. Bytes are uncompressed ones. ``--neighbour``: how
 long batches of 20 keys of a plain log take beside one who asks a big gzip log for scattered keys all the time.
+``--hbase THRIFT ADMIN`` (host:port each, as ``make hbase`` shows them): plain logs, the file map in a table there.
 """
 
 from __future__ import annotations
@@ -32,13 +33,17 @@ from photon.config.disk import RealDisk
 from photon.eventstore.api import Found
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import MapKind
+from photon.eventstore.hbase.admin import make_table
+from photon.eventstore.hbase.connection import ThriftHBase
 from photon.eventstore.log_reads import READ_THREADS, LogReads
+from photon.eventstore.maps import HBaseTable
 
 LOGS = 4
 PROCESSES = 8
 RECORD_BYTES = 300
 BATCHES = {"catch-up": 1000, "scattered": 100}
 FRAME_BYTES = 1 << 20
+TABLE = "photon_bench"
 SHAPES = ("plain", "gz", "zst, one frame", "zst, frames of 1 MiB")
 
 
@@ -129,7 +134,19 @@ async def measured(
     return keys, used, wall, (after.log_bytes - before.log_bytes) / keys
 
 
-async def rows(base: Path, events: int, seconds: float, shapes: Sequence[str]) -> list[Row]:
+def hbase_table(thrift: str, admin: str) -> HBaseTable:
+    """The bench's own table, made where it is not there yet."""
+    client = ThriftHBase(thrift, SystemClock())
+    try:
+        make_table(client, admin, TABLE, ttl_s=86_400)
+    finally:
+        client.close()
+    return HBaseTable(thrift, TABLE)
+
+
+async def rows(
+    base: Path, events: int, seconds: float, shapes: Sequence[str], table: HBaseTable | None = None
+) -> list[Row]:
     rng = random.Random(7)
     made = [records(log, events // LOGS, rng) for log in range(LOGS)]
     keys = [each[0] for each in made]
@@ -145,14 +162,17 @@ async def rows(base: Path, events: int, seconds: float, shapes: Sequence[str]) -
             write(directory, shape, log, data)
         for kind in MapKind:
             config = EventStoreConfig("bench", directory, base / f"{directory.name}-{kind}", kind=kind,
-                                      once=True, cache_bytes=1)  # fmt: skip
+                                      once=True, cache_bytes=1, hbase=table)  # fmt: skip
             engine = EventStoreEngine(config, adapter, SystemClock(), RealDisk())
             engine.start()
             await asyncio.to_thread(engine.ended.wait)
+            if engine.failure:
+                raise SystemExit(engine.failure)
             for pattern in BATCHES:
                 leave_page_cache(directory)
                 count, cpu, wall, each = await measured(engine, batches(pattern, keys, rng), seconds)
-                out.append(Row(kind.value, shape, pattern, count / cpu, count / wall, each, count))
+                where = kind.value if table is None else f"{kind.value}, HBase"
+                out.append(Row(where, shape, pattern, count / cpu, count / wall, each, count))
             await engine.close()
     return out
 
@@ -207,13 +227,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="for each row")
     parser.add_argument("--shape", action="append", choices=SHAPES, help="only these")
     parser.add_argument("--neighbour", action="store_true")
+    parser.add_argument("--hbase", nargs=2, metavar=("THRIFT", "ADMIN"))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as base:
         if options.neighbour:
             asyncio.run(neighbour(Path(base), options.events, options.seconds))
             return
-        found = asyncio.run(rows(Path(base), options.events, options.seconds, options.shape or SHAPES))
+        table = hbase_table(*options.hbase) if options.hbase else None
+        shapes = options.shape or (SHAPES[:1] if table is not None else SHAPES)
+        found = asyncio.run(rows(Path(base), options.events, options.seconds, shapes, table))
     if options.json:
         print(json.dumps([asdict(row) for row in found]))
         return
