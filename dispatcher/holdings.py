@@ -16,7 +16,7 @@ from photon.adapters.logs.api import LogPart, LogPosition
 from photon.adapters.logs.shared import SharedFollower
 from photon.config.clock import Clock
 from photon.dispatcher.core import Core
-from photon.dispatcher.leases import BEATS_A_LEASE, LEASE_S, Leases
+from photon.dispatcher.leases import BEATS_A_LEASE, LEASE_S, TAKEN_AT_ONCE, Leases
 from photon.dispatcher.ledger import FINAL, Verdict
 from photon.dispatcher.shared_state import Granted, SharedState
 from photon.dispatcher.state import PART_MARK, is_part
@@ -128,7 +128,7 @@ class Holdings:
         for each in granted:
             self._have(core, each, in_parts)
         self._give(decision.give)
-        more = state.claim_retries()
+        more = state.claim_retries() or len(decision.take) == TAKEN_AT_ONCE
         state.refresh()
         core.retry_bytes = state.retry_bytes
         return more

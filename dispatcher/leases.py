@@ -9,7 +9,9 @@ does not blame the others. Being wrong about it costs time and no event: who was
 which is refused.
 
 Shares are even: of n units in sight w workers read n // w each, those that came first one more. Each takes what is
-free up to its share and gives back what it has above it, so that units move only when a worker comes or goes.
+free up to its share and gives back what it has above it, so that units move only when a worker comes or goes. Workers
+may see different units for long (a log renamed beyond recognition is another one to those started since): what has
+been free for some leases is taken beyond the share, so that nothing stays unread.
 """
 
 from __future__ import annotations
@@ -25,6 +27,10 @@ BEATS_A_LEASE = 5
 """A worker's beat moves on so often in the length of a lease."""
 LOOKS_MIN = 3
 """A beat has to be seen standing still so often, however much time has gone by."""
+STRANDED_LEASES = 2
+"""Free for so long, it is taken beyond the share,"""
+KEPT_LEASES = 20
+"""and kept for so long before it counts in the share, and may be given back."""
 TAKEN_AT_ONCE = 500
 """Units taken, and given back, in one decision: transactions stay short."""
 
@@ -75,6 +81,8 @@ class Leases:
     living: int = 1
     """Workers, this one included, as of the last decision."""
     _beats: dict[int, _Beat] = field(default_factory=dict)
+    _free: dict[str, float] = field(default_factory=dict)  # unit that nobody has -> since when
+    _extra: dict[str, float] = field(default_factory=dict)  # unit taken beyond the share -> when
 
     def decide(self, view: View, in_sight: Iterable[str], now: float, *, to_split: Iterable[str] = ()) -> Decision:
         """``in_sight``: the units that can be read now; ``to_split``: those of mine that should be several.
@@ -93,17 +101,21 @@ class Leases:
         mine = [unit for unit, owner in owners.items() if owner == self.me]
         share = self._share(len(units), living)
         give = [unit for unit in mine if unit not in seen]
-        held = [unit for unit in mine if unit in seen]
-        again = set(to_split) & set(held) if len(living) > 1 else set()
+        mine_now = set(mine)
+        until = now - KEPT_LEASES * self.lease_s
+        self._extra = {unit: at for unit, at in self._extra.items() if unit in mine_now and at > until}
+        held = [unit for unit in mine if unit in seen and unit not in self._extra]
+        again = set(to_split) & mine_now & seen if len(living) > 1 else set()
         excess = len(held) - share
         if excess > 0:
             held.sort(key=lambda unit: (unit not in again, self._order(unit)))
             again.update(held[:excess])
         give += sorted(again, key=self._order)
-        take: list[str] = []
-        if excess < 0:
-            free = [unit for unit in units if (owner := owners.get(unit)) is None or owner not in living]
-            take = sorted(free, key=self._order)[:-excess]
+        free = sorted((u for u in units if (o := owners.get(u)) is None or o not in living), key=self._order)
+        take = free[: max(0, -excess)]
+        stranded = self._stranded(free, now)
+        self._extra.update((unit, now) for unit in stranded if unit not in take)
+        take = list(dict.fromkeys((*take, *stranded)))
         fence = tuple((incarnation, alive[incarnation].beat) for incarnation in sorted(dead))
         return Decision(fence, tuple(take[:TAKEN_AT_ONCE]), tuple(give[:TAKEN_AT_ONCE]))
 
@@ -123,6 +135,11 @@ class Leases:
                 dead.add(row.incarnation)
         self._beats = beats
         return dead
+
+    def _stranded(self, free: Sequence[str], now: float) -> list[str]:
+        self._free = {unit: self._free.get(unit, now) for unit in free}
+        since = now - STRANDED_LEASES * self.lease_s
+        return [unit for unit in free if self._free[unit] <= since]
 
     def _share(self, units: int, living: Sequence[int]) -> int:
         return units // len(living) + (living.index(self.me) < units % len(living))

@@ -90,6 +90,8 @@ class SharedFollower(Follower):
             self._looks += 1
             self._looked[file.key] = (self._looks, file.size)
             self._files.identify(file)
+        if self._touched:
+            self._match()  # at once: no log may be read from a file that is known to hold another one
 
     def caught_up(self) -> bool:
         """As in Follower; with all parts."""
@@ -187,8 +189,10 @@ class SharedFollower(Follower):
     def _is_same(self, log: TrackedLog, source: Source) -> bool:
         """After its bytes were read: the file still begins as the log does."""
         head = log.file.head if log.file is not None else None
-        if head is None or source.compressed:
-            return head is not None
+        if head is None or head.identity != log.identity:
+            return False
+        if source.compressed:
+            return True
         return source.read(head.fingerprint_at, len(head.fingerprint)) == head.fingerprint
 
     def _lose_part(self, reading: _Reading, log: TrackedLog) -> None:

@@ -172,3 +172,23 @@ def test_decisions_are_bounded() -> None:
     assert len(leases.decide(table.view(), names, 0.0).take) == TAKEN_AT_ONCE
     rounds(table, {me: leases}, names, 1.0, 4)
     assert len(table.owners) == len(names)
+
+
+def test_workers_that_see_different_logs_leave_none_unread_and_seldom_move_any() -> None:
+    table = Table()
+    one, other = table.join(), table.join()
+    sights = {one: [f"old{n}" for n in range(6)], other: [f"new{n}" for n in range(6)]}
+    those = {me: Leases(me, LEASE_S) for me in sights}
+    moved, unread, now = 0, 0, 0.0
+    for _ in range(200):
+        before = dict(table.owners)
+        for me, leases in those.items():
+            table.apply(me, leases.decide(table.view(), sights[me], now))
+        moved += len(before.items() - table.owners.items())
+        now += 2.0
+        unread += (12 - len(table.owners)) * (now > 60.0)
+    assert moved <= 12
+    assert unread <= 170 * 12 * 0.1  # each log is read nearly all the time
+    both = [*sights[one], *sights[other]]  # they agree at last
+    rounds(table, those, both, now, 200)
+    assert shares(table, those) == [6, 6]
