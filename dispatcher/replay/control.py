@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from photon.adapters.contract import LINES, Framing
 from photon.dispatcher.database import BUSY_S, SCHEMA_VERSION, Transaction, check_marks, unusable
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.replay import requests as r
@@ -29,7 +30,15 @@ class Preview:
 
 
 def preview(
-    state: Path, logs: Path, patterns: Sequence[str], *, has_header: bool, from_ns: int, to_ns: int, pattern: str
+    state: Path,
+    logs: Path,
+    patterns: Sequence[str],
+    *,
+    has_header: bool,
+    from_ns: int,
+    to_ns: int,
+    pattern: str,
+    framing: Framing = LINES,
 ) -> list[Preview]:
     """Changes nothing. Raises StateError, OSError."""
     with _opened(state) as db:
@@ -40,7 +49,7 @@ def preview(
     size: dict[str, int] = {}
     for chunk in chunks:
         size[chunk.identity] = size.get(chunk.identity, 0) + chunk.end - chunk.begin
-    found = find_logs(logs, patterns, has_header=has_header) if parts else {}
+    found = find_logs(logs, patterns, has_header=has_header, framing=framing) if parts else {}
     return [
         Preview(
             found[part.identity].file.path if part.identity in found else part.path,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from photon.adapters.contract import Framing
 from photon.config.settings import Settings
 from photon.dispatcher.process import STATE_NAME
 from photon.dispatcher.replay import control
@@ -24,6 +25,7 @@ class Pipeline:
     logs: Path
     patterns: Sequence[str]
     has_header: bool
+    framing: Framing
 
 
 def pipeline_of(settings: Settings, base: Path, datacentre: str | None) -> Pipeline:
@@ -36,13 +38,21 @@ def pipeline_of(settings: Settings, base: Path, datacentre: str | None) -> Pipel
         base / pipeline.foreign,
         settings.join[pipeline.join].foreign_files,
         adapter.foreign_has_header,
+        adapter.foreign_framing,
     )
 
 
 def preview(of: Pipeline, from_ns: int, to_ns: int, pattern: str) -> list[Preview]:
     """What would be read again. Raises StateError, OSError."""
     return control.preview(
-        of.state, of.logs, of.patterns, has_header=of.has_header, from_ns=from_ns, to_ns=to_ns, pattern=pattern
+        of.state,
+        of.logs,
+        of.patterns,
+        has_header=of.has_header,
+        framing=of.framing,
+        from_ns=from_ns,
+        to_ns=to_ns,
+        pattern=pattern,
     )
 
 
