@@ -1,0 +1,199 @@
+"""A whole pipeline of real processes whose dispatcher is killed -9 at drawn moments of what happens to its logs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from photon.demo.check import records
+from photon.embedded.supervisor import free_ports
+from tests.integration.commands import Result, photon
+
+HEADER = b"click_id,query_id,time_us,note_" + b"x" * 3000 + b"\n"
+"""Longer than what of a first record is compared."""
+T_US = 1_760_000_000_000_000
+QUERIES = 20_000
+RECORD_BYTES = 1 << 20
+CONFIG = """
+key_file = "key"
+[join.clicks]
+foreign_files = ["**/*.log*"]
+[join.clicks.primary]
+format = "jsonl"
+key = "query_id"
+[join.clicks.foreign]
+format = "csv"
+key = "query_id"
+id = "click_id"
+time = {{ field = "time_us", unit = "us" }}
+[registry.replicas.r1]
+address = "{0}"
+directory = "r1"
+[datacentre.east]
+join = "clicks"
+primary = "queries"
+foreign = "clicks"
+output = "output"
+state = "state"
+eventstore = "{1}"
+dispatcher = "{2}"
+[datacentre.east.joiners.east-1]
+address = "{3}"
+"""
+DEADLINE_S = 60.0
+
+
+class Site:
+    """One pipeline. Each test has a directory of its own among its logs, and moments (``beat``) at which the
+    dispatcher may be killed; it comes back some moments later."""
+
+    def __init__(self, base: Path) -> None:
+        self.base, self.logs, self.output = base, base / "clicks", base / "output"
+        self.config = base / "photon.toml"
+        self.config.write_text(CONFIG.format(*(f"127.0.0.1:{port}" for port in free_ports(4))))
+        (base / "key").write_bytes(os.urandom(32))
+        self.logs.mkdir()
+        (base / "queries").mkdir()
+        (base / "queries" / "q.log").write_text("".join(f'{{"query_id":"q{n}"}}\n' for n in range(QUERIES)))
+        self.expected: Counter[str] = Counter()
+        self.optional: Counter[str] = Counter()
+        """Clicks that may be joined, and once at most."""
+        self.directory = self.logs
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.settings: list[str] = []
+        """Overrides that the dispatcher is started with."""
+        self._ids, self._first = 0, 1
+        self.stored_at_start = 0
+        self._rng = random.Random()
+        self._kill_at = self._back_at = self._beats = 0
+
+    # -- processes -------------------------------------------------------------------------------------------------
+    def start(self, noun: str, *more: str) -> None:
+        where = ("--replica", "r1") if noun == "registry" else ("--datacentre", "east")
+        with open(self.base / f"{noun}.err", "ab") as err:
+            self.processes[noun] = subprocess.Popen(
+                [sys.executable, "-m", "photon", noun, "serve", "--config", str(self.config), *where, *more,
+                 "--stop-with-parent"],
+                stdin=subprocess.PIPE, stdout=err, stderr=err,
+            )  # fmt: skip
+
+    def kill(self, noun: str) -> None:
+        """kill -9."""
+        process = self.processes.pop(noun)
+        process.kill()
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+
+    def dispatch(self) -> None:
+        """The dispatcher runs."""
+        if "dispatcher" not in self.processes:
+            self.start("dispatcher", *(word for each in self.settings for word in ("--set", each)))
+
+    def said(self, noun: str) -> str:
+        """What a process wrote to its log."""
+        return (self.base / f"{noun}.err").read_text()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Site]:
+        try:
+            for noun in ("registry", "eventstore", "joiner"):
+                self.start(noun)
+            yield self
+        finally:
+            for noun in list(self.processes):
+                self.kill(noun)
+
+    # -- a test's story --------------------------------------------------------------------------------------------
+    def begin(self, name: str, seed: int) -> None:
+        """One of the first three beats kills; up to two beats later the dispatcher is back."""
+        print(f"seed {seed}")
+        self._rng = random.Random(f"{name} {seed}")
+        self._kill_at, self._beats = self._rng.randrange(3), 0
+        self._back_at = self._kill_at + self._rng.randrange(3)
+        self.directory = self.logs / f"{name}-{seed}"
+        self.directory.mkdir()
+        self.settings = []
+        self.stored_at_start = sum(path.stat().st_size for path in (self.base / "state").glob("dispatcher.db*"))
+        self.expected.clear()
+        self.optional.clear()
+        self._first = self._ids + 1
+        if "joiner" not in self.processes:  # a test before failed
+            self.start("joiner")
+        self.dispatch()
+
+    def beat(self) -> None:
+        """A moment at which the dispatcher may be killed."""
+        if self._beats == self._kill_at and "dispatcher" in self.processes:
+            time.sleep(self._rng.choice((0.0, 0.01, 0.1, 0.5)))  # lets it get on with its work, more or less far
+            self.kill("dispatcher")
+        if self._beats >= self._back_at:
+            self.dispatch()
+        self._beats += 1
+
+    def clicks(self, count: int, note: bytes = b"n", *, expected: bool = True) -> bytes:
+        """Lines of new clicks, which all have their queries."""
+        lines = []
+        for _ in range(count):
+            n = self._ids = self._ids + 1
+            lines.append(b"c%d,q%d,%d,%s\n" % (n, n % QUERIES, T_US + n * 1000, note))
+            if expected:
+                self.expected[f"c{n}"] += 1
+        return b"".join(lines)
+
+    def append(self, name: str, data: bytes, *, header: bool = True) -> Path:
+        """To a log below the test's directory, which begins with the header."""
+        path = self.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab", buffering=0) as log:
+            if header and log.tell() == 0:
+                data = HEADER + data
+            log.write(data)
+        return path
+
+    def joined(self) -> Counter[str]:
+        """This test's clicks in the output."""
+        ids = (record["event_id"] for record in records(self.output / "joined"))
+        return Counter(each for each in ids if int(each[1:]) >= self._first)
+
+    def dead_letters(self, count: int) -> list[tuple[str, int]]:
+        """File and offset of each rejected record of this test's logs, once there are so many."""
+
+        def found() -> list[tuple[str, int]]:
+            directory = self.output / "rejected"
+            rejected = [record["source"] for record in records(directory)] if directory.exists() else []
+            name = self.directory.name + "/"
+            return sorted((each["file"], each["offset"]) for each in rejected if each["file"].startswith(name))
+
+        self.until(lambda: len(found()) >= count, f"{count} dead letters are written")
+        return found()
+
+    def settle(self) -> None:
+        """All clicks written so far are joined, each once, and nothing else is."""
+        self.dispatch()
+        self.until(lambda: not self.expected - self.joined(), "every click is joined")
+        assert self.joined() - self.optional == self.expected
+
+    def finish(self) -> None:
+        """As ``settle``; and the dispatcher was killed."""
+        while self._beats <= max(self._kill_at, self._back_at):
+            self.beat()
+        self.settle()
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            for noun, process in self.processes.items():
+                assert process.poll() is None, f"{noun} ended: {self.said(noun)[-2000:]}"
+            assert time.monotonic() < deadline, f"not within {DEADLINE_S:g} s: {what}"
+            time.sleep(0.05)
+
+    def lag(self) -> Result:
+        return photon("dispatcher", "lag", "--config", self.config, "-o", "json")
