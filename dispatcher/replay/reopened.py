@@ -27,7 +27,7 @@ from photon.dispatcher.replay.guests import Guests
 from photon.dispatcher.replay.reading import Reads
 from photon.dispatcher.replay.rules import LineRules
 from photon.dispatcher.state import Changes, State
-from photon.idregistry.api import DIGEST_BYTES
+from photon.idregistry.api import DIGEST_BYTES, U64
 from photon.idregistry.outcomes import Refusal
 from photon.idregistry.scanning import EntryPage
 from photon.joiner.api import ForeignEvent
@@ -39,6 +39,8 @@ SHARD_S = 0.02
 """The same at least for each shard."""
 ASK_S = 5.0
 PAGE_IDS = 4096
+WANTED_MAX = 20_000
+"""So many ids, of all shards, are looked for at once: each chunk is read once for all of them."""
 MISSING_FIRST_S, MISSING_MOST_S = 10.0, 600.0
 """An id that was not found is looked for again after so long, twice as long each time."""
 REMEMBERED_MAX = 100_000
@@ -124,10 +126,14 @@ class Reopened:
         whole = bool(shards)
         seen: set[tuple[bytes, int]] = set()
         listed = missing = 0
+        ids: list[Id] = []
         for shard in shards:
             cursor = self._cursors.pop(shard, b"")
             whole = whole and not cursor
             while True:
+                if len(ids) >= WANTED_MAX:
+                    missing += await self._take(ids)
+                    ids.clear()
                 if not self._guests.room():
                     self._cursors[shard], whole = cursor, False
                     break
@@ -135,15 +141,16 @@ class Reopened:
                 if isinstance(page, Refusal):
                     whole = False
                     break
-                ids = list(_ids(page))
-                listed += len(ids)
+                found = list(_ids(page))
+                listed += len(found)
+                ids += found
                 if len(seen) < REMEMBERED_MAX:
-                    seen.update(each.name for each in ids)
-                if ids:
-                    missing += await self._take(ids)
+                    seen.update(each.name for each in found)
                 cursor = page.cursor
                 if not cursor:
                     break
+        if ids:
+            missing += await self._take(ids)
         if whole:
             self._whole(seen, listed, missing)
 
@@ -240,6 +247,7 @@ class Reopened:
         chunks = chunks_between(self._state.database, positions, int(times.min()), int(times.max()) + 1)
         found: dict[bytes, ForeignEvent] = {}
         sure: set[bytes] = set()
+        looked = np.unique(np.frombuffer(b"".join(wanted), "<u8")[::2])
         for chunk in holding(chunks, times):
             begun = self._clock.monotonic()
             try:
@@ -249,7 +257,7 @@ class Reopened:
                 continue
             for block in blocks or ():
                 columns, _ = columns_of(block, *records_of(block), self._rules.adapter, self._rules.digester)
-                for row in _rows_of(columns.digests, wanted):
+                for row in _rows_of(columns.digests, looked, wanted):
                     (event,) = columns.take([row]).events(0)
                     each = wanted[event.digest]
                     if event.event_time_ns != each.event_time_ns or event.digest in sure:
@@ -275,9 +283,9 @@ def _ids(page: EntryPage) -> Iterator[Id]:
         yield Id(page.digests[DIGEST_BYTES * at : DIGEST_BYTES * (at + 1)], generation, time, tag)
 
 
-def _rows_of(digests: bytes, wanted: Mapping[bytes, Id]) -> list[int]:
-    """Rows of a column of digests that are wanted."""
+def _rows_of(digests: bytes, looked: U64, wanted: Mapping[bytes, Id]) -> list[int]:
+    """Rows of a column of digests that are wanted. ``looked``: the first words of those, in order."""
     words = np.frombuffer(digests, "<u8")[::2]
-    looked = np.frombuffer(b"".join(wanted), "<u8")[::2]
-    rows = np.flatnonzero(np.isin(words, looked)).tolist()
+    at = np.minimum(np.searchsorted(looked, words), len(looked) - 1)
+    rows = np.flatnonzero(looked[at] == words).tolist()
     return [row for row in rows if digests[DIGEST_BYTES * row : DIGEST_BYTES * (row + 1)] in wanted]

@@ -68,6 +68,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(coverage, "CHUNK_BYTES", 1000)
     monkeypatch.setattr(log_reading, "BLOCK_BYTES", 500)
     monkeypatch.setattr(reopened, "PAGE_IDS", 3)
+    monkeypatch.setattr(reopened, "WANTED_MAX", 4)
     monkeypatch.setattr(reopened, "MISSING_FIRST_S", 0.02)
     world = World(tmp_path)
     world.policy = process.Policy(PATIENCE, LIMITS, QUICK)
