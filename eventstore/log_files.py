@@ -21,7 +21,7 @@ from photon.eventstore.zstd_bytes import ZstdBytes
 
 CHECKPOINTS_MAX = 32
 """Inflater states kept of one file, about 45 KiB each."""
-CHECKPOINT_BYTES = 8 << 20
+CHECKPOINT_BYTES = 1 << 20
 """Uncompressed bytes between two at first; twice as many whenever CHECKPOINTS_MAX is reached."""
 INPUT_BYTES = 1 << 16
 

@@ -15,7 +15,7 @@ from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.registry.common import formatted, moment, print_json, print_table
 
 if TYPE_CHECKING:
-    from photon.eventstore.api import Details, SourceProgress, UnavailableLog
+    from photon.eventstore.api import Details, Progress, SourceProgress, UnavailableLog
     from photon.eventstore.operating import EventStoreOperator
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ def _show(details: Details, now_ns: int) -> None:
             ["logs", f"{progress.files:,} with {progress.events:,} events, {size(max(lag, 0))} not read yet"],
             ["cache", ratio],
             ["old logs", f"{progress.log_reads:,} places looked at{per_read}"],
-            ["missing", f"{progress.missing_keys:,} keys wait for {progress.missing_logs:,} logs"],
+            ["missing", _missing(progress)],
         ],
     )
     if details.sources:
@@ -107,6 +107,13 @@ def _show(details: Details, now_ns: int) -> None:
     if details.unavailable:
         click.echo()
         _show_unavailable(details.unavailable)
+
+
+def _missing(progress: Progress) -> str:
+    if not progress.missing_logs:
+        return "nothing"
+    keys = "1 key waits" if progress.missing_keys == 1 else f"{progress.missing_keys:,} keys wait"
+    return f"{keys} for {progress.missing_logs:,} log{'' if progress.missing_logs == 1 else 's'}"
 
 
 def _source(each: SourceProgress, now_ns: int) -> list[str]:

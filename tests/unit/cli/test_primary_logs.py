@@ -90,7 +90,7 @@ def test_status_names_what_is_missing(lost: Lost) -> None:
     deadline = time.monotonic() + 20
     while (shown := lost.photon("status")).exit_code != 3:
         assert time.monotonic() < deadline, shown.output
-    assert "1 keys wait for 1 logs" in shown.output
+    assert "1 key waits for 1 log" in shown.output
     [line] = [line for line in shown.output.splitlines() if "its file is gone" in line]
     assert line.split()[0] == "b.log"
     said = json.loads(lost.photon("status", "-o", "json").stdout)
