@@ -26,7 +26,7 @@ foreign = "f"
 output = "o"
 state = "s"
 eventstore = "127.0.0.1:1"
-joiners = {{}}
+joiners = {{ east-1 = {{ address = "127.0.0.1:2" }} }}
 [datacentre.east.hbase]
 thrift = "127.0.0.1:{thrift}"
 admin = "127.0.0.1:{admin}"
