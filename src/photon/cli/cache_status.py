@@ -69,7 +69,7 @@ def _shown(row: dict[str, Any]) -> list[str]:
     from photon.embedded.status import size
 
     if not row["answers"]:
-        return [row["node"], row["address"], row["error"], *["-"] * (len(COLUMNS) - 3)]
+        return [row["node"], row["address"], "does not answer", *["-"] * (len(COLUMNS) - 3)]
     asked = row["hits"] + row["misses"]
     return [
         row["node"],

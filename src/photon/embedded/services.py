@@ -158,7 +158,8 @@ async def serve_cache(
         node = next(iter(pipeline.caches))
     if node not in pipeline.caches:
         known = ", ".join(sorted(pipeline.caches)) or "none"
-        raise UsageError(f"--node {node}: not a cache node of datacentre {name}; there are: {known}")
+        given = "--node: name one" if node is None else f"--node {node}: is none"
+        raise UsageError(f"{given} of the cache nodes of datacentre {name}; there are: {known}")
     configured = pipeline.caches[node]
     await serve(
         address=configured.address,
