@@ -69,6 +69,8 @@ class Holdings:
         self._next = self._next_leave = self._next_news = self._next_orphans = 0.0
         self._moves = -1
         self._living = 1
+        self._missing: dict[str, float] = {}  # logs with parts that are not there -> since when
+        self._told: set[str] = set()
 
     @property
     def units(self) -> frozenset[str]:
@@ -117,6 +119,7 @@ class Holdings:
         in_sight = follower.in_sight()
         known = set(in_sight)
         in_parts = {part.identity for part in parts}
+        self._tell_missing(in_parts - known, now)
         in_sight += [part.unit for part in parts if part.identity in known]
         huge = [] if self._terms.split_bytes is None else follower.huge(self._terms.split_bytes)
         to_split = [unit for unit in huge if unit not in in_parts and unit not in self._leaving]
@@ -132,6 +135,14 @@ class Holdings:
         state.refresh()
         core.retry_bytes = state.retry_bytes
         return more
+
+    def _tell_missing(self, identities: Iterable[str], now: float) -> None:
+        """Logs that are not there, with parts that were not read: said once when they stay away for a lease."""
+        self._missing = {identity: self._missing.get(identity, now) for identity in identities}
+        for identity, since in self._missing.items():
+            if now - since >= self._terms.lease_s and identity not in self._told:
+                self._told.add(identity)
+                self._log.warning("a log is gone before all its parts were read", identity=identity)
 
     def _have(self, core: Core, granted: Granted, in_parts: Iterable[str]) -> None:
         unit = granted.position.identity

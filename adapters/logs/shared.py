@@ -168,7 +168,7 @@ class SharedFollower(Follower):
             return []
         framed = frame(data, reading.next, max_record=self._max_record, long=reading.long)
         if not whole or (reading.next + len(data) == part.end and framed.next != part.end):
-            self._lose_part(reading, log)
+            self._doubt(reading, log, source)
             return []
         reading.next, reading.long = framed.next, framed.long
         file = LogFile(log.path, log.header)
@@ -178,13 +178,21 @@ class SharedFollower(Follower):
         ]
 
     def _part_source(self, reading: _Reading, log: TrackedLog) -> Source | None:
-        if reading.source is None:
-            assert log.file is not None
-            if log.file.gone:
-                self._lose_part(reading, log)
-            else:
-                reading.source = self._sources.open(log.file)
+        if reading.source is None and log.file is not None and not log.file.gone:
+            reading.source = self._sources.open(log.file)
         return reading.source
+
+    def _doubt(self, reading: _Reading, log: TrackedLog, source: Source) -> None:
+        """Other bytes than the part's, or not all: another log stands in this file by now, or it was cut."""
+        unfinished = source.cut_short()
+        reading.close()
+        file = log.file
+        if file is not None and not file.gone:
+            self._files.look_again(file)
+            self._match()
+        if log.file is None or log.file is not file or file.gone or unfinished:
+            return  # the log may turn up under another name, or whole
+        self._lose_part(reading, log)
 
     def _is_same(self, log: TrackedLog, source: Source) -> bool:
         """After its bytes were read: the file still begins as the log does."""

@@ -149,25 +149,35 @@ def test_a_part_is_read_on_from_its_offset_also_when_its_log_was_compressed(
     assert follower.plain_size(identity) == 0  # it is not cut any further
 
 
-@pytest.mark.parametrize("how", ["shorter", "rewritten"])
-def test_a_part_whose_bytes_are_no_more_is_lost_and_said_so(
-    tmp_path: Path, follower: SharedFollower, how: str
-) -> None:
+def test_a_part_whose_bytes_are_no_more_is_lost_and_said_so(tmp_path: Path, follower: SharedFollower) -> None:
     write(tmp_path / "a.log", b"first", *[b"line %d" % n for n in range(100)])
     follower.scan()
     (identity,) = follower.in_sight()
     (at,) = follower.begins(identity, 0, [500])
-    size = follower.plain_size(identity)
-    follower.own_part(part(identity, at, size))
-    if how == "shorter":
-        write(tmp_path / "a.log", b"first", b"short")
-    else:
-        with open(tmp_path / "a.log", "r+b") as file:
-            file.write(b"other")
+    follower.own_part(part(identity, at, follower.plain_size(identity)))
+    write(tmp_path / "a.log", b"first", b"short")
     assert follower.poll(1 << 20) == []
     assert follower.lost_parts == [f"{identity}@{at:x}"]
     assert follower.problems[ProblemKind.VANISHED] == 1
     assert follower.caught_up()
+
+
+@pytest.mark.parametrize("size", [10, 300])
+def test_a_part_waits_for_its_log_where_another_one_stands_in_its_file(
+    tmp_path: Path, follower: SharedFollower, size: int
+) -> None:
+    lines = [b"line %d" % n for n in range(100)]
+    write(tmp_path / "a.log", *lines)
+    whole = (tmp_path / "a.log").read_bytes()
+    follower.scan()
+    (identity,) = follower.in_sight()
+    (at,) = follower.begins(identity, 0, [500])
+    follower.own_part(part(identity, at, len(whole)))
+    (tmp_path / "a.log.1.gz").write_bytes(gzip.compress(whole))
+    write(tmp_path / "a.log", *[b"other %d" % n for n in range(size)])  # on the same inode
+    assert follower.poll(1 << 20) == []
+    assert follower.lost_parts == []
+    assert b"".join(block.data for block in poll(follower)) == whole[at:]
 
 
 def test_fresh_lines_do_not_wait_for_a_part(tmp_path: Path) -> None:
