@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from photon.config.clock import NS_PER_S
 from photon.dispatcher.core import Core
 from photon.dispatcher.retry import LONGEST_S, SETTLED_NS
-from photon.dispatcher.shares import BEHIND_S
+from photon.dispatcher.shares import BEHIND_S, CALM_S
 from photon.dispatcher.state import State, StoredEvent
 
 LOOK_S = 0.05
@@ -37,7 +37,7 @@ class RetryLoader:
         self._core = core
         self._state = state
         self._once = once
-        self._next_look = 0.0
+        self._next_look: float | None = None
         self._last_row = state.last_row_at_open
         self._swept_to = (_FIRST_NS, 0) if once else (now_ns + int(LONGEST_S * NS_PER_S), 0)
         self.swept = not state.retry_rows
@@ -47,6 +47,8 @@ class RetryLoader:
         """Takes up what is to be tried now; seldom enough by itself."""
         core, state = self._core, self._state
         room = min(LOOK_ROWS, ROWS_MAX - len(core.loaded))
+        if self._next_look is None:  # what is fresh comes first, and has not been read yet
+            self._next_look = now + (0.0 if self._once else CALM_S)
         if not state.retry_rows or now < self._next_look or room <= 0 or core.loaded.bytes >= BYTES_MAX:
             return
         self._next_look = now + LOOK_S

@@ -17,8 +17,8 @@ SMALL_EVENTS = 250
 """Events behind go in batches of so many beside fresh traffic: a fresh one waits for few of them."""
 IDLE_PART = 8
 """Of the places in flight, one in so many is theirs while nothing fresh waits."""
-STORED_WEIGHT = 2.0
-"""A row of the retry store is read from disk, tried and written again: about twice the cost of a fresh event."""
+STORED_WEIGHT = 3.0
+"""A row of the retry store is read from disk, tried and written again: three times the cost of a fresh event."""
 
 
 class Shares:
