@@ -8,7 +8,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-from photon.dispatcher.errors import StateError
+from photon.dispatcher.errors import DamagedState, StateError
 from photon.dispatcher.replay.coverage import CHUNK_BYTES, MAX_NS, MIN_NS
 from photon.dispatcher.replay.schema import TABLES as REPLAY_TABLES
 
@@ -229,7 +229,7 @@ def unusable(path: Path, error: sqlite3.Error) -> StateError:
             f"is held by another process for more than {BUSY_S:.0f} s ({text})",
             "end the worker that stands still in a transaction",
         )
-    return StateError(
+    return DamagedState(
         str(path),
         f"is damaged or unreadable ({text})",
         "restore it from a backup, or move it away: then all foreign logs are read again from their start, ids that "

@@ -12,6 +12,10 @@ class StateError(PhotonError):
         super().__init__(f"{where}: {what}; {todo}")
 
 
+class DamagedState(StateError):
+    """Its bytes are not what was written."""
+
+
 class RuleError(StateError):
     """The state was written under other rules than the configuration's: to be mended there."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -21,6 +21,7 @@ from photon.dispatcher.engine import DispatcherEngine, Measure, Options, Progres
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.homes import Homes
 from photon.dispatcher.limits import Limits
+from photon.dispatcher.previous import copied
 from photon.dispatcher.replay.reading import LogFiles
 from photon.dispatcher.replay.rereading import Sources
 from photon.dispatcher.retry import Patience
@@ -95,6 +96,7 @@ def open_dispatcher(
     with (
         open_state(places.state / STATE_NAME, rule, worker, clock.now_ns()) as state,
         watching(places.foreign, places.watch, log.warning) as watcher,
+        nullcontext() if policy.options.once or worker is not None else copied(places.state / STATE_NAME),
     ):
         follower = follower_for(state)(
             places.foreign,

@@ -17,6 +17,7 @@ from photon.dispatcher.database import lock_worker
 from photon.dispatcher.errors import WorkerFenced
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.holdings import Holdings, Terms
+from photon.dispatcher.previous import open_or_restore
 from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import State
 
@@ -33,7 +34,7 @@ class Worker:
 def open_state(path: Path, rule: bytes, worker: Worker | None, now_ns: int) -> Iterator[State]:
     """Closed at the end; a worker that ends in order leaves its logs to the others at once. Raises StateError."""
     if worker is None:
-        alone = State(path, rule=rule)
+        alone = open_or_restore(path, rule=rule)
         try:
             yield alone
         finally:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from photon.dispatcher.previous import copy_state
 from tests.integration.commands import photon
 from tests.integration.tailing_site import HEADER, RECORD_BYTES, Site
 
@@ -212,6 +213,25 @@ def test_checkpoint_only_after_downstream_accepted(site: Site) -> None:
     site.kill("dispatcher")
     site.start("joiner")
     site.finish()
+
+
+def test_corrupt_checkpoint_falls_back_to_the_previous_one(site: Site) -> None:
+    site.append("a.log", site.clicks(50))
+    site.settle()
+    state = site.base / "state" / "dispatcher.db"
+    assert copy_state(state)  # as the dispatcher does by itself now and then
+    site.append("a.log", site.clicks(50) + b"no click\n")
+    site.settle()
+    assert len(site.dead_letters(1)) == 1
+    site.kill("dispatcher")
+    with state.open("r+b") as file:
+        file.seek(100)
+        file.write(b"\xff" * 8000)
+    state.with_name("dispatcher.db-wal").write_bytes(b"\xff" * 8000)  # else it may heal what was spoilt
+    site.append("a.log", site.clicks(50))
+    site.finish()
+    assert len(site.dead_letters(1)) == 1
+    assert "previous copy" in site.said("dispatcher")
 
 
 def test_once(site: Site, tmp_path: Path) -> None:
