@@ -35,6 +35,10 @@ class Lines:
     def __init__(self, framing: Framing, max_record: int) -> None:
         self._quoted = QuotedLines(framing, max_record) if framing.kind == "quoted" else None
 
+    def has_record(self, data: bytes) -> bool:
+        """Whether a whole record begins the data."""
+        return b"\n" in data if self._quoted is None else self._quoted.has_record(data)
+
     def marked(self, data: bytes, *, inside: bool, final: bool = False) -> bytes:
         """As QuotedLines has it. ``inside``: the data begin inside a record that is being skipped."""
         if self._quoted is None:

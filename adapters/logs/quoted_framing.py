@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+
 from photon.adapters.contract import Framing
 from photon.adapters.formats.delimited import LINE_END_MARK
+from photon.adapters.formats.json_scan import cut_lines
 
 
 class QuotedLines:
@@ -25,7 +28,8 @@ class QuotedLines:
         plain = rb"(?!%b)[^%b\n]*+" % (q, d)
         field = rb"(?:%b%b%b|%b)" % (q, inside, q, plain)
         one_line = rb"(?:%b(?:[^%b\n]++|%b%b)*+%b|%b)" % (q, q, q, q, q, plain)
-        self._open = re.compile(rb"^(?:%b%b)*+%b(?:[^%b\n]++|%b%b)*+\n" % (one_line, d, q, q, q, q), re.MULTILINE)
+        self._open = re.compile(rb"(?:%b%b)*+%b(?:[^%b\n]++|%b%b)*+\n" % (one_line, d, q, q, q, q))
+        self._delimiter = framing.delimiter
         self._record = re.compile(rb"%b(?:%b%b)*+\r?\n" % (field, d, field))
         self._begun = re.compile(rb"(?:%b%b)*+(?:%b%b(?:%b\r?)?|%b)\Z" % (field, d, q, inside, q, plain))
         self._last = re.compile(rb"%b(?:%b%b)*+\r?\Z" % (field, d, field))
@@ -39,8 +43,10 @@ class QuotedLines:
             return data
         parts: list[bytes] = []
         at = done = 0
-        while (found := self._open.search(data, at)) is not None:
-            begin, at = found.span()
+        for begin in self._doubtful(data):
+            if begin < at or (found := self._open.match(data, begin)) is None:
+                continue
+            at = found.end()
             end = self._end(data, begin, final)
             if end > begin:
                 parts += data[done:begin], data[begin : end - 1].replace(b"\n", LINE_END_MARK)
@@ -49,6 +55,31 @@ class QuotedLines:
                 parts += data[done:begin], data[begin:].replace(b"\n", LINE_END_MARK)
                 return b"".join(parts)
         return b"".join([*parts, data[done:]]) if parts else data
+
+    def has_record(self, data: bytes) -> bool:
+        """Whether a whole record begins ``data``, or a line that stands for itself."""
+        if b"\n" not in data or self._open.match(data) is None:
+            return b"\n" in data
+        return self._end(data, 0, False) != 0
+
+    def _doubtful(self, data: bytes) -> list[int]:
+        """Begins of lines whose quotes are not plainly in order: opening behind a delimiter, closing before one."""
+        array, starts, ends = cut_lines(data)
+        quotes = np.flatnonzero(array == self._quote[0])
+        rows = np.searchsorted(ends, quotes)
+        quotes, rows = quotes[rows < len(ends)], rows[rows < len(ends)]
+        counts = np.bincount(rows, minlength=len(ends))
+        nth = np.arange(len(quotes)) - (np.cumsum(counts) - counts)[rows]
+        delimiter = self._delimiter[0]
+        before, after = array[np.maximum(quotes - 1, 0)], array[quotes + 1]
+        opens = (quotes == starts[rows]) | (before == delimiter)
+        returns = (after == ord("\r")) & (quotes + 2 == ends[rows])
+        closes = (quotes + 1 == ends[rows]) | (after == delimiter) | returns
+        wrong = np.where(nth % 2 == 0, ~opens, ~closes)
+        doubtful = counts % 2 == 1
+        doubtful[rows[wrong]] = True
+        begins: list[int] = starts[doubtful].tolist()
+        return begins
 
     def _end(self, data: bytes, begin: int, final: bool) -> int:
         """Behind the record that begins there; 0 when more bytes are needed; -1: its first line stands for itself.

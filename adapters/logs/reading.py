@@ -117,7 +117,7 @@ class LogReader:
             raw = source.read(log.next - before, before + want)
             data = raw[before:]
             at_end = len(data) < want
-            if at_end or log.long or want > self._max_record or b"\n" in self._lines.marked(data, inside=False):
+            if at_end or log.long or want > self._max_record or self._lines.has_record(data):
                 break
             want = min(want * 2, max(self._max_record + 1, BLOCK_BYTES + 1))
         if not source.compressed:

@@ -8,13 +8,14 @@ bytes after each restart or rotation; ``#path``, ``#open`` and ``#close`` are no
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from photon.adapters.logs.framing import Piece
 
 HEADER_BYTES_MAX = 1 << 18
 """A header that grows longer begins anew: it is none of Zeek's."""
-_HEADER_LINES = re.compile(rb"(?:^|(?<=\n))(?:#[^\n]*\n)+")
+_HEADER_LINES = re.compile(rb"(?:#[^\n]*+\n)++")
 _KEPT = (b"#fields", b"#types", b"#set_separator", b"#empty_field", b"#unset_field")
 
 
@@ -47,7 +48,7 @@ def split_headers(piece: Piece, header: bytes) -> tuple[list[Headed], bytes]:
         return [Headed(piece, header)], header
     out: list[Headed] = []
     at = 0
-    for match in _HEADER_LINES.finditer(data):
+    for match in _header_lines(data, len(data)):
         if match.start() > at:
             begin, end = piece.offset + at, piece.offset + match.start()
             out.append(Headed(Piece(begin, data[at : match.start()], end), header))
@@ -56,6 +57,19 @@ def split_headers(piece: Piece, header: bytes) -> tuple[list[Headed], bytes]:
     if at < len(data) or piece.oversized:
         out.append(Headed(Piece(piece.offset + at, data[at:], piece.end, piece.oversized), header))
     return out, header
+
+
+def _header_lines(data: bytes, end: int) -> Iterator[re.Match[bytes]]:
+    """Each run of header lines, which ``data`` up to ``end`` holds whole; by bytes.find, for most logs have few."""
+    at = 0 if data.startswith(b"#") else data.find(b"\n#") + 1
+    while (at or data.startswith(b"#")) and at < end:
+        match = _HEADER_LINES.match(data, at, end)
+        if match is None:
+            return
+        yield match
+        at = data.find(b"\n#", match.end()) + 1
+        if not at:
+            return
 
 
 class HeaderScan:
@@ -77,7 +91,7 @@ class HeaderScan:
                 return
             data = data[begin:]
         end = data.rfind(b"\n") + 1
-        for match in _HEADER_LINES.finditer(data, 0, end):
+        for match in _header_lines(data, end):
             self.header = after_lines(self.header, match[0])
         rest = data[end:]
         self._line = rest if rest.startswith(b"#") and len(rest) <= HEADER_BYTES_MAX else b""
