@@ -93,8 +93,18 @@ class ZstdSource(ForwardSource):
         super().__init__(path)
 
     def _restart(self, offset: int) -> None:
-        self._start, self._taken = self._frames[bisect.bisect_right(self._frames, (offset, 1 << 62)) - 1]
-        self._made = self._start  # uncompressed offset of what comes next
+        self.enter(*self._frames[bisect.bisect_right(self._frames, (offset, 1 << 62)) - 1])
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """Uncompressed offsets: what is read from the first on needs no frame to be entered again; up to the second
+        nothing has to be inflated."""
+        return self._start, self._made
+
+    def enter(self, made: int, taken: int) -> None:
+        """Reads on from a frame's begin: its uncompressed and its compressed offset, which the caller knows."""
+        self._start, self._taken = made, taken
+        self._made = made  # uncompressed offset of what comes next
         self._waiting = b""  # compressed bytes not used yet
         self._at = 0  # of the first of them
         self._frame: FrameHeader | None = None
