@@ -61,7 +61,9 @@ demo: install            ## join a live stream in two datacentres, lose one, ver
 
 bench: install           ## events/s, CPU seconds and memory of `photon join --once`
 	$(BIN)/python -m tests.bench.join
+	$(BIN)/python -m tests.bench.cache
 	$(BIN)/python -m tests.bench.cold_look_ups
+	$(BIN)/python -m tests.bench.hbase
 
 bench-datacentres: install  ## two datacentres: catch-up against joining, wasted joins, split
 	$(BIN)/python -m tests.bench.datacentres

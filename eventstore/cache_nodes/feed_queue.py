@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from photon.eventstore.cache_nodes.wire import SEGMENTS_MAX, Piece
 
@@ -13,19 +14,29 @@ BATCH_BYTES = 4 << 20
 """Taken at a time, or one piece."""
 PATIENCE_SECONDS = 1.0
 """The reader waits so long for a node that takes nothing; from then on until it takes something again, not at all."""
+WAIT_SHARE = 0.1
+"""Of all time, beyond PATIENCE_SECONDS, the reader waits no more than this for a node that is slow."""
 
 
 class FeedQueue:
     """One thread puts, one takes.
 
-    A node that is merely slower than the reader slows the reader down, so nothing is lost while both work. A node
-    that takes nothing costs the reader PATIENCE_SECONDS once; while it is away the oldest pieces are dropped, so that
-    it finds the newest QUEUE_BYTES_MAX when it is back.
+    A node that is a little slower than the reader slows the reader down, by WAIT_SHARE at most; one that is slower
+    still, or away, loses the oldest pieces, so that it finds the newest QUEUE_BYTES_MAX. One that takes nothing costs
+    the reader PATIENCE_SECONDS once.
     """
 
-    def __init__(self, bytes_max: int = QUEUE_BYTES_MAX, patience_s: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        bytes_max: int = QUEUE_BYTES_MAX,
+        patience_s: float = PATIENCE_SECONDS,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._bytes_max = bytes_max
         self._patience_s = patience_s
+        self._monotonic = monotonic
+        self._credit_s = patience_s  # that the reader may wait now
+        self._credit_at = monotonic()
         self._pieces: deque[Piece] = deque()
         self._changed = threading.Condition()
         self._away = self._closed = False
@@ -36,10 +47,8 @@ class FeedQueue:
     def put(self, piece: Piece) -> None:
         """Adds a piece; see the class for what happens when there is no room."""
         with self._changed:
-            if self._over(piece) and not self._changed.wait_for(
-                lambda: self._away or not self._over(piece), self._patience_s
-            ):
-                self._away = True
+            if self._over(piece) and not self._away:
+                self._wait_for_room(piece)
             while self._pieces and self._over(piece):
                 self._drop(self._pieces.popleft())
             if self._closed or piece.size > self._bytes_max:
@@ -48,6 +57,17 @@ class FeedQueue:
             self._pieces.append(piece)
             self.bytes += piece.size
             self._changed.notify_all()
+
+    def _wait_for_room(self, piece: Piece) -> None:
+        began = self._monotonic()
+        self._credit_s = min(self._patience_s, self._credit_s + WAIT_SHARE * (began - self._credit_at))
+        in_time = self._changed.wait_for(lambda: self._away or not self._over(piece), max(0.0, self._credit_s))
+        self._credit_at = self._monotonic()
+        if in_time:
+            self._credit_s -= self._credit_at - began
+        else:
+            self._away = True
+            self._credit_s = 0.0
 
     def take(self) -> Sequence[Piece]:
         """The oldest pieces; waits for one. Empty: closed."""

@@ -56,6 +56,16 @@ def test_a_node_that_takes_nothing_is_waited_for_once() -> None:
     assert numbers(queue.take()) == list(range(50, 60))
 
 
+def test_a_node_that_takes_little_is_not_waited_for_again_and_again() -> None:
+    queue = FeedQueue(1000, patience_s=0.2, monotonic=lambda: 0.0)  # no time passes, so no new patience
+    began = time.monotonic()
+    for number in range(60):
+        queue.put(piece(number))
+        queue.away(False)  # as after each feed that it took
+    assert 0.2 <= time.monotonic() - began < 0.2 * 25
+    assert numbers(queue.take()) == list(range(50, 60))
+
+
 def test_a_slower_node_slows_the_reader_and_gets_everything() -> None:
     queue = FeedQueue(500, patience_s=60)
     taken: list[int] = []
