@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from photon.adapters.contract import LINES, Framing
+from photon.adapters.formats.delimited import LINE_END_MARK
 
 BOM = b"\xef\xbb\xbf"
 IDENTITY_BYTES = 1 << 16
@@ -67,6 +68,9 @@ def read_head(path: str, head: bytes, *, has_header: bool, final: bool, framing:
     In Zeek's logs lines that begin with ``#`` are no records; a log of messages has no byte order mark.
     """
     start = len(BOM) if head.startswith(BOM) and framing.kind != "varint" else 0
+    raw = head
+    if framing.kind == "quoted":  # the same log, whether its bytes come marked or as they are
+        head = head.replace(LINE_END_MARK, b"\n")
     header = b""
     comments = framing.kind == "zeek"
     full = len(head) >= HEAD_BYTES
@@ -92,7 +96,7 @@ def read_head(path: str, head: bytes, *, has_header: bool, final: bool, framing:
         identity_of(log_name(path), record),
         header,
         start,
-        head[begin : min(len(head) if stop < 0 else stop + 1, begin + FINGERPRINT_BYTES)],
+        raw[begin : min(len(head) if stop < 0 else stop + 1, begin + FINGERPRINT_BYTES)],
         begin,
         identity_of("", record),
     )

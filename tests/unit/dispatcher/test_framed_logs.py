@@ -1,0 +1,127 @@
+"""Skipping and replay enter logs that are more than lines at the same records as the follower hands out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import Adapter, ForeignHeader
+from photon.adapters.loader import load_adapter
+from photon.adapters.logs.api import Block, LogPosition
+from photon.adapters.logs.follower import Follower
+from photon.adapters.logs.shared import SharedFollower
+from photon.dispatcher.process import Places
+from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, Chunk
+from photon.dispatcher.replay.reading import LogFiles
+from photon.dispatcher.skipping import plan_skips
+from photon.idregistry.api import Digester
+from tests.unit.adapters.messages import delimited, descriptor_set, event_class
+
+DIGESTER = Digester(bytes(32), "clicks")
+Event = event_class(descriptor_set())
+SECONDS = {"field": "ts", "unit": "s"}
+ROWS = 4000
+PRIMARY = {"format": "jsonl", "key": "k"}
+SIDES: dict[str, dict[str, Any]] = {
+    "zeek": {"format": "zeek", "key": "k", "id": "id"},
+    "csv": {
+        "format": "csv", "multiline": True, "columns": ["id", "ts", "k"], "key": "k", "id": "id", "time": SECONDS,
+    },
+    "protobuf": {
+        "format": "protobuf", "descriptor": "e.pb", "message": "test.Event", "key": "key.name", "id": "text",
+        "time": {"field": "number", "unit": "s"},
+    },
+}  # fmt: skip
+
+
+def written(name: str) -> bytes:
+    if name == "protobuf":
+        return delimited(
+            Event(key={"name": f"k{n}"}, text=f"id{n}", number=n).SerializeToString() for n in range(1, ROWS)
+        )
+    if name == "csv":
+        return b"".join(b'id%d,%d,"k\n%d"\n' % (n, n, n) for n in range(1, ROWS))
+    one, two = b"#separator \\x09\n#fields\tid\tts\tk\n", b"#separator \\x09\n#fields\tk\tts\tid\n"
+    first = one + b"".join(b"id%d\t%d\tk%d\n" % (n, n, n) for n in range(1, ROWS // 2))
+    return first + two + b"".join(b"k%d\t%d\tid%d\n" % (n, n, n) for n in range(ROWS // 2, ROWS))
+
+
+@pytest.fixture(params=sorted(SIDES))
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Places, Adapter]:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (tmp_path / "e.pb").write_bytes(descriptor_set())
+    (logs / "a.log").write_bytes(written(request.param))
+    adapter = load_adapter("configured", {"primary": PRIMARY, "foreign": SIDES[request.param]}, tmp_path)
+    return Places(foreign=logs, output=tmp_path / "out", state=tmp_path / "state", patterns=("**/*",)), adapter
+
+
+def follower_of(places: Places, adapter: Adapter, positions: list[LogPosition]) -> Follower:
+    return Follower(
+        places.foreign, has_header=adapter.foreign_has_header, framing=adapter.foreign_framing, positions=positions
+    )
+
+
+def ids_of(adapter: Adapter, blocks: list[Block]) -> list[int]:
+    found = []
+    for block in blocks:
+        for header in adapter.foreign_headers(block.data.split(b"\n")[:-1], block.file):
+            assert isinstance(header, ForeignHeader), header
+            assert header.event_id is not None
+            found.append(int(header.event_id[2:]))
+    return found
+
+
+def followed(places: Places, adapter: Adapter, positions: list[LogPosition]) -> list[Block]:
+    follower = follower_of(places, adapter, positions)
+    follower.scan()
+    blocks = []
+    while more := follower.poll(1 << 20):
+        blocks += more
+    follower.close()
+    return blocks
+
+
+def test_a_skip_lands_on_a_record_and_what_follows_is_read_right(site: tuple[Places, Adapter]) -> None:
+    places, adapter = site
+    assert isinstance(adapter, ConfiguredAdapter)
+    everything = ids_of(adapter, followed(places, adapter, []))
+    assert everything == list(range(1, ROWS))
+    for to_s in (ROWS // 4, 3 * ROWS // 4):
+        plan = plan_skips(places, adapter, DIGESTER, [], to_s * 10**9)
+        assert plan.problems == []
+        (skip,) = plan.skips
+        left = ids_of(adapter, followed(places, adapter, [skip.position()]))
+        assert left == everything[ROWS - 1 - len(left) :]
+        assert min(left) <= to_s, "nothing newer is left out"
+        assert min(left) > 1, "something is"
+    (whole,) = plan_skips(places, adapter, DIGESTER, [], None).skips
+    assert followed(places, adapter, [whole.position()]) == []
+
+
+async def test_replay_reads_the_same_records(site: tuple[Places, Adapter]) -> None:
+    places, adapter = site
+    blocks = followed(places, adapter, [])
+    files = LogFiles(
+        places.foreign, places.patterns, has_header=False, max_record=1 << 20, framing=adapter.foreign_framing
+    )
+    end = blocks[-1].end
+    found: list[int] = []
+    for begin in range(0, end, 30_011):
+        chunk = Chunk(blocks[0].identity, begin, min(begin + 30_011, end), MIN_NS, MAX_NS)
+        found += ids_of(adapter, await files.blocks(chunk) or [])
+    files.close()
+    assert found == list(range(1, ROWS))
+
+
+def test_such_logs_are_not_divided_among_workers(site: tuple[Places, Adapter]) -> None:
+    places, adapter = site
+    follower = SharedFollower(places.foreign, has_header=False, framing=adapter.foreign_framing)
+    follower.scan()
+    (identity,) = (position.identity for position in follower.positions())
+    assert follower.plain_size(identity) == 0
+    assert follower.begins(identity, 0, [5000]) == []
+    follower.close()
