@@ -1,0 +1,91 @@
+"""Ids that an operator gives up, over real processes: dispatched again with their new generation, once each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from photon.config.clock import SystemClock
+from photon.config.loader import load
+from photon.demo.check import records
+from photon.dispatcher.client import DispatcherClient
+from photon.embedded.deployment import Deployment
+from photon.embedded.ledger import read_ledger
+from photon.embedded.status import balances
+from photon.embedded.supervisor import Supervisor
+from photon.idregistry.api import Answer, Digester
+from photon.idregistry.client import GrpcBackend
+from photon.idregistry.routing import RoutedRegistry
+from tests.integration.test_skip import T, configuration, joined, until, write
+
+CLICKS, GIVEN_UP = 200, 30
+
+
+async def reopen(registry: RoutedRegistry, digester: Digester, ids: list[str], tokens: list[int]) -> int:
+    """As an operator may, of ids that are registered and cleared; how many were given up."""
+    numbers = [int(each[1:]) for each in ids]
+    answers = await registry.recovery.reopen(
+        digester.digests([each.encode() for each in ids]),
+        np.array([(T + n) * 10**9 for n in numbers], np.int64),
+        np.array(tokens, np.uint64),
+        np.zeros(len(ids), np.uint32),
+        operator=True,
+        timeout=20,
+    )
+    return int(np.count_nonzero(answers == Answer.REOPENED))
+
+
+async def test_they_come_again_once_each(tmp_path: Path) -> None:
+    file = configuration(tmp_path)
+    write(tmp_path, 0, CLICKS)
+    settings = load(file, environment={})
+    states = [tmp_path / name / "state" for name in ("east", "west")]
+    supervisor = Supervisor()
+    addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
+    registry = RoutedRegistry(GrpcBackend(addresses, SystemClock()), SystemClock())
+    digester = Digester((tmp_path / "key").read_bytes(), "clicks")
+    dispatcher = DispatcherClient(settings.datacentre["west"].dispatcher or "")
+    try:
+        await supervisor.start(list(Deployment(file, settings, tmp_path / "run").services()))
+        await until(lambda: all(read_ledger(state)["read"] == CLICKS for state in states), "all is read")
+        await until(lambda: len(joined(tmp_path)) == CLICKS, "all is joined")
+        await until(lambda: not any(read_ledger(state)["pending"] for state in states), "all is counted")
+        before = [read_ledger(state) for state in states]
+        outputs = [tmp_path / name / "output" / "joined" for name in ("east", "west")]
+        tokens = {r["event_id"]: int(r["token"], 16) for output in outputs for r in records(output)}
+        some = sorted(tokens)[:GIVEN_UP]
+        assert await reopen(registry, digester, some, [tokens[each] for each in some]) == GIVEN_UP
+        await until(lambda: len(joined(tmp_path)) == CLICKS + GIVEN_UP, "they are joined again")
+        await until(lambda: sum(read_ledger(s)["reread"] for s in states) >= GIVEN_UP, "and counted as reread")
+
+        # One whose line no log holds any more: it waits, and is told.
+        (tmp_path / "west" / "clicks" / "c.log").rename(tmp_path / "away")
+        (tmp_path / "east" / "clicks" / "c.log").unlink()
+        lost = sorted(tokens)[-1]
+        assert await reopen(registry, digester, [lost], [tokens[lost]]) == 1
+        await _missing(dispatcher, 1)
+        (tmp_path / "away").rename(tmp_path / "west" / "clicks" / "c.log")  # from an archive: it is found by itself
+        await until(lambda: len(joined(tmp_path)) == CLICKS + GIVEN_UP + 1, "the last one is joined again")
+        await _missing(dispatcher, 0)
+        ledgers = [read_ledger(state) for state in states]
+    finally:
+        await registry.close()
+        await dispatcher.close()
+        await supervisor.stop()
+    seen = Counter(joined(tmp_path))
+    assert {each for each, count in seen.items() if count == 2} == {*some, lost}
+    assert set(seen.values()) == {1, 2}
+    assert all(map(balances, ledgers))
+    apart = ("reread", "wasted")
+    assert [{k: v for k, v in each.items() if k not in apart} for each in ledgers] == [
+        {k: v for k, v in each.items() if k not in apart} for each in before
+    ]
+
+
+async def _missing(dispatcher: DispatcherClient, count: int) -> None:
+    async with asyncio.timeout(60):
+        while (status := await dispatcher.status(5)) is None or status.reopened_missing != count:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
