@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
+import zstandard
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, ForeignHeader, LogFile
 from photon.adapters.loader import load_adapter
+from photon.adapters.logs.follower import Follower
 
 EXAMPLES = Path(__file__).parents[3] / "config" / "examples"
 SETS = [("net_zeek_apt29", "zeek"), ("ads_olist_funnel", "olist"), ("ob_lobster_aapl", "lobster")]
@@ -119,3 +123,92 @@ def test_access_log_lines() -> None:
     )
     header = adapter.foreign_header(line, LogFile("access.log"))
     assert header == ForeignHeader(b"10.0.0.1:7:971211300000000", 971_211_336 * 10**9)
+
+
+def as_zeek_tsv(lines: list[bytes]) -> bytes:
+    """The real JSON lines as Zeek's ASCII writer has them; a second header with other columns in the middle."""
+    rows = [orjson.loads(line) for line in lines]
+    raw = [dict(re.findall(rb'"(ts)":([0-9.]+)', line)) for line in lines]  # the digits as they stand there
+    out = []
+    for at, (row, digits) in enumerate(zip(rows, raw, strict=True)):
+        if at in (0, len(rows) // 2):
+            names = sorted({name for each in rows for name in each}, reverse=at > 0)
+            types = {n: "vector[string]" for each in rows for n, value in each.items() if isinstance(value, list)}
+            kinds = [types.get(name, "time" if name == "ts" else "string") for name in names]
+            out += [
+                "#separator \\x09",
+                "#set_separator\t,",
+                "#empty_field\t(empty)",
+                "#unset_field\t-",
+                f"#open\t{at}",
+            ]
+            out += ["#fields\t" + "\t".join(names), "#types\t" + "\t".join(kinds)]
+        out.append("\t".join(tsv_value(row.get(name), digits if name == "ts" else {}) for name in names))
+    return "\n".join([*out, "#close\tx", ""]).encode()
+
+
+def tsv_value(value: Any, digits: dict[bytes, bytes]) -> str:
+    if value is None:
+        return "-"
+    if digits:
+        return digits[b"ts"].decode()
+    if isinstance(value, list):
+        return ",".join(escaped(str(each)) for each in value) or "(empty)"
+    return escaped(str(value)) or "(empty)"
+
+
+def escaped(text: str) -> str:
+    plain = {c for c in map(chr, range(32, 127)) if c not in "\\,-"}
+    return "".join(c if c in plain else "".join(f"\\x{byte:02x}" for byte in c.encode()) for c in text)
+
+
+def test_zeek_pairs_from_tsv_compressed_with_zstd_and_followed(tmp_path: Path) -> None:
+    """The same pairs as from JSON: with headers in mid-file, some logs rolled and compressed."""
+    root = data_set("net_zeek_apt29")
+    side = {"format": "zeek", "key": "uid"}
+    adapter = ConfiguredAdapter({"primary": side, "foreign": side})
+    for name in ("primary", "foreign"):
+        for at, path in enumerate(sorted((root / name).iterdir())):
+            data = as_zeek_tsv(gzip.decompress(path.read_bytes()).splitlines())
+            target = tmp_path / name / path.name.removesuffix(".gz")
+            target.parent.mkdir(exist_ok=True)
+            if at % 2:
+                target.with_name(target.name + ".zst").write_bytes(zstandard.ZstdCompressor().compress(data))
+            else:
+                target.write_bytes(data)
+
+    def followed(name: str) -> list[tuple[str, bytes, int]]:
+        """(file and line of the original, key, time)."""
+        follower = Follower(tmp_path / name, has_header=False, framing=adapter.primary_framing)
+        follower.scan()
+        found = []
+        numbers: dict[str, int] = {}
+        while blocks := follower.poll(1 << 20, final=True):
+            for block in blocks:
+                keys = adapter.primary_keys(block.data, block.file)
+                records = block.data.split(b"\n")[:-1]
+                headers = adapter.foreign_headers(records, block.file)
+                for key, header, record in zip(keys, headers, records, strict=True):
+                    assert isinstance(header, ForeignHeader), header
+                    assert key == header.key
+                    assert adapter.primary_payload(record, block.file) is not None
+                    original = block.file.path.removesuffix(".zst") + ".gz"
+                    numbers[original] = numbers.get(original, 0) + 1
+                    found.append((f"{name}/{original}:{numbers[original]}", header.key, header.event_time_ns))
+        assert not follower.problems
+        follower.close()
+        return found
+
+    primaries = {key: place for place, key, _ in followed("primary")}
+    foreign = followed("foreign")
+    pairs = [f"{place}\t{key.decode()}\t{primaries.get(key, '-')}" for place, key, _ in foreign]
+    with gzip.open(root / "expected" / "pairs.tsv.gz", "rt") as expected:
+        assert sorted(pairs) == sorted(expected.read().splitlines())
+    times = {place: time_ns for place, _, time_ns in foreign}
+    as_json = {**side, "format": "zeek-json"}
+    json_adapter = ConfiguredAdapter({"primary": as_json, "foreign": as_json})
+    for path in sorted((root / "foreign").iterdir()):
+        file, data, _ = read(path, root, False)
+        for number, header in enumerate(json_adapter.foreign_headers(records_of(data), file), 1):
+            assert isinstance(header, ForeignHeader)
+            assert header.event_time_ns == times[f"foreign/{path.name}:{number}"]
