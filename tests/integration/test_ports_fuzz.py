@@ -83,7 +83,7 @@ def pickle_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 async def test_garbage_at_every_port(tmp_path: Path, pickle_log: Path, tls: bool) -> None:
     seed = drawn_seed()
-    shape = Shape(datacentres=("east",), joiners=1, round_trip_s=0.001, tls=tls)
+    shape = Shape(datacentres=("east",), joiners=1, caches=1, round_trip_s=0.001, tls=tls)
     rig = Rig(tmp_path / "deployment", seed, seconds=3.0, shape=shape)
     pids: set[int] = set()
 
