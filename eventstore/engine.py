@@ -114,9 +114,14 @@ class EventStoreEngine:
         self.nodes = CacheNodes(source_of(config.map_settings(adapter).rule), clock.monotonic, to_caches)
         """Cache nodes; while there are none the cache in this process is fed."""
         self._hedged = HedgedLookUps(self.nodes, self._answer)
-        self._unavailable = UnavailableLogs(
-            config.state, clock, disk, report=tell, forget_missing=config.forget_missing
-        )
+        try:
+            self._unavailable = UnavailableLogs(
+                config.state, clock, disk, report=tell, forget_missing=config.forget_missing
+            )
+            self._open_logs()
+        except BaseException:
+            self._map.close()
+            raise
         self._logs = LogsEventStore(
             config.directory,
             adapter,
@@ -124,11 +129,6 @@ class EventStoreEngine:
             record_bytes_max=config.max_record,
             troubles=self._unavailable,
         )
-        try:
-            self._open_logs()
-        except BaseException:
-            self._map.close()
-            raise
         self._reads = LogReads(self._logs)
         self._tiers = TieredEventStore(
             self._cache,
