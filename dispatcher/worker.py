@@ -17,7 +17,7 @@ from photon.dispatcher.database import lock_worker
 from photon.dispatcher.errors import WorkerFenced
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.holdings import Holdings, Terms
-from photon.dispatcher.previous import open_or_restore
+from photon.dispatcher.previous import PREVIOUS, beside, open_or_restore
 from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import State
 
@@ -42,6 +42,7 @@ def open_state(path: Path, rule: bytes, worker: Worker | None, now_ns: int) -> I
         return
     state = SharedState(path, worker.name, rule=rule, now_ns=now_ns)
     try:
+        beside(path, PREVIOUS).unlink(missing_ok=True)  # it does not know what workers will have exported
         yield state
         with suppress(WorkerFenced):  # then they have them
             state.leave()

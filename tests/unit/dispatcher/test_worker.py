@@ -22,6 +22,7 @@ from photon.dispatcher.holdings import Terms
 from photon.dispatcher.leases import Decision
 from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.limits import Limits
+from photon.dispatcher.previous import copy_state
 from photon.dispatcher.process import STATE_NAME, Places, Policy, open_dispatcher
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.shared_state import SharedState
@@ -157,6 +158,15 @@ async def test_one_that_is_alone_reads_what_workers_left(pool: Pool) -> None:
         await alone.run()
     assert pool.all_are_counted()
     pool.check()
+
+
+def test_a_copy_of_the_state_from_before_the_workers_is_no_good_after_them(pool: Pool) -> None:
+    with pool.engine(None):
+        pass
+    assert copy_state(pool.root / STATE_NAME)
+    with pool.engine("w1"):
+        pass
+    assert list(pool.root.glob("*.previous*")) == []
 
 
 def test_what_a_dead_worker_left_to_export_is_written_by_another_one_and_never_twice(tmp_path: Path) -> None:
