@@ -139,16 +139,19 @@ class TieredEventStore:
             if log.identity in given_up:
                 continue
             found = best.get(row)
+            alone = bool(span) and not (log.rewritten or (row, number) in exact or (row, -1) in exact)
             if found is not None:
                 if found.primary.offset == offset and found.identity == log.identity:
                     continue
-                # Within a span an id rises strictly: a hit is its only record there, and repeats have exact places.
+                # Within a span an id rises strictly: but for repeats, which have exact places, a hit is its only
+                # record there. Where there are repeats, the hit may be one of them.
                 stop = offset + max(span, 1)
-                if any(hit.identity == log.identity and offset <= hit.primary.offset < stop for hit in hits[row]):
+                if (alone or not span) and any(
+                    hit.identity == log.identity and offset <= hit.primary.offset < stop for hit in hits[row]
+                ):
                     continue
                 if self._place_order(log, offset) > self._order(found):
                     continue
-            alone = bool(span) and not (log.rewritten or (row, number) in exact or (row, -1) in exact)
             wanted.append(Wanted(row, keys[row], log, offset, span, anchor, alone))
         return wanted
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 from pathlib import Path
 
 import pytest
@@ -109,4 +111,48 @@ def test_a_rewritten_log_is_read_not_trusted(tmp_path: Path) -> None:
     found = store.tiers.end(begun, store.reads.read(begun.wanted))
     assert found.records[0] is not None
     assert found.records[0].record == b"k,new"
+    store.close()
+
+
+@pytest.mark.parametrize("kind", [MapKind.DENSE, MapKind.SPARSE])
+@pytest.mark.parametrize("round_", range(10))
+def test_no_answer_depends_on_what_nodes_have(tmp_path: Path, kind: MapKind, round_: int) -> None:
+    """Any part of what is in the logs, copies of it, and things that are not there: the answers are the same."""
+    seed = int(os.environ.get("PHOTON_SEED", str(1000 + round_)))
+    print(f"PHOTON_SEED={seed}")
+    draw = random.Random(seed)
+    store = Store(tmp_path, cache_bytes=1, kind=kind)
+    keys = [b"10.0.0.%d:7:%d" % (draw.randrange(3), 1_000_000 + n) for n in range(40)]
+    records: list[tuple[bytes, str, int, bytes]] = []
+    for name in ("a.log", "b.log", "c.log"):
+        data = b""
+        for key in draw.sample(sorted(keys), 30) if draw.random() < 0.5 else sorted(draw.choices(keys, k=30)):
+            record = key + b",%d" % draw.randrange(1000)
+            records.append((key, name, len(data), record))
+            data += record + b"\n"
+        store.write(name, data)
+        if draw.random() < 0.5:
+            store.read_all()
+    if draw.random() < 0.7:
+        store.read_all()
+    asked = [*keys, b"10.0.0.1:7:5", b"no id"]
+    identities = {log.file.path: log.identity for log in store.map.logs()}
+
+    def answers(hits: Hits) -> tuple[list[Found], list[PrimaryRecord | None]]:
+        begun = store.tiers.begin(asked, [draw.choice((0, 1 << 62))] * len(asked), hits)
+        found = store.tiers.end(begun, store.reads.read(begun.wanted) if begun.wanted else ())
+        return [each if each is Found.FOUND else Found.NOT_YET for each in found.answers], found.records
+
+    without = answers({})
+    for _ in range(20):
+        hits: Hits = {}
+        for key, name, offset, record in draw.choices(records, k=draw.randrange(120)):
+            wrong = draw.random()
+            identity = "elsewhere" if wrong < 0.1 else identities.get(name, "unread")
+            shifted = offset + draw.randrange(1, 5000) if wrong > 0.9 else offset
+            hit_ = CachedRecord(identity, PrimaryRecord(record, LogFile(name), shifted))
+            if wrong > 0.9 and kind is MapKind.SPARSE:
+                continue  # a record at another offset than its own: no log says so, and a span cannot tell
+            hits.setdefault(asked.index(key), []).append(hit_)
+        assert answers(hits) == without
     store.close()
