@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from photon.config.clock import Clock
 from photon.config.errors import UsageError
 from photon.eventstore.hbase.api import Cells, HBaseRefused, HBaseUnavailable, Put, Region
+from photon.eventstore.hbase.schema import META
 
 CONNECTIONS_MAX = 8
 IDLE_SECONDS_MAX = 20.0
@@ -39,6 +40,9 @@ READ_ROWS = 1000
 WRITE_ROWS = 2000
 SCAN_ROWS = 1000
 _REFUSALS = ("TableNotFoundException", "AccessDeniedException", "NoSuchColumnFamilyException")
+
+_GONE = (b"SPLIT", b"MERGED")
+"""States of regions that others have taken the place of."""
 
 T = TypeVar("T")
 Connect = Callable[[], Any]
@@ -105,7 +109,7 @@ class ThriftHBase:
         """See api.HBase."""
 
         def one(batch: Sequence[bytes]) -> list[tuple[bytes, Cells]]:
-            found = self.call(lambda c: c.table(table).rows(batch, columns=columns), f"read {table.decode()}")
+            found = self.call(lambda c: c.table(table).rows(batch), f"read {table.decode()}")
             return list(found)
 
         out: dict[bytes, Cells] = {}
@@ -151,11 +155,12 @@ class ThriftHBase:
             raise HBaseRefused(
                 f"HBase at {self.address} has no table {table.decode()}: photon eventstore init makes it"
             )
-        found = self.call(lambda c: c.table(table).regions(), what)
-        return sorted(
-            (Region(each["name"], each["start_key"], each["end_key"]) for each in found),
-            key=lambda region: region.start,
-        )
+        # Not the server's own getTableRegions: that comes from a cache, which knows a table that was made anew as it
+        # was.
+        rows = self.scan(META, table + b",,", table + b" ,,")
+        names = [name for name, cells in rows if cells.get(b"info:state") not in _GONE]
+        starts = [name[len(table) + 1 : name.rindex(b",")] for name in names]
+        return [Region(*each) for each in zip(names, starts, [*starts[1:], b""], strict=True)]
 
     def interrupt(self) -> None:
         """See api.HBase."""

@@ -109,7 +109,7 @@ def mark_cells(mark: bytes, slot: int, checkpoint: int | None) -> Cells:
 def instances(regions: Iterable[Region], meta: Mapping[bytes, Cells]) -> tuple[bytes, ...] | None:
     """What changes whenever a region is opened anew, by region; None while one is not open.
 
-    From the rows of hbase:meta with ``INSTANCE_COLUMNS``. The master writes there which server is to open a region
+    From the rows of hbase:meta. The master writes there which server is to open a region
     *before* that server may open it, and the server's name has its start code: so whoever reads the same before and
     after a look-up had one and the same incarnation of the region in between.
     """
@@ -120,6 +120,3 @@ def instances(regions: Iterable[Region], meta: Mapping[bytes, Cells]) -> tuple[b
             return None
         out.append(b"\0".join(cells.get(column, b"") for column in _INSTANCE))
     return tuple(out)
-
-
-INSTANCE_COLUMNS = list(_INSTANCE)

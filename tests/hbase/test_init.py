@@ -12,6 +12,9 @@ from deploy.hbase.standalone import Standalone
 from photon.cli.main import main
 from photon.config.errors import UsageError
 from photon.eventstore.hbase.admin import make_table
+from photon.eventstore.hbase.api import Put
+from photon.eventstore.hbase.schema import split_keys
+from photon.eventstore.hbase.verified import read_instances
 from tests.hbase.maps import Maps
 
 CONFIG = """
@@ -74,3 +77,24 @@ def test_an_admin_server_that_is_not_there(config: Path, hbase: Standalone) -> N
     assert code == 1
     assert said.startswith("photon: no Thrift 2 server of HBase answers at 127.0.0.1:1: ")
     assert said.count("\n") == 1
+
+
+def test_a_table_that_was_made_anew_is_known_by_its_new_regions(maps: Maps, hbase: Standalone) -> None:
+    """Though the Thrift server remembers the old ones."""
+    client = maps.hbase()
+    name = b"photon_anew"
+    try:
+        regions = []
+        for _ in range(2):
+            make_table(client, f"127.0.0.1:{hbase.ports.admin}", name.decode(), None)
+            client.write(name, [Put(bytes([salt]), {b"m:v": b""}) for salt in range(256)])
+            regions.append(client.regions(name))
+            assert [region.start for region in regions[-1]] == [b"", *split_keys()]
+            assert [region.end for region in regions[-1]] == [*split_keys(), b""]
+            instances = read_instances(client, regions[-1])
+            assert instances is not None
+            assert len(instances) == 16
+            client.call(lambda c: c.delete_table(name, disable=True), "delete")
+        assert not {region.name for region in regions[0]} & {region.name for region in regions[1]}
+    finally:
+        client.close()

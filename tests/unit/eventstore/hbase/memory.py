@@ -70,7 +70,7 @@ class MemoryHBase:
     def _part(self, row: bytes) -> MemoryRegion:
         return next(each for each in reversed(self.parts) if row >= each.region.start)
 
-    def read(self, table: bytes, rows: Sequence[bytes], columns: Sequence[bytes] | None = None) -> dict[bytes, Cells]:
+    def read(self, table: bytes, rows: Sequence[bytes]) -> dict[bytes, Cells]:
         out: dict[bytes, Cells] = {}
         for row in rows:
             self._before()
