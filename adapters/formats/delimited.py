@@ -19,6 +19,7 @@ import orjson
 from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
 from photon.adapters.formats.base import SideReader
 from photon.adapters.formats.json_scan import cut_lines
+from photon.adapters.formats.quotes import in_order
 from photon.adapters.times import TimeReader
 
 LINE_END_MARK = b"\xfe"
@@ -96,7 +97,7 @@ class DelimitedSide(SideReader):
             return None
 
     def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
-        """Lines without quotes are cut at the delimiters' places, all at once; the others one by one."""
+        """Lines whose quotes are plainly in order are cut at the delimiters, all at once; the others one by one."""
         layout = self._fixed or self._layout_of_header(file.header)
         count = block.count(b"\n")
         if layout.fault or not count:
@@ -105,9 +106,15 @@ class DelimitedSide(SideReader):
         cuts = np.flatnonzero(array == self._delimiter[0])
         first = np.searchsorted(cuts, starts)
         plain = np.searchsorted(cuts, ends) - first == len(layout.names) - 1
-        if self._quote and self._quote in block:
+        quoted = bool(self._quote) and self._quote in block
+        if quoted:
             quotes = np.flatnonzero(array == self._quote[0])
-            plain &= np.searchsorted(quotes, starts) == np.searchsorted(quotes, ends)
+            plain &= in_order(array, starts, ends, quotes, self._delimiter[0])
+            rows = np.searchsorted(ends, cuts)
+            inside = (np.searchsorted(quotes, cuts) - np.searchsorted(quotes, starts)[rows]) % 2 == 1
+            plain[rows[inside]] = False  # that one separates nothing
+            if self._multiline and LINE_END_MARK in block:
+                plain[np.searchsorted(ends, np.flatnonzero(array == LINE_END_MARK[0]))] = False
         if not len(cuts):
             cuts = np.zeros(1, np.int64)
         last = len(cuts) - 1
@@ -116,6 +123,9 @@ class DelimitedSide(SideReader):
             right = ends - (array[np.maximum(ends - 1, 0)] == ord("\r"))
         else:
             right = cuts[np.minimum(first + layout.key, last)]
+        if quoted:
+            begins = plain & (array[left] == self._quote[0])
+            left, right = left + begins, right - begins
         plain &= right > left
         if plain.all():
             return [block[a:b] for a, b in zip(left.tolist(), right.tolist(), strict=True)]

@@ -15,6 +15,7 @@ import numpy as np
 from photon.adapters.contract import Framing
 from photon.adapters.formats.delimited import LINE_END_MARK
 from photon.adapters.formats.json_scan import cut_lines
+from photon.adapters.formats.quotes import in_order
 
 
 class QuotedLines:
@@ -66,18 +67,7 @@ class QuotedLines:
         """Begins of lines whose quotes are not plainly in order: opening behind a delimiter, closing before one."""
         array, starts, ends = cut_lines(data)
         quotes = np.flatnonzero(array == self._quote[0])
-        rows = np.searchsorted(ends, quotes)
-        quotes, rows = quotes[rows < len(ends)], rows[rows < len(ends)]
-        counts = np.bincount(rows, minlength=len(ends))
-        nth = np.arange(len(quotes)) - (np.cumsum(counts) - counts)[rows]
-        delimiter = self._delimiter[0]
-        before, after = array[np.maximum(quotes - 1, 0)], array[quotes + 1]
-        opens = (quotes == starts[rows]) | (before == delimiter)
-        returns = (after == ord("\r")) & (quotes + 2 == ends[rows])
-        closes = (quotes + 1 == ends[rows]) | (after == delimiter) | returns
-        wrong = np.where(nth % 2 == 0, ~opens, ~closes)
-        doubtful = counts % 2 == 1
-        doubtful[rows[wrong]] = True
+        doubtful = ~in_order(array, starts, ends, quotes, self._delimiter[0])
         begins: list[int] = starts[doubtful].tolist()
         return begins
 

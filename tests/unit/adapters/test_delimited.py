@@ -70,19 +70,39 @@ def test_what_the_csv_module_writes_is_read_back(row: list[str]) -> None:
 
 
 FIELD = st.one_of(
-    st.sampled_from([b"", b"k", b'"k"', b'"a,b"', b'"', b'x"y', b'""', b"\xff", b"\r", b"12"]),
+    st.sampled_from(
+        [
+            b"",
+            b"k",
+            b'"k"',
+            b'"k"',
+            b'"1"',
+            b'"a,b"',
+            b'"',
+            b'x"y',
+            b'""',
+            b"\xff",
+            b"\r",
+            b"12",
+            b'"a\xfeb"',
+            b'"a""b"',
+        ]
+    ),
     st.binary(max_size=3).map(lambda data: data.replace(b"\n", b"")),
 )
-ROW = st.lists(FIELD, max_size=5).map(b",".join)
+ROW = st.one_of(st.lists(FIELD, max_size=5), st.lists(FIELD, min_size=3, max_size=3)).map(b",".join)
 
 
 @given(st.lists(st.tuples(ROW, st.sampled_from([b"\n", b"\r\n", b"\r\r\n"])), max_size=12), st.integers(0, 2))
 @settings(deadline=None, max_examples=400)
 @pytest.mark.parametrize("quote", [b'"', b""])
 @pytest.mark.parametrize("width", [1, 3])
-def test_fast_cut_equals_one_by_one(width: int, quote: bytes, rows: list[tuple[bytes, bytes]], key: int) -> None:
+@pytest.mark.parametrize("multiline", [False, True])
+def test_fast_cut_equals_one_by_one(
+    width: int, quote: bytes, multiline: bool, rows: list[tuple[bytes, bytes]], key: int
+) -> None:
     columns = tuple("xyz"[:width])
-    side = DelimitedSide(columns[key % width], columns=columns, quote=quote)
+    side = DelimitedSide(columns[key % width], columns=columns, quote=quote, multiline=multiline)
     block = b"".join(line + end for line, end in rows)
     assert side.keys(block, FILE) == SideReader.keys(side, block, FILE)
 
