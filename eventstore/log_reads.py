@@ -9,6 +9,7 @@ inflated so far.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -40,7 +41,8 @@ class _Batch:
             self._left -= 1
             last = self._left == 0
         if last and not self.abandoned:
-            self._loop.call_soon_threadsafe(self.done.set)
+            with contextlib.suppress(RuntimeError):  # the loop was closed a moment ago
+                self._loop.call_soon_threadsafe(self.done.set)
 
 
 _Job = tuple[_Batch, list[int]]

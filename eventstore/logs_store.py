@@ -154,6 +154,8 @@ class LogsEventStore:
             keep = (len(given) == len(asked) or stopped()) and not source.unlinked()
         except OSError as err:
             return f"it cannot be read ({err.strerror})"
+        except Exception as err:  # whatever a damaged file makes a library raise: the log is named, the others go on
+            return f"it cannot be read ({' '.join(repr(err).split())})"
         finally:
             left[:] = [i for i in asked if i not in given]
             self._put_back(log, path, source, keep=keep)

@@ -49,7 +49,7 @@ def _seek_table(read: ReadAt, size: int) -> list[Place] | None:
     if begin < 0:
         return None
     head = read(begin, 8 + content)
-    if struct.unpack_from("<II", head) != (_SKIPPABLE_SEEK_MAGIC, content):
+    if len(head) < 8 + content or struct.unpack_from("<II", head) != (_SKIPPABLE_SEEK_MAGIC, content):
         return None
     places, made, taken = [], 0, 0
     for each in entry.iter_unpack(head[8 : 8 + count * entry.size]):

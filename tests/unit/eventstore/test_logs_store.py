@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from photon.adapters.contract import LogFile
 from photon.eventstore import log_files, log_pass
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.log_files import new_pages, open_log
-from photon.eventstore.logs_store import LogsEventStore, Read, Wanted
+from photon.eventstore.logs_store import LogsEventStore, Read, Troubles, Wanted
 
 from .helpers import LineAdapter
 
@@ -180,3 +181,23 @@ def test_gzip_pages_and_checkpoints_are_bounded(tmp_path: Path, monkeypatch: pyt
     assert 2 < len(source._checkpoints) <= log_files.CHECKPOINTS_MAX
     assert source.read(len(data) + 5, 10) == b""
     source.close()
+
+
+def test_whatever_goes_wrong_in_one_log_is_said_of_that_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[str, str, list[bytes]]] = []
+
+    class Noted(Troubles):
+        def failed(self, log: MappedLog, why: str, keys: Sequence[bytes]) -> None:
+            said.append((log.file.path, why, list(keys)))
+
+    logs = Logs(tmp_path)
+    logs.store = LogsEventStore(tmp_path, ADAPTER, logs.paths.get, troubles=Noted())
+    plain, packed = logs.log("a", "a.log", b"k,1\n"), logs.log("b", "b.log.gz", gzip.compress(b"k,2\n"))
+
+    def broken(self: log_files.GzipBytes, offset: int, length: int) -> bytes:
+        raise ValueError("no such\nstate")
+
+    monkeypatch.setattr(log_files.GzipBytes, "read", broken)
+    asked = [Wanted(0, b"k", packed, 0, 0, -1), Wanted(1, b"k", plain, 0, 0, -1)]
+    assert [each.outcome for each in logs.store.read(asked)] == [Read.UNAVAILABLE, Read.FOUND]
+    assert said == [("b.log.gz", "it cannot be read (ValueError('no such\\nstate'))", [b"k"])]
