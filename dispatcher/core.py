@@ -91,10 +91,9 @@ class Core:
         identical_copies: bool = False,
         shares: Shares | None = None,
     ) -> None:
-        """``homes``: the datacentres that share the work; None: there is one.
+        """``homes``: the datacentres that share the work; None: there is one. ``shares``; None: events are all alike.
 
         ``identical_copies``: they read the same files byte by byte, so that a line is the same line everywhere.
-        ``shares``: between fresh events and those behind; None: they are all alike.
         """
         self._adapter = adapter
         self._digester = digester
@@ -211,7 +210,7 @@ class Core:
         self.live[Verdict.READ] += 1
         self.live[Verdict.REJECTED] += 1
 
-    def load(self, rows: Sequence[StoredEvent], now_ns: int = 0, *, anew: bool = False) -> None:
+    def load(self, rows: Sequence[StoredEvent], now_ns: int, *, anew: bool = False) -> None:
         """Takes ``unloaded`` rows of the retry store that are to be tried now. ``anew``: of an earlier process."""
         for row in rows:
             as_of = self._patience.as_of_ns(row.first_read_ns)
@@ -289,6 +288,10 @@ class Core:
     def queues_are_long(self) -> bool:
         """Whether more waits for look-ups and joiners than what keeps them busy: read is not done."""
         return self._queues.long
+
+    def fresh_come(self, now: float) -> bool:
+        """Whether there is fresh traffic."""
+        return self._shares.busy(now)
 
     def batches_of(self, events: int) -> None:
         """How many events go into a batch at most."""
@@ -439,8 +442,7 @@ class Core:
         """What to commit now, as one transaction. ``spill_all``: nothing more will be tried in this run."""
         changes, self._changes = self._changes, Changes()
         cells, self._stored_cells = self._stored_cells, Counter()
-        self.loaded.remove(changes.updated)
-        self.loaded.remove(changes.deleted)
+        self.loaded.remove(changes.updated + changes.deleted)
         self.retry_bytes -= sum(row_bytes(item.event) for item in changes.deleted)
         self.retry_rows -= len(changes.deleted)
         for identity in list(self._busy):

@@ -54,6 +54,8 @@ QUESTIONS_IN_FLIGHT = 4
 """Look-ups at a time."""
 UNSETTLED_MAX = 4
 """Look-ups of a backlog at a time, each of what was read at once."""
+UNSETTLED_BUSY = 2
+"""The same beside fresh traffic, whose look-ups and registrations take turns with them."""
 REGISTRY, COMMIT_TIME, JOINER, STORE = "registry", "commit time", "joiner", "event store"
 """What may be in trouble, as the log names it."""
 
@@ -290,7 +292,7 @@ class DispatcherEngine:
         took = False
         while (
             self._core.room()
-            and self._unsettled < UNSETTLED_MAX
+            and self._unsettled < (UNSETTLED_BUSY if self._core.fresh_come(now) else UNSETTLED_MAX)
             and now - begun < READ_SHARE_S
             and not self._stopping
         ):

@@ -22,7 +22,7 @@ from photon.dispatcher.state import State, StoredEvent
 
 LOOK_S = 0.05
 """The store is asked this often."""
-ROWS_MAX = 20_000
+ROWS_MAX = 10_000
 BYTES_MAX = 16 << 20
 """Rows in memory at a time, and their bytes (one look more)."""
 LOOK_ROWS = 2000
