@@ -2,7 +2,7 @@
 
 Starts an HBase of its own on free ports (PHOTON_HBASE_THRIFT and PHOTON_HBASE_ADMIN, host:port each, name one that
 runs), fills a dense and a sparse map through commits, and asks both in batches: at random, and in the order of the
-logs as catching up does. Python's CPU time stands beside the wall time: the rest is the JVMs'.
+logs as catching up does. CPU time stands beside wall time: this process's, and that of the two JVMs.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from deploy.hbase import standalone
 from deploy.hbase.standalone import Ports, Standalone
@@ -43,18 +44,19 @@ EVENTS_PER_S = 2000.0
 
 
 @contextmanager
-def hbase_at() -> Iterator[tuple[str, str]]:
-    """(Thrift, Thrift 2) of an HBase that runs."""
+def hbase_at() -> Iterator[tuple[str, str, list[int]]]:
+    """(Thrift, Thrift 2, process ids where they are known) of an HBase that runs."""
     named = os.environ.get("PHOTON_HBASE_THRIFT"), os.environ.get("PHOTON_HBASE_ADMIN")
     if named[0] and named[1]:
-        yield named[0], named[1]
+        yield named[0], named[1], []
         return
     with tempfile.TemporaryDirectory(prefix="photon-bench-hbase-") as directory:
         server = Standalone(Path(directory), standalone.fetch(), Ports(*free_ports(5)))
         server.configure()
         try:
             server.start()
-            yield f"127.0.0.1:{server.ports.thrift}", f"127.0.0.1:{server.ports.admin}"
+            pids = [pid for name in ("master", "thrift") if (pid := server.pid(name)) is not None]
+            yield f"127.0.0.1:{server.ports.thrift}", f"127.0.0.1:{server.ports.admin}", pids
         finally:
             server.stop(signal.SIGKILL)
 
@@ -75,15 +77,27 @@ def block(first: int, keys: list[bytes]) -> MappedBlock:
     return MappedBlock("log", LogFile("bench.log"), begin, end, keys, starts, hashes[order], order)
 
 
-def timed(work: Callable[[], None], count: int) -> dict[str, float]:
-    """Things a second, and Python's CPU microseconds a thing."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    work()
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return {"per_s": round(count / wall), "python_us": round(cpu / count * 1e6, 2)}
+class Meter:
+    """Things a second, and CPU microseconds a thing: Python's and the JVMs'."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self._servers = [psutil.Process(pid) for pid in pids]
+
+    def _cpu(self) -> tuple[float, float]:
+        times = [server.cpu_times() for server in self._servers]
+        return time.process_time(), sum(each.user + each.system for each in times)
+
+    def __call__(self, work: Callable[[], None], count: int) -> dict[str, float]:
+        wall, (own, servers) = time.perf_counter(), self._cpu()
+        work()
+        wall, after = time.perf_counter() - wall, self._cpu()
+        out = {"per_s": round(count / wall), "python_us": round((after[0] - own) / count * 1e6, 2)}
+        if self._servers:
+            out["servers_us"] = round((after[1] - servers) / count * 1e6, 2)
+        return out
 
 
-def measure(file_map: HBaseFileMap, records: int, asked: int, rng: random.Random) -> dict[str, object]:
+def measure(file_map: HBaseFileMap, records: int, asked: int, rng: random.Random, timed: Meter) -> dict[str, object]:
     """Fills the map, then asks."""
     blocks = [
         block(first, keys_of(first, min(BLOCK_RECORDS, records - first)))
@@ -121,7 +135,7 @@ def main() -> None:
         return
     figures: dict[str, object] = {"load_average": [round(each, 1) for each in os.getloadavg()]}
     rng = random.Random(7)
-    with hbase_at() as (thrift, admin), tempfile.TemporaryDirectory() as directory:
+    with hbase_at() as (thrift, admin, pids), tempfile.TemporaryDirectory() as directory:
         for kind in MapKind:
             hbase = ThriftHBase(thrift, SystemClock())
             make_table(hbase, admin, TABLE, ttl_s=86_400)
@@ -130,7 +144,7 @@ def main() -> None:
                 clock=SystemClock(),
             )  # fmt: skip
             file_map.tend()
-            figures[kind] = measure(file_map, given.records, given.asked, rng)
+            figures[kind] = measure(file_map, given.records, given.asked, rng, Meter(pids))
             file_map.close()
     print(json.dumps(figures, indent=2))
 
