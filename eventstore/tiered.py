@@ -139,7 +139,8 @@ class TieredEventStore:
             if log.identity in given_up:
                 continue
             found = best.get(row)
-            alone = bool(span) and not (log.rewritten or (row, number) in exact or (row, -1) in exact)
+            known = places.complete and not log.rewritten  # else an exact place may be missing
+            alone = bool(span) and known and not ((row, number) in exact or (row, -1) in exact)
             if found is not None:
                 if found.primary.offset == offset and found.identity == log.identity:
                     continue
