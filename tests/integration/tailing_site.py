@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import subprocess
@@ -92,10 +93,10 @@ class Site:
         if process.stdin is not None:
             process.stdin.close()
 
-    def dispatch(self) -> None:
+    def dispatch(self, *more: str) -> None:
         """The dispatcher runs."""
         if "dispatcher" not in self.processes:
-            self.start("dispatcher", *(word for each in self.settings for word in ("--set", each)))
+            self.start("dispatcher", *(word for each in self.settings for word in ("--set", each)), *more)
 
     def said(self, noun: str) -> str:
         """What a process wrote to its log."""
@@ -194,6 +195,16 @@ class Site:
                 assert process.poll() is None, f"{noun} ended: {self.said(noun)[-2000:]}"
             assert time.monotonic() < deadline, f"not within {DEADLINE_S:g} s: {what}"
             time.sleep(0.05)
+
+    def ledger(self) -> dict[str, int]:
+        """Its sums; all 0 while there is no state."""
+        told = photon("ledger", "--config", self.config, "-o", "json").out
+        return Counter(json.loads(told)["total"] if told else {})
+
+    def move_state_away(self) -> None:
+        """The dispatcher's, with its copies; what it exported is known to nobody then."""
+        for path in (self.base / "state").glob("dispatcher.db*"):
+            path.unlink()
 
     def lag(self) -> Result:
         return photon("dispatcher", "lag", "--config", self.config, "-o", "json")

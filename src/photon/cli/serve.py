@@ -227,12 +227,26 @@ def dispatcher() -> None:
 @_common
 @_datacentre
 @click.option("--worker", metavar="NAME", help="Which of the pipeline's dispatchers, where it has several.")
+@click.option(
+    "--read-from",
+    metavar="beginning|end|TIME",
+    default="beginning",
+    show_default=True,
+    help="Where to begin in logs that are there when no state is: 2h ago, an ISO time, epoch seconds.",
+)
+@click.option(
+    "--ignore-checkpoints",
+    is_flag=True,
+    help="Forget how far logs were read and begin where --read-from says; what has a verdict keeps it.",
+)
 def dispatcher_serve(
     config: Path | None,
     overrides: tuple[str, ...],
     stop_with_parent: bool,
     datacentre: str | None,
     worker: str | None,
+    read_from: str,
+    ignore_checkpoints: bool,
 ) -> None:
     """Run a pipeline's dispatcher until SIGTERM, or one of several workers that share its state on this machine.
 
@@ -240,11 +254,17 @@ def dispatcher_serve(
     Examples:
       photon dispatcher serve --config photon.toml --datacentre east
       photon dispatcher serve --config photon.toml --datacentre east --worker w1
+      photon dispatcher serve --config photon.toml --datacentre east --read-from 2h
     """
     from photon.embedded.dispatcher_service import serve_dispatcher
 
     settings, base = _load(config, overrides)
-    _run(lambda stop: serve_dispatcher(settings, base, datacentre, worker, stop), with_parent=stop_with_parent)
+    _run(
+        lambda stop: serve_dispatcher(
+            settings, base, datacentre, worker, stop, read_from=read_from, ignore_checkpoints=ignore_checkpoints
+        ),
+        with_parent=stop_with_parent,
+    )
 
 
 dispatcher.add_command(skip)

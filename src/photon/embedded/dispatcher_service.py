@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from photon.dispatcher.engine import DispatcherEngine
     from photon.dispatcher.service import DispatcherService
     from photon.dispatcher.status import Status
+    from photon.embedded.pipeline import DispatcherPlan
     from photon.idregistry.client import RegistryClient
 
 PULSE_S = 2.0
@@ -52,9 +54,16 @@ def worker_named(pipeline: Pipeline, datacentre: str, worker: str | None) -> tup
 
 
 async def serve_dispatcher(
-    settings: Settings, base: Path, datacentre: str | None, worker: str | None, stop: asyncio.Event
+    settings: Settings,
+    base: Path,
+    datacentre: str | None,
+    worker: str | None,
+    stop: asyncio.Event,
+    *,
+    read_from: str = "beginning",
+    ignore_checkpoints: bool = False,
 ) -> None:
-    """Until ``stop``."""
+    """Until ``stop``. ``read_from``: beginning, end, or a moment."""
     from photon.dispatcher.lookups import LookUpPolicy
     from photon.dispatcher.service import DispatcherService
     from photon.embedded.pipeline import DispatcherPlan, open_dispatcher
@@ -94,6 +103,7 @@ async def serve_dispatcher(
     check_directory(plan.foreign)
     try:
         if await agree(registry, join, rule_of(settings, base, join), stop):
+            _begin(settings, base, plan, read_from, ignore_checkpoints)
             with Lives(begin) as lives:
                 log.info("dispatcher serves", datacentre=name, join=join, worker=worker)
                 await _serve(lives, DispatcherService(name, join, lives.status), address, tls, stop)
@@ -102,6 +112,35 @@ async def serve_dispatcher(
             await joiner.close()
         await store.close()
         await registry.close()
+
+
+def _begin(settings: Settings, base: Path, plan: DispatcherPlan, read_from: str, ignore_checkpoints: bool) -> None:
+    """Raises UsageError."""
+    from photon.config.units import moment_ns
+    from photon.dispatcher.beginning import Beginning, Place, begin
+    from photon.dispatcher.process import Places
+
+    if read_from == "beginning" and not ignore_checkpoints:
+        return
+    if plan.worker is not None:
+        raise UsageError("--read-from and --ignore-checkpoints are for a dispatcher that has its state alone")
+    try:
+        place = Place(read_from) if read_from in ("beginning", "end") else moment_ns(read_from, time.time_ns())
+    except ValueError as error:
+        raise UsageError(f"--read-from {read_from}: neither beginning nor end; {error}") from None
+    configured = settings.join[plan.join]
+    skips = begin(
+        Places(plan.foreign, plan.output, plan.state, configured.foreign_files, settings.limits.record),
+        plan.join,
+        adapter_of(settings, plan.join, base),
+        Digester(deployment_key(settings, base), plan.join),
+        Beginning(place, ignore_checkpoints),
+    )
+    if skips is not None:
+        left_out = sum(skip.skipped for skip in skips.moved)
+        log.info("dispatcher begins", read_from=read_from, logs=len(skips.skips), bytes_left_out=left_out)
+        for problem in skips.problems:
+            log.warning("log file", problem=problem)
 
 
 async def _commit_s(registry: RegistryClient) -> float | None:

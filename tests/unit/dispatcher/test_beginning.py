@@ -1,0 +1,56 @@
+"""Where a dispatcher begins in logs that it knows nothing of, and how it is set back there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from photon.adapters.logs.api import LogPosition
+from photon.dispatcher.beginning import Beginning, Place, begin
+from photon.dispatcher.process import Places
+from photon.dispatcher.skipping import locked_state
+from photon.dispatcher.state import Changes
+from tests.unit.dispatcher.test_skip import ADAPTER, DIGESTER, HOUR, line, read_on, written
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    (tmp_path / "clicks").mkdir()
+    return Places(tmp_path / "clicks", tmp_path / "out", tmp_path / "state", ("**/*.log*",), 1 << 10)
+
+
+def positions(places: Places) -> list[LogPosition]:
+    with locked_state(places, "clicks", ADAPTER, DIGESTER, create=False) as state:
+        return [] if state is None else state.positions()
+
+
+@pytest.mark.parametrize(("read_from", "left"), [(Place.BEGINNING, 10), (Place.END, 0), (6 * HOUR, 4)])
+def test_it_counts_for_logs_that_are_there_before_the_state(
+    places: Places, read_from: Place | int, left: int
+) -> None:
+    lines = [line(n, n) for n in range(10)]
+    written(places.foreign / "a.log", lines)
+    skips = begin(places, "clicks", ADAPTER, DIGESTER, Beginning(read_from))
+    assert (skips is None) == (read_from is Place.BEGINNING)
+    later = [line(100 + n, n) for n in range(5)]
+    written(places.foreign / "b.log", later)
+    if skips is not None:  # now there is a state: nothing is left out any more
+        assert begin(places, "clicks", ADAPTER, DIGESTER, Beginning(Place.END)) is None
+    assert len(read_on(places, positions(places))) == left + 5
+
+
+@pytest.mark.parametrize(("read_from", "left"), [(Place.BEGINNING, 10), (Place.END, 0), (6 * HOUR, 4)])
+def test_known_positions_are_forgotten_and_the_counts_kept(places: Places, read_from: Place | int, left: int) -> None:
+    offsets = written(places.foreign / "a.log", [line(n, n) for n in range(10)])
+    begin(places, "clicks", ADAPTER, DIGESTER, Beginning(Place.END))
+    (end,) = positions(places)
+    with locked_state(places, "clicks", ADAPTER, DIGESTER, create=False) as state:
+        assert state is not None
+        state.commit(Changes(positions={end.identity: LogPosition(end.identity, "a.log", offsets[8])}))
+        high = state.highs()
+    begin(places, "clicks", ADAPTER, DIGESTER, Beginning(read_from, ignore_checkpoints=True))
+    assert len(read_on(places, positions(places))) == left
+    with locked_state(places, "clicks", ADAPTER, DIGESTER, create=False) as state:
+        assert state is not None
+        assert state.highs() == high, "what is read again is known as such"
