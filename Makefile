@@ -61,6 +61,7 @@ demo: install            ## join a live stream in two datacentres, lose one, ver
 
 bench: install           ## events/s, CPU seconds and memory of `photon join --once`
 	$(BIN)/python -m tests.bench.join
+	$(BIN)/python -m tests.bench.tailing
 	$(BIN)/python -m tests.bench.cache
 	$(BIN)/python -m tests.bench.cold_look_ups
 	$(BIN)/python -m tests.bench.hbase
