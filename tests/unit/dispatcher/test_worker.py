@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -14,6 +15,8 @@ import pytest
 from photon.adapters.envelope import Envelope
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
+from photon.dispatcher import shared_state
+from photon.dispatcher.database import share_state
 from photon.dispatcher.engine import DispatcherEngine, Options
 from photon.dispatcher.errors import StateError, WorkerFenced
 from photon.dispatcher.events import REJECTED, Export
@@ -143,7 +146,8 @@ async def test_a_worker_that_was_fenced_ends_its_run_and_the_next_one_goes_on(po
     pool.check()
 
 
-async def test_one_that_is_alone_reads_what_workers_left(pool: Pool) -> None:
+async def test_one_that_is_alone_reads_what_workers_left(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_state, "share_state", partial(share_state, wait_s=0.0))
     pool.write("huge.log", 300)
     with pool.engine("w1") as one, pool.engine("w2") as two:
         one._holdings = None  # it only makes the other one cut the log
