@@ -14,6 +14,9 @@ from contextvars import Context
 from typing import Any, Protocol
 
 
+LOOK_SECONDS = 0.5
+
+
 class Time(Protocol):
     """What a loop needs of a world."""
 
@@ -125,7 +128,8 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             return
         if self._paused_until() > self._world.now:
             self._scheduled = True
-            self._world.later(self._paused_until() - self._world.now, self._run)
+            # Looked at again before its end: when all faults end, so does a pause.
+            self._world.later(min(self._paused_until() - self._world.now, LOOK_SECONDS), self._run)
             return
         due, self._due = self._due, deque()
         asyncio._set_running_loop(self)
