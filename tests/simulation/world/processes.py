@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, Protocol
 
-
 LOOK_SECONDS = 0.5
 
 
