@@ -55,7 +55,10 @@ def check(settings: Settings) -> list[str]:
             raise UsageError(
                 f"datacentre.{name}.hbase.table: {table.table} is that of datacentre {other}; each needs its own"
             )
-        notes.append(f"table {table.table} in HBase at {table.thrift}: photon eventstore init --datacentre {name}")
+        notes.append(
+            f"made once, if it is not there: table {table.table} in HBase at {table.thrift} "
+            f"(photon eventstore init --datacentre {name})"
+        )
         if pipeline.hbase.admin is None:
             notes.append(f"datacentre.{name}.hbase.admin is not set: the table must be made in HBase's own shell")
     return notes
