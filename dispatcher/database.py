@@ -126,13 +126,16 @@ def settle_share(fd: int) -> None:
     fcntl.flock(fd, fcntl.LOCK_SH)
 
 
-def lock_worker(path: Path, worker: str) -> int | None:
+def lock_worker(path: Path, worker: str, wait_s: float = 0.0) -> int | None:
     """The lock on a worker's name, held as long as its process lives; None: somebody has it. Raises StateError."""
     fd = _lock_file(path, f".{worker}")
-    if _try(fd, fcntl.LOCK_EX):
-        return fd
-    os.close(fd)
-    return None
+    deadline = time.monotonic() + wait_s
+    while not _try(fd, fcntl.LOCK_EX):
+        if time.monotonic() >= deadline:
+            os.close(fd)
+            return None
+        time.sleep(SHARE_LOOK_S)
+    return fd
 
 
 def _lock_file(path: Path, what: str) -> int:

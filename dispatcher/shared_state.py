@@ -27,6 +27,8 @@ from photon.dispatcher.state import IDS_AT_ONCE, Changes, State, is_part
 
 CLAIMED_AT_ONCE = 5000
 """Rows of the retry store taken over from a dead worker in one transaction."""
+NAME_WAIT_S = 1.0
+"""Another worker may just be writing out what this name's last process left to export."""
 PROBE_MS, BUSY_MS = 5, 60_000
 """A commit that may wait is put off after the first; one that may not waits for the second."""
 
@@ -62,7 +64,7 @@ class SharedState(State):
                 f"is on a network file system ({kind}), whose locks do not hold between processes",
                 "give workers a state directory on a local disk",
             )
-        name = lock_worker(path, self.worker)
+        name = lock_worker(path, self.worker, NAME_WAIT_S)
         if name is None:
             raise StateError(
                 str(path), f"has a worker {self.worker} already", "stop that one, or give this one another name"

@@ -175,8 +175,11 @@ def test_parts_are_leased_one_by_one(tmp_path: Path) -> None:
     two.close()
 
 
-def test_a_name_is_one_process_and_the_last_one_out_leaves_nothing_leased(tmp_path: Path) -> None:
+def test_a_name_is_one_process_and_the_last_one_out_leaves_nothing_leased(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = opened(tmp_path, "w1")
+    monkeypatch.setattr(shared_state, "NAME_WAIT_S", 0.05)
     with pytest.raises(StateError, match="has a worker w1 already"):
         opened(tmp_path, "w1")
     one.renew(0, Decision(take=("a",)))
