@@ -22,7 +22,6 @@ from photon.adapters.times import TimeReader
 _PLAIN_FORMATS: dict[str, Callable[[str, str | None, str | None, TimeReader | None], SideReader]] = {
     "jsonl": JsonLinesSide,
     "zeek-json": JsonLinesSide,
-    "logfmt": LogfmtSide,
     "zeek": ZeekSide,
 }
 """Formats that need no more than the names of the fields."""
@@ -100,6 +99,9 @@ def side_reader(side: SideConfig, where: str, base: Path) -> SideReader:
     """The reader of a checked side. Raises AdapterError."""
     time = None if side.time is None else time_reader(side.time, f"{where}.time")
     time_field = None if side.time is None else side.time.field
+    absent = None if side.absent is None else side.absent.encode()
+    if side.format == "logfmt":
+        return LogfmtSide(side.key, side.id, time_field, time, absent=absent)
     if (plain := _PLAIN_FORMATS.get(side.format)) is not None:
         return plain(side.key, side.id, time_field, time)
     if side.format == "protobuf":
@@ -110,7 +112,7 @@ def side_reader(side: SideConfig, where: str, base: Path) -> SideReader:
         message = message_type(data, str(side.message), where)
         return ProtobufSide(message, side.key, side.id, time_field, time, where=where)
     if side.format == "regex":
-        return RegexSide(side_pattern(side, where), side.key, side.id, time_field, time)
+        return RegexSide(side_pattern(side, where), side.key, side.id, time_field, time, absent=absent)
     return DelimitedSide(
         side.key,
         side.id,
@@ -120,6 +122,7 @@ def side_reader(side: SideConfig, where: str, base: Path) -> SideReader:
         quote=side.quote_byte,
         columns=side.columns,
         multiline=side.multiline,
+        absent=absent,
     )
 
 
@@ -143,6 +146,8 @@ def _rule_of(side: SideConfig, reader: SideReader, *, foreign: bool) -> dict[str
         }
         if side.multiline:
             rule["multiline"] = True
+    if side.absent is not None:
+        rule["absent"] = side.absent
     if side.format == "protobuf":
         rule |= {"message": side.message, "numbers": reader.numbers}  # type: ignore[attr-defined]
     if side.pattern is not None:

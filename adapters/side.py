@@ -18,6 +18,7 @@ from photon.adapters import times
 from photon.adapters.contract import LINES, AdapterError, Framing
 
 FORMATS = ("jsonl", "csv", "tsv", "regex", "logfmt", "zeek", "zeek-json", "protobuf")
+ABSENT_FORMATS = ("csv", "tsv", "regex", "logfmt")
 COLUMNS_MAX = 4096
 PATTERN_CHARS_MAX = 8192
 
@@ -61,6 +62,8 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """regex: a Python regular expression with named groups that matches a record from its beginning."""
     multiline: bool = False
     """csv, tsv: a line end inside a quoted field belongs to the field."""
+    absent: str | None = None
+    """csv, tsv, regex, logfmt: what stands where there is no value, as ``-`` in access logs."""
     descriptor: str | None = None
     """protobuf: the file with the FileDescriptorSet (``protoc --include_imports --descriptor_set_out=FILE``)."""
     message: str | None = None
@@ -120,6 +123,8 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
         raise _wrong(where, "format", side.format, f"write one of {', '.join(FORMATS)}")
     _check_delimited(side, where)
     _check_protobuf(side, where)
+    if side.absent is not None and (not side.absent or side.format not in ABSENT_FORMATS):
+        raise _wrong(where, "absent", side.absent, f"it is a text, and for {', '.join(ABSENT_FORMATS)}")
     _check_names_exist(side, where)
     if not side.key:
         raise _wrong(where, "key", side.key, "name the field that holds the primary event's key")

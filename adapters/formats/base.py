@@ -8,6 +8,13 @@ from collections.abc import Sequence
 from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
 
 
+def without(keys: list[bytes | None], absent: bytes | None) -> list[bytes | None]:
+    """The keys, with None for those that are the mark of an absent value."""
+    if absent is None or absent not in keys:
+        return keys
+    return [None if key == absent else key for key in keys]
+
+
 class SideReader(ABC):
     """Reads the records of one side. Meanings are those of the methods of the same name in ``contract.Adapter``."""
 

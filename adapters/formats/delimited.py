@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 
 from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
-from photon.adapters.formats.base import SideReader
+from photon.adapters.formats.base import SideReader, without
 from photon.adapters.formats.json_scan import cut_lines
 from photon.adapters.formats.quotes import in_order
 from photon.adapters.times import TimeReader
@@ -55,12 +55,14 @@ class DelimitedSide(SideReader):
         quote: bytes = b'"',
         columns: tuple[str, ...] | None = None,
         multiline: bool = False,
+        absent: bytes | None = None,
     ) -> None:
         """``multiline``: LINE_END_MARK stands for each line end inside quotes (``logs.quoted_framing``)."""
         self._key, self._id, self._time_field, self._time = key, id_field, time_field, time
         self._delimiter, self._quote = delimiter, quote
         self._field = _field_pattern(delimiter, quote) if quote else None
         self._multiline = multiline
+        self._absent = absent
         self._hint = "" if multiline else " (if a line end belongs to the field: multiline = true)"
         self._layouts: dict[bytes, Layout] = {}
         self._fixed = None if columns is None else self._layout(tuple(name.encode() for name in columns))
@@ -75,8 +77,8 @@ class DelimitedSide(SideReader):
         if self._time is None:
             raise BadRecord("no time field is configured for this side")
         text = fields[layout.time]
-        if not text:
-            raise BadRecord(f"time field {self._time_field!r} is empty")
+        if not text or text == self._absent:
+            raise BadRecord(f"time field {self._time_field!r} is {'absent' if text else 'empty'}")
         try:
             time_ns = self._time.from_text(text)
         except ValueError as error:
@@ -92,11 +94,15 @@ class DelimitedSide(SideReader):
         if layout.text_names is None:
             return None
         try:
-            return orjson.dumps(dict(zip(layout.text_names, [field.decode() for field in fields], strict=True)))
+            named = zip(layout.text_names, fields, strict=True)
+            return orjson.dumps({name: field.decode() for name, field in named if field != self._absent})
         except UnicodeDecodeError:
             return None
 
     def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
+        return without(self._cut_keys(block, file), self._absent)
+
+    def _cut_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
         """Lines whose quotes are plainly in order are cut at the delimiters, all at once; the others one by one."""
         layout = self._fixed or self._layout_of_header(file.header)
         count = block.count(b"\n")
@@ -143,9 +149,9 @@ class DelimitedSide(SideReader):
 
     def _named(self, fields: list[bytes], index: int, role: str, name: str) -> bytes:
         value = fields[index]
-        if value:
+        if value and value != self._absent:
             return value
-        raise BadRecord(f"{role} field {name!r} is empty")
+        raise BadRecord(f"{role} field {name!r} is {'absent' if value else 'empty'}")
 
     def _fields(self, record: bytes, layout: Layout) -> list[bytes]:
         fields = self._split(record)

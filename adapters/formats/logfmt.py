@@ -14,7 +14,7 @@ import re
 import orjson
 
 from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
-from photon.adapters.formats.base import SideReader
+from photon.adapters.formats.base import SideReader, without
 from photon.adapters.formats.logfmt_scan import PairScan
 from photon.adapters.times import TimeReader
 
@@ -29,8 +29,15 @@ class LogfmtSide(SideReader):
     """Reads one side of logfmt."""
 
     def __init__(
-        self, key: str, id_field: str | None = None, time_field: str | None = None, time: TimeReader | None = None
+        self,
+        key: str,
+        id_field: str | None = None,
+        time_field: str | None = None,
+        time: TimeReader | None = None,
+        *,
+        absent: bytes | None = None,
     ) -> None:
+        self._absent = absent
         self._key = key.encode()
         self._id = None if id_field is None else id_field.encode()
         self._time_field = None if time_field is None else time_field.encode()
@@ -38,25 +45,29 @@ class LogfmtSide(SideReader):
         self._scan = PairScan.for_name(self._key)
 
     def key(self, record: bytes, file: LogFile) -> bytes:
-        return _named(parse_pairs(record), "key", self._key)
+        return self._named(parse_pairs(record), "key", self._key)
 
     def header(self, record: bytes, file: LogFile) -> ForeignHeader:
         fields = parse_pairs(record)
         if self._time is None or self._time_field is None:
             raise BadRecord("no time field is configured for this side")
-        text = _named(fields, "time", self._time_field)
+        text = self._named(fields, "time", self._time_field)
         try:
             time_ns = self._time.from_text(text)
         except ValueError as error:
             raise BadRecord(f"time field {self._time_field.decode()!r} {error}") from None
-        key = _named(fields, "key", self._key)
-        return ForeignHeader(key, time_ns, None if self._id is None else _named(fields, "id", self._id))
+        key = self._named(fields, "key", self._key)
+        return ForeignHeader(key, time_ns, None if self._id is None else self._named(fields, "id", self._id))
 
     def payload(self, record: bytes, file: LogFile) -> bytes | None:
         fields = parse_pairs(record)
         try:
             return orjson.dumps(
-                {name.decode(): True if value is None else value.decode() for name, value in fields.items()}
+                {
+                    name.decode(): True if value is None else value.decode()
+                    for name, value in fields.items()
+                    if value is None or value != self._absent
+                }
             )
         except UnicodeDecodeError:
             return None
@@ -65,7 +76,14 @@ class LogfmtSide(SideReader):
         """As the contract says, but for lines that are no logfmt: see ``logfmt_scan`` (candidates)."""
         if self._scan is None:
             return super().keys(block, file)
-        return self._scan.keys(block, lambda record: self._key_or_none(record, file))
+        return without(self._scan.keys(block, lambda record: self._key_or_none(record, file)), self._absent)
+
+    def _named(self, fields: dict[bytes, bytes | None], role: str, name: bytes) -> bytes:
+        value = fields.get(name)
+        if value and value != self._absent:
+            return value
+        what = "has no value" if value is None else "is absent" if value else "is empty"
+        raise BadRecord(f"{role} field {name.decode()!r} {what if name in fields else 'is missing'}")
 
     def _key_or_none(self, record: bytes, file: LogFile) -> bytes | None:
         try:
@@ -115,14 +133,6 @@ def _unescaped(text: bytes, at: int) -> bytes:
             parts.append(_SHORT.get(match[2], match[2]))
         done = match.end()
     return b"".join(parts) + text[done:]
-
-
-def _named(fields: dict[bytes, bytes | None], role: str, name: bytes) -> bytes:
-    value = fields.get(name)
-    if value:
-        return value
-    what = "is missing" if name not in fields else "is empty" if value is not None else "has no value"
-    raise BadRecord(f"{role} field {name.decode()!r} {what}")
 
 
 def _shown(text: bytes) -> str:

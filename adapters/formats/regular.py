@@ -15,7 +15,7 @@ import re
 import orjson
 
 from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
-from photon.adapters.formats.base import SideReader
+from photon.adapters.formats.base import SideReader, without
 from photon.adapters.times import TimeReader
 
 
@@ -29,7 +29,10 @@ class RegexSide(SideReader):
         id_field: str | None = None,
         time_field: str | None = None,
         time: TimeReader | None = None,
+        *,
+        absent: bytes | None = None,
     ) -> None:
+        self._absent = absent
         self._match = pattern.match
         self._key, self._id, self._time_field, self._time = key, id_field, time_field, time
 
@@ -49,8 +52,9 @@ class RegexSide(SideReader):
 
     def payload(self, record: bytes, file: LogFile) -> bytes | None:
         groups = self._matched(record).groupdict()
+        none = (None, self._absent)
         try:
-            return orjson.dumps({name: text.decode() for name, text in groups.items() if text is not None})
+            return orjson.dumps({name: text.decode() for name, text in groups.items() if text not in none})
         except UnicodeDecodeError:
             return None
 
@@ -60,7 +64,7 @@ class RegexSide(SideReader):
         for line in block.split(b"\n")[:-1]:
             found = match(line.removesuffix(b"\r"))
             out.append((found[name] or None) if found else None)
-        return out
+        return without(out, self._absent)
 
     def _matched(self, record: bytes) -> re.Match[bytes]:
         match = self._match(record)
@@ -70,6 +74,6 @@ class RegexSide(SideReader):
 
     def _group(self, match: re.Match[bytes], role: str, name: str) -> bytes:
         value: bytes | None = match[name]
-        if value:
+        if value and value != self._absent:
             return value
-        raise BadRecord(f"{role} group {name!r} is empty")
+        raise BadRecord(f"{role} group {name!r} is {'absent' if value else 'empty'}")
