@@ -81,8 +81,10 @@ class Queues:
 
     def room_for_rows(self, now: float) -> int:
         """How many rows of the retry store that are behind may be taken up now, so that joiners have enough."""
-        most = STOCK_EVENTS if self._shares.busy(now) else 2 * READY_BATCHES * self._limits.batch_events
-        return most - len(self._behind)
+        if not self._shares.busy(now):
+            return 2 * READY_BATCHES * self._limits.batch_events - len(self._behind)
+        room = STOCK_EVENTS - len(self._behind)
+        return room if room >= SMALL_EVENTS else 0  # a few at a time are not worth a look
 
     # -- in ----------------------------------------------------------------------------------------------------------
     def read(self, items: list[Item], now: float) -> None:

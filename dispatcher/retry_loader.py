@@ -54,10 +54,11 @@ class RetryLoader:
         self._next_look = now + LOOK_S
         passed_ns = min(core.read_past_ns, SETTLED_NS - 1)
         old_ns = now_ns - int(BEHIND_S * NS_PER_S)
-        seen = room + len(core.loaded)  # rows in memory stand in the store as they were
-        ids = core.unloaded(state.triggered_ids(passed_ns, seen, after_ns=old_ns))[:room]
+        held = len(core.loaded)  # rows in memory stand in the store as they were
+        ids = core.unloaded(state.triggered_ids(passed_ns, room + held, after_ns=old_ns))[:room]
         room = min(room - len(ids), core.room_for_rows(now))
         if room > 0:
+            seen = room + held
             behind = state.triggered_ids(min(passed_ns, old_ns), seen) + state.due_ids(now_ns, seen)
             known = set(ids)
             ids += [row_id for row_id in core.unloaded(dict.fromkeys(behind)) if row_id not in known][:room]
