@@ -257,7 +257,7 @@ class Core:
     def next_batch(self, now: float, *, flush: bool, most: int | None = None) -> Batch | None:
         """The next batch to send, when one is full, has waited long enough, or with ``flush``; ``most`` events."""
         self._wake(now)
-        items = self._queues.next_batch(now, flush=flush, most=most)
+        items = self._queues.next_batch(now, flush=flush, most=most, full=not self.room())
         return Batch(items, self.read_past_ns) if items else None
 
     def _wake(self, now: float) -> None:

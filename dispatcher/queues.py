@@ -231,13 +231,16 @@ class Queues:
         stretch = self._fresh[0].stretch  # has it waited for a joiner for so long that others may not wait for us?
         return stretch is None or now - stretch.read_at > homes.head_start.seconds
 
-    def next_batch(self, now: float, *, flush: bool, most: int | None = None) -> list[Item]:
-        """The next events to send, when a batch is full, has waited long enough, or with ``flush``."""
+    def next_batch(self, now: float, *, flush: bool, most: int | None = None, full: bool = False) -> list[Item]:
+        """The next events to send, when a batch is full, has waited long enough, or with ``flush``.
+
+        ``full``: memory is, so that what is fresh may wait to be read.
+        """
         ripe = len(self._fresh) >= self.batch_events or (
             bool(self._fresh) and (flush or now - self._oldest_fresh >= self._limits.batch_wait_s)
         )
         fresh_first = bool(ripe or self._live.ready) and not self._shares.busy(now)
-        if self._behind.ready and not fresh_first and (items := self._next_behind(now, flush, most)):
+        if self._behind.ready and not fresh_first and (items := self._next_behind(now, flush, most, full)):
             return items
         if self._live.ready and not (ripe and self._fresh_is_next):
             self._fresh_is_next = True  # they take turns: a storm of retries does not starve what was just read
@@ -251,9 +254,13 @@ class Queues:
         self._shares.sent_fresh(len(items), now)
         return items
 
-    def _next_behind(self, now: float, flush: bool, most: int | None) -> list[Item]:
-        """Events behind, when it is their turn. Until ``flush`` there is more to be read, which may be fresh."""
-        wait = self._fresh_wait or (self._shares.busy(now) and not flush)
+    def _next_behind(self, now: float, flush: bool, most: int | None, full: bool) -> list[Item]:
+        """Events behind, when it is their turn. Until ``flush`` there is more to be read, which may be fresh.
+
+        So there is when memory is full: those behind that fill it make room, rows of the retry store do not.
+        """
+        more = not flush or (full and self._behind.ready[0].stretch is None)
+        wait = self._fresh_wait or (self._shares.busy(now) and more)
         count = self._shares.allowance(now, self.batch_events, fresh_wait=wait, in_flight=self.behind_in_flight)
         ripe = flush or len(self._behind.ready) >= count or now - self._oldest_behind >= self._limits.batch_wait_s
         if not (count and ripe):
