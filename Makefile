@@ -65,6 +65,7 @@ bench: install           ## events/s, CPU seconds and memory of `photon join --o
 	$(BIN)/python -m tests.bench.cache
 	$(BIN)/python -m tests.bench.cold_look_ups
 	$(BIN)/python -m tests.bench.hbase
+	$(BIN)/python -m tests.bench.parked
 
 bench-datacentres: install  ## two datacentres: catch-up against joining, wasted joins, split
 	$(BIN)/python -m tests.bench.datacentres
