@@ -32,7 +32,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class NextTry:
-    """For all of an attempt's items with one outcome. ``settled``: none in this run; ``given_up``: though it might."""
+    """For all items of an attempt. ``settled``: none in this run; ``given_up``: though one might."""
 
     delay_s: float
     trigger_ns: int = SETTLED_NS
