@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import inotify_simple
 import pytest
 
 from photon.adapters.logs import inotify as inotify_module
@@ -308,12 +309,29 @@ def test_a_thread_waits_until_woken_or_stopped(tmp_path: Path) -> None:
         follower.close()
 
 
-def test_an_unreadable_directory_is_tried_again(watched: Watched, tmp_path: Path) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root may read everything")
+def test_an_unreadable_directory_is_tried_again(
+    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where root, who may read everything, runs the tests: the system's refusals are played."""
     append(tmp_path / "x" / "a.log", b"1\n")
-    (tmp_path / "x").chmod(0)
-    assert watched.read() == []
-    assert {problem.kind for problem in watched.problems} == {ProblemKind.UNREADABLE}
-    (tmp_path / "x").chmod(0o700)
+    scandir, add_watch = os.scandir, inotify_simple.INotify.add_watch
+
+    def refused(path: str | Path) -> None:
+        if Path(path) == tmp_path / "x":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    def careful_scandir(path: str | Path) -> object:
+        refused(path)
+        return scandir(path)
+
+    def careful_add_watch(self: inotify_simple.INotify, path: str | Path, mask: int) -> int:
+        refused(path)
+        return int(add_watch(self, path, mask))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", careful_scandir)
+        patched.setattr(inotify_simple.INotify, "add_watch", careful_add_watch)
+        assert watched.read() == []
+        assert {problem.kind for problem in watched.problems} == {ProblemKind.UNREADABLE}
+    (tmp_path / "x").chmod(0o700)  # whoever mends it changes it
     assert watched.read() == [b"1"]
