@@ -43,17 +43,13 @@ test-hbase: install      ## the tests that need a real HBase; they start one of 
 test-full: install       ## all of it, with the long rounds
 	PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=5000 PHOTON_FULL=1 $(BIN)/pytest tests -n $(WORKERS) --timeout 3600
 
-# The simulations that draw their schedules from a seed; the other tests under tests/simulation have fixed ones.
-SEEDED := acknowledged_command_is_lost or five_replicas or promises_hold or keep_the_promises or one_verdict \
-  or keep_their_promise or no_order_of_entries or fewer_than_half
-
 sim: install             ## N fresh seeds of each simulation: make sim N=5000; replay one and its story: make sim SEED=123
 ifdef SEED
-	PHOTON_SIM_SEED=$(SEED) $(BIN)/pytest tests/simulation -s -p no:cacheprovider -k "$(SEEDED)"
+	PHOTON_SIM_SEED=$(SEED) $(BIN)/pytest tests/simulation -s -p no:cacheprovider -m seeded
 else
 	@base=$$(date +%s); echo "fresh seeds from $$base to $$((base + $(N) - 1))"; \
 	  PHOTON_SIM_BASE=$$base PHOTON_SIM_SEEDS=$(N) PHOTON_SIM_ALL=1 $(BIN)/pytest tests/simulation -n $(WORKERS) \
-	  --timeout 86400 -k "$(SEEDED)"
+	  --timeout 86400 -m seeded
 endif
 
 demo: install            ## join a live stream in two datacentres, lose one, verify all

@@ -34,6 +34,7 @@ def _run(seed: int, replicas: int = 3) -> world.World:
             print(f"\nRaft, {replicas} replicas, seed {seed}", *story, sep="\n")
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("batch", _batches(seeds()), ids=lambda b: f"{b[0]}-{b[-1]}")
 def test_no_acknowledged_command_is_lost(batch: list[int]) -> None:
     acknowledged = crashes = 0
@@ -47,6 +48,7 @@ def test_no_acknowledged_command_is_lost(batch: list[int]) -> None:
         assert crashes > 0
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("seed", share(seeds(50), 10))
 def test_five_replicas(seed: int) -> None:
     _run(seed, replicas=5)

@@ -10,6 +10,7 @@ from tests.simulation.world.seeds import seeds
 SEEDS = seeds(base=81_000)
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("seed", SEEDS)
 def test_fewer_than_half_wrong_clocks_move_no_boundary_too_far(seed: int) -> None:
     world = World(seed)

@@ -18,6 +18,7 @@ def _batches(all_seeds: list[int]) -> list[list[int]]:
     return [all_seeds[n : n + BATCH] for n in range(0, len(all_seeds), BATCH)]
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("batch", _batches(_SEEDS), ids=lambda b: f"{b[0]}-{b[-1]}")
 def test_every_event_has_one_verdict(batch: list[int]) -> None:
     told = "PHOTON_SIM_SEED" in os.environ

@@ -6,6 +6,8 @@ from collections import Counter
 from datetime import datetime
 from typing import Any
 
+import pytest
+
 from photon.dispatcher.ledger import Verdict
 from photon.idregistry.api import Kind
 from tests.simulation.datacentres import settings
@@ -20,6 +22,7 @@ SLOW_S = 8.0
 an attempt, each over a registry that is far away."""
 
 
+@pytest.mark.seeded
 def test_one_verdict_whoever_is_first_and_on_time() -> None:
     kinds: Counter[Kind] = Counter()
     wasted = 0

@@ -16,6 +16,7 @@ SEEDS_OF_AN_ABLATION = 6000
 """Schedules within which the simulator has to notice that a rule is missing; most need a few."""
 
 
+@pytest.mark.seeded
 def test_fresh_seeds_keep_the_promises() -> None:
     if (one := os.environ.get("PHOTON_SIM_SEED")) is not None:
         print("\n".join(run_seed(int(one), story=True).story or []))

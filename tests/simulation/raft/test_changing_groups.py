@@ -26,6 +26,7 @@ def _run(seed: int, replicas: int = 3) -> world.World:
         raise AssertionError(f"PHOTON_SIM_SEED={seed} ({replicas} replicas): {e}") from e
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("batch", _batches(seeds(30)), ids=lambda b: f"{b[0]}-{b[-1]}")
 def test_groups_keep_their_promise_while_others_come_and_go(batch: list[int]) -> None:
     done = [_run(seed) for seed in batch]
@@ -42,6 +43,7 @@ def test_groups_keep_their_promise_while_others_come_and_go(batch: list[int]) ->
         assert acknowledged > 20 * BATCH
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("seed", share(seeds(50), 10))
 def test_five_replicas(seed: int) -> None:
     _run(seed, replicas=5)

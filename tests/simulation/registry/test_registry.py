@@ -47,6 +47,7 @@ def _run(seed: int) -> world.RegistryWorld:
 _SEEDS = share(seeds(50), 2, least=50)
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize(
     "batch", [_SEEDS[n : n + BATCH] for n in range(0, len(_SEEDS), BATCH)], ids=lambda b: f"{b[0]}-{b[-1]}"
 )

@@ -18,6 +18,7 @@ SEEDS_OF_AN_ABLATION = 3_000
 _SEEDS = [int(os.environ["PHOTON_SIM_SEED"])] if "PHOTON_SIM_SEED" in os.environ else [s * 10 for s in seeds(10)]
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("first", _SEEDS)
 def test_no_order_of_entries_breaks_the_rule(first: int) -> None:
     changes = activated = accepted = 0

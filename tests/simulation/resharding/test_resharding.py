@@ -37,6 +37,7 @@ def _run(seed: int) -> world.ReshardingWorld:
 _SEEDS = share(seeds(30), 3, least=30)
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize(
     "batch", [_SEEDS[n : n + BATCH] for n in range(0, len(_SEEDS), BATCH)], ids=lambda b: f"{b[0]}-{b[-1]}"
 )

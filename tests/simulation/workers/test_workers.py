@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 from collections import Counter
 from pathlib import Path
 
@@ -14,19 +12,12 @@ from photon.dispatcher.holdings import Holdings
 from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import Changes
 from tests.simulation.workers.world import Sea, Variant, Violation
+from tests.simulation.world.seeds import seeds, share
 
-ROUNDS = 16 if os.environ.get("PHOTON_FULL") else 1
 SEEDS = 25
+_SEEDS = share(seeds(SEEDS), 8, least=SEEDS)
+BATCH = 25
 ABLATION_SEEDS = 60
-REPLAY = os.environ.get("PHOTON_SIM_SEED")
-
-
-def seeds(count: int) -> list[int]:
-    if REPLAY is not None:
-        return [int(REPLAY)]
-    found = [random.SystemRandom().randrange(1 << 32) for _ in range(count)]
-    print(f"PHOTON_SIM_SEED=one of {found}")
-    return found
 
 
 def run(seed: int, directory: Path, variant: Variant | None = None) -> Sea:
@@ -35,16 +26,19 @@ def run(seed: int, directory: Path, variant: Variant | None = None) -> Sea:
     try:
         sea.run()
     except Violation as violation:
-        raise Violation(f"seed {seed}: {violation} (replay with PHOTON_SIM_SEED={seed})") from violation
+        raise Violation(f"seed {seed}: {violation} (replay with: make sim SEED={seed})") from violation
     return sea
 
 
-@pytest.mark.parametrize("round_", range(ROUNDS))
-def test_every_line_is_counted_once_whoever_reads_it(tmp_path: Path, round_: int) -> None:
+@pytest.mark.seeded
+@pytest.mark.parametrize(
+    "batch", [_SEEDS[n : n + BATCH] for n in range(0, len(_SEEDS), BATCH)], ids=lambda b: f"{b[0]}-{b[-1]}"
+)
+def test_every_line_is_counted_once_whoever_reads_it(tmp_path: Path, batch: list[int]) -> None:
     counts: Counter[str] = Counter()
-    for number, seed in enumerate(seeds(SEEDS)):
-        counts += run(seed, tmp_path / str(number)).counts
-    if REPLAY is None:
+    for seed in batch:
+        counts += run(seed, tmp_path / str(seed)).counts
+    if len(batch) == BATCH:
         assert min(counts[what] for what in ("fenced", "killed", "paused", "rolled")) > 0
 
 
