@@ -6,96 +6,15 @@ import asyncio
 import os
 import random
 import signal
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from photon.idregistry.api import Answer, Slot, token_of
-from photon.idregistry.client import RegistryClient
-from tests.integration.registry_processes import SHARDS, Processes, client_of, leader_of, processes, rows
+from tests.integration.registry_processes import SHARDS, client_of, leader_of, processes
+from tests.integration.registry_writers import IDS, Writer, batches, check_writers, progress, verify
 
 SEED = int(os.environ.get("PHOTON_SEED", "20"))
 ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 5
-BATCH = 200
-IDS = 40_000  # drawn from: the writers meet on the same ids
-
-
-class Writer:
-    """A joiner's part towards the registry: a slot, batches, and retries under the same tokens until it knows."""
-
-    def __init__(self, name: str, client: RegistryClient, ids: Iterator[list[int]]) -> None:
-        self.slot = Slot(name, f"dc-{name}")
-        self.client = client
-        self.batches = enumerate(ids)
-        self.owned: dict[int, int] = {}
-        self.taken: dict[int, int] = {}
-        self.decided = 0
-        self.unknown = 0
-        self.stopped = False
-
-    async def open(self) -> None:
-        opened = None
-        while opened is None:
-            opened = await self.client.open_slot(self.slot, 0, b"nonce of " + self.slot.name.encode())
-        assert opened.incarnation, opened.reason
-        self.incarnation = opened.incarnation
-        self.client.announce(self.slot, [opened.incarnation])
-
-    async def run(self) -> None:
-        for number, ids in self.batches:
-            if self.stopped:
-                return
-            token = token_of(self.incarnation, number)
-            while ids:
-                found = await self.client.insert(rows(ids, [token] * len(ids)), timeout=1.0)
-                left = []
-                for row, answer in enumerate(found.answers.tolist()):
-                    if answer == Answer.COMMITTED:
-                        assert self.owned.setdefault(ids[row], token) == token
-                    elif answer == Answer.TAKEN:
-                        self.taken[ids[row]] = int(found.owner_tokens[row])
-                    else:
-                        assert answer == Answer.UNKNOWN, Answer(answer)
-                        left.append(ids[row])
-                self.unknown += len(left)
-                self.decided += len(ids) - len(left)
-                ids = left
-
-
-def batches(rng: random.Random, pool: range) -> Iterator[list[int]]:
-    """Without end; the writers' batches overlap."""
-    while True:
-        yield rng.sample(pool, BATCH)
-
-
-async def progress(writers: list[Writer], every: Processes, more: int) -> None:
-    """Until so many further ids are decided."""
-
-    def decided() -> int:
-        return sum(writer.decided for writer in writers)
-
-    goal = decided() + more
-    deadline = time.monotonic() + 20
-    while decided() < goal:
-        every.check()
-        assert time.monotonic() < deadline, "the registry stands still"
-        await asyncio.sleep(0.02)
-
-
-async def verify(client: RegistryClient, owners: dict[int, int]) -> None:
-    """Every acknowledged id is still owned by its token, and refused to another."""
-    ids = list(owners)
-    mine, taken = list(owners.values()), [token ^ 1 << 39 for token in owners.values()]
-    for tokens, expected in ((mine, Answer.COMMITTED), (taken, Answer.TAKEN)):
-        left = ids
-        found = None
-        deadline = time.monotonic() + 20
-        while found is None or (found.answers == Answer.UNKNOWN).any():
-            assert time.monotonic() < deadline, client.problem
-            found = await client.insert(rows(left, tokens), timeout=5)
-        assert set(found.answers.tolist()) == {expected}
 
 
 @pytest.mark.timeout(120)
@@ -122,20 +41,14 @@ async def test_kill_9_of_leaders_and_followers(tmp_path: Path) -> None:
             for writer in writers:
                 writer.stopped = True
             await asyncio.gather(*tasks)
-            owned = [writer.owned for writer in writers]
-            assert not owned[0].keys() & owned[1].keys()
-            assert all(writer.taken for writer in writers)
-            owners = {**owned[0], **owned[1]}
-            for writer in writers:
-                for event, token in writer.taken.items():
-                    assert owners.get(event, token) == token
+            owners = await check_writers(writers)
             for name in list(every.running):
                 every.kill(name)
             for name in every.peers:
                 every.start(name)
             for writer in writers:
                 await verify(writer.client, writer.owned)
-            print(f"{len(owners)} ids owned, {sum(writer.unknown for writer in writers)} unknown answers retried")
+            print(f"{owners} ids owned, {sum(writer.unknown for writer in writers)} unknown answers retried")
             every.check()
 
 

@@ -1,0 +1,104 @@
+"""Who writes into a registry of real processes while something is done to them, and what must hold afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterator, Sequence
+
+from photon.idregistry.api import Answer, Slot, token_of
+from photon.idregistry.client import RegistryClient
+from tests.integration.registry_processes import Processes, rows
+
+BATCH = 200
+IDS = 40_000  # drawn from: the writers meet on the same ids
+
+
+class Writer:
+    """A joiner's part towards the registry: a slot, batches, and retries under the same tokens until it knows."""
+
+    def __init__(self, name: str, client: RegistryClient, ids: Iterator[list[int]]) -> None:
+        self.slot = Slot(name, f"dc-{name}")
+        self.client = client
+        self.batches = enumerate(ids)
+        self.owned: dict[int, int] = {}
+        self.taken: dict[int, int] = {}
+        self.decided = 0
+        self.unknown = 0
+        self.stopped = False
+
+    async def open(self) -> None:
+        opened = None
+        while opened is None:
+            opened = await self.client.open_slot(self.slot, 0, b"nonce of " + self.slot.name.encode())
+        assert opened.incarnation, opened.reason
+        self.incarnation = opened.incarnation
+        self.client.announce(self.slot, [opened.incarnation])
+
+    async def run(self) -> None:
+        for number, ids in self.batches:
+            if self.stopped:
+                return
+            token = token_of(self.incarnation, number)
+            while ids:
+                found = await self.client.insert(rows(ids, [token] * len(ids)), timeout=1.0)
+                left = []
+                for row, answer in enumerate(found.answers.tolist()):
+                    if answer == Answer.COMMITTED:
+                        assert self.owned.setdefault(ids[row], token) == token
+                    elif answer == Answer.TAKEN:
+                        self.taken[ids[row]] = int(found.owner_tokens[row])
+                    else:
+                        assert answer == Answer.UNKNOWN, Answer(answer)
+                        left.append(ids[row])
+                self.unknown += len(left)
+                self.decided += len(ids) - len(left)
+                ids = left
+
+
+def batches(rng: random.Random, pool: range) -> Iterator[list[int]]:
+    """Without end; the writers' batches overlap."""
+    while True:
+        yield rng.sample(pool, BATCH)
+
+
+async def progress(writers: list[Writer], every: Processes, more: int) -> None:
+    """Until so many further ids are decided."""
+
+    def decided() -> int:
+        return sum(writer.decided for writer in writers)
+
+    goal = decided() + more
+    deadline = time.monotonic() + 20
+    while decided() < goal:
+        every.check()
+        assert time.monotonic() < deadline, "the registry stands still"
+        await asyncio.sleep(0.02)
+
+
+async def verify(client: RegistryClient, owners: dict[int, int]) -> None:
+    """Every acknowledged id is still owned by its token, and refused to another."""
+    ids = list(owners)
+    mine, taken = list(owners.values()), [token ^ 1 << 39 for token in owners.values()]
+    for tokens, expected in ((mine, Answer.COMMITTED), (taken, Answer.TAKEN)):
+        left = ids
+        found = None
+        deadline = time.monotonic() + 20
+        while found is None or (found.answers == Answer.UNKNOWN).any():
+            assert time.monotonic() < deadline, client.problem
+            found = await client.insert(rows(left, tokens), timeout=5)
+        assert set(found.answers.tolist()) == {expected}
+
+
+async def check_writers(writers: Sequence[Writer]) -> int:
+    """They have ended: no id has two owners, and what each was told is so. The number of ids."""
+    owners: dict[int, int] = {}
+    for writer in writers:
+        assert not owners.keys() & writer.owned.keys()
+        owners |= writer.owned
+    assert all(writer.taken for writer in writers)
+    for writer in writers:
+        for event, token in writer.taken.items():
+            assert owners.get(event, token) == token
+    return len(owners)
