@@ -13,7 +13,8 @@ durable when the frame was written. When nothing follows a synced frame at once,
 synced itself.
 
 Reading: a bad frame in the part that any good frame, before or behind it, says was durable, is damage and stops the
-replica. Behind that part nothing was promised: it is cut at the first bad frame. (What is left: a bit that flips in
+replica. Behind that part nothing was promised: it is cut at the first bad frame, but not at an empty one, which says
+nothing that the frame behind it does not. (What is left: a bit that flips in
 the last frame *and* a power cut that takes the empty frame behind it look like a torn write.)
 """
 
@@ -84,7 +85,12 @@ def frames(data: bytes) -> Iterator[tuple[int, bytes]]:
         if parsed is None:
             if at < max(durable, _durable_after(data, at, segment)):
                 raise Damaged(f"frame {expected} at byte {at} is bad, and was durable")
-            return
+            behind = parse(data, at + FRAME.size, segment)
+            if behind is None or behind[0] != expected + 1:
+                return
+            at += FRAME.size  # an empty frame stood here: nothing is lost with it, and all would be with the next one
+            expected += 1
+            continue
         number, synced, payload = parsed
         if number != expected:
             raise Damaged(f"frame {number} at byte {at} stands where {expected} belongs")

@@ -428,3 +428,16 @@ def test_commands_in_memory_are_few_whatever_the_log(disk: SimulatedDisk) -> Non
         assert sum(map(len, journal._log._commands)) <= 2000 + 7 * 50
     journal.sync()
     assert journal[:] == model
+
+
+def test_a_rotten_empty_frame_takes_nothing_with_it(disk: SimulatedDisk) -> None:
+    """It says that the frame before it was durable, and was not synced itself: the frame behind it does not vouch."""
+    journal = filled(disk)
+    journal.sync()  # with nothing to write: the empty frame
+    path = HERE / disk.names(HERE)[-1]
+    disk.corrupt(path, disk.size(path) - 5)
+    journal.add(REGULAR + b"acknowledged", journal.last + 1, 4)
+    journal.sync()
+    believed = content(journal)
+    disk.power_cut()
+    assert content(Journal(HERE, disk)) == believed
