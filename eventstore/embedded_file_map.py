@@ -40,12 +40,10 @@ from photon.eventstore.index import U64, Run, RunIndex, count_repeats, look_up, 
 from photon.eventstore.places import first_places, predecessors
 from photon.eventstore.row_keys import parse_event_id
 from photon.eventstore.run_files import RunFiles, merge_slices
-from photon.eventstore.sparse import ProcessState, sparse_additions
+from photon.eventstore.sparse import ProcessStates, exact_entries
 
 PENDING_ENTRIES_MAX = 1 << 20
 """Dense entries in memory before they become a run of their own accord: 16 MiB."""
-PROCESS_STATES_MAX = 1 << 17
-"""Processes remembered over all logs; what is forgotten is read from the catalogue again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,7 @@ class EmbeddedFileMap:
         self._logs = self._catalog.logs()
         self._numbers = {log.identity: log.number for log in self._logs}
         self._moved: set[int] = set()  # logs whose position is not in the catalogue yet
-        self._states: dict[int, dict[bytes, ProcessState]] = {}
+        self._states = ProcessStates(self._settings, self._catalog.process)
         self._next_run = max((run.number for run in self._runs), default=0) + 1
 
     # -- the reader's side -----------------------------------------------------------------------------------------
@@ -133,23 +131,11 @@ class EmbeddedFileMap:
         return log
 
     def _add_sparse(self, log: MappedLog, block: MappedBlock) -> int:
-        if sum(map(len, self._states.values())) > PROCESS_STATES_MAX:
-            self._states.clear()
-        states = self._states.setdefault(log.number, {})
-        additions = sparse_additions(
-            block.keys,
-            block.starts.tolist(),
-            states,
-            lambda prefix: self._catalog.process(log.number, prefix),
-            window_micros=self._settings.window_micros,
-            window_bytes=self._settings.window_bytes,
-        )
-        self._catalog.put_sparse(log.number, additions.entries, {p: states[p] for p in additions.touched})
+        additions, touched = self._states.add(log.number, block)
+        self._catalog.put_sparse(log.number, additions.entries, touched)
         if additions.exact:
-            exact = np.zeros(len(block.keys), dtype=bool)
-            exact[additions.exact] = True
-            chosen = exact[block.order]
-            self._pending.insert(Run(block.hashes[chosen], pack(log.number, block.starts[block.order[chosen]])))
+            hashes, offsets = exact_entries(block, additions)
+            self._pending.insert(Run(hashes, pack(log.number, offsets)))
         return additions.repeats
 
     def commit(self) -> None:

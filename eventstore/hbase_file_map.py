@@ -58,13 +58,12 @@ from photon.eventstore.hbase.verified import Verified, View, read_instances, sur
 from photon.eventstore.index import I64, U64, look_up
 from photon.eventstore.places import first_places, predecessors
 from photon.eventstore.row_keys import parse_event_id
-from photon.eventstore.sparse import ProcessState, sparse_additions
+from photon.eventstore.sparse import ProcessStates, exact_entries
 
 PENDING_ENTRIES_MAX = 1 << 18
 """Entries in memory before they are written of their own accord: some ten seconds' worth for HBase."""
 PUTS_AT_ONCE = 1 << 15
 """Made and sent at a time: bounds the objects that a commit makes."""
-PROCESS_STATES_MAX = 1 << 17
 CHECKPOINT_SECONDS = 300.0
 CHECKPOINT_ENTRIES = 1 << 22
 """A checkpoint ends after the first of the two: what has to be read again is bounded."""
@@ -130,7 +129,7 @@ class HBaseFileMap:
         self._pending = PendingEntries(self._settings.window_micros)
         self._moved: set[int] = set()
         self._changed = False
-        self._states: dict[int, dict[bytes, ProcessState]] = {}
+        self._states = ProcessStates(self._settings, self._catalog.process)
         self._hot: dict[tuple[int, int], int] = {}
 
     # -- the reader's side -----------------------------------------------------------------------------------------
@@ -217,25 +216,12 @@ class HBaseFileMap:
         return left_out
 
     def _add_sparse(self, log: MappedLog, block: MappedBlock) -> int:
-        if sum(map(len, self._states.values())) > PROCESS_STATES_MAX:
-            self._states.clear()
-        states = self._states.setdefault(log.number, {})
-        additions = sparse_additions(
-            block.keys,
-            block.starts.tolist(),
-            states,
-            lambda prefix: self._catalog.process(log.number, prefix),
-            window_micros=self._settings.window_micros,
-            window_bytes=self._settings.window_bytes,
-        )
-        self._catalog.put_processes(self._checkpoint, log.number, {p: states[p] for p in additions.touched})
+        additions, touched = self._states.add(log.number, block)
+        self._catalog.put_processes(self._checkpoint, log.number, touched)
         self._pending.add_sparse(log.number, additions.entries)
         left_out = 0
         if additions.exact:
-            exact = np.zeros(len(block.keys), dtype=bool)
-            exact[additions.exact] = True
-            chosen = exact[block.order]
-            left_out = self._add_dense(log.number, block.hashes[chosen], block.starts[block.order[chosen]])
+            left_out = self._add_dense(log.number, *exact_entries(block, additions))
         # both counts are of certain repeats only where they do not overlap
         return max(additions.repeats, left_out)
 

@@ -10,8 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from photon.eventstore.file_map import SPARSE_BYTES, SPARSE_MICROS
+import numpy as np
+
+from photon.eventstore.file_map import SPARSE_BYTES, SPARSE_MICROS, MappedBlock, MapSettings
+from photon.eventstore.index import I64, U64
 from photon.eventstore.row_keys import parse_event_id
+
+PROCESS_STATES_MAX = 1 << 17
+"""In memory over all logs; beyond it they are read from the catalogue again."""
 
 
 @dataclass(slots=True)
@@ -82,3 +88,36 @@ def sparse_additions(
                 state.entry_micros, state.entry_offset = micros, offsets[index]
                 out.entries.append(SparseEntry(prefix, micros, offsets[index]))
     return out
+
+
+class ProcessStates:
+    """The states of processes that were met of late, log by log: of one map, on the thread that adds to it."""
+
+    def __init__(self, settings: MapSettings, load: Callable[[int, bytes], ProcessState | None]) -> None:
+        """``load``: by log and prefix, what is durable of those that are not here."""
+        self._settings = settings
+        self._load = load
+        self._states: dict[int, dict[bytes, ProcessState]] = {}
+
+    def add(self, log: int, block: MappedBlock) -> tuple[SparseAdditions, dict[bytes, ProcessState]]:
+        """What a block adds, and the states that it changed."""
+        if sum(map(len, self._states.values())) > PROCESS_STATES_MAX:
+            self._states.clear()
+        states = self._states.setdefault(log, {})
+        additions = sparse_additions(
+            block.keys,
+            block.starts.tolist(),
+            states,
+            lambda prefix: self._load(log, prefix),
+            window_micros=self._settings.window_micros,
+            window_bytes=self._settings.window_bytes,
+        )
+        return additions, {prefix: states[prefix] for prefix in additions.touched}
+
+
+def exact_entries(block: MappedBlock, additions: SparseAdditions) -> tuple[U64, I64]:
+    """(hashes, offsets in the log) of the records that need exact entries, ascending by hash."""
+    exact = np.zeros(len(block.keys), dtype=bool)
+    exact[additions.exact] = True
+    chosen = exact[block.order]
+    return block.hashes[chosen], block.starts[block.order[chosen]]
