@@ -23,7 +23,7 @@ from photon.config.disk import AppendFile, Disk
 from photon.idregistry.raft.codec import NO_OP, is_command
 from photon.idregistry.raft.entry_log import Entry, EntryLog
 from photon.idregistry.raft.move import Move
-from photon.idregistry.raft.options import DiskFull, RaftStopped, no_space
+from photon.idregistry.raft.options import LOG_MEMORY_BYTES, DiskFull, RaftStopped, no_space
 from photon.idregistry.raft.segment_file import (
     CUT,
     ENTRY,
@@ -42,8 +42,6 @@ from photon.idregistry.raft.segment_file import (
     term_record,
 )
 
-MEMORY_BYTES = 4 << 20
-
 
 class Journal:
     """Implements the library's journal. Changes are in memory until ``sync``. Not thread-safe.
@@ -52,12 +50,11 @@ class Journal:
     nothing of what is not yet synced may leave the replica, and ``sync`` must be called again before anything else.
     """
 
-    def __init__(self, directory: Path, disk: Disk, memory: int = MEMORY_BYTES) -> None:
+    def __init__(self, directory: Path, disk: Disk, memory: int = LOG_MEMORY_BYTES) -> None:
         """``memory``: bytes of the newest commands that are kept, about; the others are read when they are wanted."""
         self._directory = directory
         self._disk = disk
         self._memory = memory
-        self._log = EntryLog(self._reader(0))
         self._term = 0
         self._vote: str | None = None
         self._pending = bytearray()
@@ -70,7 +67,6 @@ class Journal:
         self._proven = True
         """A frame behind the durable part says so."""
         self._file: AppendFile | None = None
-        self._segment = 0
         self._move_wanted = False
         self._move: Move | None = None
         """To the next segment, under way."""
@@ -79,9 +75,9 @@ class Journal:
         self.syncs = 0
         disk.make_dir(directory)
         segments = segments_in(disk, directory)
+        self._segment = segments[-1] if segments else 0
+        self._log = EntryLog(self._reader(self._segment))
         if segments:
-            self._segment = segments[-1]
-            self._log = EntryLog(self._reader(self._segment))
             self._load(self._path(self._segment))
 
     # --- what the library calls -------------------------------------------------------------------------------

@@ -31,6 +31,8 @@ QUEUE_BYTES_MAX = 32 << 20
 """Waiting for one peer; beyond it the oldest is dropped (Raft tolerates loss)."""
 INBOX_BYTES_MAX = 64 << 20
 """Received and not yet handled; beyond it the newest is dropped."""
+LOG_MEMORY_BYTES = 4 << 20
+"""Of the newest commands of a group that stay in memory."""
 GROUPS_MAX = 1024
 """Groups of one replica; beyond it none is added."""
 PROPOSALS_MAX = 4096
@@ -61,7 +63,7 @@ class RaftOptions:
     """The log is compacted above the larger of this and log_ratio of the last snapshot."""
     log_ratio: float = 0.5
     """For each byte of the log two of a snapshot are written, and a start reads half a snapshot more."""
-    log_memory: int = 4 << 20
+    log_memory: int = LOG_MEMORY_BYTES
     """The newest commands of a group are kept, the others are read when a follower needs them."""
     log_margin: int = 1 << 20
     """Bytes of applied entries kept through a compaction, so that a follower slightly behind needs no snapshot."""
