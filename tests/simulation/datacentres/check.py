@@ -108,8 +108,9 @@ def owners(world: World) -> dict[bytes, Owner | None]:
 
 # -- outputs ---------------------------------------------------------------------------------------------------------
 def records(world: World) -> Iterator[Record]:
-    """All lines of all joiners' outputs. Of a slot that was lost those that its readers are promised: of ids that are
-    its own to this day; the others were listed to them when it was retired."""
+    """All lines of all joiners' outputs. Of a slot that was lost those that its readers are promised: whole ones (it
+    may have been killed in the middle of a write), of ids that are its own to this day; the others were listed to
+    them when it was retired."""
     for place in world.datacentres:
         for joiner in place.joiners:
             yield from _records_on(place.disks[joiner], joiner, place.name)
@@ -117,13 +118,13 @@ def records(world: World) -> Iterator[Record]:
         return
     entries = {event_id: owner.entry for event_id, owner in owners(world).items() if owner}
     for lost in world.lost:
-        for record in _records_on(lost.disk, lost.joiner, lost.place.name):
+        for record in _records_on(lost.disk, lost.joiner, lost.place.name, only_whole=True):
             entry = entries.get(record.event_id)
             if entry is None or f"{entry.token:016x}" == record.fields.get("token"):
                 yield record
 
 
-def _records_on(disk: FaultyDisk, joiner: str, datacentre: str) -> Iterator[Record]:
+def _records_on(disk: FaultyDisk, joiner: str, datacentre: str, *, only_whole: bool = False) -> Iterator[Record]:
     for kind, directory in DIRECTORY_OF.items():
         root = Path(f"/{joiner}/out/{directory}")
         names = list(disk.names(root))
@@ -134,6 +135,8 @@ def _records_on(disk: FaultyDisk, joiner: str, datacentre: str) -> Iterator[Reco
                 data = disk.read(root / name)
             else:
                 continue
+            if only_whole:
+                data = data[: data.rfind(b"\n") + 1]
             for line in data.splitlines():
                 yield Record(kind, f"{joiner}/{directory}/{name}", datacentre, _fields(line))
 
