@@ -17,7 +17,6 @@ from photon.joiner.service import start_server
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.output import OutputDamaged
 from photon.joiner.slot.redo_log import RedoLogDamaged
-from photon.joiner.verifier.verifier import Verifier, VerifierDamaged
 
 STOP_GRACE_S = 5.0
 EXIT_FAILED = 1
@@ -25,11 +24,11 @@ EXIT_FAILED = 1
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One join to serve; ``verifier`` of its slot, where it is to run in this process."""
+    """One join to serve; ``beside`` runs as long as it is served (a verifier of its slot, in a small deployment)."""
 
     join: str
     engine: JoinerEngine
-    verifier: Verifier | None = None
+    beside: Callable[[asyncio.Event], Awaitable[None]] | None = None
 
 
 class JoinerFailed(PhotonError):
@@ -57,7 +56,7 @@ async def serve(
     ``may_open`` is asked once the process listens and before it opens a slot; False ends it, as what it raises does.
 
     ``ready(port)`` is called once all slots are open and serve. At the end requests in flight are answered, slots are
-    drained for a bounded time and let go. Raises JoinerFailed when it cannot start, or when a verifier fails.
+    drained for a bounded time and let go. Raises JoinerFailed when it cannot start, or when what runs beside fails.
     """
     async with AsyncExitStack() as stack:
         for each in joins:
@@ -68,7 +67,7 @@ async def serve(
             return
         await server.serving()
         ready(server.port)
-        await _verify(joins, stop)
+        await _run_beside(joins, stop)
 
 
 async def _start(joins: Sequence[Served], stop: asyncio.Event) -> bool:
@@ -95,20 +94,24 @@ async def _start(joins: Sequence[Served], stop: asyncio.Event) -> bool:
         stopped.cancel()
 
 
-async def _verify(joins: Sequence[Served], stop: asyncio.Event) -> None:
-    """Runs the verifiers until ``stop``; the first that fails ends them all."""
+async def _run_beside(joins: Sequence[Served], stop: asyncio.Event) -> None:
+    """Runs what stands beside the joins until ``stop``; the first that fails ends them all."""
     tasks: list[asyncio.Task[object]] = [
-        asyncio.create_task(each.verifier.run(stop)) for each in joins if each.verifier is not None
+        asyncio.create_task(_awaited(each.beside(stop))) for each in joins if each.beside is not None
     ]
     stopped: asyncio.Task[object] = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait((*tasks, stopped), return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             if task.done() and (error := task.exception()) is not None:
-                if isinstance(error, (VerifierDamaged, OSError)):
+                if isinstance(error, (PhotonError, OSError)):
                     raise JoinerFailed(str(error)) from None
                 raise error
     finally:
         for task in (*tasks, stopped):
             task.cancel()
         await asyncio.gather(*tasks, stopped, return_exceptions=True)
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work

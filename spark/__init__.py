@@ -1,1 +1,1 @@
-"""Verification, recovery and backfill on Spark. Filled by a later release."""
+"""Verification, recovery and backfill on Spark, and Photon's output as a data source of Spark."""

@@ -36,7 +36,7 @@ from photon.eventstore.client import EventStoreClient
 from photon.idregistry.api import Digester, Registry, Slot
 from photon.idregistry.embedded import EmbeddedRegistry
 from photon.joiner.engine import JoinerEngine
-from photon.joiner.verifier.verifier import Verifier
+from photon.verifier.verifier import Verifier
 
 SHOW_S = 0.2
 SETTLE_S = 60.0

@@ -24,7 +24,7 @@ from photon.idregistry.api import DIGEST_BYTES, Answer, Digester, Kind
 from photon.idregistry.operations.client import OperatorClient
 from photon.idregistry.sharding import NO_SHARD, split
 from photon.joiner.slot.place import DIRECTORY_OF
-from photon.joiner.verifier.verifier import ClearedFile
+from photon.verifier.verifier import ClearedFile
 
 BLOCK_BYTES = 4 << 20
 IDS_AT_ONCE = 8_192

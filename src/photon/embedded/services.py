@@ -277,7 +277,7 @@ async def serve_joiner(
     from photon.eventstore.client import EventStoreClient
     from photon.joiner.process import Served, serve
     from photon.joiner.slot.slot import SlotPaths
-    from photon.joiner.verifier.verifier import Verifier
+    from photon.verifier.verifier import Verifier
 
     name, pipeline = pipeline_named(settings, datacentre)
     if slot is None and len(pipeline.joiners) == 1:
@@ -300,7 +300,7 @@ async def serve_joiner(
     try:
         rule = rule_of(settings, base, join)
         await serve(
-            [Served(join, engine, verifier)],
+            [Served(join, engine, verifier.run)],
             address=pipeline.joiners[slot].address,
             stop=stop,
             may_open=lambda stopped: agree(registry, join, rule, stopped),

@@ -29,7 +29,7 @@ from photon.joiner.engine import Surroundings
 from photon.joiner.service import JoinerService
 from photon.joiner.slot.slot import SlotPaths
 from photon.joiner.verdicts import envelope_lines
-from photon.joiner.verifier.verifier import VerifierLimits
+from photon.verifier.verifier import VerifierLimits
 from tests.simulation.datacentres import settings
 from tests.simulation.datacentres.follower import SimulatedFollower, SimulatedReads
 from tests.simulation.datacentres.loop import OWNER, Owner

@@ -28,7 +28,7 @@ from photon.joiner.core import CoreLimits
 from photon.joiner.engine import JoinerLimits
 from photon.joiner.shell import ShellLimits
 from photon.joiner.slot.output import OutputLimits
-from photon.joiner.verifier.verifier import Verifier
+from photon.verifier.verifier import Verifier
 from tests.simulation.datacentres import check, faults, settings, state
 from tests.simulation.datacentres.loop import StandStill, VirtualLoop, bury
 from tests.simulation.datacentres.network import Network

@@ -17,7 +17,7 @@ from photon.joiner.slot import identity, recovery, slot
 from photon.joiner.slot.identity import read_state
 from photon.joiner.slot.redo_log import RedoFrame
 from photon.joiner.slot.slot import Recovered, SlotStore
-from photon.joiner.verifier.verifier import Verifier
+from photon.verifier.verifier import Verifier
 from tests.simulation.joiner.process import Variant
 
 

@@ -18,7 +18,7 @@ from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.slot import STATE_NAME, SlotPaths, SlotStore
 from photon.joiner.slot.witness import WitnessKeeper, ask_witness
 from photon.joiner.verdicts import Decided, merge_reply
-from photon.joiner.verifier.verifier import Verifier, VerifierLimits
+from photon.verifier.verifier import Verifier, VerifierLimits
 from tests.simulation.world.disk import Copy, PowerOff
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.registry import Call, SimulatedRegistry

@@ -23,7 +23,7 @@ from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.output import OutputDamaged
 from photon.joiner.slot.redo_log import RedoLogDamaged
 from photon.joiner.verdicts import Decided, Judge, envelope_lines, rows_of
-from photon.joiner.verifier.verifier import VerifierDamaged
+from photon.verifier.verifier import VerifierDamaged
 from tests.simulation.joiner.process import OUTPUT, STATE, Asked, Process, Site, Variant
 from tests.simulation.world.disk import Copy, PowerOff
 from tests.simulation.world.faulty_disk import FaultyDisk

@@ -22,7 +22,7 @@ from photon.joiner.shell import ShellLimits
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import SlotLock
 from photon.joiner.slot.slot import SlotStore
-from photon.joiner.verifier.verifier import Verifier
+from photon.verifier.verifier import Verifier
 from tests.unit.joiner.helpers import (
     DIGESTER,
     SLOT,

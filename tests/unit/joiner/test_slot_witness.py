@@ -17,7 +17,7 @@ from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.output import Durable, OutputFiles, OutputLimits, Outputs
 from photon.joiner.slot.place import KINDS
 from photon.joiner.slot.witness import WitnessKeeper, shown
-from photon.joiner.verifier.verifier import Verifier, VerifierReport
+from photon.verifier.verifier import Verifier, VerifierReport
 from tests.unit.joiner.helpers import DIGESTER, Died, FakeRegistry, FakeStore, engine_at, event, lines_under
 
 LIMITS = JoinerLimits(

@@ -10,7 +10,7 @@ import pytest
 
 from photon.adapters.envelope import Envelope
 from photon.config.disk import RealDisk
-from photon.joiner.verifier.verifier import Verifier, VerifierDamaged, VerifierLimits
+from photon.verifier.verifier import Verifier, VerifierDamaged, VerifierLimits
 from tests.simulation.world.registry import CLEARED
 from tests.unit.joiner.helpers import DIGESTER, SLOT, FakeRegistry, event
 

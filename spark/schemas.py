@@ -1,0 +1,42 @@
+"""Columns of what goes between the steps of a Spark job. One name means one thing everywhere.
+
+Written as Spark's DDL, so that this module needs no pyspark. Times are int64 nanoseconds UTC, ``hour`` is whole hours
+since 1970 of the event time, digests have 16 bytes, tokens are 16 hex digits as in the output, offsets are
+uncompressed bytes. ``log`` is a file's name relative to its log directory without a compression suffix.
+"""
+
+from __future__ import annotations
+
+FOREIGN = (
+    "datacentre string, log string, offset bigint, event_id binary, digest binary, key binary, event_time_ns bigint, "
+    "hour bigint, record binary, unreadable string"
+)
+"""A record of a raw foreign log. ``unreadable``: why the adapter cannot read it; then what it says is null."""
+
+PRIMARY = "datacentre string, log string, offset bigint, key binary, record binary"
+"""A record of a raw primary log that has a key."""
+
+OUTPUT = (
+    "datacentre string, slot string, kind string, file string, offset bigint, event_id binary, digest binary, "
+    "key binary, event_time_ns bigint, hour bigint, token string, foreign binary, primary binary, reason string, "
+    "source_file string, source_offset bigint, primary_file string, primary_offset bigint, written_at string, "
+    "line binary, torn string"
+)
+"""A line of an output log. ``kind``: joined, filtered, unmatched, rejected or late; ``file`` and ``offset``: where the
+line stands; ``foreign`` and ``primary``: the payloads' JSON text as it stands in the line, null where there is none;
+``written_at``: joined_at or decided_at; ``token`` null: of a dispatcher's line; ``torn``: why the line is no output
+record, then ``line`` has its bytes and all that it says is null (``line`` is null otherwise)."""
+
+REGISTRY = (
+    "shard int, digest binary, event_time_ns bigint, hour bigint, token string, state string, kind string, "
+    "tag bigint, generation bigint, incarnation bigint, datacentre string, slot string, slot_retired boolean"
+)
+"""An entry of a registry export. ``state``: owned, cleared or reopened."""
+
+PROBLEM = (
+    "event_id binary, digest binary, event_time_ns bigint, hour bigint, datacentre string, class string, key binary, "
+    "log string, offset bigint, output_file string, output_offset bigint, token string, state string, "
+    "generation bigint, evidence string"
+)
+"""A finding of the verification. ``class``: see ``classes.py``; ``log`` and ``offset``: the raw foreign record;
+``token``, ``state``, ``generation``: the registry's entry as exported, to repair by compare; ``evidence``: JSON."""
