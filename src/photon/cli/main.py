@@ -28,6 +28,7 @@ _NOUNS = {
     "cache": "photon.cli.serve",
     "joiner": "photon.cli.serve",
     "dispatcher": "photon.cli.serve",
+    "spark": "photon.cli.spark",
     "wan": "photon.cli.wan",
 }
 
