@@ -8,13 +8,16 @@ uncompressed bytes. ``log`` is a file's name relative to its log directory witho
 from __future__ import annotations
 
 FOREIGN = (
-    "datacentre string, log string, offset bigint, event_id binary, digest binary, key binary, event_time_ns bigint, "
-    "hour bigint, record binary, unreadable string"
+    "datacentre string, log string, identity string, offset bigint, header binary, event_id binary, digest binary, "
+    "key binary, event_time_ns bigint, hour bigint, record binary, unreadable string"
 )
-"""A record of a raw foreign log. ``unreadable``: why the adapter cannot read it; then what it says is null."""
+"""A record of a raw foreign log. ``identity``: the log's, 32 hex digits, by which dispatchers and event stores know
+it; ``header``: in force at the record (``LogFile.header``), null where the format has none; ``unreadable``: why the
+adapter cannot read it; then what it says is null."""
 
-PRIMARY = "datacentre string, log string, offset bigint, key binary, record binary"
-"""A record of a raw primary log that has a key."""
+PRIMARY = "datacentre string, log string, identity string, offset bigint, header binary, key binary, record binary"
+"""A record of a raw primary log that has a key. Of several with one key the first in (log name without rotation suffix,
+identity, offset) wins."""
 
 OUTPUT = (
     "datacentre string, slot string, kind string, file string, offset bigint, event_id binary, digest binary, "
