@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.adapters.contract import LINES, Framing
+from photon.adapters.logs.finding import find_logs
 from photon.dispatcher.database import BUSY_S, SCHEMA_VERSION, Transaction, check_marks, unusable
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.replay import requests as r
 from photon.dispatcher.replay.coverage import chunks_between, read_up_to
-from photon.dispatcher.replay.reading import find_logs
 
 
 @dataclass(frozen=True, slots=True)

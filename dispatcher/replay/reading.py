@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from photon.adapters.contract import LINES, Framing, LogFile
 from photon.adapters.logs.api import Block
-from photon.adapters.logs.discovery import Found, compile_patterns, discover
+from photon.adapters.logs.finding import LogFound, find_logs
 from photon.adapters.logs.framed import headed_pieces, open_anywhere
-from photon.adapters.logs.identity import HEAD_BYTES, Head, read_head
-from photon.adapters.logs.problems import ProblemReporter
+from photon.adapters.logs.identity import HEAD_BYTES, read_head
 from photon.adapters.logs.reader import Source
 from photon.dispatcher.replay.coverage import Chunk
 
 PROBE_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 20
-COMPRESSED = (".gz", ".zst")
 
 
 class Reads(Protocol):
@@ -37,42 +34,6 @@ class Reads(Protocol):
     async def rest(self) -> None:
         """Nothing is to be read for a while: files need not stay open."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class LogFound:
-    """A log and the file that holds it."""
-
-    file: Found
-    head: Head
-
-
-def find_logs(
-    directory: Path, patterns: Sequence[str], *, has_header: bool, framing: Framing = LINES
-) -> dict[str, LogFound]:
-    """The file of each log by identity, as the follower chooses it: plain before compressed, then by name.
-
-    Raises OSError when the directory cannot be listed; a file that cannot be read is left out.
-    """
-    silent = ProblemReporter(lambda problem: None)
-    logs: dict[str, LogFound] = {}
-    found = discover(directory, compile_patterns(patterns), silent)
-    for each in sorted(found, key=lambda file: (file.path.endswith(COMPRESSED), file.path)):
-        head = _head(directory, each.path, has_header, framing)
-        if head is not None:
-            logs.setdefault(head.identity, LogFound(each, head))
-    return logs
-
-
-def _head(directory: Path, path: str, has_header: bool, framing: Framing) -> Head | None:
-    try:
-        source = open_anywhere(directory / path, framing)
-        try:
-            return read_head(path, source.read(0, HEAD_BYTES), has_header=has_header, final=True, framing=framing)
-        finally:
-            source.close()
-    except OSError:
-        return None
 
 
 class LogFiles:

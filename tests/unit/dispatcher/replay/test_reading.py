@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from photon.adapters.logs.finding import find_logs
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.reader import open_source
 from photon.dispatcher.columns import records_of
@@ -88,7 +89,7 @@ async def test_a_log_is_found_under_the_name_it_has_by_now(tmp_path: Path) -> No
 
 async def test_a_file_that_was_rewritten_is_another_log(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_bytes(b"header\nfirst line\nx\n")
-    logs = reading.find_logs(tmp_path, ("**/*",), has_header=True)
+    logs = find_logs(tmp_path, ("**/*",), has_header=True)
     (identity,) = logs
     files = LogFiles(tmp_path, ("**/*",), has_header=True, max_record=LIMIT)
     (again,) = await files.blocks(whole(identity, 20)) or []

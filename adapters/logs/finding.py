@@ -1,0 +1,76 @@
+"""Which logs a directory holds now, by identity: for those who read at places and follow nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.adapters.contract import LINES, Framing
+from photon.adapters.logs.discovery import Found, compile_patterns, discover
+from photon.adapters.logs.framed import open_anywhere
+from photon.adapters.logs.identity import HEAD_BYTES, Head, read_head
+from photon.adapters.logs.problems import ProblemReporter
+
+COMPRESSED = (".gz", ".zst")
+HEADS_MAX = 1 << 16
+"""Files whose heads are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFound:
+    """A log and the file that holds it."""
+
+    file: Found
+    head: Head
+
+
+class LogFinder:
+    """Finds again and again. A file whose size and time have not changed is not opened a second time."""
+
+    def __init__(
+        self, directory: Path, patterns: Sequence[str], *, has_header: bool, framing: Framing = LINES
+    ) -> None:
+        self._directory = directory
+        self._patterns = compile_patterns(patterns)
+        self._has_header = has_header
+        self._framing = framing
+        self._heads: dict[tuple[str, tuple[int, int], int, int], Head | None] = {}
+
+    def find(self) -> dict[str, LogFound]:
+        """The file of each log by identity, as the follower chooses it: plain before compressed, then by name.
+
+        Raises OSError when the directory cannot be listed; a file that cannot be read is left out.
+        """
+        silent = ProblemReporter(lambda problem: None)
+        logs: dict[str, LogFound] = {}
+        heads: dict[tuple[str, tuple[int, int], int, int], Head | None] = {}
+        found = discover(self._directory, self._patterns, silent)
+        for each in sorted(found, key=lambda file: (file.path.endswith(COMPRESSED), file.path)):
+            mark = (each.path, each.key, each.size, each.mtime_ns)
+            head = self._heads[mark] if mark in self._heads else self._head(each.path)
+            if len(heads) < HEADS_MAX:
+                heads[mark] = head
+            if head is not None:
+                logs.setdefault(head.identity, LogFound(each, head))
+        self._heads = heads
+        return logs
+
+    def _head(self, path: str) -> Head | None:
+        framing = self._framing
+        try:
+            source = open_anywhere(self._directory / path, framing)
+            try:
+                data = source.read(0, HEAD_BYTES)
+                return read_head(path, data, has_header=self._has_header, final=True, framing=framing)
+            finally:
+                source.close()
+        except OSError:
+            return None
+
+
+def find_logs(
+    directory: Path, patterns: Sequence[str], *, has_header: bool, framing: Framing = LINES
+) -> dict[str, LogFound]:
+    """Once; see LogFinder.find."""
+    return LogFinder(directory, patterns, has_header=has_header, framing=framing).find()
