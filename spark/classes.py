@@ -33,6 +33,10 @@ class Class(enum.StrEnum):
     """Joined, though no primary log has its key."""
     PRIMARY_EXISTS = "primary-exists"
     """Unmatched, though its primary event is there (it came after the end of patience, or was missed)."""
+    REGISTRY_MISSING = "registry-missing"
+    """Written, and not below the boundary, but the registry does not know it: it could be written again."""
+    REGISTRY_DIFFERS = "registry-differs"
+    """Written, but the registry's entry is of another token, kind, time or state; the evidence names the fields."""
     TORN = "torn"
     """A line below the published length that is no output record."""
 

@@ -16,8 +16,8 @@ it; ``header``: in force at the record (``LogFile.header``), null where the form
 adapter cannot read it; then what it says is null."""
 
 PRIMARY = "datacentre string, log string, identity string, offset bigint, header binary, key binary, record binary"
-"""A record of a raw primary log that has a key. Of several with one key the first in (log name without rotation suffix,
-identity, offset) wins."""
+"""A record of a raw primary log that has a key. Of several with one key the first in (log name without rotation
+suffix, identity, offset) wins."""
 
 OUTPUT = (
     "datacentre string, slot string, kind string, file string, offset bigint, event_id binary, digest binary, "
