@@ -30,11 +30,13 @@ from photon.config.tls import (
 from photon.embedded.adapter import adapter_of, join_named, rule_hash
 from photon.embedded.settings_again import SettingsAgain, cache_nodes
 from photon.idregistry.api import Digester, Slot
+from photon.idregistry.deployment_key import deployment_key as deployment_key
+from photon.idregistry.deployment_key import key_path as key_path
+from photon.idregistry.deployment_key import read_key as read_key
 
 if TYPE_CHECKING:
     from photon.idregistry.client import RegistryClient
 
-KEY_BYTES = (16, 64)
 DESCRIBE_S = 2.0
 PULSE_S = 2.0
 
@@ -207,29 +209,6 @@ async def serve_store(
         stop=stop,
         tls=place.tls,
     )
-
-
-def key_path(settings: Settings, base: Path) -> Path:
-    """Where the deployment's key lies. Raises UsageError."""
-    if settings.key_file is None:
-        raise UsageError("key_file: is not set; name a file of 16 to 64 random bytes, the same in every datacentre")
-    return base / settings.key_file
-
-
-def deployment_key(settings: Settings, base: Path) -> bytes:
-    """The deployment's key. Raises UsageError."""
-    return read_key(key_path(settings, base))
-
-
-def read_key(path: Path) -> bytes:
-    """The deployment's key. Raises UsageError."""
-    try:
-        key = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"key_file = {str(path)!r}: cannot be read ({error.strerror})") from None
-    if not KEY_BYTES[0] <= len(key) <= KEY_BYTES[1]:
-        raise UsageError(f"key_file = {str(path)!r}: has {len(key)} bytes; it must have 16 to 64")
-    return key
 
 
 def registry_client(settings: Settings, tls: Tls | None) -> RegistryClient:

@@ -1,0 +1,230 @@
+"""Reading logs as they stand, each once, in slices that many readers share: what batch jobs do.
+
+Which files are one log, how records are cut and under which header they stand is decided by the follower's own
+functions. A slice owns the records that *begin* in it, so slices may be cut at any byte: together they own each
+record once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.adapters.contract import LINES, Framing, LogFile
+from photon.adapters.logs.api import Block
+from photon.adapters.logs.discovery import check_directory, compile_patterns, discover
+from photon.adapters.logs.files import CUT_SHORT
+from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
+from photon.adapters.logs.framed import Lines, as_lines
+from photon.adapters.logs.framing import LongRecord, Piece, frame
+from photon.adapters.logs.identity import HEAD_BYTES, Head, read_head
+from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
+from photon.adapters.logs.reader import Source, open_source
+from photon.adapters.logs.zeek_framing import split_headers
+from photon.config.errors import PhotonError
+
+READ_BYTES = 1 << 20
+"""Bytes read at a time; a block is at most this, or one record where that is longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandingLog:
+    """A log as it was found: one stream of bytes."""
+
+    path: str  # relative to the log directory
+    identity: str
+    header: bytes
+    data_start: int
+    size: int  # bytes on disk
+    mtime_ns: int
+    splittable: bool
+    """It may be read from any byte on; others are read as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Records that begin at ``begin <= offset < end``; ``end`` None: to the log's end."""
+
+    log: StandingLog
+    begin: int
+    end: int | None
+
+
+@dataclass(slots=True, eq=False)
+class LogUnreadable(PhotonError):
+    """A log cannot be read from ``offset`` on. ``str()`` is one line."""
+
+    path: Path
+    offset: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}, from byte {self.offset} on; restore it, or take it away to go on without it"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the logs of a directory are read."""
+
+    patterns: Sequence[str] = ("**/*",)
+    has_header: bool = False
+    framing: Framing = LINES
+    max_record: int = 1 << 20
+    final: bool = False
+    """No more will be written: a last line without its line end is whole."""
+
+
+def standing_logs(directory: Path, reading: Reading, report: Callable[[Problem], None]) -> list[StandingLog]:
+    """Every log below a directory that has a whole record, by path. Files of one identity are one log: of them a
+    plain one before a compressed one, else the first by name, as the follower takes them.
+
+    Raises LogDirectoryError, OSError when the directory cannot be listed.
+    """
+    check_directory(directory)
+    problems = ProblemReporter(report)
+    claims: dict[str, list[StandingLog]] = {}
+    for found in discover(directory, compile_patterns(reading.patterns), problems):
+        head = _head(directory, found.path, reading, problems)
+        if head is not None:
+            plain = reading.framing.splittable and not found.path.endswith(COMPRESSED_SUFFIXES)
+            log = StandingLog(
+                found.path, head.identity, head.header, head.data_start, found.size, found.mtime_ns, plain
+            )
+            claims.setdefault(log.identity, []).append(log)
+    return sorted((_chosen(each, problems) for each in claims.values()), key=lambda log: log.path)
+
+
+def _chosen(claims: list[StandingLog], problems: ProblemReporter) -> StandingLog:
+    def packed(log: StandingLog) -> bool:
+        return log.path.endswith(COMPRESSED_SUFFIXES)
+
+    best = min(claims, key=lambda log: (packed(log), log.path))
+    what = f"has the same log name and first record as {best.path}, so both are one log; only {best.path} is read"
+    for other in claims:
+        if other is not best and packed(other) == packed(best):
+            problems.tell(ProblemKind.DUPLICATE_IDENTITY, other.path, what)
+    return best
+
+
+def _head(directory: Path, path: str, reading: Reading, problems: ProblemReporter) -> Head | None:
+    try:
+        source = as_lines(open_source(directory / path), reading.framing)
+        try:
+            data = source.read(0, HEAD_BYTES)
+            broken = source.damage() or (source.cut_short() and CUT_SHORT)
+        finally:
+            source.close()
+    except OSError as error:
+        problems.tell(ProblemKind.UNREADABLE, path, f"cannot be read ({error.strerror})")
+        return None
+    final = reading.final and not broken
+    head = read_head(path, data, has_header=reading.has_header, final=final, framing=reading.framing)
+    if head is None and broken:
+        problems.tell(ProblemKind.DAMAGED, path, str(broken))
+    return head
+
+
+def cut(log: StandingLog, bytes_max: int) -> list[Slice]:
+    """A log in slices of at most so many bytes, where it can be cut. What is written later belongs to the last."""
+    if not log.splittable or log.size - log.data_start <= bytes_max:
+        return [Slice(log, log.data_start, log.size if log.splittable else None)]
+    begins = range(log.data_start, log.size, bytes_max)
+    return [Slice(log, begin, min(begin + bytes_max, log.size)) for begin in begins]
+
+
+def read_slice(directory: Path, part: Slice, reading: Reading) -> Iterator[Block]:
+    """Blocks of the records that begin in a slice. Raises LogUnreadable, also where a log is damaged behind records
+    that were handed out."""
+    path = directory / part.log.path
+    try:
+        source = as_lines(open_source(path), reading.framing)
+    except OSError as error:
+        raise LogUnreadable(path, part.begin, f"cannot be read ({error.strerror})") from None
+    reader = _SliceReader(source, part, reading, path)
+    try:
+        yield from reader.blocks()
+    except OSError as error:
+        raise LogUnreadable(path, reader.at, f"cannot be read ({error.strerror})") from None
+    finally:
+        source.close()
+
+
+class _SliceReader:
+    """Reads on from record to record, as the follower does."""
+
+    def __init__(self, source: Source, part: Slice, reading: Reading, path: Path) -> None:
+        self._source = source
+        self._part = part
+        self._reading = reading
+        self._path = path
+        self._lines = Lines(reading.framing, reading.max_record)
+        self._in_force = b""  # of Zeek's logs
+        self._long: LongRecord | None = None
+        self.at = part.begin
+        """What was read so far ends here."""
+
+    def blocks(self) -> Iterator[Block]:
+        """Raises LogUnreadable, OSError."""
+        end = self._part.end
+        self.at = self._first_record()
+        at_end = False
+        while not at_end and (end is None or (self._long.offset if self._long is not None else self.at) < end):
+            pieces, at_end, broken = self._step()
+            for piece in pieces:
+                kept = piece if end is None else _beginning_before(piece, end)
+                if kept is not None:
+                    yield from self._made(kept)
+            if broken:
+                raise LogUnreadable(self._path, self.at, broken)
+
+    def _first_record(self) -> int:
+        """The first record's begin at or behind the slice's begin, or the log's end."""
+        begin = self._part.begin
+        if begin <= self._part.log.data_start:
+            return self._part.log.data_start
+        at = begin - 1
+        while data := self._source.read(at, READ_BYTES):
+            stop = data.find(b"\n")
+            if stop >= 0:
+                return at + stop + 1
+            at += len(data)
+        return at
+
+    def _step(self) -> tuple[list[Piece], bool, str]:
+        """The next records, whether that was all, and why what follows cannot be read."""
+        want = READ_BYTES
+        while True:
+            data = self._source.read(self.at, want)
+            at_end = len(data) < want
+            if at_end or self._long or want > self._reading.max_record or self._lines.has_record(data):
+                break
+            want = min(want * 2, max(self._reading.max_record + 1, READ_BYTES + 1))
+        broken = (self._source.damage() or (CUT_SHORT if self._source.cut_short() else "")) if at_end else ""
+        final = self._reading.final and at_end and not broken
+        lines = self._lines.marked(data, inside=self._long is not None, final=final)
+        framed = frame(lines, self.at, max_record=self._reading.max_record, final=final, long=self._long)
+        self.at, self._long = framed.next, framed.long
+        return framed.pieces, at_end, broken
+
+    def _made(self, piece: Piece) -> Iterator[Block]:
+        log = self._part.log
+        if self._reading.framing.kind != "zeek":
+            yield Block(
+                log.identity, LogFile(log.path, log.header), piece.offset, piece.data, piece.end, piece.oversized
+            )
+            return
+        headed, self._in_force = split_headers(piece, self._in_force)
+        for each, header in headed:
+            yield Block(log.identity, LogFile(log.path, header), each.offset, each.data, each.end, each.oversized)
+
+
+def _beginning_before(piece: Piece, end: int) -> Piece | None:
+    """A piece without the records that begin at ``end`` or behind it."""
+    oversized = tuple(long for long in piece.oversized if long.offset < end)
+    if piece.offset + len(piece.data) <= end:
+        return piece if len(oversized) == len(piece.oversized) else Piece(piece.offset, piece.data, end, oversized)
+    if piece.offset >= end:
+        return Piece(piece.offset, b"", end, oversized) if oversized else None
+    stop = piece.data.find(b"\n", end - 1 - piece.offset) + 1
+    return Piece(piece.offset, piece.data[:stop], piece.offset + stop)

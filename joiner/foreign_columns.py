@@ -1,0 +1,156 @@
+"""From blocks of a foreign log to columns: records, offsets, headers, ids, digests, times. Pure.
+
+Dispatchers read with it, and Spark's jobs: an id is derived in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
+from photon.adapters.logs.api import Block
+from photon.idregistry.api import DIGEST_BYTES, I64, Digester
+from photon.joiner.api import ForeignEvent
+from photon.joiner.verdicts import describe
+
+_INT64 = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A record without id, key or time."""
+
+    offset: int
+    record: bytes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Readable records of one log, in its order. Each column has a row for each."""
+
+    file: LogFile
+    records: Sequence[bytes]
+    offsets: Sequence[int]
+    headers: Sequence[ForeignHeader]
+    ids: Sequence[bytes]
+    digests: bytes  # n x 16
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def times(self) -> I64:
+        """Event times, ns UTC."""
+        return np.fromiter([header.event_time_ns for header in self.headers], np.int64, len(self.headers))
+
+    def events(self, as_of_ns: int) -> list[ForeignEvent]:
+        """Of all rows."""
+        file, digests = self.file, self.digests
+        return [
+            ForeignEvent(
+                event_id, digests[at : at + DIGEST_BYTES], h.event_time_ns, h.key, record, file, offset, as_of_ns
+            )
+            for event_id, at, h, record, offset in zip(
+                self.ids, range(0, len(digests), DIGEST_BYTES), self.headers, self.records, self.offsets, strict=True
+            )
+        ]
+
+    def take(self, rows: Iterable[int]) -> Columns:
+        """These rows only."""
+        rows = list(rows)
+        return Columns(
+            self.file,
+            [self.records[at] for at in rows],
+            [self.offsets[at] for at in rows],
+            [self.headers[at] for at in rows],
+            [self.ids[at] for at in rows],
+            b"".join([self.digests[DIGEST_BYTES * at : DIGEST_BYTES * (at + 1)] for at in rows]),
+        )
+
+
+def records_of(block: Block) -> tuple[list[bytes], list[int]]:
+    """Records without line ends, and their offsets. Blank lines are no records."""
+    lines = block.data.split(b"\n")
+    lines.pop()
+    ends = accumulate(map(len, lines))
+    offsets = [block.offset]
+    offsets += [block.offset + end + i for i, end in enumerate(ends, 1)]
+    offsets.pop()
+    if b"\r" in block.data:
+        lines = [line.removesuffix(b"\r") for line in lines]
+    if b"" in lines:
+        kept = [i for i, line in enumerate(lines) if line]
+        return [lines[i] for i in kept], [offsets[i] for i in kept]
+    return lines, offsets
+
+
+def columns_of(
+    block: Block, records: list[bytes], offsets: list[int], adapter: Adapter, digester: Digester
+) -> tuple[Columns, list[Unreadable]]:
+    """Some records of a block. Never raises for a record: what cannot be read is listed with its reason."""
+    file = block.file
+    headers = _headers(adapter, records, file)
+    if type(adapter) is not ConfiguredAdapter:  # its headers are right by construction
+        headers = list(map(_checked, headers))
+    unreadable: list[Unreadable] = []
+    if set(map(type, headers)) != {ForeignHeader}:
+        good = []
+        for at, header in enumerate(headers):
+            if isinstance(header, ForeignHeader):
+                good.append(at)
+            else:
+                unreadable.append(Unreadable(offsets[at], records[at], header.reason))
+        records, offsets = [records[i] for i in good], [offsets[i] for i in good]
+        headers = [headers[i] for i in good]
+    known: list[ForeignHeader] = headers  # type: ignore[assignment]  # all others were taken out
+    bad = [at for at, h in enumerate(known) if not -_INT64 <= h.event_time_ns < _INT64]
+    if bad:
+        unreadable += [Unreadable(offsets[at], records[at], "the event time is out of range") for at in bad]
+        gone = set(bad)
+        keep = [at for at in range(len(known)) if at not in gone]
+        records, offsets, known = ([column[at] for at in keep] for column in (records, offsets, known))  # type: ignore[assignment]
+    identity = block.identity.encode()
+    ids = [
+        h.event_id if h.event_id is not None else b"%b:%d" % (identity, offset)
+        for h, offset in zip(known, offsets, strict=True)
+    ]
+    return Columns(file, records, offsets, known, ids, digester.digests(ids)), unreadable
+
+
+def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
+    try:
+        headers = adapter.foreign_headers(records, file)
+        if len(headers) == len(records):
+            return headers
+    except (Exception, SystemExit):  # user code: one record at a time tells which one it was
+        pass
+    return [_header(adapter, record, file) for record in records]
+
+
+def _header(adapter: Adapter, record: bytes, file: LogFile) -> ForeignHeader | BadRecord:
+    try:
+        return adapter.foreign_header(record, file)
+    except (Exception, SystemExit) as error:
+        return BadRecord(describe(error))
+
+
+def _checked(answer: object) -> ForeignHeader | BadRecord:
+    """What an adapter gave for a record, if it is what the contract says; else why this record is rejected."""
+    if isinstance(answer, BadRecord):
+        return BadRecord(str(answer.reason))
+    if not isinstance(answer, ForeignHeader):
+        return BadRecord(f"the adapter's foreign_headers gave a {type(answer).__name__}, not a ForeignHeader")
+    event_id = b"-" if answer.event_id is None else answer.event_id
+    fields: tuple[tuple[str, object, type], ...]
+    fields = (("key", answer.key, bytes), ("event_time_ns", answer.event_time_ns, int), ("event_id", event_id, bytes))
+    for name, value, kind in fields:
+        if type(value) is not kind:
+            return BadRecord(f"the adapter's {name} is {type(value).__name__}, not {kind.__name__}")
+    if answer.event_id == b"":
+        return BadRecord("the adapter's event_id is empty; an event without an id of its own has None")
+    return answer

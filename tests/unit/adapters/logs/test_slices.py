@@ -1,0 +1,104 @@
+"""Slices of a standing log own each record once, wherever they are cut, and as the follower reads them."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from photon.adapters.contract import Framing
+from photon.adapters.logs.api import Block
+from photon.adapters.logs.follower import Follower
+from photon.adapters.logs.problems import Problem, ProblemKind
+from photon.adapters.logs.slices import LogUnreadable, Reading, cut, read_slice, standing_logs
+
+LINES = st.lists(st.binary(max_size=60).map(lambda b: b.replace(b"\n", b"\0")), min_size=1, max_size=30)
+
+
+def rows(blocks: list[Block]) -> list[tuple[int, bytes]]:
+    """(offset, record), and the oversized ones with their heads."""
+    out = []
+    for block in blocks:
+        at = block.offset
+        for line in block.data.split(b"\n")[:-1]:
+            out.append((at, line))
+            at += len(line) + 1
+        out += [(long.offset, long.head) for long in block.oversized]
+    return out
+
+
+def followed(directory: Path, reading: Reading) -> list[tuple[int, bytes]]:
+    follower = Follower(
+        directory, has_header=reading.has_header, framing=reading.framing, max_record=reading.max_record
+    )
+    blocks: list[Block] = []
+    for _ in range(3):
+        follower.scan()
+        while more := follower.poll(1 << 20, final=reading.final):
+            blocks += more
+    follower.close()
+    return sorted(rows(blocks))
+
+
+def sliced(directory: Path, reading: Reading, step: int) -> list[tuple[int, bytes]]:
+    reports: list[Problem] = []
+    logs = standing_logs(directory, reading, reports.append)
+    assert reports == []
+    blocks = [b for log in logs for part in cut(log, step) for b in read_slice(directory, part, reading)]
+    return rows(blocks)
+
+
+@settings(deadline=None, max_examples=60)
+@given(LINES, st.booleans(), st.booleans(), st.integers(1, 300))
+def test_each_record_is_in_one_slice(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], ended: bool, final: bool, step: int
+) -> None:
+    directory = tmp_path_factory.mktemp("logs")
+    data = b"first\n" + b"\n".join(lines) + (b"\n" if ended else b"")
+    (directory / "a.log").write_bytes(data)
+    reading = Reading(max_record=40, final=final)
+    assert sliced(directory, reading, step) == followed(directory, reading)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+@pytest.mark.parametrize("kind", ["lines", "quoted", "zeek"])
+def test_headers_and_framings_are_the_followers(tmp_path: Path, name: str, kind: str) -> None:
+    lines = [b"#fields\tx\ty" if kind == "zeek" else b"x,y"]
+    lines += [b'%d,"some\ntext %d"' % (n, n) if kind == "quoted" else b"%d,text %d" % (n, n) for n in range(5000)]
+    data = b"\n".join(lines) + b"\n"
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    reading = Reading(has_header=kind != "zeek", framing=Framing(kind))
+    got = sliced(tmp_path, reading, 10_000)
+    assert got == followed(tmp_path, reading)
+    assert len(got) == 5000
+
+
+def test_a_log_under_two_names_counts_once(tmp_path: Path) -> None:
+    data = b"one\ntwo\n"
+    (tmp_path / "a.log.1").write_bytes(data)
+    (tmp_path / "a.log.1.gz").write_bytes(gzip.compress(data))
+    (tmp_path / "a.log").write_bytes(data)
+    reports: list[Problem] = []
+    logs = standing_logs(tmp_path, Reading(), reports.append)
+    assert [log.path for log in logs] == ["a.log"]
+    assert [(each.kind, each.path) for each in reports] == [(ProblemKind.DUPLICATE_IDENTITY, "a.log.1")]
+
+
+def test_a_damaged_log_is_read_up_to_there(tmp_path: Path) -> None:
+    data = b"".join(b"%d some text\n" % n for n in range(50_000))
+    packed = gzip.compress(data)
+    (tmp_path / "a.log.gz").write_bytes(packed[: len(packed) // 2])
+    (log,) = standing_logs(tmp_path, Reading(), lambda problem: None)
+    blocks: list[Block] = []
+    with pytest.raises(LogUnreadable, match="ends in its middle"):
+        blocks.extend(read_slice(tmp_path, cut(log, 1)[0], Reading()))
+    blocks = []
+    try:
+        for block in read_slice(tmp_path, cut(log, 1)[0], Reading()):
+            blocks.append(block)
+    except LogUnreadable as error:
+        assert error.offset == blocks[-1].end
+    assert len(rows(blocks)) > 10_000
