@@ -1,0 +1,271 @@
+"""What is known of one event id -> what is wrong with it. Pure; runs on executors, needs no pyspark.
+
+Contents are compared as 64-bit hashes, which the job makes of both sides in the same way. Log names are without
+rotation and compression suffixes: a log keeps its lines' places however it is renamed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from photon.spark.classes import Class
+
+JOINED, FILTERED, UNMATCHED, REJECTED, LATE = "joined", "filtered", "unmatched", "rejected", "late"
+UNREADABLE = "unreadable"
+"""As what a line should become: the adapter cannot read it, so that its dispatcher rejects it itself."""
+OWNED, CLEARED, REOPENED = "owned", "cleared", "reopened"
+PLACES_MAX = 8
+"""So many places are named in the evidence of a finding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A record of a raw foreign log, and what a fresh join makes of it."""
+
+    datacentre: str
+    log: str
+    offset: int
+    time_ns: int | None
+    key: bytes | None
+    kind: str
+    """joined, filtered, rejected, unmatched (no primary log of its datacentre has its key) or unreadable."""
+    foreign: int | None
+    """Of the payload, as a joined record has it."""
+    record: int | None
+    """Of the record's text, as the other logs have it."""
+    primary: int | None
+    primary_log: str | None
+    primary_offset: int | None
+    unread: bool = False
+    """Its dispatcher has not read so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A line of an output log. ``kind``: its directory; ``token`` None: of a dispatcher."""
+
+    datacentre: str
+    kind: str
+    file: str
+    offset: int
+    token: str | None
+    time_ns: int | None
+    key: bytes | None
+    foreign: int | None
+    """Of the payload, or of the record's text."""
+    primary: int | None
+    log: str | None
+    log_offset: int | None
+    primary_log: str | None
+    primary_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the registry has of the id."""
+
+    token: str
+    state: str
+    kind: str
+    time_ns: int
+    datacentre: str | None
+    slot: str | None
+    retired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """All that is known of one id. ``lines_all``, ``records_all``: how many there are where not all are listed."""
+
+    lines: Sequence[Line] = ()
+    records: Sequence[Record] = ()
+    entries: Sequence[Entry] = ()
+    waiting: bool = False
+    """It stands in a dispatcher's retry store."""
+    collected: bool = False
+    """Its time is below the registry's boundary: that no entry is left says nothing."""
+    registry: bool = True
+    """There is an export of the registry."""
+    lines_all: int = 0
+    records_all: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One row of the report."""
+
+    kind: Class
+    evidence: Mapping[str, object]
+    line: Line | None = None
+    record: Record | None = None
+    entry: Entry | None = None
+
+
+def classify(known: Known) -> list[Finding]:
+    """All that is wrong with an id, or the one finding that says that nothing is; none where nobody has it."""
+    entry = known.entries[0] if known.entries else None
+    verdicts = [record for record in known.records if record.kind != LATE]
+    if not known.lines:
+        return _without_lines(known, entry)
+    if any(line.kind == UNREADABLE for line in known.lines):
+        return _unreadable(known, verdicts)
+    line = known.lines[0]
+    if not verdicts:
+        return [_without_record(known, line, entry)]
+    findings = _several(known, verdicts, line, entry)
+    findings += [found for record in verdicts if (found := _contents(known.lines, record, entry)) is not None]
+    if known.registry:
+        findings += _registry(known, verdicts, line, entry)
+    return findings or [Finding(Class.CORRECT, {}, line, verdicts[0], entry)]
+
+
+# -- no record, no line ----------------------------------------------------------------------------------------
+def _without_lines(known: Known, entry: Entry | None) -> list[Finding]:
+    if known.records:
+        evidence = {"why": "no raw log has this event"}
+        return [Finding(Class.INVENTED, evidence, None, record, entry) for record in known.records]
+    if entry is None:
+        return []
+    return [Finding(_lost(entry), {"why": "neither a raw log nor an output has it"} | _of_entry(entry), None, None,
+                    entry)]  # fmt: skip
+
+
+def _without_record(known: Known, line: Line, entry: Entry | None) -> Finding:
+    late = next((record for record in known.records if record.kind == LATE), None)
+    if entry is not None and entry.state in (OWNED, CLEARED):
+        return Finding(_lost(entry), _of_entry(entry), line, late, entry)
+    if known.waiting:
+        return Finding(Class.PENDING, {"why": "in a retry store"}, line, late, entry)
+    if late is None and all(each.unread for each in known.lines):
+        return Finding(Class.PENDING, {"why": "no dispatcher has read so far"}, line, None, entry)
+    if late is not None and entry is None:
+        return Finding(Class.LATE, {}, line, late, None)
+    if entry is not None:
+        return Finding(_lost(entry), _of_entry(entry), line, late, entry)
+    evidence: dict[str, object] = {"expected": line.kind, "datacentres": sorted({x.datacentre for x in known.lines})}
+    if known.collected:
+        evidence["why"] = "below the registry's boundary: it may have been registered once"
+    return Finding(Class.LOST_UNREGISTERED, evidence, line, None, None)
+
+
+def _lost(entry: Entry) -> Class:
+    if entry.state == CLEARED:
+        return Class.LOST_CLEARED
+    if entry.retired or entry.state == REOPENED:
+        return Class.LOST_RETIRED
+    return Class.LOST_OWNED
+
+
+def _of_entry(entry: Entry) -> dict[str, object]:
+    return {"state": entry.state, "kind": entry.kind, "slot": entry.slot, "owner": entry.datacentre}
+
+
+# -- records that no joiner made -------------------------------------------------------------------------------
+def _unreadable(known: Known, verdicts: Sequence[Record]) -> list[Finding]:
+    """Of one place: it may stand in several logs of one name (rotation), and is rejected once for each of them."""
+    line = next(line for line in known.lines if line.kind == UNREADABLE)
+    lines, records = known.lines_all or len(known.lines), known.records_all or len(verdicts)
+    if records > lines:
+        return [Finding(Class.DUPLICATED, {"records": _places(verdicts), "lines": lines}, line, verdicts[-1])]
+    unread = sum(1 for each in known.lines if each.unread)
+    if records + unread < lines:
+        evidence: dict[str, object] = {"why": "unreadable, and no rejected log has it"}
+        return [Finding(Class.LOST_UNREGISTERED, evidence, line)]
+    if records < lines:
+        return [Finding(Class.PENDING, {"why": "its dispatcher has not read so far"}, line)]
+    wrong = [record for record in verdicts if record.kind != REJECTED or record.foreign != line.record]
+    if wrong and len(known.lines) == 1:
+        fields = ["record"] if wrong[0].kind == REJECTED else ["kind"]
+        return [Finding(Class.WRONGLY_JOINED, {"fields": fields}, line, wrong[0])]
+    return [Finding(Class.CORRECT, {}, line, verdicts[0])]
+
+
+# -- several records -------------------------------------------------------------------------------------------
+def _several(known: Known, verdicts: Sequence[Record], line: Line, entry: Entry | None) -> list[Finding]:
+    records = max(known.records_all, len(verdicts))
+    if records < 2:
+        return []
+    by_datacentre = Counter(record.datacentre for record in verdicts)
+    kind = Class.DUPLICATED if len(by_datacentre) == 1 else Class.DUPLICATED_ACROSS
+    evidence: dict[str, object] = {"records": _places(verdicts), "count": records}
+    registered = [record for record in verdicts if entry is not None and record.token == entry.token]
+    if registered:
+        evidence["registered"] = _places(registered[:1])[0]
+    extra = next((record for record in verdicts if not registered or record is not registered[0]), verdicts[0])
+    return [Finding(kind, evidence, line, extra, entry)]
+
+
+def _places(records: Sequence[Record]) -> list[str]:
+    named = [f"{each.datacentre}/{each.file}:{each.offset} {each.token or '-'}" for each in records[:PLACES_MAX]]
+    return named if len(records) <= PLACES_MAX else [*named, "…"]
+
+
+# -- contents --------------------------------------------------------------------------------------------------
+def _contents(lines: Sequence[Line], record: Record, entry: Entry | None) -> Finding | None:
+    own = [line for line in lines if line.datacentre == record.datacentre]
+    at_place = [line for line in own if (line.log, line.offset) == (record.log, record.log_offset)]
+    if not at_place:
+        nearest = (own or lines)[0]
+        where = "" if own else f"no raw log of {record.datacentre} has this event"
+        evidence = {"fields": ["source", *differing(nearest, record)]} | ({"why": where} if where else {})
+        return Finding(Class.WRONGLY_JOINED, evidence, nearest, record, entry)
+    line = min(at_place, key=lambda each: len(_wrong(lines, each, record)[1]))
+    kind, fields = _wrong(lines, line, record)
+    if kind is Class.CORRECT:
+        return None
+    return Finding(kind, {"fields": fields, "expected": line.kind, "written": record.kind}, line, record, entry)
+
+
+def _wrong(lines: Sequence[Line], line: Line, record: Record) -> tuple[Class, list[str]]:
+    fields = differing(line, record)
+    if record.kind == UNMATCHED:
+        if any(each.kind != UNMATCHED for each in lines):
+            return Class.PRIMARY_EXISTS, ["kind", *fields]
+    elif line.kind == UNMATCHED:
+        return Class.SHOULD_BE_UNMATCHED, ["kind", *fields]
+    elif line.kind != record.kind:
+        return Class.WRONGLY_JOINED, ["kind", *fields]
+    return (Class.WRONGLY_JOINED if fields else Class.CORRECT), fields
+
+
+def differing(line: Line, record: Record) -> list[str]:
+    """Which members of the record are not what this line gives."""
+    fields = []
+    if record.key != line.key:
+        fields.append("key")
+    if record.time_ns != line.time_ns:
+        fields.append("event_time_ns")
+    joined = record.kind == JOINED
+    if record.foreign != (line.foreign if joined else line.record):
+        fields.append("foreign" if joined else "record")
+    if joined and line.kind == JOINED and record.primary != line.primary:
+        fields.append("primary")
+    has_place = record.kind in (JOINED, FILTERED) or record.primary_log is not None
+    place = (record.primary_log, record.primary_offset)
+    if has_place and line.kind != UNMATCHED and place != (line.primary_log, line.primary_offset):
+        fields.append("primary_source")
+    return fields
+
+
+# -- the registry ----------------------------------------------------------------------------------------------
+def _registry(known: Known, verdicts: Sequence[Record], line: Line, entry: Entry | None) -> list[Finding]:
+    first = verdicts[0]
+    if entry is None:
+        return [] if known.collected else [Finding(Class.REGISTRY_MISSING, {}, line, first)]
+    if len(known.entries) > 1:
+        evidence = {"fields": ["shard"], "tokens": [each.token for each in known.entries[:PLACES_MAX]]}
+        return [Finding(Class.REGISTRY_DIFFERS, evidence, line, first, entry)]
+    record = next((each for each in verdicts if each.token == entry.token), first)
+    pairs = {
+        "token": (record.token, entry.token),
+        "kind": (record.kind, entry.kind),
+        "event_time_ns": (line.time_ns, entry.time_ns),
+        "datacentre": (record.datacentre, entry.datacentre if entry.datacentre is not None else record.datacentre),
+        "state": (entry.state == REOPENED, False),
+    }
+    fields = [name for name, (one, other) in pairs.items() if one != other]
+    if not fields:
+        return []
+    return [Finding(Class.REGISTRY_DIFFERS, {"fields": fields} | _of_entry(entry), line, record, entry)]

@@ -1,0 +1,235 @@
+"""What a nightly verification says of one event id."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from photon.spark.classes import Class
+from photon.spark.verify.classify import Entry, Finding, Known, Line, Record, classify, differing
+
+TOKEN = "0000010000000001"
+LINE = Line("east", "a.log", 10, 1000, b"7", "joined", 1, 2, 3, "q.log", 20)
+RECORD = Record("east", "joined", "joined/e-000001.jsonl", 0, TOKEN, 1000, b"7", 1, 3, "a.log", 10, "q.log", 20)
+ENTRY = Entry(TOKEN, "cleared", "joined", 1000, "east", "e", False)
+WEST = replace(LINE, datacentre="west")
+ABSENT = replace(LINE, kind="unmatched", primary=None, primary_log=None, primary_offset=None)
+UNMATCHED = replace(RECORD, kind="unmatched", foreign=2, primary=None, primary_log=None, primary_offset=None)
+LATE = replace(UNMATCHED, kind="late", token=None)
+UNREADABLE = Line("east", "a.log", 10, None, None, "unreadable", None, 2, None, None, None)
+REJECTED = Record("east", "rejected", "rejected/d.jsonl", 0, None, None, None, 2, None, "a.log", 10, None, None)
+RIGHT = Known([LINE, WEST], [RECORD], [ENTRY])
+
+
+def only(known: Known) -> Finding:
+    (finding,) = classify(known)
+    return finding
+
+
+def of(known: Known) -> list[Class]:
+    return [finding.kind for finding in classify(known)]
+
+
+def test_a_record_that_is_what_a_fresh_join_gives_is_correct() -> None:
+    found = only(RIGHT)
+    assert (found.kind, found.line, found.record, found.entry) == (Class.CORRECT, LINE, RECORD, ENTRY)
+    assert of(Known([ABSENT], [UNMATCHED], [replace(ENTRY, kind="unmatched")])) == [Class.CORRECT]
+    assert of(Known([LINE], [RECORD], [replace(ENTRY, state="owned", datacentre=None)])) == [Class.CORRECT]
+
+
+def test_nobody_has_it() -> None:
+    assert classify(Known()) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "retired", "kind"),
+    [
+        ("owned", False, Class.LOST_OWNED),
+        ("owned", True, Class.LOST_RETIRED),
+        ("reopened", False, Class.LOST_RETIRED),
+        ("cleared", False, Class.LOST_CLEARED),
+        ("cleared", True, Class.LOST_CLEARED),
+    ],
+)
+def test_what_the_registry_says_of_a_lost_record(state: str, retired: bool, kind: Class) -> None:
+    entry = replace(ENTRY, state=state, retired=retired)
+    assert of(Known([LINE], [], [entry])) == [kind]
+    assert of(Known([], [], [entry])) == [kind], "an id without line or record is lost input"
+    if state != "reopened":
+        assert of(Known([LINE], [], [entry], waiting=True)) == [kind], "a retry does not give back what is owned"
+
+
+def test_never_registered() -> None:
+    found = only(Known([LINE, WEST]))
+    assert found.kind is Class.LOST_UNREGISTERED
+    assert found.evidence == {"expected": "joined", "datacentres": ["east", "west"]}
+    assert "boundary" in str(only(Known([LINE], collected=True)).evidence["why"])
+
+
+def test_what_waits_or_was_not_read_is_not_judged() -> None:
+    assert of(Known([LINE], waiting=True)) == [Class.PENDING]
+    assert of(Known([LINE], [], [replace(ENTRY, state="reopened")], waiting=True)) == [Class.PENDING]
+    unread = replace(LINE, unread=True)
+    assert of(Known([unread, replace(WEST, unread=True)])) == [Class.PENDING]
+    assert of(Known([unread, WEST])) == [Class.LOST_UNREGISTERED], "one datacentre has read it"
+
+
+def test_late_is_true_only_without_another_record() -> None:
+    assert of(Known([LINE], [LATE])) == [Class.LATE]
+    assert of(Known([LINE], [LATE, RECORD], [ENTRY])) == [Class.CORRECT]
+    assert of(Known([LINE], [LATE], [ENTRY])) == [Class.LOST_CLEARED]
+    assert of(Known([LINE], [LATE], [replace(ENTRY, state="reopened")])) == [Class.LOST_RETIRED]
+    assert of(Known([], [LATE])) == [Class.INVENTED]
+
+
+def test_twice() -> None:
+    again = replace(RECORD, offset=500)
+    found = only(Known([LINE], [RECORD, again], [ENTRY]))
+    assert (found.kind, found.record) == (Class.DUPLICATED, again)
+    assert found.evidence["registered"] == f"east/joined/e-000001.jsonl:0 {TOKEN}"
+    across = replace(RECORD, datacentre="west", token="0000020000000001")
+    found = only(Known([LINE, WEST], [across, RECORD], [ENTRY]))
+    assert (found.kind, found.record) == (Class.DUPLICATED_ACROSS, across)
+    assert of(Known([LINE], [RECORD, again])) == [Class.DUPLICATED, Class.REGISTRY_MISSING]
+    many = only(Known([LINE], [RECORD] * 9, [ENTRY], records_all=1000))
+    assert many.evidence["count"] == 1000
+    assert len(many.evidence["records"]) == 9  # type: ignore[arg-type]
+
+
+def test_invented() -> None:
+    assert of(Known([], [RECORD, RECORD], [ENTRY])) == [Class.INVENTED] * 2
+
+
+@pytest.mark.parametrize(
+    ("change", "fields"),
+    [
+        ({"key": b"8"}, ["key"]),
+        ({"time_ns": 8}, ["event_time_ns"]),
+        ({"foreign": 8}, ["foreign"]),
+        ({"primary": 8}, ["primary"]),
+        ({"primary_offset": 8}, ["primary_source"]),
+        ({"primary_log": "x"}, ["primary_source"]),
+        ({"log_offset": 8}, ["source"]),
+        ({"log": "x", "key": b"8"}, ["source", "key"]),
+        ({"kind": "filtered", "foreign": 2, "primary": None}, ["kind"]),
+        ({"kind": "rejected", "foreign": 5, "primary": None, "primary_log": None}, ["kind", "record"]),
+    ],
+)
+def test_wrongly_joined_names_the_fields(change: dict[str, object], fields: list[str]) -> None:
+    record = replace(RECORD, **change)  # type: ignore[arg-type]
+    found = only(Known([LINE], [record], [replace(ENTRY, kind=record.kind)]))
+    assert (found.kind, found.evidence["fields"]) == (Class.WRONGLY_JOINED, fields)
+
+
+def test_a_record_of_a_datacentre_without_the_event() -> None:
+    found = only(Known([WEST], [RECORD], [ENTRY]))
+    assert (found.kind, found.evidence["fields"]) == (Class.WRONGLY_JOINED, ["source"])
+    assert found.evidence["why"] == "no raw log of east has this event"
+
+
+def test_of_two_lines_with_one_id_either_may_be_the_one() -> None:
+    other = replace(LINE, foreign=50, record=51)
+    assert of(Known([other, LINE], [RECORD], [ENTRY])) == [Class.CORRECT]
+    assert of(Known([other, replace(LINE, offset=99)], [RECORD], [ENTRY])) == [Class.WRONGLY_JOINED]
+
+
+def test_unmatched_or_not() -> None:
+    unmatched = replace(ENTRY, kind="unmatched")
+    assert of(Known([LINE], [UNMATCHED], [unmatched])) == [Class.PRIMARY_EXISTS]
+    own_absent = [ABSENT, WEST]
+    assert of(Known(own_absent, [UNMATCHED], [unmatched])) == [Class.PRIMARY_EXISTS], "in the other datacentre"
+    found = only(Known([ABSENT], [RECORD], [ENTRY]))
+    assert found.kind is Class.SHOULD_BE_UNMATCHED
+    wrong = replace(UNMATCHED, foreign=77)
+    assert only(Known([ABSENT], [wrong], [unmatched])).evidence["fields"] == ["record"]
+
+
+def test_filtered_and_rejected_are_compared_as_their_kind() -> None:
+    line = replace(LINE, kind="filtered", foreign=None, primary=None)
+    filtered = replace(RECORD, kind="filtered", foreign=2, primary=None)
+    assert of(Known([line], [filtered], [replace(ENTRY, kind="filtered")])) == [Class.CORRECT]
+    found = only(Known([line], [replace(filtered, primary_offset=9)], [replace(ENTRY, kind="filtered")]))
+    assert found.evidence["fields"] == ["primary_source"]
+    assert of(Known([line], [RECORD], [ENTRY])) == [Class.WRONGLY_JOINED]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"token": "ff"}, "token"),
+        ({"kind": "unmatched"}, "kind"),
+        ({"time_ns": 5}, "event_time_ns"),
+        ({"datacentre": "west"}, "datacentre"),
+        ({"state": "reopened"}, "state"),
+    ],
+)
+def test_an_entry_that_differs(change: dict[str, object], field: str) -> None:
+    found = only(Known([LINE], [RECORD], [replace(ENTRY, **change)]))  # type: ignore[arg-type]
+    assert (found.kind, found.evidence["fields"]) == (Class.REGISTRY_DIFFERS, [field])
+
+
+def test_an_entry_that_is_not_there_or_twice() -> None:
+    assert of(Known([LINE], [RECORD])) == [Class.REGISTRY_MISSING]
+    assert of(Known([LINE], [RECORD], collected=True)) == [Class.CORRECT]
+    assert of(Known([LINE], [RECORD], registry=False)) == [Class.CORRECT]
+    found = only(Known([LINE], [RECORD], [ENTRY, replace(ENTRY, token="ff")]))
+    assert (found.kind, found.evidence["fields"]) == (Class.REGISTRY_DIFFERS, ["shard"])
+
+
+def test_unreadable_lines_are_rejected_once_each() -> None:
+    assert of(Known([UNREADABLE], [REJECTED])) == [Class.CORRECT]
+    assert of(Known([UNREADABLE])) == [Class.LOST_UNREGISTERED]
+    assert of(Known([replace(UNREADABLE, unread=True)])) == [Class.PENDING]
+    assert of(Known([UNREADABLE], [REJECTED] * 2)) == [Class.DUPLICATED]
+    assert of(Known([UNREADABLE] * 2, [REJECTED] * 2)) == [Class.CORRECT], "two rotated logs of one name"
+    assert of(Known([UNREADABLE, replace(UNREADABLE, unread=True)], [REJECTED])) == [Class.PENDING]
+    assert only(Known([UNREADABLE], [replace(REJECTED, foreign=9)])).evidence == {"fields": ["record"]}
+    assert only(Known([UNREADABLE], [replace(REJECTED, kind="joined")])).evidence == {"fields": ["kind"]}
+    assert of(Known([UNREADABLE], [REJECTED], lines_all=5, records_all=9)) == [Class.DUPLICATED]
+
+
+lines = st.builds(
+    replace,
+    st.sampled_from([LINE, WEST, ABSENT, replace(LINE, kind="filtered"), replace(LINE, kind="rejected")]),
+    offset=st.sampled_from([10, 11]),
+    unread=st.booleans(),
+)
+records = st.builds(
+    replace,
+    st.sampled_from([RECORD, UNMATCHED, LATE, replace(RECORD, datacentre="west")]),
+    offset=st.integers(0, 3),
+    foreign=st.sampled_from([1, 2, 9]),
+)
+entries = st.builds(
+    replace, st.just(ENTRY), state=st.sampled_from(["owned", "cleared", "reopened"]), retired=st.booleans()
+)
+
+
+@given(
+    st.builds(
+        Known,
+        st.lists(lines, max_size=3),
+        st.lists(records, max_size=3),
+        st.lists(entries, max_size=2),
+        waiting=st.booleans(),
+        collected=st.booleans(),
+        registry=st.booleans(),
+    )
+)
+def test_every_combination_has_a_class_and_correct_stands_alone(known: Known) -> None:
+    found = classify(known)
+    kinds = [finding.kind for finding in found]
+    assert bool(found) == bool(known.lines or known.records or known.entries)
+    good = {Class.CORRECT, Class.LATE, Class.PENDING} & set(kinds)
+    assert not good or len(kinds) == 1
+    verdicts = [record for record in known.records if record.kind != "late"]
+    if kinds == [Class.CORRECT]:
+        assert len(verdicts) == 1
+        assert any(not differing(line, verdicts[0]) for line in known.lines)
+    if known.lines and len(verdicts) > 1:
+        assert kinds[0] in (Class.DUPLICATED, Class.DUPLICATED_ACROSS)
+    if known.lines and not verdicts:
+        assert kinds[0] in {Class.PENDING, Class.LATE} or kinds[0].startswith("lost")
