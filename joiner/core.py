@@ -16,6 +16,7 @@ Invariants
 - A row is written exactly when it was answered COMMITTED, and once: it is closed by that answer (rule 3).
 - A caller is told a verdict only for rows that are closed; open ones are RETRY (rule 3).
 - A frame is released only when it has no open row and its last write is synced (rule 4).
+- Redone is said once, when the last frame with a token of an earlier incarnation is released (rule 13).
 """
 
 from __future__ import annotations
@@ -28,7 +29,17 @@ import numpy as np
 
 from photon.idregistry.api import U8, Answer, InsertAnswers, Kind, token_of
 from photon.joiner.api import VERDICT_OF_KIND, Outcome, TakenBy
-from photon.joiner.instructions import Append, Insert, Instruction, Release, Reply, Stop, SyncOutput, Write
+from photon.joiner.instructions import (
+    Append,
+    Insert,
+    Instruction,
+    Redone,
+    Release,
+    Reply,
+    Stop,
+    SyncOutput,
+    Write,
+)
 from photon.joiner.rows import RowIndexes, Rows, concat, split_digests, take_digests
 
 CARRY_ROWS_MAX = 4096
@@ -96,6 +107,7 @@ class SlotCore:
         self._unsynced: deque[_Frame] = deque()
         self._open: dict[int, _Frame] = {}  # logged or being logged, with open rows
         self._settled: list[_Frame] = []  # without open rows, waiting for the output's sync
+        self._past: set[int] | None = set()  # frames with tokens of predecessors; None: Redone was said
         self._outstanding: set[bytes] = set()  # digests answered UNKNOWN at least once, still open
         self._write_number = 0
         self._written = 0
@@ -127,6 +139,7 @@ class SlotCore:
     def start(self, kept: Sequence[tuple[int, Rows]]) -> list[Instruction]:
         """What the log holds and the output lacks: UNKNOWN ids of rule 3, under their own tokens (rule 5)."""
         out: list[Instruction] = []
+        self._past = {number for number, _ in kept}
         for number, rows in kept:
             frame = self._add_frame(number, rows, deadline=0.0)
             frame.replied = frame.synced = frame.asked_before = True
@@ -136,7 +149,7 @@ class SlotCore:
                 out.append(self._insert(frame))
             else:
                 out += self._settle(frame)
-        return out
+        return out + self._all_redone()
 
     def submit(self, rows: Rows, deadline: float) -> tuple[int, list[Instruction]]:
         """A batch of would-be records under a token from ``take_token``; ids are unique within it (rule 2).
@@ -197,7 +210,7 @@ class SlotCore:
         if not free:
             return []
         self._settled = [frame for frame in self._settled if frame.last_write > self._synced]
-        return [Release(free)]
+        return self._release(free)
 
     def tick(self, now: float, *, hurry: bool = False) -> list[Instruction]:
         """Time passes: retries, deadlines, carry-over, the lazy sync of the output (at once when in a hurry)."""
@@ -309,9 +322,22 @@ class SlotCore:
         self.open_bytes -= frame.bytes
         frame.rows = _NO_ROWS  # the lines are written or dropped: do not hold them until the sync
         if frame.last_write <= self._synced:
-            return [Release((frame.number,))]
+            return self._release((frame.number,))
         self._settled.append(frame)
         return []
+
+    def _release(self, frames: tuple[int, ...]) -> list[Instruction]:
+        if self._past:
+            self._past.difference_update(frames)
+            return [Release(frames), *self._all_redone()]
+        return [Release(frames)]
+
+    def _all_redone(self) -> list[Instruction]:
+        """Says so when no frame holds anything of an earlier incarnation any more (rule 13)."""
+        if self._past is None or self._past:
+            return []
+        self._past = None
+        return [Redone(self._incarnation - 1)]
 
     # -- carry-over ------------------------------------------------------------------------------------------
     def _carry_over(self) -> list[Instruction]:
@@ -336,6 +362,8 @@ class SlotCore:
         carrier.replied = carrier.asked_before = True
         carrier.retry_delay = max(frame.retry_delay for frame in sources)
         carrier.carries = tuple(frame.number for frame in sources)
+        if self._past and not self._past.isdisjoint(carrier.carries):
+            self._past.add(number)
         for frame in sources:
             frame.carried_by = number
         return out + appended

@@ -106,13 +106,16 @@ class JoinerEngine:
         *,
         limits: JoinerLimits | None = None,
         check_payloads: bool = True,
+        accept_damaged_log: bool = False,
     ) -> None:
+        """``accept_damaged_log``: by the operator's word, a start leaves out what cannot be read of the redo log."""
         self._slot = slot
         self._paths = paths
         self._world = world
         self._judge = Judge(adapter, check_payloads=check_payloads)
         self._build_lines = build_lines
         self._limits = (limits or JoinerLimits()).fitting()
+        self._accept_damaged_log = accept_damaged_log
         self._throttle = Throttle(self._limits.bounds)
         self._lock = SlotLock(paths.state)
         self._shell: SlotShell | None = None
@@ -139,7 +142,7 @@ class JoinerEngine:
                 segment_bytes=limits.segment_bytes,
             )
             opened = await self._open(store)
-            recovered = await _to_its_end(store.recover)
+            recovered = await _to_its_end(partial(store.recover, accept_damaged_log=self._accept_damaged_log))
         except BaseException:
             self._lock.release()
             raise
@@ -147,6 +150,12 @@ class JoinerEngine:
         past = [number for number in recovered.incarnations if number != incarnation]
         world.registry.announce(self._slot, [*past, incarnation])
         self._redone = sum(len(rows) for _, rows in recovered.kept)
+        for lost in recovered.lost:
+            log.error(
+                "a part of the redo log was lost; what it owned is given up and joined again once the rest is redone",
+                slot=self._slot.name,
+                lost=str(lost),
+            )
         log.info(
             "slot opened",
             slot=self._slot.name,

@@ -60,10 +60,20 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class Redone:
+    """Every batch of incarnations up to this one has left the log, carried-over ids included: publish it (rule 13).
+
+    Comes once, and what it speaks of is in the output's last sync.
+    """
+
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """The process must end; ``reason`` is one line for the operator."""
 
     reason: str
 
 
-Instruction = Append | Insert | Write | SyncOutput | Reply | Release | Stop
+Instruction = Append | Insert | Write | SyncOutput | Reply | Release | Redone | Stop

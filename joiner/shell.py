@@ -18,7 +18,17 @@ import structlog
 from photon.config.clock import Clock
 from photon.idregistry.api import Answer, InsertAnswers, Inserts, Kind, Registry
 from photon.joiner.core import SlotCore
-from photon.joiner.instructions import Append, Insert, Instruction, Release, Reply, Stop, SyncOutput, Write
+from photon.joiner.instructions import (
+    Append,
+    Insert,
+    Instruction,
+    Redone,
+    Release,
+    Reply,
+    Stop,
+    SyncOutput,
+    Write,
+)
 from photon.joiner.rows import Rows
 from photon.joiner.slot.slot import SlotStore
 from photon.joiner.slot.witness import WitnessKeeper
@@ -67,6 +77,7 @@ class SlotShell:
         self._releases: list[int] = []
         self._writes: list[Write] = []
         self._sync_output = False
+        self._redone: Redone | None = None
         self._last_write = 0
         self._redo_wake = asyncio.Event()
         self._output_wake = asyncio.Event()
@@ -93,8 +104,8 @@ class SlotShell:
         return await call
 
     async def drain(self, deadline: float) -> bool:
-        """Waits until the redo log is empty and all output is durable; False when time ran out first."""
-        while not self.core.empty:
+        """Waits until the redo log is empty, all output durable and that published; False when time ran out first."""
+        while not self.core.empty or self._redone is not None:
             if self._clock.monotonic() >= deadline:
                 return False
             self._do(self.core.tick(self._clock.monotonic(), hurry=True))
@@ -179,6 +190,9 @@ class SlotShell:
                 case Release(frames):
                     self._releases += frames
                     self._redo_wake.set()
+                case Redone():
+                    self._redone = each
+                    self._output_wake.set()
                 case Stop(reason):
                     self._die(reason)
 
@@ -222,6 +236,9 @@ class SlotShell:
                 self._do(self.core.written(self._last_write, sum(len(data) for _, data in chunks)))
             if sync:
                 self._do(self.core.output_synced(self._last_write))
+            if self._redone is not None:
+                await self._in(1, self.store.publish_redone, self._redone.upto)
+                self._redone = None
             self._progress.set()
 
     def _output_work(self, chunks: Sequence[tuple[Kind, bytes]], sync: bool, now: float) -> None:

@@ -31,11 +31,12 @@ VERSION = 1
 SUFFIX = ".redo"
 SEGMENT_BYTES = 64 << 20
 
-_REPLACES = 1
+REPLACES = 1
 _SEGMENT = struct.Struct("<8sBBxxQQI")  # magic, version, flags, number, sealed bytes, CRC of what precedes
 _FRAME = struct.Struct("<4sIIIIQ")  # mark, CRC of what follows it, note bytes, tokens, body bytes, synced bytes
-_MARK = b"FRM\x01"
+FRAME_MARK = b"FRM\x01"
 _CRC_FROM = 8
+SEGMENT_HEAD_BYTES = _SEGMENT.size
 
 
 @dataclass(slots=True, eq=False)
@@ -49,8 +50,17 @@ class RedoLogDamaged(PhotonError):
     def __str__(self) -> str:
         return (
             f"{self.path}: damaged redo log at byte {self.offset} ({self.why}); restore this file from the disk's "
-            "backup, or retire the slot: starting without it would lose records"
+            "backup, or start once with --accept-damaged-log: what it still owned is then given up and joined again"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHead:
+    """What a segment's header says."""
+
+    flags: int
+    sealed: int
+    """Bytes that were durable when the segment got its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +115,7 @@ class RedoLog:
         file = self._disk.append(temporary)
         frames = [chunk for _, frame in kept for chunk in _encode(frame, 0)]
         sealed = _SEGMENT.size + sum(map(len, frames))
-        file.write(_segment_header(segment, _REPLACES, sealed), *frames)
+        file.write(_segment_header(segment, REPLACES, sealed), *frames)
         file.sync()
         self._disk.rename(temporary, self._path(segment))
         self._disk.sync_dir(self._directory)
@@ -180,8 +190,7 @@ class RedoLog:
         return self._directory / f"{segment:08d}{SUFFIX}"
 
     def _numbers(self) -> list[int]:
-        names = self._disk.names(self._directory)
-        return sorted(int(name[: -len(SUFFIX)]) for name in names if name.endswith(SUFFIX))
+        return [number for number, _ in segments_in(self._disk, self._directory)]
 
     def _segments(self) -> list[int]:
         """The segments that count: from the newest REPLACES on."""
@@ -191,7 +200,7 @@ class RedoLog:
             head = self._disk.read(path, 0, _SEGMENT.size)
             if at == len(numbers) - 1 and not _is_header(head, numbers[at]):
                 continue  # torn while it was created: its reader says so
-            if _flags_of(head, path, numbers[at]) & _REPLACES:
+            if _head_of(head, path, numbers[at]).flags & REPLACES:
                 return numbers[at:]
         return numbers
 
@@ -208,27 +217,41 @@ def _is_header(head: bytes, segment: int) -> bool:
     return bool(magic == MAGIC and number == segment)
 
 
-def _flags_of(head: bytes, path: Path, segment: int) -> int:
+def segments_in(disk: Disk, directory: Path) -> list[tuple[int, Path]]:
+    """Number and path of all segments, oldest first."""
+    names = [name for name in disk.names(directory) if name.endswith(SUFFIX)]
+    return sorted((int(name[: -len(SUFFIX)]), directory / name) for name in names)
+
+
+def segment_head(head: bytes, path: Path, segment: int) -> SegmentHead | None:
+    """What the first bytes of a segment say; None: they are no header of it. Raises RedoLogDamaged for a version."""
     if not _is_header(head, segment):
-        raise RedoLogDamaged(path, 0, "no segment header")
-    _, version, flags, _, _, _ = _SEGMENT.unpack(head)
+        return None
+    _, version, flags, _, sealed, _ = _SEGMENT.unpack(head)
     if version != VERSION:
         raise RedoLogDamaged(path, 0, f"version {version}, this joiner reads version {VERSION}")
-    return int(flags)
+    return SegmentHead(flags, sealed)
+
+
+def _head_of(head: bytes, path: Path, segment: int) -> SegmentHead:
+    found = segment_head(head, path, segment)
+    if found is None:
+        raise RedoLogDamaged(path, 0, "no segment header")
+    return found
 
 
 def _encode(frame: RedoFrame, synced: int) -> list[bytes]:
     tokens = frame.tokens.astype("<u8", copy=False).tobytes()
     size = sum(map(len, frame.body))
-    head = _FRAME.pack(_MARK, 0, len(frame.note), len(frame.tokens), size, synced)[_CRC_FROM:]
+    head = _FRAME.pack(FRAME_MARK, 0, len(frame.note), len(frame.tokens), size, synced)[_CRC_FROM:]
     crc = 0
     chunks = [head, frame.note, tokens, *frame.body]
     for chunk in chunks:
         crc = zlib.crc32(chunk, crc)
-    return [_MARK + crc.to_bytes(4, "little"), *chunks]
+    return [FRAME_MARK + crc.to_bytes(4, "little"), *chunks]
 
 
-def _decode(data: bytes, at: int) -> tuple[RedoFrame, int, int] | None:
+def decode_frame(data: bytes, at: int) -> tuple[RedoFrame, int, int] | None:
     """The frame at ``at``, its end, and what was synced when it was written; None when it is not a whole good one."""
     if len(data) - at < _FRAME.size:
         return None
@@ -236,7 +259,7 @@ def _decode(data: bytes, at: int) -> tuple[RedoFrame, int, int] | None:
     tokens_at = at + _FRAME.size + note_size
     body_at = tokens_at + 8 * count
     end = body_at + size
-    if mark != _MARK or end > len(data) or zlib.crc32(memoryview(data)[at + _CRC_FROM : end]) != crc:
+    if mark != FRAME_MARK or end > len(data) or zlib.crc32(memoryview(data)[at + _CRC_FROM : end]) != crc:
         return None
     tokens = np.frombuffer(data, "<u8", count, tokens_at)
     return RedoFrame(data[at + _FRAME.size : tokens_at], tokens, (data[body_at:end],)), end, synced
@@ -248,11 +271,10 @@ def _read_segment(disk: Disk, path: Path, segment: int, *, newest: bool) -> Iter
         if len(data) > _SEGMENT.size:  # frames come after the header was made durable
             raise RedoLogDamaged(path, 0, "no segment header")
         return
-    _flags_of(data[: _SEGMENT.size], path, segment)
-    sealed = _SEGMENT.unpack_from(data)[4]
+    sealed = _head_of(data[: _SEGMENT.size], path, segment).sealed
     at = _SEGMENT.size
     while at < len(data):
-        decoded = _decode(data, at)
+        decoded = decode_frame(data, at)
         if decoded is None:
             if not newest or at < sealed:
                 raise RedoLogDamaged(path, at, "bad frame")
@@ -267,10 +289,10 @@ def _read_segment(disk: Disk, path: Path, segment: int, *, newest: bool) -> Iter
 
 def _good_frame_after(data: bytes, bad: int) -> int | None:
     """Where a good frame stands that was written when byte ``bad`` had been synced already."""
-    at = data.find(_MARK, bad + 1)
+    at = data.find(FRAME_MARK, bad + 1)
     while at >= 0:
-        decoded = _decode(data, at)
+        decoded = decode_frame(data, at)
         if decoded is not None and decoded[2] > bad:
             return at
-        at = data.find(_MARK, at + 1)
+        at = data.find(FRAME_MARK, at + 1)
     return None

@@ -24,6 +24,8 @@ from photon.joiner.slot.output import OutputFiles, OutputLimits, Outputs
 from photon.joiner.slot.place import KINDS, Place, decode_place, encode_place, oldest
 from photon.joiner.slot.recovery import Found, next_numbers, repair_output
 from photon.joiner.slot.redo_log import SEGMENT_BYTES, RedoFrame, RedoLog
+from photon.joiner.slot.redo_salvage import Lost, salvage, set_aside
+from photon.joiner.slot.redone import write_redone
 from photon.joiner.slot.witness import check_output
 
 DURABLE_NAME = "durable.json"
@@ -49,6 +51,8 @@ class Recovered:
     incarnations: tuple[int, ...]  # of the kept rows' tokens
     found: Found
     logged: int  # rows in the log
+    lost: tuple[Lost, ...] = ()
+    """What could not be read of the log, and was accepted; the segments are set aside."""
 
 
 class SlotStore:
@@ -108,13 +112,16 @@ class SlotStore:
         """Of all that is durable."""
         return self.outputs.witness
 
-    def recover(self) -> Recovered:
-        """Reads the log, repairs the output, begins a new log with what is missing (rules 5 and 7)."""
+    def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
+        """Reads the log, repairs the output, begins a new log with what is missing (rules 5 and 7).
+
+        ``accept_damaged_log``: by the operator's word; what cannot be read is left to recovery by token (rule 13).
+        """
         self._disk.make_dir(self._paths.state / REDO_NAME)
         self._files.prepare()
         self._finals.load()
         self._finals.settle(self._files)
-        frames = self._redo.read()
+        frames, lost = self._read_log(accept_damaged_log)
         rows = [Rows.decode(frame.tokens, b"".join(frame.body)) for frame in frames]
         place = oldest(decode_place(frame.note) for frame in frames) if frames else None
         logged = {line[:-1] for each in rows for line in each.lines}
@@ -126,7 +133,15 @@ class SlotStore:
         # All that the output holds is durable and published by now: only then may the log forget it.
         self._redo.begin([(number, RedoFrame(note, each.tokens, each.encode())) for number, each in kept])
         incarnations = sorted({incarnation_of(int(token)) for _, each in kept for token in np.unique(each.tokens)})
-        return Recovered(kept, tuple(incarnations), found, sum(map(len, rows)))
+        return Recovered(kept, tuple(incarnations), found, sum(map(len, rows)), tuple(lost))
+
+    def _read_log(self, accept_damaged: bool) -> tuple[list[RedoFrame], list[Lost]]:
+        if not accept_damaged:
+            return self._redo.read(), []
+        frames, lost = salvage(self._disk, self._paths.state / REDO_NAME)
+        for path in dict.fromkeys(each.path for each in lost):
+            set_aside(self._disk, path)  # before the new log voids the old one
+        return frames, lost
 
     # -- redo log --------------------------------------------------------------------------------------------
     def log(self, frames: Sequence[tuple[int, Rows]]) -> None:
@@ -147,6 +162,10 @@ class SlotStore:
     def sync_output(self, now: float) -> None:
         """Makes all output durable, with its names, and publishes its length; rolls what is due."""
         self.outputs.sync(now)
+
+    def publish_redone(self, upto: int) -> None:
+        """Incarnations up to this one have left nothing in the log; the place is what is synced now (rule 13)."""
+        write_redone(self._disk, self._paths.state, self._slot, upto, self._files.lengths)
 
     def roll_output(self) -> None:
         """Closes the output files, so that they can become final (drain)."""

@@ -1,0 +1,144 @@
+"""What a joiner publishes for recovery by token (rule 13), and what a damaged log leaves of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from photon.config.disk import RealDisk
+from photon.idregistry.api import Answer, Kind, token_of
+from photon.joiner.core import CoreLimits, SlotCore
+from photon.joiner.instructions import Append, Insert, Instruction, Redone, Release, Write
+from photon.joiner.rows import concat
+from photon.joiner.slot.output import OutputLimits
+from photon.joiner.slot.redo_log import RedoLogDamaged
+from photon.joiner.slot.redone import Redone as RedoneFile
+from photon.joiner.slot.slot import SlotPaths, SlotStore
+from tests.unit.joiner.helpers import answers_of, rows_for
+
+C, T, U = Answer.COMMITTED, Answer.TAKEN, Answer.UNKNOWN
+OLD, NEW = token_of(3, 9), token_of(5, 1)
+
+
+def said(instructions: list[Instruction]) -> list[int]:
+    return [each.upto for each in instructions if isinstance(each, Redone)]
+
+
+# -- the core ------------------------------------------------------------------------------------------------------
+def test_a_start_that_finds_nothing_says_so_at_once() -> None:
+    assert SlotCore(5).start([]) == [Redone(4)]
+
+
+def test_what_was_written_must_be_synced_first_and_it_is_said_once() -> None:
+    core = SlotCore(5)
+    assert said(core.start([(0, rows_for([b"a"], OLD))])) == []
+    write = core.answered(0, answers_of([C]), 1.0)[0]
+    assert isinstance(write, Write)
+    assert core.written(write.number, 1) == []
+    assert core.output_synced(write.number) == [Release((0,)), Redone(4)]
+    number, _ = core.submit(rows_for([b"b"], core.take_token()), 9.0)
+    core.redo_synced(number)
+    assert said(core.answered(number, answers_of([T]), 2.0)) == []
+
+
+def test_an_unknown_id_holds_it_up_and_fresh_batches_do_not() -> None:
+    core = SlotCore(5)
+    core.start([(0, rows_for([b"a"], OLD)), (1, rows_for([b"b"], OLD))])
+    number, _ = core.submit(rows_for([b"c"], core.take_token()), 9.0)
+    core.redo_synced(number)
+    assert said(core.answered(0, answers_of([T]), 1.0)) == []
+    assert said(core.answered(1, answers_of([U]), 1.0)) == []
+    core.tick(9.0)
+    assert core.answered(1, answers_of([T]), 9.0) == [Release((1,)), Redone(4)]
+    assert not core.empty
+
+
+def test_ids_that_were_carried_over_hold_it_up() -> None:
+    core = SlotCore(5, CoreLimits(carry_over_behind_bytes=1))
+    core.start([(0, rows_for([b"a"], OLD))])
+    core.answered(0, answers_of([U]), 1.0)
+    core.submit(rows_for([b"far behind"], core.take_token()), 9.0)
+    (append,) = [each for each in core.tick(1.0) if isinstance(each, Append)]
+    out = core.redo_synced(append.frame)
+    assert Release((0,)) in out
+    assert said(out) == []
+    assert append.frame in [each.frame for each in out if isinstance(each, Insert)]
+    assert said(core.answered(append.frame, answers_of([Answer.DONE]), 2.0)) == [4]
+
+
+# -- the slot ------------------------------------------------------------------------------------------------------
+def store_at(path: Path, *, segment_bytes: int = 1 << 20) -> SlotStore:
+    paths = SlotPaths(path / "state", path / "out")
+    return SlotStore(RealDisk(), paths, "s0", output_limits=OutputLimits(), segment_bytes=segment_bytes)
+
+
+def test_the_place_is_what_is_synced(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    store.recover()
+    store.write([(Kind.JOINED, b"one\n"), (Kind.FILTERED, b"f\n")], 0.0)
+    store.sync_output(0.0)
+    store.write([(Kind.JOINED, b"not synced\n")], 0.0)
+    store.publish_redone(4)
+    found = msgspec.json.decode((tmp_path / "state/redone.json").read_bytes(), type=RedoneFile)
+    assert found == RedoneFile(1, "s0", 4, {"joined/s0-000001.jsonl": 4, "filtered/s0-000001.jsonl": 2})
+
+
+def damaged_log(path: Path, what: bytes, *, segment_bytes: int) -> Path:
+    """Three frames, each of one id and synced; in one of them a bit is another. Its segment."""
+    store = store_at(path, segment_bytes=segment_bytes)
+    store.recover()
+    for number, name in enumerate((b"first", b"second", b"third")):
+        store.log([(number, rows_for([name], NEW + number))])
+    store.close()
+    for segment in sorted((path / "state/redo").glob("*.redo")):
+        data = bytearray(segment.read_bytes())
+        if (at := data.find(what)) >= 0:
+            data[at] ^= 1
+            segment.write_bytes(data)
+            return segment
+    raise AssertionError(what)
+
+
+@pytest.mark.parametrize("segment_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("what", [b"first", b"second"])
+def test_a_damaged_log_is_refused_until_it_is_accepted(tmp_path: Path, what: bytes, segment_bytes: int) -> None:
+    segment = damaged_log(tmp_path, what, segment_bytes=segment_bytes)
+    before = segment.read_bytes()
+    with pytest.raises(RedoLogDamaged, match="--accept-damaged-log"):
+        store_at(tmp_path).recover()
+    assert segment.read_bytes() == before
+    recovered = store_at(tmp_path).recover(accept_damaged_log=True)
+    kept = concat([rows for _, rows in recovered.kept])
+    others = [name for name in (b"first", b"second", b"third") if name != what]
+    assert [line.count(name) for line, name in zip(kept.lines, others, strict=True)] == [1, 1]
+    (lost,) = recovered.lost
+    assert (lost.path, lost.size > 50) == (segment, True)
+    (aside,) = (tmp_path / "state/redo").glob("damaged-*")
+    assert aside.read_bytes() == before
+    again = store_at(tmp_path).recover()  # and it is refused no more
+    assert [rows.lines for _, rows in again.kept] == [rows.lines for _, rows in recovered.kept]
+
+
+def test_a_segment_without_its_header_gives_its_frames(tmp_path: Path) -> None:
+    segment = damaged_log(tmp_path, b"PHOTREDO", segment_bytes=1 << 20)
+    with pytest.raises(RedoLogDamaged, match="no segment header"):
+        store_at(tmp_path).recover()
+    recovered = store_at(tmp_path).recover(accept_damaged_log=True)
+    assert sum(len(rows) for _, rows in recovered.kept) == 3
+    assert [(each.path, each.offset) for each in recovered.lost] == [(segment, 0)]
+
+
+def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    store.recover()
+    store.log([(0, rows_for([b"a"], NEW))])
+    store.log([(1, rows_for([b"torn"], NEW + 1))])
+    store.close()
+    (segment,) = (tmp_path / "state/redo").glob("*.redo")
+    segment.write_bytes(segment.read_bytes()[:-3])
+    recovered = store_at(tmp_path).recover(accept_damaged_log=True)
+    assert recovered.lost == ()
+    assert sum(len(rows) for _, rows in recovered.kept) == 1
+    assert list((tmp_path / "state/redo").glob("damaged-*")) == []
