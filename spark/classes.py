@@ -21,6 +21,8 @@ class Class(enum.StrEnum):
     """No record; a retired slot owns it, or it was reopened and nobody has read it again."""
     LOST_CLEARED = "lost-cleared"
     """No record, though the registry has it as written: an output file was deleted or damaged."""
+    LOST_UNREADABLE = "lost-unreadable"
+    """A line that the adapter cannot read, and that stands in no rejected log."""
     DUPLICATED = "duplicated"
     """Several records in one datacentre's output."""
     DUPLICATED_ACROSS = "duplicated-across"

@@ -60,6 +60,8 @@ class Record:
     log_offset: int | None
     primary_log: str | None
     primary_offset: int | None
+    fresh: bool = False
+    """It was written after the registry's export began, which says nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class Entry:
     datacentre: str | None
     slot: str | None
     retired: bool
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +174,7 @@ def _unreadable(known: Known, verdicts: Sequence[Record]) -> list[Finding]:
         return [Finding(Class.DUPLICATED, {"records": _places(verdicts), "lines": lines}, line, verdicts[-1])]
     unread = sum(1 for each in known.lines if each.unread)
     if records + unread < lines:
-        evidence: dict[str, object] = {"why": "unreadable, and no rejected log has it"}
-        return [Finding(Class.LOST_UNREGISTERED, evidence, line)]
+        return [Finding(Class.LOST_UNREADABLE, {"why": "no rejected log has it"}, line)]
     if records < lines:
         return [Finding(Class.PENDING, {"why": "its dispatcher has not read so far"}, line)]
     wrong = [record for record in verdicts if record.kind != REJECTED or record.foreign != line.record]
@@ -252,6 +254,8 @@ def differing(line: Line, record: Record) -> list[str]:
 # -- the registry ----------------------------------------------------------------------------------------------
 def _registry(known: Known, verdicts: Sequence[Record], line: Line, entry: Entry | None) -> list[Finding]:
     first = verdicts[0]
+    if any(record.fresh for record in verdicts):
+        return []
     if entry is None:
         return [] if known.collected else [Finding(Class.REGISTRY_MISSING, {}, line, first)]
     if len(known.entries) > 1:

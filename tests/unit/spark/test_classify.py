@@ -179,9 +179,15 @@ def test_an_entry_that_is_not_there_or_twice() -> None:
     assert (found.kind, found.evidence["fields"]) == (Class.REGISTRY_DIFFERS, ["shard"])
 
 
+def test_what_was_written_after_the_export_is_not_compared_with_it() -> None:
+    fresh = replace(RECORD, fresh=True)
+    assert of(Known([LINE], [fresh])) == [Class.CORRECT]
+    assert of(Known([LINE], [fresh], [replace(ENTRY, state="reopened")])) == [Class.CORRECT]
+
+
 def test_unreadable_lines_are_rejected_once_each() -> None:
     assert of(Known([UNREADABLE], [REJECTED])) == [Class.CORRECT]
-    assert of(Known([UNREADABLE])) == [Class.LOST_UNREGISTERED]
+    assert of(Known([UNREADABLE])) == [Class.LOST_UNREADABLE]
     assert of(Known([replace(UNREADABLE, unread=True)])) == [Class.PENDING]
     assert of(Known([UNREADABLE], [REJECTED] * 2)) == [Class.DUPLICATED]
     assert of(Known([UNREADABLE] * 2, [REJECTED] * 2)) == [Class.CORRECT], "two rotated logs of one name"
