@@ -6,7 +6,9 @@ import importlib
 
 import click
 
-_COMMANDS: dict[str, str] = {}
+_COMMANDS = {
+    "recover": "photon.cli.spark.recover:recover",
+}
 """Name -> module:command."""
 
 

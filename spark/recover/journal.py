@@ -1,0 +1,77 @@
+"""How far the repair of a report has come: one small file in the report's directory, replaced after each batch.
+
+A kill between two batches loses nothing: the batch that was under way is in the repairs log, and is gone through once
+more by its rules.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from photon.config.disk import Disk
+from photon.spark.recover.errors import RepairsDamaged
+
+VERSION = 1
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Events of the hours ``from_hour`` <= hour < ``to_hour`` that a dispatcher shall read again.
+
+    ``log`` empty: of several logs. Hours are whole hours since 1970.
+    """
+
+    datacentre: str
+    from_hour: int
+    to_hour: int
+    log: str
+    events: int
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """A range that a dispatcher was asked to read again; ``number`` 0: it could not be asked from here."""
+
+    datacentre: str
+    from_ns: int
+    to_ns: int
+    pattern: str
+    events: int
+    number: int = 0
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """``done``: batches of each pass that need nothing more; ``counts``: pass -> class -> what became of it."""
+
+    version: int
+    report: str
+    done: dict[str, int] = {}
+    ended: list[str] = []
+    counts: dict[str, dict[str, dict[str, int]]] = {}
+    waiting_slots: dict[str, int] = {}
+    wanted: list[Wanted] = []
+    replays: list[Replayed] = []
+
+
+def journal_path(report: Path, name: str) -> Path:
+    """Of the verdict of this name: another verdict in the same directory has a journal of its own."""
+    return report / f"recover-{name}.json"
+
+
+def read_journal(disk: Disk, report: Path, name: str) -> Progress:
+    """As left by the run before, or a new one. Raises RepairsDamaged, OSError."""
+    path = journal_path(report, name)
+    if not disk.exists(path):
+        return Progress(VERSION, name)
+    try:
+        found = msgspec.json.decode(disk.read(path), type=Progress)
+    except msgspec.MsgspecError as error:
+        raise RepairsDamaged(f"{path}: is damaged ({error}); verify again and recover from the new report") from None
+    if found.version != VERSION or found.report != name:
+        raise RepairsDamaged(f"{path}: version {found.version} of report {found.report}; verify again")
+    return found
+
+
+def write_journal(disk: Disk, report: Path, progress: Progress) -> None:
+    """Durable when it returns. Raises OSError."""
+    disk.replace(journal_path(report, progress.report), msgspec.json.encode(progress))

@@ -1,0 +1,131 @@
+"""What is to be done about a finding: pure, a batch of columns at a time.
+
+The registry's table decides in the end, by compare (protocol rule 15); this only chooses what is asked, and refuses
+what would make a second verdict: ids that a slot may still write.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from photon.idregistry.api import U8, Answer
+from photon.spark.classes import Class
+
+NO_TOKEN, NO_GENERATION = 0, 0
+"""Of an id that had no entry: below the boundary it may have had one that was collected."""
+
+
+class Way(enum.StrEnum):
+    """One word each; ``docs/verification.md`` says what they mean."""
+
+    REOPEN = "reopen"
+    """Asked of the registry by the operator's word."""
+    REOPEN_RETIRED = "reopen-retired"
+    """Asked of the registry as of a retired slot: it checks that the slot is."""
+    REPLAY = "replay"
+    """Never registered: the dispatcher of the datacentre whose log holds it reads it again."""
+    LISTED = "listed"
+    """Given up already: the dispatchers look for it, and have not found it yet."""
+    CHANGED = "changed"
+    """The registry has something else than it had at the export: nothing is done."""
+    SLOT_DOWN = "slot-down"
+    """Its slot may still write it: start the slot, or retire it."""
+    NOT_CLEARED = "not-cleared"
+    """Unmatched, and its slot's records have not been verified yet: try after the next verification."""
+    NOT_ASKED = "not-asked"
+    """Unmatched, and the operator did not ask for these."""
+    IN_DOUBT = "in-doubt"
+    """Below the boundary and asked for before, with no answer: the next verification says."""
+    NO_INPUT = "no-input"
+    """No raw log has it: there is nothing to dispatch."""
+    UNKNOWN = "unknown"
+    """The registry did not answer."""
+
+
+ASKED = (Way.REOPEN, Way.REOPEN_RETIRED)
+"""Ways that change the registry."""
+ATTENTION = (Way.SLOT_DOWN, Way.NOT_CLEARED, Way.IN_DOUBT, Way.NO_INPUT, Way.UNKNOWN, Way.LISTED)
+"""Ways that leave somebody something to do."""
+
+
+class Before(enum.Enum):
+    """What repairs have asked for an id since the report's export."""
+
+    NOT_ASKED = 0
+    ASKED_YOUNG = 1
+    """Its entry cannot have been collected since: asking again compares."""
+    ASKED_OLD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One row of a report, as far as its repair needs it."""
+
+    kind: Class
+    digest: bytes
+    event_id: bytes
+    event_time_ns: int
+    token: int | None
+    """None: the registry had no entry at the export."""
+    state: str | None
+    generation: int
+    datacentre: str | None
+    log: str | None
+    output_file: str | None
+    output_offset: int | None
+    slot: str | None
+    """Whose the entry was, where the evidence says so."""
+
+
+def ways(findings: Sequence[Finding], answers: U8, asked: Sequence[Before], *, also_unmatched: bool) -> list[Way]:
+    """What to do about each. ``answers``: the registry's to a look-up of now; ``asked``: what a repair did before."""
+    return [
+        _again(_way(finding, answer, also_unmatched=also_unmatched), answer, before)
+        for finding, answer, before in zip(findings, answers.tolist(), asked, strict=True)
+    ]
+
+
+def _way(finding: Finding, answer: int, *, also_unmatched: bool) -> Way:
+    if finding.kind is Class.LOST_OWNED:
+        return Way.SLOT_DOWN
+    if finding.kind is Class.PRIMARY_EXISTS and not also_unmatched:
+        return Way.NOT_ASKED
+    if finding.log is None or finding.datacentre is None:
+        return Way.NO_INPUT
+    if answer == Answer.UNKNOWN:
+        return Way.UNKNOWN
+    if finding.state == "reopened":
+        return Way.LISTED if answer == Answer.ABSENT else Way.CHANGED
+    if finding.state == "cleared":
+        # Absent: somebody gave it up since. Below the boundary: collected since, it counts as exported.
+        return Way.CHANGED if answer == Answer.ABSENT else Way.REOPEN
+    if finding.state == "owned":
+        if finding.kind is Class.PRIMARY_EXISTS:
+            return Way.NOT_CLEARED
+        if finding.kind is Class.LOST_RETIRED:
+            return Way.REOPEN_RETIRED if answer == Answer.PRESENT else Way.CHANGED
+        return Way.SLOT_DOWN
+    return _unregistered(finding, answer)
+
+
+def _unregistered(finding: Finding, answer: int) -> Way:
+    """The export had no entry."""
+    if answer == Answer.BELOW_BOUNDARY:
+        return Way.REOPEN
+    if answer != Answer.ABSENT or finding.kind is Class.PRIMARY_EXISTS:
+        return Way.CHANGED
+    return Way.REPLAY
+
+
+def _again(way: Way, answer: int, before: Before) -> Way:
+    """Below the boundary nothing compares: who asks twice may give up an id that was written in between."""
+    if way not in ASKED or before is Before.NOT_ASKED:
+        return way
+    return Way.IN_DOUBT if before is Before.ASKED_OLD or answer == Answer.BELOW_BOUNDARY else way
+
+
+def young(event_time_ns: int, now_ns: int, retention_ns: int | None, margin_ns: int) -> bool:
+    """Whether the boundary cannot pass it within ``margin_ns``: then its entry is there to be compared with."""
+    return retention_ns is None or event_time_ns > now_ns - retention_ns + margin_ns

@@ -1,0 +1,269 @@
+"""Goes through a report's findings, batch after batch, and gives back what may be given back.
+
+Order of each batch: look up, write to the repairs log what is about to be asked, ask, write the answers, move the
+journal. Killed anywhere and begun again it goes on with the batch that was under way: rows with an answer keep it,
+the others are asked again where the registry compares, and left to the next verification where it cannot (below the
+boundary, protocol rule 15).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.idregistry.api import I64, U8, U32, U64, Answer, LookUps
+from photon.spark.classes import Class
+from photon.spark.recover.errors import RegistrySilent
+from photon.spark.recover.journal import Progress, read_journal, write_journal
+from photon.spark.recover.planning import ASKED, Before, Finding, Way, ways, young
+from photon.spark.recover.repairs import ASKED as JUST_ASKED
+from photon.spark.recover.repairs import CHANGED, REOPENED, UNANSWERED, BatchName, Repairs
+from photon.spark.recover.replays import Hours
+from photon.spark.recover.report import Report, findings
+
+LOSSES, UNMATCHED = "losses", "unmatched"
+"""The passes: a later run with the operator's word on unmatched events goes on with the second one."""
+CLASSES: Mapping[str, tuple[Class, ...]] = {
+    LOSSES: (Class.LOST_UNREGISTERED, Class.LOST_OWNED, Class.LOST_RETIRED, Class.LOST_CLEARED),
+    UNMATCHED: (Class.PRIMARY_EXISTS,),
+}
+ASK_S = 10.0
+ASK_OLD_S = 2.0
+"""Where the entry may be collected before a second try: no longer than giving up, taking and clearing it takes."""
+ATTEMPTS = 5
+PAUSE_S = 1.0
+MARGIN_NS = 3_600_000_000_000
+"""An event whose entry may be collected within an hour counts as old."""
+SLOTS_MAX = 1_000
+"""Slots that are counted by name."""
+
+
+class Gives(Protocol):
+    """What the registry is asked (``idregistry.recovery.asking.Recovery``)."""
+
+    async def reopen(
+        self,
+        digests: bytes,
+        times: I64,
+        tokens: U64,
+        generations: U32,
+        *,
+        operator: bool = False,
+        retired: bool = False,
+        timeout: float,
+    ) -> U8: ...
+
+
+class LooksUp(Protocol):
+    """``idregistry.api.Registry``."""
+
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """``retention_ns`` None: nothing is collected. ``rate``: ids a second, at most."""
+
+    also_unmatched: bool
+    retention_ns: int | None
+    rate: float
+    apply: bool
+
+
+@dataclass(slots=True)
+class Tally:
+    """Of one pass: class -> what became of it, or would -> how many."""
+
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    slots: Counter[str] = field(default_factory=Counter)
+
+    def add(self, finding: Finding, what: str) -> None:
+        """One more."""
+        self.counts.setdefault(str(finding.kind), Counter())[what] += 1
+        if what == Way.SLOT_DOWN:
+            name = finding.slot or "unknown"
+            self.slots[name if name in self.slots or len(self.slots) < SLOTS_MAX else "others"] += 1
+
+
+class Repairing:
+    """One run over one report. ``told``: called with the progress after each batch."""
+
+    def __init__(
+        self,
+        report: Report,
+        registry: LooksUp,
+        gives: Gives,
+        disk: Disk,
+        repairs: Repairs,
+        clock: Clock,
+        rules: Rules,
+        told: Callable[[Progress], None],
+    ) -> None:
+        self._report = report
+        self._registry = registry
+        self._gives = gives
+        self._disk = disk
+        self._repairs = repairs
+        self._clock = clock
+        self._rules = rules
+        self._told = told
+        self._asked: frozenset[bytes] = frozenset()
+
+    async def run(self) -> Progress:
+        """What was done by this run and those before it; what would be done, without ``apply``.
+
+        Raises RegistrySilent, ReportRefused, RepairsDamaged, OSError.
+        """
+        self._asked = self._repairs.asked_since(self._report.verdict.exported_ns)
+        progress = read_journal(self._disk, self._report.directory, self._report.name)
+        for stage, classes in CLASSES.items():
+            if stage not in progress.ended:
+                progress = await self._pass(progress, stage, classes)
+        return progress
+
+    async def _pass(self, progress: Progress, stage: str, classes: Sequence[Class]) -> Progress:
+        kept = self._rules.apply and (stage == LOSSES or self._rules.also_unmatched)
+        hours = Hours(progress.wanted)
+        tally = Tally(
+            {kind: Counter(of) for kind, of in progress.counts.get(stage, {}).items()},
+            Counter(progress.waiting_slots),
+        )
+        for number, batch in enumerate(findings(self._report, classes)):
+            if number < progress.done.get(stage, 0):
+                continue
+            begun = self._clock.monotonic()
+            for finding, what in zip(
+                batch, await self._batch(BatchName(self._report.name, stage, number), batch), strict=True
+            ):
+                tally.add(finding, what)
+                if what == Way.REPLAY and finding.datacentre:
+                    hours.add(finding.datacentre, finding.log, finding.event_time_ns)
+            progress = _after(progress, stage, number + 1, tally, hours)
+            if kept:
+                write_journal(self._disk, self._report.directory, progress)
+            self._told(progress)
+            if self._rules.apply:
+                await asyncio.sleep(max(0.0, begun + len(batch) / self._rules.rate - self._clock.monotonic()))
+        if kept:
+            progress = msgspec.structs.replace(progress, ended=[*progress.ended, stage])
+            write_journal(self._disk, self._report.directory, progress)
+        return progress
+
+    # -- a batch ---------------------------------------------------------------------------------------------------
+    async def _batch(self, name: BatchName, batch: Sequence[Finding]) -> list[str]:
+        """What became of each, or would: a Way, or an answer of the registry."""
+        before = self._repairs.answers(name) if self._rules.apply else {}
+        chosen = await self._ways(batch)
+        if not self._rules.apply:
+            return [str(way) for way in chosen]
+        became = [str(way) for way in chosen]
+        open_rows = []
+        for row, (finding, way) in enumerate(zip(batch, chosen, strict=True)):
+            answered = before.get(finding.digest)
+            if answered in (REOPENED, CHANGED):
+                became[row] = answered
+            elif way in ASKED:
+                open_rows.append(row)
+        told = [row for row, finding in enumerate(batch) if row in {*open_rows} or finding.digest in before]
+        if open_rows:
+            await self._ask(name, batch, chosen, became, open_rows, told)
+        return became
+
+    async def _ways(self, batch: Sequence[Finding]) -> list[Way]:
+        """Looked up anew. Rows that nobody answers are Way.UNKNOWN in a dry run; else RegistrySilent."""
+        digests = b"".join(finding.digest for finding in batch)
+        times = np.array([finding.event_time_ns for finding in batch], np.int64)
+        now_ns = self._clock.now_ns()
+        asked = [self._before(finding, now_ns) for finding in batch]
+        for attempt in range(ATTEMPTS if self._rules.apply else 1):
+            if attempt:
+                await asyncio.sleep(PAUSE_S * attempt)
+            found = await self._registry.look_up(digests, times, timeout=ASK_S)
+            chosen = ways(batch, found.answers, asked, also_unmatched=self._rules.also_unmatched)
+            if Way.UNKNOWN not in chosen:
+                return chosen
+        if self._rules.apply:
+            raise _silent("look-ups")
+        return chosen
+
+    def _before(self, finding: Finding, now_ns: int) -> Before:
+        if finding.digest not in self._asked:
+            return Before.NOT_ASKED
+        fresh = young(finding.event_time_ns, now_ns, self._rules.retention_ns, MARGIN_NS)
+        return Before.ASKED_YOUNG if fresh else Before.ASKED_OLD
+
+    async def _ask(
+        self,
+        name: BatchName,
+        batch: Sequence[Finding],
+        chosen: Sequence[Way],
+        became: list[str],
+        rows: Sequence[int],
+        told: Sequence[int],
+    ) -> None:
+        """Asks for ``rows`` and notes ``told`` before and after; what they became goes into ``became``."""
+        for row in rows:
+            became[row] = JUST_ASKED
+        self._note(name, batch, became, told)
+        left = list(rows)
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(PAUSE_S * attempt)
+            for way in ASKED:
+                some = [row for row in left if chosen[row] is way]
+                if some:
+                    await self._reopen(batch, some, way, became)
+            # What may be collected is asked for once: a second time nothing might compare.
+            left = [row for row in left if became[row] == UNANSWERED and self._may_ask_again(batch[row])]
+            if not left:
+                break
+        self._note(name, batch, became, told)
+        if left:
+            raise _silent("requests to give ids up")
+        for row in rows:
+            if became[row] == UNANSWERED:
+                became[row] = Way.IN_DOUBT
+
+    def _may_ask_again(self, finding: Finding) -> bool:
+        return young(finding.event_time_ns, self._clock.now_ns(), self._rules.retention_ns, MARGIN_NS)
+
+    async def _reopen(self, batch: Sequence[Finding], rows: Sequence[int], way: Way, became: list[str]) -> None:
+        some = [batch[row] for row in rows]
+        answers = await self._gives.reopen(
+            b"".join(finding.digest for finding in some),
+            np.array([finding.event_time_ns for finding in some], np.int64),
+            np.array([finding.token or 0 for finding in some], np.uint64),
+            np.array([finding.generation for finding in some], np.uint32),
+            operator=way is Way.REOPEN,
+            retired=way is Way.REOPEN_RETIRED,
+            timeout=ASK_S if all(map(self._may_ask_again, some)) else ASK_OLD_S,
+        )
+        named = {int(Answer.REOPENED): REOPENED, int(Answer.NO_OP): CHANGED}
+        for row, answer in zip(rows, answers.tolist(), strict=True):
+            became[row] = named.get(answer, UNANSWERED)
+
+    def _note(self, name: BatchName, batch: Sequence[Finding], became: Sequence[str], rows: Sequence[int]) -> None:
+        noted = [batch[row] for row in rows]
+        self._repairs.write(name, noted, [became[row] for row in rows], self._clock.now_ns())
+
+
+def _silent(what: str) -> RegistrySilent:
+    return RegistrySilent(f"the registry does not answer {what}; start it and run this again: it goes on from here")
+
+
+def _after(progress: Progress, stage: str, done: int, tally: Tally, hours: Hours) -> Progress:
+    return msgspec.structs.replace(
+        progress,
+        done={**progress.done, stage: done},
+        counts={**progress.counts, stage: {kind: dict(of) for kind, of in tally.counts.items()}},
+        waiting_slots=dict(tally.slots),
+        wanted=hours.wanted(),
+    )

@@ -1,0 +1,145 @@
+"""The repairs log: every id that a repair asked the registry to give up, and what it answered.
+
+It outlives reports. Verification reads it: the unmatched line of an event that was given up by the operator's word
+stands in the output for ever, and the event's joined line beside it is no duplicate. Repair reads it: an id that was
+asked for since a report's export is not asked for again where nothing could compare it.
+
+A directory of Parquet files, one for each batch, ``REPORT-PASS-NUMBER.parquet``: written durably before the registry
+is asked, and again with the answers. Each file names its format in its metadata.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from photon.config.disk import Disk
+from photon.spark.classes import Class
+from photon.spark.recover.errors import RepairsDamaged
+from photon.spark.recover.planning import Finding
+
+DIRECTORY = "repairs"
+"""Beside the deployment file."""
+VERSION = b"1"
+_MARK = b"photon.repairs"
+_NAME = re.compile(r"(?P<report>[0-9a-f]{32})-(?P<pass>losses|unmatched)-(?P<number>[0-9]{6})\.parquet")
+
+ASKED, REOPENED, CHANGED, UNANSWERED = "asked", "reopened", "changed", "unanswered"
+"""What is known of a row: nothing yet, or the registry's answer."""
+GIVEN_UP = (ASKED, REOPENED, UNANSWERED)
+"""Answers with which the id was given up, or may have been."""
+
+SCHEMA = pa.schema(
+    [
+        ("digest", pa.binary()),
+        ("event_id", pa.binary()),
+        ("event_time_ns", pa.int64()),
+        ("class", pa.string()),
+        ("token", pa.string()),
+        ("generation", pa.int64()),
+        ("datacentre", pa.string()),
+        ("output_file", pa.string()),
+        ("output_offset", pa.int64()),
+        ("asked_ns", pa.int64()),
+        ("answer", pa.string()),
+    ],
+    metadata={_MARK: VERSION},
+)
+"""``token`` null: there was no entry. ``output_file`` and ``output_offset``: of the line that a verdict stood in."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchName:
+    """Which batch of which pass of which report."""
+
+    report: str
+    stage: str
+    number: int
+
+    @property
+    def file(self) -> str:
+        return f"{self.report}-{self.stage}-{self.number:06}.parquet"
+
+
+class Repairs:
+    """The log of one deployment."""
+
+    def __init__(self, disk: Disk, directory: Path) -> None:
+        self._disk = disk
+        self._directory = directory
+
+    def write(self, name: BatchName, findings: Sequence[Finding], answers: Sequence[str], asked_ns: int) -> None:
+        """Durable when it returns. Raises OSError."""
+        columns: Mapping[str, Sequence[object]] = {
+            "digest": [each.digest for each in findings],
+            "event_id": [each.event_id for each in findings],
+            "event_time_ns": [each.event_time_ns for each in findings],
+            "class": [str(each.kind) for each in findings],
+            "token": [None if each.token is None else f"{each.token:016x}" for each in findings],
+            "generation": [each.generation for each in findings],
+            "datacentre": [each.datacentre for each in findings],
+            "output_file": [each.output_file for each in findings],
+            "output_offset": [each.output_offset for each in findings],
+            "asked_ns": [asked_ns] * len(findings),
+            "answer": list(answers),
+        }
+        arrays = [pa.array(columns[field.name], field.type) for field in SCHEMA]
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA), sink, compression="zstd")
+        self._disk.make_dir(self._directory)
+        self._disk.replace(self._directory / name.file, sink.getvalue().to_pybytes())
+
+    def answers(self, name: BatchName) -> Mapping[bytes, str]:
+        """By digest, of a batch that was asked for before; empty when it was not. Raises RepairsDamaged, OSError."""
+        if not self._disk.exists(self._directory / name.file):
+            return {}
+        table = self._read(name.file, ("digest", "answer"))
+        return dict(zip(table["digest"].to_pylist(), table["answer"].to_pylist(), strict=True))
+
+    def asked_since(self, since_ns: int) -> frozenset[bytes]:
+        """Digests of all ids that were asked for since, by any report. Raises RepairsDamaged, OSError."""
+        found: set[bytes] = set()
+        for table in self._tables(("digest", "asked_ns")):
+            found.update(
+                digest
+                for digest, asked in zip(table["digest"].to_pylist(), table["asked_ns"].to_pylist(), strict=True)
+                if asked >= since_ns
+            )
+        return frozenset(found)
+
+    def given_up_unmatched(self) -> Iterator[pa.Table]:
+        """Lines of unmatched events that were given up so that they may be joined: what verification must know.
+
+        Columns of SCHEMA, a table for each batch. Raises RepairsDamaged, OSError.
+        """
+        for table in self._tables(None):
+            unmatched = pc.equal(table["class"], str(Class.PRIMARY_EXISTS))
+            given_up = pc.is_in(table["answer"], pa.array(GIVEN_UP))
+            some = table.filter(pc.and_(unmatched, given_up))
+            if some.num_rows:
+                yield some
+
+    def _tables(self, columns: Sequence[str] | None) -> Iterator[pa.Table]:
+        for name in self._disk.names(self._directory):
+            if _NAME.fullmatch(name):
+                yield self._read(name, columns)
+
+    def _read(self, name: str, columns: Sequence[str] | None) -> pa.Table:
+        path = self._directory / name
+        try:
+            file = pq.ParquetFile(pa.BufferReader(self._disk.read(path)))
+            version = (file.schema_arrow.metadata or {}).get(_MARK)
+            if version != VERSION:
+                raise RepairsDamaged(
+                    f"{path}: is no repairs log of version {VERSION.decode()}; restore it from a copy"
+                )
+            return file.read(columns=None if columns is None else list(columns))
+        except (pa.ArrowException, KeyError) as error:
+            said = " ".join(str(error).split())
+            raise RepairsDamaged(f"{path}: is damaged ({said}); restore it from a copy") from None

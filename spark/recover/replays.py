@@ -1,0 +1,95 @@
+"""Which hours dispatchers are asked to read again for events that nobody registered: pure.
+
+Reading too much again is safe (what the registry knows is left alone) and only costs time, so that lists are bounded
+by joining neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from photon.spark.recover.journal import Replayed, Wanted
+
+WANTED_MAX = 10_000
+"""Ranges that are kept while findings are read."""
+REQUESTS_MAX = 20
+"""Of one datacentre."""
+HOUR_NS = 3_600_000_000_000
+_GLOB = frozenset("*?[")
+
+
+class Hours:
+    """Collects what is to be read again."""
+
+    def __init__(self, before: Iterable[Wanted] = ()) -> None:
+        self._found: dict[tuple[str, int, int], Wanted] = {}
+        for each in before:
+            self._put(each)
+
+    def add(self, datacentre: str, log: str | None, event_time_ns: int) -> None:
+        """An event that stands in this log of the datacentre."""
+        hour = event_time_ns // HOUR_NS
+        self._put(Wanted(datacentre, hour, hour + 1, log or "", 1))
+
+    def _put(self, one: Wanted) -> None:
+        place = (one.datacentre, one.from_hour, one.to_hour)
+        before = self._found.get(place)
+        self._found[place] = one if before is None else _joined(before, one)
+        if len(self._found) > WANTED_MAX:
+            self._found = {(each.datacentre, each.from_hour, each.to_hour): each for each in self._few()}
+
+    def _few(self) -> Iterable[Wanted]:
+        datacentres = {each.datacentre for each in self._found.values()}
+        for name in datacentres:
+            own = [each for each in self._found.values() if each.datacentre == name]
+            yield from at_most(own, max(1, WANTED_MAX // 2 // len(datacentres)))
+
+    def wanted(self) -> list[Wanted]:
+        """In order."""
+        return [self._found[place] for place in sorted(self._found)]
+
+
+def at_most(ranges: Sequence[Wanted], number: int) -> list[Wanted]:
+    """The same hours of one datacentre; where that takes more ranges, the closest ones are joined."""
+    found: list[Wanted] = []
+    for each in sorted(ranges, key=lambda each: each.from_hour):
+        if found and each.from_hour <= found[-1].to_hour:
+            found[-1] = _joined(found[-1], each)
+        else:
+            found.append(each)
+    gaps = sorted(right.from_hour - left.to_hour for left, right in pairwise(found))
+    if len(found) > number:
+        bound, rest = gaps[len(found) - number - 1], len(found) - number
+        closer: list[Wanted] = []
+        for each in found:
+            if closer and rest and each.from_hour - closer[-1].to_hour <= bound:
+                closer[-1] = _joined(closer[-1], each)
+                rest -= 1
+            else:
+                closer.append(each)
+        return closer
+    return found
+
+
+def _joined(one: Wanted, other: Wanted) -> Wanted:
+    first, last = min(one.from_hour, other.from_hour), max(one.to_hour, other.to_hour)
+    log = one.log if one.log == other.log else ""
+    return Wanted(one.datacentre, first, last, log, one.events + other.events)
+
+
+def requests(wanted: Iterable[Wanted]) -> list[Replayed]:
+    """Few ranges for each datacentre, as ``photon dispatcher replay`` takes them."""
+    by_datacentre: dict[str, list[Wanted]] = {}
+    for each in wanted:
+        by_datacentre.setdefault(each.datacentre, []).append(each)
+    return [
+        Replayed(name, each.from_hour * HOUR_NS, each.to_hour * HOUR_NS, _pattern(each.log), each.events)
+        for name, own in sorted(by_datacentre.items())
+        for each in at_most(own, REQUESTS_MAX)
+    ]
+
+
+def _pattern(log: str) -> str:
+    """The log's own name; one that a glob would read otherwise stands for all."""
+    return "" if _GLOB & set(log) else log

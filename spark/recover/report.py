@@ -1,0 +1,135 @@
+"""A verification's report from the side of its repair: its verdict, and its findings in batches.
+
+The findings are streamed from Parquet in the order of the files' names, so that batch n is the same one whenever the
+same report is read; nothing of the report stays in memory but one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from photon.idregistry.api import DIGEST_BYTES
+from photon.spark.classes import Class
+from photon.spark.recover.errors import ReportRefused
+from photon.spark.recover.planning import Finding
+
+VERDICT_NAME = "verdict.json"
+PROBLEMS = "problems"
+"""Directory of the Parquet files, below the report."""
+BATCH_ROWS = 4_096
+_COLUMNS = (
+    "event_id", "digest", "event_time_ns", "datacentre", "class", "log", "offset", "output_file", "output_offset",
+    "token", "state", "generation", "evidence",
+)  # fmt: skip
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What of the verdict a repair needs."""
+
+    version: int
+    deployment: str
+    """Fingerprint of the deployment that was verified."""
+    exported_ns: int
+    """Wall clock before the registry's export began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """``name``: 32 hex digits, other ones for every verdict."""
+
+    directory: Path
+    name: str
+    verdict: Verdict
+
+
+class _Evidence(msgspec.Struct, frozen=True):
+    slot: str | None = None
+
+
+_EVIDENCE = msgspec.json.Decoder(_Evidence)
+
+
+def open_report(directory: Path, deployment: str) -> Report:
+    """Raises ReportRefused: there is none, or it is of another deployment than the one with this fingerprint."""
+    path = directory / VERDICT_NAME
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ReportRefused(f"{path}: cannot be read ({error.strerror}); name the directory of a report") from None
+    try:
+        verdict = msgspec.json.decode(data, type=Verdict)
+    except msgspec.MsgspecError as error:
+        raise ReportRefused(f"{path}: is no verdict ({error}); verify again") from None
+    if verdict.version != 1:
+        raise ReportRefused(f"{path}: has version {verdict.version}, this release reads version 1; verify again")
+    if verdict.deployment != deployment:
+        raise ReportRefused(
+            f"{path}: the deployment has changed since this report, or is another one; verify again, then recover"
+        )
+    return Report(directory, blake2b(data, digest_size=16).hexdigest(), verdict)
+
+
+def findings(report: Report, classes: Collection[Class], rows: int = BATCH_ROWS) -> Iterator[list[Finding]]:
+    """All of these classes, ``rows`` at a time, the last batch shorter. Raises ReportRefused."""
+    waiting: list[Finding] = []
+    for batch in _record_batches(report.directory, rows):
+        waiting += _of(batch, classes)
+        while len(waiting) >= rows:
+            yield waiting[:rows]
+            del waiting[:rows]
+    if waiting:
+        yield waiting
+
+
+def _record_batches(directory: Path, rows: int) -> Iterator[pa.RecordBatch]:
+    root = directory / PROBLEMS
+    paths = sorted(path for path in root.rglob("*.parquet") if not _hidden(path.relative_to(root)))
+    for path in paths:
+        try:
+            with pq.ParquetFile(path) as file:
+                yield from file.iter_batches(batch_size=rows, columns=list(_COLUMNS), use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            said = " ".join(str(error).split())
+            raise ReportRefused(f"{path}: cannot be read ({said}); verify again") from None
+
+
+def _hidden(path: Path) -> bool:
+    """What Spark itself passes over."""
+    return any(part.startswith(("_", ".")) for part in path.parts)
+
+
+def _of(batch: pa.RecordBatch, classes: Collection[Class]) -> Iterator[Finding]:
+    wanted = pc.is_in(batch["class"], pa.array([str(each) for each in classes]))
+    for row in batch.filter(wanted).to_pylist():
+        if row["digest"] is None or len(row["digest"]) != DIGEST_BYTES or row["event_time_ns"] is None:
+            raise ReportRefused(f"a finding of class {row['class']} names no id or no time; verify again")
+        token = row["token"]
+        yield Finding(
+            Class(row["class"]),
+            row["digest"],
+            row["event_id"] or b"",
+            row["event_time_ns"],
+            None if token is None else int(token, 16),
+            row["state"],
+            row["generation"] or 0,
+            row["datacentre"],
+            row["log"],
+            row["output_file"],
+            row["output_offset"],
+            _slot_of(row["evidence"]),
+        )
+
+
+def _slot_of(evidence: str | None) -> str | None:
+    try:
+        return _EVIDENCE.decode(evidence or "{}").slot
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,157 @@
+"""``photon spark recover``: give back what a verification found lost."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from photon.cli.errors import ATTENTION, DONE
+
+if TYPE_CHECKING:
+    from photon.embedded.recover import Recovery
+    from photon.spark.recover.journal import Progress, Replayed
+
+TELL_S = 1.0
+
+WORDS = {
+    "reopen": "are given back to the dispatchers",
+    "reopen-retired": "of a retired slot: are given back to the dispatchers",
+    "replay": "were never registered: their dispatcher reads them again",
+    "reopened": "given back: the dispatchers read them again",
+    "changed": "have changed since the report: left alone",
+    "listed": "given back before, and no dispatcher has found them yet: put their logs back",
+    "slot-down": "their slot may still write them: start its joiner, or retire it (photon slot retire)",
+    "not-cleared": "not verified by the continuous verifier yet: try after the next report",
+    "not-asked": "unmatched lines stand in the output: --also-unmatched gives them a second verdict",
+    "in-doubt": "asked for before, and the answer was lost: the next verification says",
+    "no-input": "no raw log has them: nothing to dispatch",
+    "unknown": "the registry does not answer",
+}
+
+
+@click.command("recover")
+@click.option(
+    "--report", type=click.Path(path_type=Path), required=True, help="Directory of a verification's report."
+)
+@click.option("--deployment", type=click.Path(path_type=Path), required=True, help="The deployment file.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--apply", "apply", is_flag=True, help="Do it: the operator's word that these records are nowhere.")
+@click.option("--also-unmatched", is_flag=True,
+              help="Unmatched events whose primary exists get a second, joined line too.")  # fmt: skip
+@click.option("--rate", type=click.FloatRange(1.0), default=5000.0, show_default=True,
+              help="Ids a second that the registry is asked to give up, at most.")  # fmt: skip
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def recover(
+    report: Path,
+    deployment: Path,
+    dry_run: bool,
+    apply: bool,
+    also_unmatched: bool,
+    rate: float,
+    overrides: tuple[str, ...],
+    output_format: str,
+) -> int:
+    """Give back to the dispatchers what a verification found lost.
+
+    \b
+    The registry gives an id up only if it still has exactly the entry that was exported; every dispatcher that has
+    the event's log reads it again then, and it is joined once. May be killed and run again at any moment.
+    Readers who have read a line before its file was lost read the event a second time.
+    Examples:
+      photon spark recover --report reports/2026-11-20 --deployment photon.toml --dry-run
+      photon spark recover --report reports/2026-11-20 --deployment photon.toml --apply
+    Exit codes: 0 done, 1 the registry did not answer (run it again), 2 wrong usage or a report of another
+    deployment, 3 done, and some findings need a person.
+    """
+    from photon.config.errors import UsageError
+    from photon.config.loader import load
+    from photon.embedded.recover import Wish
+    from photon.embedded.recover import recover as do
+
+    if dry_run == apply:
+        raise UsageError("name --dry-run or --apply, one of them")
+    settings = load(deployment, environment=os.environ, flags=overrides)
+    done = do(settings, deployment.parent, Wish(report, apply, also_unmatched, rate), _Told())
+    if output_format == "json":
+        from photon.cli.registry.common import print_json
+
+        print_json(_as_json(done))
+    else:
+        _show(done, deployment)
+    return ATTENTION if done.attention or done.unasked else DONE
+
+
+class _Told:
+    """A line on stderr now and then."""
+
+    def __init__(self) -> None:
+        self._next_s = time.monotonic() + TELL_S
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now < self._next_s:
+            return
+        self._next_s = now + TELL_S
+        found = sum(sum(of.values()) for classes in progress.counts.values() for of in classes.values())
+        back = sum(of.get("reopened", 0) for classes in progress.counts.values() for of in classes.values())
+        click.echo(f"{found:,} findings, {back:,} given back", file=sys.stderr)
+
+
+def _as_json(done: Recovery) -> dict[str, Any]:
+    return {
+        "report": str(done.report.directory),
+        "verdict": done.report.name,
+        "applied": done.applied,
+        "classes": _classes(done),
+        "slots": dict(done.progress.waiting_slots),
+        "replays": [_replay(each) for each in done.progress.replays],
+        "attention": done.attention,
+    }
+
+
+def _classes(done: Recovery) -> dict[str, dict[str, int]]:
+    return {kind: dict(of) for classes in done.progress.counts.values() for kind, of in classes.items()}
+
+
+def _replay(each: Replayed) -> dict[str, Any]:
+    from photon.cli.skip import time_of
+
+    return {
+        "datacentre": each.datacentre,
+        "from": time_of(each.from_ns),
+        "to": time_of(each.to_ns),
+        "file": each.pattern,
+        "events": each.events,
+        "number": each.number,
+    }
+
+
+def _show(done: Recovery, deployment: Path) -> None:
+    from photon.cli.registry.common import print_table
+
+    rows = [
+        [kind, f"{count:,}", WORDS.get(what, what)]
+        for kind, of in _classes(done).items()
+        for what, count in sorted(of.items())
+    ]
+    if rows:
+        print_table([("finding", False), ("events", True), ("done" if done.applied else "to be done", False)], rows)
+    else:
+        click.echo("the report has nothing to repair")
+    for slot, count in sorted(done.progress.waiting_slots.items()):
+        click.echo(f"slot {slot} is down and owns {count:,} of them: start its joiner, or retire it")
+    for replay in map(_replay, done.progress.replays):
+        asked = f"replay {replay['number']} of" if replay["number"] else "to be run where its dispatcher is:"
+        file = f" --file '{replay['file']}'" if replay["file"] else ""
+        click.echo(
+            f"{asked} photon dispatcher replay --config {deployment} --datacentre {replay['datacentre']} "
+            f"--from {replay['from']} --to {replay['to']}{file}"
+        )
+    if not done.applied:
+        click.echo("nothing was done: --apply does it")

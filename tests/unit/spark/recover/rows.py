@@ -1,0 +1,88 @@
+"""Findings and reports, made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from photon.spark.classes import Class
+from photon.spark.recover.planning import Finding
+
+HOUR_NS = 3_600_000_000_000
+DEPLOYMENT = "d" * 32
+PROBLEM = pa.schema(
+    [
+        ("event_id", pa.binary()),
+        ("digest", pa.binary()),
+        ("event_time_ns", pa.int64()),
+        ("hour", pa.int64()),
+        ("datacentre", pa.string()),
+        ("class", pa.string()),
+        ("key", pa.binary()),
+        ("log", pa.string()),
+        ("offset", pa.int64()),
+        ("output_file", pa.string()),
+        ("output_offset", pa.int64()),
+        ("token", pa.string()),
+        ("state", pa.string()),
+        ("generation", pa.int64()),
+        ("evidence", pa.string()),
+    ]
+)
+
+
+def digest(number: int) -> bytes:
+    return blake2b(b"%d" % number, digest_size=16).digest()
+
+
+def lost(number: int, kind: Class = Class.LOST_CLEARED, state: str | None = "cleared", **other: object) -> Finding:
+    """Event ``number`` at second ``number`` of 1970's first hours, under token 100 + number."""
+    token = None if state is None else 100 + number
+    finding = Finding(
+        kind, digest(number), b"e%d" % number, number * 10**9, token, state, 0, "east", "c.log", None, None, None
+    )
+    return replace(finding, **other)  # type: ignore[arg-type]
+
+
+def write_report(
+    directory: Path,
+    rows: Sequence[Finding],
+    *,
+    deployment: str = DEPLOYMENT,
+    exported_ns: int = 10**18,
+    files: int = 1,
+) -> Path:
+    """As ``photon spark verify`` leaves it."""
+    (directory / "problems").mkdir(parents=True)
+    for file in range(files):
+        some = rows[file::files]
+        table = pa.Table.from_pylist([_row(each) for each in some], schema=PROBLEM)
+        pq.write_table(table, directory / "problems" / f"part-{file:05}.parquet")
+    verdict = {"version": 1, "deployment": deployment, "exported_ns": exported_ns, "clean": not rows}
+    (directory / "verdict.json").write_bytes(msgspec.json.encode(verdict))
+    return directory
+
+
+def _row(each: Finding) -> dict[str, object]:
+    return {
+        "event_id": each.event_id,
+        "digest": each.digest,
+        "event_time_ns": each.event_time_ns,
+        "hour": each.event_time_ns // HOUR_NS,
+        "datacentre": each.datacentre,
+        "class": str(each.kind),
+        "log": each.log,
+        "offset": 0,
+        "output_file": each.output_file,
+        "output_offset": each.output_offset,
+        "token": None if each.token is None else f"{each.token:016x}",
+        "state": each.state,
+        "generation": each.generation,
+        "evidence": msgspec.json.encode({"slot": each.slot} if each.slot else {}).decode(),
+    }
