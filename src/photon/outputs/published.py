@@ -2,12 +2,14 @@
 
 It shares no code with the joiner. The slot's state directory holds ``durable.json`` (growing and rolled files: length
 that is durable and witnessed) and ``manifest.jsonl`` (final files, compressed). Bytes below a published length stay,
-whatever happens but a retirement (docs/output.md).
+whatever happens but a retirement (docs/output.md). A retired slot has ``retired.json`` beside them, which then alone
+says what is still to be read, and where it stands (protocol rule 14).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +21,12 @@ from photon.config.errors import PhotonError
 DURABLE_NAME = "durable.json"
 MANIFEST_NAME = "manifest.jsonl"
 DURABLE_VERSION = 1
+RETIRED_NAME = "retired.json"
 MANIFEST_VERSION = 1
+RETIRED_VERSION = 1
 PLAIN_SUFFIX = ".jsonl"
 FINAL_SUFFIX = ".jsonl.gz"
+_NAME = re.compile(r"[a-z]+/[^/]+-[0-9]{1,18}\.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,14 @@ class SlotOutput:
 
     slot: str
     files: tuple[OutputFile, ...]
+    retired: bool = False
+    """Nothing but ``files`` is to be read of it any more, wherever a reader stands."""
+    output: Path | None = None
+    """Where its files stand, if not in the pipeline's output: a sealed copy."""
+
+    def of(self, kind: str) -> tuple[OutputFile, ...]:
+        """The files of a kind, in the order in which they were written."""
+        return tuple(file for file in self.files if file.kind == kind)
 
 
 @dataclass(slots=True, eq=False)
@@ -80,52 +93,141 @@ class _ManifestEntry(msgspec.Struct, frozen=True):
     uncompressed_bytes: int
 
 
+class _Retired(msgspec.Struct, frozen=True):
+    version: int
+    slot: str
+    files: dict[str, int] | None = None
+    output: str | None = None
+
+
 def read_slot(disk: Disk, state: Path) -> SlotOutput:
     """What the slot in this state directory has published; no files where it has published nothing yet.
 
     Raises PublishedDamaged, OSError.
     """
-    # The lengths first: what leaves them is in the manifest by then. The other order would miss it.
-    durable = _durable(disk, state / DURABLE_NAME)
-    final = {name: OutputFile(name, length, True, True) for name, length in _final(disk, state / MANIFEST_NAME)}
-    if durable is None:
-        return SlotOutput(state.name, _ordered(final))
-    rolled = set(durable.rolled)
-    growing = {name: OutputFile(name, size, name in rolled, False) for name, size in durable.files.items()}
-    return SlotOutput(durable.slot, _ordered(growing | final))
+    return SlotListing(disk, state).look()
 
 
 def slot_states(disk: Disk, slots: Path) -> list[Path]:
     """State directories of all slots below a pipeline's ``slots`` directory, in order of their names."""
-    if not disk.exists(slots):
-        return []
-    return [slots / name for name in disk.names(slots) if disk.exists(slots / name / DURABLE_NAME)]
+    marks = (DURABLE_NAME, RETIRED_NAME)
+    return [slots / name for name in disk.names(slots) if any(disk.exists(slots / name / mark) for mark in marks)]
+
+
+def retired_bytes(slot: str, files: dict[str, int] | None = None, output: Path | None = None) -> bytes:
+    """The content of ``retired.json``. Retiring writes it before anything is reopened (protocol rule 14).
+
+    ``files``: of a sealed copy, plain name -> uncompressed length, all kinds, final files too; readers go on in them
+    at their old offsets. None: there is no copy; nothing of the slot is read any more, wherever a reader stands.
+    ``output``: the directory below which the copy's files stand; None: the pipeline's own output.
+    """
+    return msgspec.json.encode(_Retired(RETIRED_VERSION, slot, files, None if output is None else str(output)))
+
+
+class SlotListing:
+    """What one slot has published, looked at again and again: of the manifest only what came since is read."""
+
+    def __init__(self, disk: Disk, state: Path, kinds: Collection[str] | None = None) -> None:
+        """``kinds``: only files of these; None: of all."""
+        self._disk = disk
+        self._state = state
+        self._kinds = kinds
+        self._final: dict[str, OutputFile] = {}
+        self._read_to = 0  # of the manifest: bytes, and lines
+        self._lines = 0
+
+    def look(self) -> SlotOutput:
+        """Raises PublishedDamaged, OSError.
+
+        Where a file is told of, all files of its kind that were written before are told of too.
+        """
+        retired = self._retired()
+        if retired is not None:
+            return retired
+        self._read_manifest()
+        while True:
+            durable = self._durable()
+            # A file leaves durable.json after it was listed, and may be followed by others at once. Only if nothing
+            # was listed around the look at durable.json, no file has slipped through between the two.
+            if not self._read_manifest():
+                break
+        if durable is None:
+            return SlotOutput(self._state.name, _ordered(self._final))
+        rolled = set(durable.rolled)
+        files = dict(self._final)
+        for name, length in durable.files.items():
+            if name not in files and self._wanted(name, self._state / DURABLE_NAME):
+                files[name] = OutputFile(name, length, name in rolled, False)
+        return SlotOutput(durable.slot, _ordered(files))
+
+    def forget(self, kind: str, below: int) -> None:
+        """Final files of a kind with lower numbers are not told of any more."""
+        for name in [file.name for file in self._final.values() if file.kind == kind and file.number < below]:
+            del self._final[name]
+
+    def _wanted(self, name: str, told_by: Path) -> bool:
+        if _NAME.fullmatch(name) is None:
+            raise PublishedDamaged(told_by, f"{name!r} is no name of an output file")
+        return self._kinds is None or name.partition("/")[0] in self._kinds
+
+    def _durable(self) -> _Durable | None:
+        path = self._state / DURABLE_NAME
+        if not self._disk.exists(path):
+            return None
+        try:
+            durable = msgspec.json.decode(self._disk.read(path), type=_Durable)
+        except msgspec.MsgspecError as bad:
+            raise PublishedDamaged(path, str(bad)) from None
+        if durable.version != DURABLE_VERSION:
+            raise PublishedDamaged(path, f"version {durable.version}, this release reads version {DURABLE_VERSION}")
+        return durable
+
+    def _read_manifest(self) -> bool:
+        """Takes up what was listed since; False: nothing. A last line that is torn was never relied on."""
+        path = self._state / MANIFEST_NAME
+        size = self._disk.size(path) if self._disk.exists(path) else 0
+        if size < self._read_to:  # its end was lost with the power, and the files are growing ones again
+            self._final.clear()
+            self._read_to = self._lines = 0
+        if size <= self._read_to:
+            return False
+        data = self._disk.read(path, self._read_to)
+        whole = data.rfind(b"\n") + 1
+        for line in data[:whole].split(b"\n")[:-1]:
+            self._lines += 1
+            self._list(line, path)
+        self._read_to += whole
+        return whole > 0
+
+    def _list(self, line: bytes, path: Path) -> None:
+        try:
+            entry = msgspec.json.decode(line, type=_ManifestEntry)
+        except msgspec.MsgspecError as bad:
+            raise PublishedDamaged(path, f"line {self._lines}: {bad}") from None
+        if entry.version != MANIFEST_VERSION:
+            raise PublishedDamaged(path, f"line {self._lines}: version {entry.version}")
+        name = entry.file.removesuffix(FINAL_SUFFIX) + PLAIN_SUFFIX
+        if self._wanted(name, path):
+            self._final[name] = OutputFile(name, entry.uncompressed_bytes, True, True)
+
+    def _retired(self) -> SlotOutput | None:
+        path = self._state / RETIRED_NAME
+        if not self._disk.exists(path):
+            return None
+        try:
+            retired = msgspec.json.decode(self._disk.read(path), type=_Retired)
+        except msgspec.MsgspecError as bad:
+            raise PublishedDamaged(path, str(bad)) from None
+        if retired.version != RETIRED_VERSION:
+            raise PublishedDamaged(path, f"version {retired.version}, this release reads version {RETIRED_VERSION}")
+        sealed = {
+            name: OutputFile(name, length, True, False)
+            for name, length in (retired.files or {}).items()
+            if self._wanted(name, path)
+        }
+        output = None if retired.output is None else Path(retired.output)
+        return SlotOutput(retired.slot, _ordered(sealed), True, output)
 
 
 def _ordered(files: dict[str, OutputFile]) -> tuple[OutputFile, ...]:
     return tuple(sorted(files.values(), key=lambda file: (file.kind, file.number)))
-
-
-def _durable(disk: Disk, path: Path) -> _Durable | None:
-    if not disk.exists(path):
-        return None
-    try:
-        durable = msgspec.json.decode(disk.read(path), type=_Durable)
-    except msgspec.MsgspecError as bad:
-        raise PublishedDamaged(path, str(bad)) from None
-    if durable.version != DURABLE_VERSION:
-        raise PublishedDamaged(path, f"version {durable.version}, this release reads version {DURABLE_VERSION}")
-    return durable
-
-
-def _final(disk: Disk, path: Path) -> Iterator[tuple[str, int]]:
-    """Plain name and uncompressed length of each file listed; a last line that is torn was never relied on."""
-    data = disk.read(path) if disk.exists(path) else b""
-    for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), 1):
-        try:
-            entry = msgspec.json.decode(line, type=_ManifestEntry)
-        except msgspec.MsgspecError as bad:
-            raise PublishedDamaged(path, f"line {number}: {bad}") from None
-        if entry.version != MANIFEST_VERSION:
-            raise PublishedDamaged(path, f"line {number}: version {entry.version}")
-        yield entry.file.removesuffix(FINAL_SUFFIX) + PLAIN_SUFFIX, entry.uncompressed_bytes

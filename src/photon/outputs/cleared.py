@@ -1,0 +1,57 @@
+"""How far the verifier has cleared a slot's output: what is before that is never written again by anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from photon.config.disk import Disk
+from photon.outputs.published import OutputFile, PublishedDamaged
+
+CLEARED_NAME = "verifier/cleared.json"
+CLEARED_VERSION = 1
+
+
+class _Cleared(msgspec.Struct, frozen=True):
+    version: int
+    files: dict[str, int]
+    trouble: dict[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Clearing:
+    """Of one slot."""
+
+    files: Mapping[str, int] = field(default_factory=dict)
+    """Plain name -> bytes whose lines the verifier is done with. Final files are cleared, and not among them."""
+    trouble: Mapping[str, int] = field(default_factory=dict)
+    """Plain name -> lines of it that the verifier objects to: not all before the length in ``files`` is cleared."""
+
+    def bounds(self, files: Sequence[OutputFile]) -> dict[str, int]:
+        """For each file that is not final: how far it may be read by who reads only what is cleared."""
+        return {
+            file.name: 0 if file.name in self.trouble else self.files.get(file.name, 0)
+            for file in files
+            if not file.final
+        }
+
+    def trouble_in(self, files: Sequence[OutputFile]) -> dict[str, int]:
+        """Those of these files that are not read on."""
+        return {file.name: self.trouble[file.name] for file in files if not file.final and file.name in self.trouble}
+
+
+def read_clearing(disk: Disk, state: Path) -> Clearing:
+    """Of the slot in this state directory. Raises PublishedDamaged, OSError."""
+    path = state / CLEARED_NAME
+    if not disk.exists(path):
+        return Clearing()
+    try:
+        cleared = msgspec.json.decode(disk.read(path), type=_Cleared)
+    except msgspec.MsgspecError as bad:
+        raise PublishedDamaged(path, str(bad)) from None
+    if cleared.version != CLEARED_VERSION:
+        raise PublishedDamaged(path, f"version {cleared.version}, this release reads version {CLEARED_VERSION}")
+    return Clearing(cleared.files, cleared.trouble)

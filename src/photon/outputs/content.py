@@ -1,0 +1,121 @@
+"""The bytes of one output file by uncompressed offset, whether it is plain, final, or becomes final meanwhile."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError
+from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX
+
+COMPRESSED_CHUNK_BYTES = 256 << 10
+SKIP_BYTES = 1 << 20
+_GZIP = 31
+"""zlib's window bits for a gzip stream."""
+
+
+@dataclass(slots=True, eq=False)
+class OutputMissing(PhotonError):
+    """Published output is not there, or not whole."""
+
+    path: Path
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}; restore it, or begin behind it"
+
+
+class FileContent:
+    """Reads one file on from an offset. Keeps no file open; a final one it unpacks once."""
+
+    def __init__(self, disk: Disk, path: Path, at: int) -> None:
+        """``path``: of the plain one; ``at``: uncompressed bytes."""
+        self._disk = disk
+        self._plain = path
+        self._final = path.with_name(path.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX)
+        self.at = at
+        self._unpacking: _Unpacking | None = None
+
+    def read(self, length: int) -> bytes:
+        """The next ``length`` bytes; fewer where the file ends. Raises OutputMissing, OSError."""
+        data = self._read(length)
+        self.at += len(data)
+        return data
+
+    def give_back(self, data: bytes) -> None:
+        """The end of what was read last is to be read once more."""
+        self.at -= len(data)
+        if self._unpacking is not None:
+            self._unpacking.give_back(data)
+
+    def _read(self, length: int) -> bytes:
+        # The final file is there before the plain one goes. Once more round: after a power cut the plain one is back.
+        for _ in range(2):
+            try:
+                if self._unpacking is not None:
+                    return self._unpacking.read(length)
+                return self._disk.read(self._plain, self.at, length)
+            except FileNotFoundError:
+                self._unpacking = None
+            try:
+                self._unpacking = _Unpacking(self._disk, self._final)
+                self._unpacking.skip(self.at)
+            except FileNotFoundError:
+                self._unpacking = None
+        raise OutputMissing(self._plain, "was published, but is gone, as .gz too")
+
+
+class _Unpacking:
+    """A gzip file, read forwards."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+        self._at = 0
+        self._packed = b""
+        self._given_back = b""
+        self._member = zlib.decompressobj(_GZIP)
+
+    def skip(self, length: int) -> None:
+        while length and (part := self.read(min(length, SKIP_BYTES))):
+            length -= len(part)
+
+    def give_back(self, data: bytes) -> None:
+        self._given_back = data + self._given_back
+
+    def read(self, length: int) -> bytes:
+        parts = [self._given_back[:length]]
+        self._given_back = self._given_back[length:]
+        length -= len(parts[0])
+        while length and (part := self._part(length)):
+            parts.append(part)
+            length -= len(part)
+        return b"".join(parts)
+
+    def _part(self, length: int) -> bytes:
+        """Some of the next bytes; none at the end."""
+        while True:
+            if self._member.eof:  # people may compress again with tools that write several members
+                self._packed = self._member.unused_data or self._chunk()
+                if not self._packed:
+                    return b""
+                self._member = zlib.decompressobj(_GZIP)
+            last = not self._packed and not self._fill()
+            try:
+                part = self._member.decompress(self._packed, length)
+            except zlib.error as damage:
+                raise OutputMissing(self._path, f"is damaged ({damage})") from None
+            self._packed = self._member.unconsumed_tail
+            if part or (last and not self._member.eof):
+                return part
+
+    def _fill(self) -> bool:
+        self._packed = self._chunk()
+        return bool(self._packed)
+
+    def _chunk(self) -> bytes:
+        data = self._disk.read(self._path, self._at, COMPRESSED_CHUNK_BYTES)
+        self._at += len(data)
+        return data

@@ -1,0 +1,78 @@
+"""Which bytes come next: from what is published and where a reader stands. No I/O here."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from photon.config.errors import PhotonError
+from photon.outputs.cursor import Cursor, Place, Position
+from photon.outputs.published import OutputFile, SlotOutput
+
+
+@dataclass(slots=True, eq=False)
+class CursorLost(PhotonError):
+    """A cursor stands where nothing is published."""
+
+    place: Place
+    at: Position
+    why: str
+
+    def __str__(self) -> str:
+        return (
+            f"the cursor stands in {self.place.kind} file {self.at.number} of {self.place.slot} at byte "
+            f"{self.at.offset}, but {self.why}; is it of another output, or was an older copy put back? Restore what "
+            "is missing, or begin with another cursor"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NextRead:
+    """Bytes of one file that may be read now."""
+
+    file: OutputFile
+    start: int
+    end: int
+
+
+def next_read(
+    place: Place, files: Sequence[OutputFile], at: Position | None, bounds: Mapping[str, int] | None = None
+) -> NextRead | None:
+    """What to read next of one log; None: nothing yet.
+
+    ``files``: those of the log, in order, at least from the one on in which ``at`` stands. ``at`` None: the log's
+    beginning. ``bounds``: file -> not beyond this byte, though more is published; a file it lacks is not bounded.
+    Raises CursorLost.
+    """
+    index = 0
+    if at is not None:
+        index = bisect_left(files, at.number, key=lambda file: file.number)
+        _check(place, files, index, at)
+    for position in range(index, len(files)):
+        file = files[position]
+        start = at.offset if at is not None and file.number == at.number else 0
+        end = file.length if bounds is None else min(file.length, bounds.get(file.name, file.length))
+        if start < end:
+            return NextRead(file, start, end)
+        # Its successor is read when this one can have no more: a length that is not closed may be an old one.
+        if not file.closed or start < file.length:
+            return None
+    return None
+
+
+def _check(place: Place, files: Sequence[OutputFile], index: int, at: Position) -> None:
+    if index == len(files) or files[index].number != at.number:
+        raise CursorLost(place, at, "no such file is published")
+    if at.offset > files[index].length:
+        raise CursorLost(place, at, f"only {files[index].length} bytes are published")
+
+
+def end_of(published: Iterable[SlotOutput]) -> Cursor:
+    """The cursor behind all that is published."""
+    ends: dict[Place, Position] = {}
+    for slot in published:
+        for file in slot.files:
+            if file.length:  # in order of their numbers, so the last one stays
+                ends[Place(slot.slot, file.kind)] = Position(file.number, file.length)
+    return Cursor(ends)

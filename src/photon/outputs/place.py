@@ -1,0 +1,51 @@
+"""Where a pipeline's output stands, and all that publishes in it: the slots of its joiners, its dispatchers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.config.disk import Disk
+from photon.config.errors import UsageError
+from photon.outputs.published import SlotListing, SlotOutput, slot_states
+
+KINDS = ("joined", "unmatched", "filtered", "rejected", "late")
+SLOTS_DIRECTORY = "slots"
+EXPORTS_DIRECTORY = "exports"
+"""Dispatchers publish here what they write themselves, in the same form as slots."""
+EMBEDDED_STATE = ".photon"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPlace:
+    """Of one pipeline."""
+
+    output: Path
+    """Holds joined/, unmatched/, filtered/, rejected/ and late/."""
+    state: Path
+    """Holds slots/ and exports/."""
+
+    @classmethod
+    def of_join(cls, output: Path) -> OutputPlace:
+        """Of an output of ``photon join``. Raises UsageError for a directory that is none."""
+        state = output / EMBEDDED_STATE
+        if state.is_dir():
+            return cls(output, state)
+        if not output.is_dir():
+            raise UsageError(f"{output}: {'not a directory' if output.exists() else 'no such directory'}")
+        if any((output / kind).is_dir() for kind in KINDS):
+            raise UsageError(f"{output}: a deployment's output: name it with --config FILE --datacentre NAME")
+        raise UsageError(f"{output}: no output of photon join; a deployment's is named with --config FILE")
+
+    def states(self, disk: Disk) -> list[Path]:
+        """State directories of all that publish, slots first."""
+        return [*slot_states(disk, self.state / SLOTS_DIRECTORY), *slot_states(disk, self.state / EXPORTS_DIRECTORY)]
+
+    def is_slot(self, state: Path) -> bool:
+        """Whether it is a joiner's; dispatchers register nothing, so nothing of theirs is cleared."""
+        return state.parent == self.state / SLOTS_DIRECTORY
+
+    def published(self, disk: Disk, kinds: Collection[str] | None = None) -> tuple[SlotOutput, ...]:
+        """What all of them have published. Raises PublishedDamaged, OSError."""
+        return tuple(SlotListing(disk, state, kinds).look() for state in self.states(disk))

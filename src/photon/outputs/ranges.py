@@ -1,0 +1,150 @@
+"""Output divided into ranges of bytes, for readers that work at the same time (Spark's executors, the verifier).
+
+A range begins and ends at any byte; the lines of a range are those that begin in it. So ranges can be planned
+without a look into the files, and each line is in exactly one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.config.disk import Disk
+from photon.outputs.content import FileContent, OutputMissing
+from photon.outputs.cursor import Cursor, Place, Position
+from photon.outputs.next_read import CursorLost
+from photon.outputs.published import OutputFile, SlotOutput
+
+SPLIT_BYTES = 64 << 20
+BLOCK_BYTES = 1 << 20
+NOWHERE = Position(0, 0)
+"""Before the first file."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """Some lines of one output file."""
+
+    slot: str
+    file: OutputFile
+    path: Path
+    """Of the plain file; a final one stands beside it as ``.jsonl.gz``."""
+    start: int
+    end: int
+    """Uncompressed bytes; never beyond ``file.length``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Whole lines, and where the first of them begins."""
+
+    offset: int
+    data: bytes
+
+
+def plan(
+    published: Iterable[SlotOutput],
+    output: Path,
+    *,
+    kinds: Collection[str] | None = None,
+    since: Cursor | None = None,
+    until: Cursor | None = None,
+    split_bytes: int = SPLIT_BYTES,
+) -> list[FileRange]:
+    """All that is published, in ranges of about ``split_bytes``. Final files are not split: unpacking begins at 0.
+
+    ``since`` and ``until``: from one cursor to another (``end_of`` makes one), the same ranges' lines each time.
+    Raises CursorLost for a cursor that stands where nothing is published.
+    """
+    found: list[FileRange] = []
+    slots = list(published)
+    for cursor in (since, until):
+        _check_known(slots, cursor, kinds)
+    for slot in slots:
+        for kind in sorted({file.kind for file in slot.files}):
+            if kinds is not None and kind not in kinds:
+                continue
+            place, files = Place(slot.slot, kind), slot.of(kind)
+            begin = None if since is None else since.positions.get(place)
+            end = None if until is None else until.positions.get(place, NOWHERE)
+            for at in (begin, end):
+                _check(place, files, at)
+            for file in files:
+                start, stop = _part(file, begin, end)
+                found += _split(slot.slot, file, slot.output or output, start, stop, split_bytes)
+    return found
+
+
+def read_range(disk: Disk, part: FileRange, *, block_bytes: int = BLOCK_BYTES) -> Iterator[Lines]:
+    """The lines that begin in a range, in blocks. Raises OutputMissing, OSError.
+
+    Bytes below ``part.file.length`` are promised: a line that does not end there raises OutputMissing.
+    """
+    content = FileContent(disk, part.path, max(part.start - 1, 0))
+    at, rest, skipping = content.at, b"", part.start > 0
+    while at < part.end:
+        read = content.read(min(block_bytes, part.file.length - content.at))
+        data = rest + read
+        if skipping:  # the end of a line that begins in an earlier range
+            cut = data.find(b"\n") + 1
+            if cut:
+                at, data, skipping = at + cut, data[cut:], False
+            elif read:
+                at, data = at + len(data), b""
+            if at >= part.end:
+                return
+        end = 0 if skipping else _line_end(data, part.end - at)
+        if end:
+            yield Lines(at, data[:end])
+            at += end
+        rest = data[end:]
+        if not read and at < part.end:
+            raise OutputMissing(part.path, _lacking(part, at, content.at))
+
+
+def _lacking(part: FileRange, at: int, end: int) -> str:
+    if end < part.file.length:
+        return f"has {end} bytes, but {part.file.length} were published"
+    return f"no line ends from byte {at} to byte {end}"
+
+
+def _line_end(data: bytes, wanted: int) -> int:
+    """How much of ``data`` are whole lines that begin before ``wanted``."""
+    end = data.rfind(b"\n") + 1
+    if end <= wanted:
+        return end
+    return data.find(b"\n", wanted - 1) + 1
+
+
+def _part(file: OutputFile, begin: Position | None, end: Position | None) -> tuple[int, int]:
+    start, stop = 0, file.length
+    if begin is not None and file.number <= begin.number:
+        start = begin.offset if file.number == begin.number else file.length
+    if end is not None and file.number >= end.number:
+        stop = end.offset if file.number == end.number else 0
+    return start, stop
+
+
+def _check_known(slots: Iterable[SlotOutput], cursor: Cursor | None, kinds: Collection[str] | None) -> None:
+    there = {Place(slot.slot, file.kind) for slot in slots for file in slot.files}
+    retired = {slot.slot for slot in slots if slot.retired and not slot.files}
+    for place, at in (cursor or Cursor()).positions.items():
+        if place not in there and place.slot not in retired and (kinds is None or place.kind in kinds):
+            raise CursorLost(place, at, f"nothing of {place.slot} is published")
+
+
+def _check(place: Place, files: Iterable[OutputFile], at: Position | None) -> None:
+    if at is None or at == NOWHERE:
+        return
+    length = next((file.length for file in files if file.number == at.number), None)
+    if length is None:
+        raise CursorLost(place, at, "no such file is published")
+    if at.offset > length:
+        raise CursorLost(place, at, f"only {length} bytes are published")
+
+
+def _split(slot: str, file: OutputFile, root: Path, start: int, stop: int, size: int) -> Iterator[FileRange]:
+    step = max(stop - start, 1) if file.final else size
+    for at in range(start, stop, step):
+        yield FileRange(slot, file, root / file.name, at, min(at + step, stop))

@@ -1,0 +1,162 @@
+"""Reads what is published of a pipeline, as it grows: blocks of whole lines, with a cursor to go on from.
+
+Each log (one kind of one slot) is read in order; logs take turns. Memory: one block, and for each log what unpacking
+a final file needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.config.disk import Disk
+from photon.outputs.cleared import Clearing, read_clearing
+from photon.outputs.content import FileContent, OutputMissing
+from photon.outputs.cursor import Cursor, Place, Position
+from photon.outputs.next_read import CursorLost, NextRead, end_of, next_read
+from photon.outputs.place import OutputPlace
+from photon.outputs.published import SlotListing, SlotOutput
+
+BLOCK_BYTES = 1 << 20
+TURN_BYTES = 16 << 20
+"""So much of one log is read before the others have their turn."""
+LINE_BYTES_MAX = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole lines of one file."""
+
+    place: Place
+    name: str
+    """Of the file, plain, relative to the output."""
+    number: int
+    start: int
+    """Uncompressed bytes."""
+    data: bytes
+
+    def end(self, size: int | None = None) -> Position:
+        """Where a reader stands behind it, or behind its first ``size`` bytes."""
+        return Position(self.number, self.start + (len(self.data) if size is None else size))
+
+
+@dataclass(slots=True)
+class _Log:
+    """One log that is being read."""
+
+    at: Position | None
+    content: FileContent | None = None
+    path: Path | None = None
+
+
+class Reader:
+    """Of all slots and dispatchers of one pipeline. Not thread-safe."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        place: OutputPlace,
+        kinds: Sequence[str] = ("joined",),
+        *,
+        cursor: Cursor | None = None,
+        cleared_only: bool = False,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        """``cleared_only``: nothing beyond what the verifier has cleared, which holds across retirement too."""
+        self._disk = disk
+        self._place = place
+        self._kinds = tuple(dict.fromkeys(kinds))
+        self._cleared_only = cleared_only
+        self._block_bytes = block_bytes
+        self._listings: dict[Path, SlotListing] = {}
+        self._logs = {at: _Log(position) for at, position in (cursor or Cursor()).positions.items()}
+        self.held_back: dict[str, int] = {}
+        """With ``cleared_only``: files that are not read on, and how many of their lines the verifier objects to."""
+
+    def end(self) -> Cursor:
+        """Behind all that is published now, of all kinds. Raises PublishedDamaged, OSError."""
+        return end_of(self._place.published(self._disk))
+
+    def read(self) -> Iterator[Block]:
+        """All that is published at this moment and was not read yet.
+
+        What was yielded counts as read; the caller keeps the cursor for going on later:
+        ``cursor = cursor.moved(block.place, block.end())``. Raises CursorLost, OutputMissing, PublishedDamaged,
+        OSError; then this reader has come to its end.
+        """
+        slots = self._look()
+        progress = True
+        while progress:
+            progress = False
+            for slot, clearing in slots:
+                for kind in self._kinds:
+                    for block in self._turn(slot, Place(slot.slot, kind), clearing):
+                        progress = True
+                        yield block
+
+    # -- what there is -----------------------------------------------------------------------------------------
+    def _look(self) -> list[tuple[SlotOutput, Clearing | None]]:
+        found: list[tuple[SlotOutput, Clearing | None]] = []
+        self.held_back = {}
+        for state in self._place.states(self._disk):
+            # First what is cleared: it is never more than what is published when that is looked at afterwards.
+            clearing = read_clearing(self._disk, state) if self._cleared_only and self._place.is_slot(state) else None
+            listing = self._listings.setdefault(state, SlotListing(self._disk, state, self._kinds))
+            slot = listing.look()
+            found.append((slot, clearing))
+            for kind in self._kinds:
+                log = self._logs.get(Place(slot.slot, kind))
+                if log is not None and log.at is not None:
+                    listing.forget(kind, log.at.number)
+        self._check_known({slot.slot for slot, _ in found})
+        return found
+
+    def _check_known(self, slots: set[str]) -> None:
+        for place, log in self._logs.items():
+            if place.slot not in slots and place.kind in self._kinds and log.at is not None:
+                raise CursorLost(place, log.at, f"there is no {place.slot} below {self._place.state}")
+
+    # -- one log -----------------------------------------------------------------------------------------------
+    def _turn(self, slot: SlotOutput, place: Place, clearing: Clearing | None) -> Iterator[Block]:
+        log = self._logs.setdefault(place, _Log(None))
+        files = slot.of(place.kind)
+        if slot.retired and not files:
+            return  # wherever a reader stood in it, there is no more
+        bounds = None
+        if clearing is not None and not slot.retired:  # what was sealed is cleared before anything is reopened
+            bounds = clearing.bounds(files)
+            self.held_back.update(clearing.trouble_in(files))
+        left = TURN_BYTES
+        while left > 0 and (step := next_read(place, files, log.at, bounds)) is not None:
+            path = (slot.output or self._place.output) / step.file.name
+            if log.content is None or log.path != path:
+                log.content, log.path = self._content(path, place, step, log.at), path
+            data = self._lines(log.content, step, path)
+            block = Block(place, step.file.name, step.file.number, step.start, data)
+            log.at = block.end()
+            left -= len(data)
+            yield block
+
+    def _content(self, path: Path, place: Place, step: NextRead, at: Position | None) -> FileContent:
+        """Begins at ``step.start``; a cursor within the file must stand at the end of a line."""
+        if step.start == 0 or at is None:
+            return FileContent(self._disk, path, 0)
+        content = FileContent(self._disk, path, step.start - 1)
+        if content.read(1) != b"\n":
+            raise CursorLost(place, at, "no line ends there")
+        return content
+
+    def _lines(self, content: FileContent, step: NextRead, path: Path) -> bytes:
+        """A block of whole lines; ``content`` stands before it, and behind it afterwards."""
+        wanted = min(self._block_bytes, step.end - step.start)
+        data = content.read(wanted)
+        while (end := data.rfind(b"\n") + 1) == 0:
+            if len(data) < wanted:
+                raise OutputMissing(path, f"has {content.at} bytes, but {step.file.length} were published")
+            if content.at >= step.end or wanted >= LINE_BYTES_MAX:
+                raise OutputMissing(path, f"no line ends from byte {step.start} to byte {content.at}")
+            more = min(wanted, step.end - content.at)
+            data, wanted = data + content.read(more), wanted + more
+        content.give_back(data[end:])
+        return data[:end]
