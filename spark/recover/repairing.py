@@ -27,7 +27,7 @@ from photon.spark.recover.planning import ASKED, Before, Finding, Way, ways, you
 from photon.spark.recover.repairs import ASKED as JUST_ASKED
 from photon.spark.recover.repairs import CHANGED, REOPENED, UNANSWERED, BatchName, Repairs
 from photon.spark.recover.replays import Hours
-from photon.spark.recover.report import Report, findings
+from photon.spark.recover.report import BATCH_ROWS, Report, findings
 
 LOSSES, UNMATCHED = "losses", "unmatched"
 """The passes: a later run with the operator's word on unmatched events goes on with the second one."""
@@ -115,14 +115,14 @@ class Repairing:
         self._clock = clock
         self._rules = rules
         self._told = told
-        self._asked: frozenset[bytes] = frozenset()
+        self._asked: set[bytes] = set()
 
     async def run(self) -> Progress:
         """What was done by this run and those before it; what would be done, without ``apply``.
 
         Raises RegistrySilent, ReportRefused, RepairsDamaged, OSError.
         """
-        self._asked = self._repairs.asked_since(self._report.verdict.exported_ns)
+        self._asked = set(self._repairs.asked_since(self._report.verdict.exported_ns))
         progress = read_journal(self._disk, self._report.directory, self._report.name)
         for stage, classes in CLASSES.items():
             if stage not in progress.ended:
@@ -136,7 +136,7 @@ class Repairing:
             {kind: Counter(of) for kind, of in progress.counts.get(stage, {}).items()},
             Counter(progress.waiting_slots),
         )
-        for number, batch in enumerate(findings(self._report, classes)):
+        for number, batch in enumerate(findings(self._report, classes, BATCH_ROWS)):
             if number < progress.done.get(stage, 0):
                 continue
             begun = self._clock.monotonic()
@@ -213,6 +213,7 @@ class Repairing:
         for row in rows:
             became[row] = JUST_ASKED
         self._note(name, batch, became, told)
+        self._asked.update(batch[row].digest for row in rows)
         left = list(rows)
         for attempt in range(ATTEMPTS):
             if attempt:
