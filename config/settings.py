@@ -107,6 +107,13 @@ class DispatcherSettings(_Table, frozen=True, kw_only=True, forbid_unknown_field
     """A plain log with so much that is unread is read in parts by several workers."""
 
 
+class JoinerSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[joiner]``."""
+
+    adopt_after: Duration = Duration(60.0)
+    """A slot of its datacentre on its machine whose lock was free for so long is redone by a joiner; 0: never."""
+
+
 class TlsSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[tls]``: every connection between processes is mutual TLS. Without it all are plain text."""
 
@@ -226,6 +233,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     clock: ClockSettings = msgspec.field(default_factory=ClockSettings)
     registry: RegistrySettings = msgspec.field(default_factory=RegistrySettings)
     dispatcher: DispatcherSettings = msgspec.field(default_factory=DispatcherSettings)
+    joiner: JoinerSettings = msgspec.field(default_factory=JoinerSettings)
     tls: TlsSettings | None = None
     wan: Wan | None = None
     datacentre: dict[str, Pipeline] = msgspec.field(default_factory=dict)
@@ -252,6 +260,7 @@ def tables() -> Mapping[str, type[_Table]]:
         "output": Output,
         "clock": ClockSettings,
         "dispatcher": DispatcherSettings,
+        "joiner": JoinerSettings,
         "tls": TlsSettings,
         "wan": Wan,
         "registry": RegistrySettings,

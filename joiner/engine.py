@@ -212,11 +212,15 @@ class JoinerEngine:
         deadline = self._world.clock.monotonic() + timeout
         return await self.shell.drain(deadline) and await self.shell.witnessed(deadline)
 
-    async def close(self) -> None:
-        """Drains for a bounded time, ends the threads, releases the lock; the next start redoes what is left."""
+    async def close(self, *, at_once: bool = False) -> None:
+        """Drains for a bounded time (``at_once``: not), ends the threads, releases the lock.
+
+        The next start redoes what is left.
+        """
         if self._shell is not None:
-            await self.drain(self._limits.close_drain_s)
-            await self._shell.witnessed(self._world.clock.monotonic())  # one attempt: the next start makes up for it
+            if not at_once:
+                await self.drain(self._limits.close_drain_s)
+                await self._shell.witnessed(self._world.clock.monotonic())  # one attempt: the next start makes up
             await self._shell.close()
             self._shell = None
         self._lock.release()

@@ -24,11 +24,12 @@ EXIT_FAILED = 1
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One join to serve; ``beside`` runs as long as it is served (a verifier of its slot, in a small deployment)."""
+    """One join to serve; what is ``beside`` runs as long as it is served: a verifier of its slot, in a small
+    deployment, and who looks after slots that nobody is at."""
 
     join: str
     engine: JoinerEngine
-    beside: Callable[[asyncio.Event], Awaitable[None]] | None = None
+    beside: Sequence[Callable[[asyncio.Event], Awaitable[None]]] = ()
 
 
 class JoinerFailed(PhotonError):
@@ -97,7 +98,7 @@ async def _start(joins: Sequence[Served], stop: asyncio.Event) -> bool:
 async def _run_beside(joins: Sequence[Served], stop: asyncio.Event) -> None:
     """Runs what stands beside the joins until ``stop``; the first that fails ends them all."""
     tasks: list[asyncio.Task[object]] = [
-        asyncio.create_task(_awaited(each.beside(stop))) for each in joins if each.beside is not None
+        asyncio.create_task(_awaited(beside(stop))) for each in joins for beside in each.beside
     ]
     stopped: asyncio.Task[object] = asyncio.create_task(stop.wait())
     try:

@@ -68,10 +68,12 @@ class SlotShell:
         self.store = store
         self._registry = registry
         self._clock = clock
-        self._die = die
+        self._end_process = die
+        self._ended = False
         self._limits = limits or ShellLimits()
         self._witness = witness
         self._witnessing = asyncio.Lock()
+        self._finishing = asyncio.Lock()
         self._calls: dict[int, asyncio.Future[Reply]] = {}
         self._appends: list[tuple[int, Rows]] = []
         self._releases: list[int] = []
@@ -149,11 +151,12 @@ class SlotShell:
 
     async def finish_cleared(self) -> int:
         """Makes final what is rolled and cleared; how many files."""
-        names = self.store.cleared()
-        for name in names:
-            await self._in(2, self.store.finish, name)
-            await self._in(1, self.store.forget, [name])
-        return len(names)
+        async with self._finishing:  # whoever comes second finds nothing left
+            names = self.store.cleared()
+            for name in names:
+                await self._in(2, self.store.finish, name)
+                await self._in(1, self.store.forget, [name])
+            return len(names)
 
     async def close(self) -> None:
         """Ends the tasks and threads; what is not done stays in the redo log. Open calls get no answer."""
@@ -266,7 +269,21 @@ class SlotShell:
 
     # -- threads and failures --------------------------------------------------------------------------------
     async def _in(self, pool: int, work: Callable[..., None], *args: Any) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._pools[pool], work, *args)
+        await asyncio.get_running_loop().run_in_executor(self._pools[pool], self._unless_ended, work, *args)
+
+    def _unless_ended(self, work: Callable[..., None], *args: Any) -> None:
+        """What had queued behind a failed sync must not sync again, and be believed (rule 7)."""
+        if self._ended:
+            raise OSError("the slot has failed before")
+        try:
+            work(*args)
+        except BaseException:
+            self._ended = True
+            raise
+
+    def _die(self, reason: str) -> NoReturn:
+        self._ended = True
+        self._end_process(reason)
 
     async def _guarded(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
         """A failed write or sync ends the process (rule 7), and so does a bug: the next start redoes."""

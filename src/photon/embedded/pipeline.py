@@ -36,6 +36,7 @@ from photon.joiner.admission import Bounds
 from photon.joiner.api import Joiner
 from photon.joiner.engine import JoinerEngine, JoinerLimits, Surroundings
 from photon.joiner.process import die
+from photon.joiner.shell import Die
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.slot import SlotPaths
 from photon.joiner.verdicts import envelope_lines
@@ -97,17 +98,19 @@ def joiner_engine(
     store: EventStore,
     disk: Disk,
     clock: Clock,
+    limits: JoinerLimits | None = None,
+    ends: Die = die,
 ) -> JoinerEngine:
-    """A joiner that is not started yet."""
+    """A joiner that is not started yet. ``ends``: what its failure ends."""
     envelope = Envelope(with_joined_at=settings.output.joined_at)
-    world = Surroundings(registry, store, disk, clock, die, lambda: os.urandom(NONCE_BYTES))
+    world = Surroundings(registry, store, disk, clock, ends, lambda: os.urandom(NONCE_BYTES))
     return JoinerEngine(
         slot,
         paths,
         world,
         adapter,
         envelope_lines(envelope),
-        limits=joiner_limits(settings),
+        limits=limits or joiner_limits(settings),
         check_payloads=type(adapter) is not ConfiguredAdapter,  # its payloads are JSON by construction
     )
 

@@ -252,6 +252,7 @@ async def serve_joiner(
     settings: Settings, base: Path, datacentre: str | None, slot: str | None, stop: asyncio.Event
 ) -> None:
     """One joiner in its slot, and the verifier of that slot."""
+    from photon.embedded.adopting import Neighbours, orphans_of
     from photon.embedded.pipeline import joiner_engine
     from photon.eventstore.client import EventStoreClient
     from photon.joiner.process import Served, serve
@@ -276,10 +277,11 @@ async def serve_joiner(
         registry=registry, store=store, disk=disk, clock=clock,
     )  # fmt: skip
     verifier = Verifier(disk, paths.state, paths.output, Digester(deployment_key(settings, base), join), registry)
+    neighbours = Neighbours(settings, base, name, address, store, tls)
     try:
         rule = rule_of(settings, base, join)
         await serve(
-            [Served(join, engine, verifier.run)],
+            [Served(join, engine, (verifier.run, *orphans_of(neighbours)))],
             address=pipeline.joiners[slot].address,
             stop=stop,
             may_open=lambda stopped: agree(registry, join, rule, stopped),

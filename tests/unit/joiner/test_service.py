@@ -149,7 +149,7 @@ async def test_a_process_serves_verifies_and_stops_in_order(tmp_path: Path) -> N
     verifier = Verifier(RealDisk(), tmp_path / "state", tmp_path / "out", DIGESTER, registry, limits=limits)
     stop = asyncio.Event()
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    served = [Served("clicks", engine, verifier.run)]
+    served = [Served("clicks", engine, [verifier.run])]
     task = asyncio.create_task(serve(served, address="127.0.0.1:0", ready=port.set_result, stop=stop))
     async with asyncio.timeout(20):
         address = f"127.0.0.1:{await port}"

@@ -1,0 +1,225 @@
+"""Looks at the other slots of its pipeline on this machine, and redoes those that nobody is at (rule 13).
+
+One at a time, each for a few seconds at most: an owner that comes back waits longer than that for its lock. A slot
+is done when its redo log is empty and its files are final; ``adopted.json`` says at which incarnation it was left so,
+and nobody opens it again until somebody else has. Nothing here serves requests, and nothing that is wrong with
+another slot ends this process: its engine ends, and what it had begun is redone by the next try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+import structlog
+
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError
+from photon.idregistry.api import Slot
+from photon.joiner.adoption import Orphans, Seen
+from photon.joiner.engine import JoinerEngine
+from photon.joiner.shell import Die
+from photon.joiner.slot.identity import SlotRefused, read_state
+from photon.joiner.slot.lock import LOCK_NAME
+from photon.joiner.slot.slot import STATE_NAME
+from photon.outputs.cleared import read_clearing
+from photon.outputs.published import read_slot
+
+LOOK_S = 5.0
+"""From one look at the directories to the next: half to one and a half times so long."""
+HOLD_S = 5.0
+"""A slot is held so long at most, and given back; less than an owner waits for its lock (``lock.WAIT_S``)."""
+POLL_S = 0.1
+MARK_NAME = "adopted.json"
+MARK_VERSION = 1
+
+log = structlog.get_logger(__name__)
+
+
+class SlotEnded(asyncio.CancelledError):
+    """What ``die`` raises in an adopted slot: it ends the task that met it, and the slot with it."""
+
+
+class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``adopted.json``: this incarnation was left with nothing to do."""
+
+    version: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A slot to redo: its engine, not started, and one pass of its verifier where this joiner has one beside it."""
+
+    engine: JoinerEngine
+    verify: Callable[[], Awaitable[object]] | None = None
+
+
+Open = Callable[[str, Die], AbstractAsyncContextManager[Adopted]]
+"""Of a slot's name. What the engine talks to is its own: it must not share a registry client with another slot."""
+
+
+class Adopter:
+    """Of one pipeline on one machine. ``run`` beside the joiner's own slot."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        slots: Path,
+        datacentre: str,
+        clock: Clock,
+        random: Callable[[], float],
+        open_slot: Open,
+        *,
+        adopt_after_s: float,
+        hold_s: float = HOLD_S,
+        look_s: float = LOOK_S,
+    ) -> None:
+        """``slots``: the directory that holds the slots' state directories; ``random``: 0 to 1."""
+        self._disk = disk
+        self._slots = slots
+        self._datacentre = datacentre
+        self._clock = clock
+        self._random = random
+        self._open = open_slot
+        self._hold_s = hold_s
+        self._look_s = look_s
+        self._orphans = Orphans(adopt_after_s)
+        self._said: dict[str, str] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until ``stop``."""
+        while not stop.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), self._look_s * (0.5 + self._random()))
+                return
+            await self.look()
+
+    async def look(self) -> list[str]:
+        """One look; redoes what is due. Names of the slots that were brought to their end."""
+        seen = await asyncio.to_thread(self._seen)
+        done = []
+        for slot in self._orphans.look(seen, self._clock.monotonic()):
+            if not await asyncio.to_thread(self._is_left, slot):
+                continue  # another joiner was quicker
+            why = await self._adopt(slot)
+            if not why:
+                log.info("an orphaned slot was redone and left empty", slot=slot)
+                done.append(slot)
+                self._said.pop(slot, None)
+                continue
+            again = self._orphans.tried(slot, _taken(self._slots / slot), self._clock.monotonic())
+            if self._said.get(slot) != why:
+                log.warning("an orphaned slot is not done yet", slot=slot, why=why, again_s=again)
+                self._said[slot] = why
+        return done
+
+    # -- what lies there -----------------------------------------------------------------------------------------
+    def _seen(self) -> list[Seen]:
+        if not self._disk.exists(self._slots):
+            return []
+        found = []
+        for name in self._disk.names(self._slots):
+            state = self._slots / name
+            if self._disk.exists(state / STATE_NAME) and self._disk.exists(state / LOCK_NAME):
+                found.append(Seen(name, _is_held(state), _taken(state), self._is_left(name)))
+        return found
+
+    def _is_left(self, name: str) -> bool:
+        """Whether it was opened since it was left empty; what cannot be read is not ours to touch."""
+        state = self._slots / name
+        try:
+            known = read_state(self._disk, state / STATE_NAME, Slot(name, self._datacentre, ""))
+        except (SlotRefused, OSError):
+            return False
+        return bool(known.nonce) or known.last != _mark_of(self._disk, state)
+
+    # -- one slot ------------------------------------------------------------------------------------------------
+    async def _adopt(self, slot: str) -> str:
+        """Redoes it; why it is not done, empty when it is."""
+        ended: list[str] = []
+
+        def die(reason: str) -> NoReturn:
+            ended.append(reason)
+            raise SlotEnded(reason)
+
+        try:
+            async with self._open(slot, die) as adopted, asyncio.timeout(self._hold_s):
+                try:
+                    return await self._bring_to_its_end(slot, adopted, ended)
+                finally:
+                    await asyncio.shield(adopted.engine.close(at_once=True))
+        except TimeoutError:
+            return f"the registry or the verifier did not answer within {self._hold_s:g} s"
+        except SlotEnded as reason:
+            return str(reason)
+        except (PhotonError, ValueError, OSError) as error:
+            return str(error)
+
+    async def _bring_to_its_end(self, slot: str, adopted: Adopted, ended: list[str]) -> str:
+        engine, state = adopted.engine, self._slots / slot
+        await engine.start()
+        while not await engine.drain(POLL_S):
+            if ended:
+                return ended[0]
+        await engine.shell.roll()
+        await engine.shell.witnessed(float("inf"))
+        while (open_files := self._not_final(state)) and not ended:
+            if adopted.verify is not None:
+                await adopted.verify()
+            await engine.shell.finish_cleared()
+            await asyncio.sleep(POLL_S)
+        if ended or open_files or not engine.shell.core.empty:
+            return ended[0] if ended else "it was given work"
+        last = read_state(self._disk, state / STATE_NAME, Slot(slot, self._datacentre, "")).last
+        self._disk.replace(state / MARK_NAME, msgspec.json.encode(Mark(MARK_VERSION, last)))
+        return ""
+
+    def _not_final(self, state: Path) -> list[str]:
+        """Files that somebody will make final yet; those with trouble in them wait for an operator."""
+        bad = read_clearing(self._disk, state).trouble
+        files = read_slot(self._disk, state).files
+        return [each.name for each in files if not each.final and each.length and each.name not in bad]
+
+
+def _mark_of(disk: Disk, state: Path) -> int:
+    """The incarnation at which the slot was left empty; 0: never, or it cannot be read."""
+    path = state / MARK_NAME
+    if not disk.exists(path):
+        return 0
+    try:
+        mark = msgspec.json.decode(disk.read(path), type=Mark)
+    except msgspec.MsgspecError:
+        return 0
+    return mark.incarnation if mark.version == MARK_VERSION else 0
+
+
+def _taken(state: Path) -> int:
+    """Changes whenever the lock is taken: its holder writes its pid there."""
+    try:
+        return (state / LOCK_NAME).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _is_held(state: Path) -> bool:
+    """Without taking it for longer than an instant; who wants it at that instant tries again."""
+    try:
+        fd = os.open(state / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
