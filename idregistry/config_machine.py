@@ -21,7 +21,7 @@ from photon.idregistry.resharding import intents
 from photon.idregistry.resharding.plan import SlotSeed
 from photon.idregistry.shard_snapshot import SnapshotError
 from photon.idregistry.state_machine import MAX_DATACENTRES, MAX_SLOTS
-from photon.idregistry.witness import Witness, Witnessed, refusal
+from photon.idregistry.witness import KnownSlot, Witness, Witnessed, refusal
 
 MAGIC = "PHOTCONF"
 VERSION = 3
@@ -149,6 +149,16 @@ class ConfigMachine:
         with self._lock:
             known = self._slots.get(slot)
             return Witnessed(known.newest, known.witness, retired=known.retired) if known else Witnessed(0, ())
+
+    def slots_after(self, name: str, limit: int) -> tuple[list[KnownSlot], bool]:
+        """Slots by name, and whether there are more; as of the last entry applied here."""
+        with self._lock:
+            after = sorted(each for each in self._slots if each > name)
+            known = [(each, self._slots[each]) for each in after[:limit]]
+            return [
+                KnownSlot(each, s.datacentre, s.address, s.newest, len(s.incarnations), s.retired, s.witness)
+                for each, s in known
+            ], len(after) > limit
 
     def lacks(self, setup: c.SetUp) -> bool:
         """Whether there is something in this set-up that the deployment has not been told yet."""

@@ -790,3 +790,43 @@ class ReopenReply(_message.Message):
     reason: str
     answers: bytes
     def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ..., answers: _Optional[bytes] = ...) -> None: ...
+
+class ListSlotsRequest(_message.Message):
+    __slots__ = ("after", "limit")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    after: str
+    limit: int
+    def __init__(self, after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class KnownSlot(_message.Message):
+    __slots__ = ("slot", "datacentre", "address", "newest", "openings", "retired", "witness")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    DATACENTRE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    OPENINGS_FIELD_NUMBER: _ClassVar[int]
+    RETIRED_FIELD_NUMBER: _ClassVar[int]
+    WITNESS_FIELD_NUMBER: _ClassVar[int]
+    slot: str
+    datacentre: str
+    address: str
+    newest: int
+    openings: int
+    retired: bool
+    witness: _containers.RepeatedCompositeFieldContainer[WitnessLog]
+    def __init__(self, slot: _Optional[str] = ..., datacentre: _Optional[str] = ..., address: _Optional[str] = ..., newest: _Optional[int] = ..., openings: _Optional[int] = ..., retired: _Optional[bool] = ..., witness: _Optional[_Iterable[_Union[WitnessLog, _Mapping]]] = ...) -> None: ...
+
+class ListSlotsReply(_message.Message):
+    __slots__ = ("status", "leader_hint", "reason", "slots", "more")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LEADER_HINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    leader_hint: str
+    reason: str
+    slots: _containers.RepeatedCompositeFieldContainer[KnownSlot]
+    more: bool
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ..., slots: _Optional[_Iterable[_Union[KnownSlot, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...

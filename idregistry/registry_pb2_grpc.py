@@ -104,6 +104,11 @@ class RegistryStub:
                 request_serializer=photon_dot_idregistry_dot_registry__pb2.ReadClockRequest.SerializeToString,
                 response_deserializer=photon_dot_idregistry_dot_registry__pb2.ReadClockReply.FromString,
                 _registered_method=True)
+        self.ListSlots = channel.unary_unary(
+                '/photon.v1.Registry/ListSlots',
+                request_serializer=photon_dot_idregistry_dot_registry__pb2.ListSlotsRequest.SerializeToString,
+                response_deserializer=photon_dot_idregistry_dot_registry__pb2.ListSlotsReply.FromString,
+                _registered_method=True)
 
 
 class RegistryServicer:
@@ -209,6 +214,13 @@ class RegistryServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSlots(self, request, context):
+        """leader of the config group, of what it has applied
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RegistryServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -281,6 +293,11 @@ def add_RegistryServicer_to_server(servicer, server):
                     servicer.ReadClock,
                     request_deserializer=photon_dot_idregistry_dot_registry__pb2.ReadClockRequest.FromString,
                     response_serializer=photon_dot_idregistry_dot_registry__pb2.ReadClockReply.SerializeToString,
+            ),
+            'ListSlots': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSlots,
+                    request_deserializer=photon_dot_idregistry_dot_registry__pb2.ListSlotsRequest.FromString,
+                    response_serializer=photon_dot_idregistry_dot_registry__pb2.ListSlotsReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -661,6 +678,33 @@ class Registry:
             '/photon.v1.Registry/ReadClock',
             photon_dot_idregistry_dot_registry__pb2.ReadClockRequest.SerializeToString,
             photon_dot_idregistry_dot_registry__pb2.ReadClockReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSlots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.Registry/ListSlots',
+            photon_dot_idregistry_dot_registry__pb2.ListSlotsRequest.SerializeToString,
+            photon_dot_idregistry_dot_registry__pb2.ListSlotsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -159,6 +159,9 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
     async def Reopen(self, request: pb.ReopenRequest, context: Context) -> pb.ReopenReply:  # noqa: N802
         return await self._recover(request, context, pb.ReopenReply)
 
+    async def ListSlots(self, request: pb.ListSlotsRequest, context: Context) -> pb.ListSlotsReply:  # noqa: N802
+        return await self._recover(request, context, pb.ListSlotsReply)
+
     async def _recover(self, request: Request, context: Context, kind: type[Reply]) -> Reply:
         if _by_word(request) and not may_operate(context):
             made: Any = kind  # replies of all kinds have a status and a reason

@@ -50,6 +50,20 @@ class Witnessed:
     retired: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class KnownSlot:
+    """A slot as the config group has it."""
+
+    name: str
+    datacentre: str
+    address: str
+    """Who opened it last, for people: host:pid:start."""
+    newest: int
+    openings: int
+    retired: bool
+    witness: Witness
+
+
 def refusal(cell: Witness, newest: int, incarnation: int, end: Witness, to: Witness) -> str:
     """Why ``cell`` may not become ``to``; empty when it may, also when it was so extended before."""
     if incarnation != newest:

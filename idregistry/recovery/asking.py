@@ -11,11 +11,11 @@ from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import DIGEST_BYTES, I64, U8, U32, U64, Answer
 from photon.idregistry.commands import take
 from photon.idregistry.outcomes import Description, Refusal, Status
-from photon.idregistry.recovery.messages import below_of, page_of, witness_logs, witnessed_of
+from photon.idregistry.recovery.messages import below_of, page_of, slots_of, witness_logs, witnessed_of
 from photon.idregistry.recovery.serving import REOPEN_IDS_MAX, Request
 from photon.idregistry.scanning import Below, EntryPage
 from photon.idregistry.sharding import NO_SHARD, split
-from photon.idregistry.witness import Witness, Witnessed
+from photon.idregistry.witness import KnownSlot, Witness, Witnessed
 
 CONFIG_GROUP = 0
 WITNESS_TIMEOUT = 5.0
@@ -57,6 +57,19 @@ class Recovery:
         if isinstance(reply, Refusal):
             return Witnessed(0, (), reply.reason) if reply.status is Status.REFUSED else None
         return witnessed_of(reply)
+
+    async def list_slots(self, *, timeout: float) -> list[KnownSlot] | Refusal:
+        """All slots that were ever opened, by name."""
+        found: list[KnownSlot] = []
+        deadline = self._deadline(timeout)
+        while True:
+            request = pb.ListSlotsRequest(after=found[-1].name if found else "")
+            reply = await self._asks.ask(CONFIG_GROUP, "ListSlots", request, deadline=deadline)
+            if isinstance(reply, Refusal):
+                return reply
+            found += slots_of(reply)
+            if not reply.more or not reply.slots:
+                return found
 
     async def retire_slot(self, slot: str, *, timeout: float) -> tuple[int, ...] | Refusal:
         """The intent to fence a slot in every shard (rule 14); ``scan_owned`` tells where it is fenced already.

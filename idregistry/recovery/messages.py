@@ -10,7 +10,7 @@ from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import DIGEST_BYTES
 from photon.idregistry.outcomes import Refusal, Status
 from photon.idregistry.scanning import Below, EntryPage
-from photon.idregistry.witness import LOGS_MAX, Witness, Witnessed, WitnessLog
+from photon.idregistry.witness import LOGS_MAX, KnownSlot, Witness, Witnessed, WitnessLog
 
 _COLUMNS = (
     ("times", "<i8"),
@@ -42,6 +42,29 @@ def witness_reply(known: Witnessed) -> pb.WitnessReply:
 
 def witnessed_of(reply: pb.WitnessReply) -> Witnessed:
     return Witnessed(reply.newest, witness_of(reply.witness), reply.refused, reply.retired)
+
+
+def slots_reply(slots: Sequence[KnownSlot], more: bool) -> pb.ListSlotsReply:
+    known = [
+        pb.KnownSlot(
+            slot=each.name,
+            datacentre=each.datacentre,
+            address=each.address,
+            newest=each.newest,
+            openings=each.openings,
+            retired=each.retired,
+            witness=witness_logs(each.witness),
+        )
+        for each in slots
+    ]
+    return pb.ListSlotsReply(status=pb.STATUS_OK, slots=known, more=more)
+
+
+def slots_of(reply: pb.ListSlotsReply) -> list[KnownSlot]:
+    return [
+        KnownSlot(e.slot, e.datacentre, e.address, e.newest, e.openings, e.retired, witness_of(e.witness))
+        for e in reply.slots
+    ]
 
 
 def entries_reply(page: EntryPage) -> pb.EntriesReply:

@@ -12,7 +12,7 @@ from photon.idregistry.api import DIGEST_BYTES, Answer
 from photon.idregistry.outcomes import Refusal, Status
 from photon.idregistry.proposing import proposed
 from photon.idregistry.raft.api import Applied, NotLeader, ProposalOutcome
-from photon.idregistry.recovery.messages import below_reply, entries_reply, witness_of, witness_reply
+from photon.idregistry.recovery.messages import below_reply, entries_reply, slots_reply, witness_of, witness_reply
 from photon.idregistry.scanning import PAGE_IDS_MAX, CursorError
 from photon.idregistry.server import RegistryReplica
 from photon.idregistry.shard_server import PROPOSAL_TIMEOUT, ShardServer
@@ -23,6 +23,9 @@ log = structlog.get_logger(__name__)
 REOPEN_IDS_MAX = 2_048
 """Of one request: they are judged one after the other, some 20 us each."""
 
+PAGE_SLOTS_MAX = 256
+"""Slots of one page."""
+
 Request = (
     pb.ReadWitnessRequest
     | pb.ExtendWitnessRequest
@@ -31,6 +34,7 @@ Request = (
     | pb.ScanOwnedRequest
     | pb.ScanReopenedRequest
     | pb.ReopenRequest
+    | pb.ListSlotsRequest
 )
 REPLY_OF: dict[type[Any], type[Any]] = {
     pb.ReadWitnessRequest: pb.WitnessReply,
@@ -40,6 +44,7 @@ REPLY_OF: dict[type[Any], type[Any]] = {
     pb.ScanOwnedRequest: pb.EntriesReply,
     pb.ScanReopenedRequest: pb.EntriesReply,
     pb.ReopenRequest: pb.ReopenReply,
+    pb.ListSlotsRequest: pb.ListSlotsReply,
 }
 
 
@@ -63,10 +68,12 @@ class RecoveryServer:
     async def _answer(self, request: Request, timeout: float) -> Any:
         match request:
             case pb.ReadWitnessRequest():
-                state = self._replica.config_group.state()
-                if not state.is_leader:  # a follower may be far behind
-                    return Refusal(Status.NOT_LEADER, leader=state.leader or "")
-                return witness_reply(self._replica.config.witnessed(request.slot))
+                return self._not_leading_config() or witness_reply(self._replica.config.witnessed(request.slot))
+            case pb.ListSlotsRequest():
+                limit = min(request.limit or PAGE_SLOTS_MAX, PAGE_SLOTS_MAX)
+                return self._not_leading_config() or slots_reply(
+                    *self._replica.config.slots_after(request.after, limit)
+                )
             case pb.ExtendWitnessRequest():
                 end, to = witness_of(request.end), witness_of(request.to)
                 extension = c.ExtendWitness(request.slot, request.incarnation, end, to)
@@ -87,6 +94,11 @@ class RecoveryServer:
                 return entries_reply(server.machine.reopened_page(request.cursor, request.limit or PAGE_IDS_MAX))
             case pb.ReopenRequest():
                 return await self._reopen(request, timeout)
+
+    def _not_leading_config(self) -> Refusal | None:
+        """A follower may be far behind."""
+        state = self._replica.config_group.state()
+        return None if state.is_leader else Refusal(Status.NOT_LEADER, leader=state.leader or "")
 
     async def _retire(self, slot: str, timeout: float) -> pb.RetireSlotReply | Refusal:
         """The intent; the caretakers of the shards' leaders fence the slot there (rule 14)."""

@@ -12,13 +12,13 @@ import pytest
 
 from photon.config.clock import SystemClock
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry.api import Answer, token_of
+from photon.idregistry.api import Answer, Slot, token_of
 from photon.idregistry.embedded import LocalBackend
 from photon.idregistry.outcomes import Refusal, Status
 from photon.idregistry.recovery.serving import REOPEN_IDS_MAX, RecoveryServer
 from photon.idregistry.routing import RoutedRegistry
 from photon.idregistry.scanning import EntryPage
-from photon.idregistry.witness import Witnessed, WitnessLog
+from photon.idregistry.witness import KnownSlot, Witnessed, WitnessLog
 from tests.unit.idregistry.groups import Cluster, digests_of, inserts, lead
 from tests.unit.idregistry.served import SLOT, answers, closing, opened, served
 
@@ -174,6 +174,26 @@ async def test_retiring_fences_every_shard(kind: str) -> None:
         witness = await client.read_witness(SLOT.name)
         assert witness is not None
         assert witness.retired
+
+
+@both
+async def test_all_slots_are_listed_page_by_page(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("photon.idregistry.recovery.serving.PAGE_SLOTS_MAX", 2)
+    async with registry(kind) as (client, _):
+        assert await client.recovery.list_slots(timeout=5.0) == []
+        names = [f"s{number}" for number in range(5)]
+        for name in reversed(names):
+            assert await client.open_slot(Slot(name, "east", f"host:{name}"), 0, name.encode())
+        assert await client.open_slot(Slot("s1", "east", "host:again"), 4, b"again")
+        end = (WitnessLog(1, 10, b"hash"),)
+        assert await client.extend_witness("s0", 5, (), end)
+        assert not isinstance(await client.recovery.retire_slot("s3", timeout=5.0), Refusal)
+        found = await client.recovery.list_slots(timeout=5.0)
+        assert not isinstance(found, Refusal)
+        assert [each.name for each in found] == names
+        assert found[0] == KnownSlot("s0", "east", "host:s0", 5, 1, False, end)
+        assert found[1] == KnownSlot("s1", "east", "host:again", 6, 2, False, ())
+        assert [each.retired for each in found] == [False, False, False, True, False]
 
 
 async def test_a_leader_that_was_replaced_gives_no_first_page() -> None:
