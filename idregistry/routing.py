@@ -210,6 +210,18 @@ class RoutedRegistry:
         """Asks every replica at once; takes ``timeout`` seconds while one of them does not answer."""
         return await self._backend.pulse(timeout=timeout)
 
+    async def introduce(self, *, timeout: float) -> bool:
+        """Every shard has heard of the announced incarnations: inserts of the slot's earlier ones are answered
+        STALE_INCARNATION from here on. False: unknown; ask again.
+        """
+        deadline = self._clock.monotonic() + timeout
+        nothing = c.Columns(b"", b"", b"", b"", b"")
+        shards = await self.recovery.shards(timeout=timeout)
+        for shard in shards:
+            if await self._insert_part(shard, nothing, deadline) is None:
+                return False
+        return bool(shards)
+
     # -- inside -------------------------------------------------------------------------------------------------
     async def _each_part(
         self,

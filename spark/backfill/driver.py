@@ -1,0 +1,311 @@
+"""A backfill's run as its driver does it, around what Spark's tasks do. No Spark here: simulations run it as it is.
+
+1. ``begin``: open the slot, a new incarnation; make every shard know it: attempts of earlier runs win nothing more.
+   Do again, under their tokens, the batches that earlier runs left.
+2. Spark's tasks stage, insert and write (``attempt``).
+3. ``settle``: open once more. From here on no attempt wins anything, speculative ones that live on included, so the
+   list of staged batches is final. Those without a result are done again under their tokens.
+4. ``publish``: output files get their names, then the manifest is replaced.
+5. ``clear``: tokens of what the manifest names (rule 8). 6. ``tidy``: staging goes.
+
+Steps 5 and 6 of a run that was cut short are done by the next one, which changes the manifest no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError
+from photon.idregistry.api import I64, U8, U64, Answer, Registry, Slot
+from photon.joiner.slot.identity import open_incarnation
+from photon.spark.backfill.attempt import BatchShell
+from photon.spark.backfill.core import BatchCore
+from photon.spark.backfill.manifest import (
+    FILES_MAX,
+    MANIFEST_VERSION,
+    RUNS_VERSION,
+    File,
+    Manifest,
+    Runs,
+    read_manifest,
+    read_runs,
+    write,
+)
+from photon.spark.backfill.names import STAGED_SUFFIX, BatchName, Places
+from photon.spark.backfill.parts import HIDDEN, Encode, PartWriter
+from photon.spark.backfill.staging import (
+    Part,
+    Result,
+    read_ids,
+    read_result,
+    read_staged,
+    result_paths,
+    staged_batches,
+)
+
+INTRODUCE_S = 5.0
+CLEAR_S = 10.0
+CLEAR_IDS = 16_384
+ANNOUNCED_MAX = 250
+"""Incarnations that one run announces; a slot with more runs is at its end."""
+
+
+class FencingRegistry(Registry, Protocol):
+    """A registry that can tell every shard which incarnation is the newest."""
+
+    async def introduce(self, *, timeout: float) -> bool:
+        """Every shard has heard of the announced incarnations; False: unknown, ask again."""
+        ...
+
+
+class Clearing(Protocol):
+    """What clearing needs of the registry."""
+
+    async def clear(self, digests: bytes, times: I64, tokens: U64, *, timeout: float) -> U8: ...
+
+
+class BackfillFailed(PhotonError):
+    """The run ends; run again it goes on where it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a driver insists, in s."""
+
+    registry_s: float = 300.0
+
+
+class Driver:
+    """One run. Holds no records: batches are done one at a time."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        places: Places,
+        slot: Slot,
+        registry: FencingRegistry,
+        clock: Clock,
+        *,
+        encode: Encode,
+        suffix: str,
+        draw_nonce: Callable[[], bytes],
+        pause: Callable[[float], Awaitable[None]],
+        limits: Limits | None = None,
+    ) -> None:
+        self._disk = disk
+        self._places = places
+        self._slot = slot
+        self._registry = registry
+        self._clock = clock
+        self._encode = encode
+        self._suffix = suffix
+        self._draw_nonce = draw_nonce
+        self._pause = pause
+        self._limits = limits or Limits()
+        self.incarnations: list[int] = []
+        """Of all runs; the newest one is this driver's present one."""
+        self.redone = 0
+        """Batches of discarded attempts that this run did again."""
+
+    @property
+    def incarnation(self) -> int:
+        return self.incarnations[-1]
+
+    # -- the steps ----------------------------------------------------------------------------------------------
+    async def begin(self) -> Manifest | None:
+        """The manifest of a run that came as far as that: only ``clear`` and ``tidy`` are left then.
+
+        Else the incarnation is open for tasks. Raises SlotRefused, BackfillFailed, OSError and what staging raises.
+        """
+        self._disk.make_dir(self._places.staging)
+        await self._open()
+        manifest = read_manifest(self._disk, self._places.manifest)
+        if manifest is None:
+            await self._redo()
+        return manifest
+
+    async def settle(self) -> None:
+        """After the last task: all that was won is in the output. Raises as ``begin``."""
+        await self._open()
+        await self._redo()
+
+    async def publish(self, counts: dict[str, int], unregistered: Sequence[Part] = ()) -> Manifest:
+        """After ``settle``. Raises BackfillFailed, OSError."""
+        files: list[File] = []
+        directories = set()
+        for batch, part in self._parts(unregistered):
+            directories.add((self._places.output / part.name).parent)
+            self._name(part)
+            files.append(File(part.name, part.kind, part.hour, part.records, part.bytes, part.crc32, batch))
+            if len(files) > FILES_MAX:
+                raise BackfillFailed(f"more than {FILES_MAX} output files; take a shorter range")
+        for directory in sorted(directories):
+            await self._pause(0.0)
+            self._disk.sync_dir(directory)
+        await self._check_newest()
+        manifest = Manifest(MANIFEST_VERSION, self._slot.name, self.incarnation, files, counts)
+        await self._pause(0.0)
+        write(self._disk, self._places.manifest, manifest)
+        return manifest
+
+    async def clear(self, manifest: Manifest) -> int:
+        """Clears the tokens of what the manifest names, and says of how many ids. Raises BackfillFailed."""
+        return await self.clear_batches(sorted({file.batch for file in manifest.files if file.batch}))
+
+    async def clear_batches(self, batches: Iterable[str]) -> int:
+        """Some of them: any process may. A batch whose staging is gone was cleared before."""
+        cleared = 0
+        results = result_paths(self._disk, self._places)
+        for name in batches:
+            batch = BatchName.parse(name)
+            if batch in results and self._disk.exists(self._places.staged(batch)):
+                result = read_result(self._disk, results[batch])
+                cleared += await clear_batch(
+                    self._disk,
+                    self._places,
+                    self._registry,
+                    batch,
+                    result,
+                    self._patience(),
+                    self._clock,
+                    self._pause,
+                )
+        return cleared
+
+    async def tidy(self, manifest: Manifest) -> None:
+        """Removes what is staged, of this run and earlier ones, and hidden parts of attempts that were discarded.
+
+        Batches first: a batch without a result would be done again, a result without a batch is nothing.
+        """
+        names = self._disk.names(self._places.staging)
+        for name in sorted(names, key=lambda each: not each.endswith(STAGED_SUFFIX)):
+            if BatchName.parse(name.partition(".")[0]).incarnation <= self.incarnation:
+                await self._pause(0.0)
+                self._disk.remove(self._places.staging / name)
+        self._disk.sync_dir(self._places.staging)
+        for directory in sorted({(self._places.output / file.name).parent for file in manifest.files}):
+            for name in self._disk.names(directory):
+                if name.startswith(HIDDEN):
+                    self._disk.remove(directory / name)
+
+    # -- inside -------------------------------------------------------------------------------------------------
+    async def _open(self) -> None:
+        """A new incarnation that every shard knows: inserts of all earlier ones are refused from here on."""
+        past = read_runs(self._disk, self._places.runs)
+        if len(past) >= ANNOUNCED_MAX:
+            raise BackfillFailed(
+                f"{self._places.output}: {len(past)} runs were begun; find out why they fail, take another --output"
+            )
+        opened = await open_incarnation(
+            self._disk,
+            self._places.slot,
+            self._slot,
+            self._registry,
+            draw_nonce=self._draw_nonce,
+            pause=self._pause,
+        )
+        self.incarnations = [*past, opened.incarnation]
+        write(self._disk, self._places.runs, Runs(RUNS_VERSION, self.incarnations))
+        self._registry.announce(self._slot, self.incarnations)
+        await self._introduce()
+
+    async def _introduce(self) -> None:
+        deadline = self._patience()
+        while not await self._registry.introduce(timeout=INTRODUCE_S):
+            if self._clock.monotonic() >= deadline:
+                raise BackfillFailed("the registry does not answer; run the same command again once it does")
+            await self._pause(0.1)
+
+    async def _check_newest(self) -> None:
+        """A driver that was overtaken must not show anything: where locks do not hold, two may be at it."""
+        deadline = self._patience()
+        while (witnessed := await self._registry.read_witness(self._slot.name)) is None:
+            if self._clock.monotonic() >= deadline:
+                raise BackfillFailed("the registry does not answer; run the same command again once it does")
+            await self._pause(0.1)
+        if witnessed.newest != self.incarnation or read_manifest(self._disk, self._places.manifest) is not None:
+            raise BackfillFailed(f"{self._places.output}: another run has taken over; leave it to that one")
+
+    async def _redo(self) -> None:
+        """Batches without a usable result, one at a time, under their own tokens."""
+        results = result_paths(self._disk, self._places)
+        writer = f"{self.incarnation:06x}"
+        parts = PartWriter(self._disk, self._places, writer, self._encode, self._suffix)
+        shell = BatchShell(
+            self._disk, self._places, self._registry, self._clock, parts, writer=writer, pause=self._pause
+        )
+        for batch in staged_batches(self._disk, self._places):
+            if batch in results:
+                if self._usable(read_result(self._disk, results[batch])):
+                    continue
+                self._disk.remove(results[batch])
+            rows = read_staged(self._disk, self._places.staged(batch))
+            core = BatchCore(rows, self.incarnations, self._patience(), asked_before=True)
+            await shell.run(batch, core, rows)
+            self.redone += 1
+
+    def _usable(self, result: Result) -> bool:
+        """Its parts are there."""
+        return all(self._place(part) for part in result.parts)
+
+    def _place(self, part: Part) -> str:
+        """Where a part lies: under its own name once it was published; empty: nowhere."""
+        for name in (part.written, part.name):
+            path = self._places.output / name
+            if self._disk.exists(path) and self._disk.size(path) == part.bytes:
+                return name
+        return ""
+
+    def _parts(self, unregistered: Sequence[Part]) -> Iterable[tuple[str, Part]]:
+        for path in result_paths(self._disk, self._places).values():
+            result = read_result(self._disk, path)
+            yield from ((result.batch, part) for part in result.parts)
+        yield from (("", part) for part in unregistered)
+
+    def _name(self, part: Part) -> None:
+        place = self._place(part)
+        if not place:
+            raise BackfillFailed(f"{self._places.output / part.name}: is gone or cut; run the same command again")
+        if place != part.name:
+            self._disk.rename(self._places.output / place, self._places.output / part.name)
+
+    def _patience(self) -> float:
+        return self._clock.monotonic() + self._limits.registry_s
+
+
+async def clear_batch(
+    disk: Disk,
+    places: Places,
+    registry: Clearing,
+    batch: BatchName,
+    result: Result,
+    deadline: float,
+    clock: Clock,
+    pause: Callable[[float], Awaitable[None]],
+) -> int:
+    """Clears what one batch won; its records are published. Raises BackfillFailed."""
+    ids = read_ids(disk, places.staged(batch))
+    left = result.winners()
+    total = len(left)
+    while len(left):
+        some = left[:CLEAR_IDS]
+        digests = np.frombuffer(ids.digests, "V16")[some].tobytes()
+        tokens = np.full(len(some), ids.token, np.uint64)
+        answers = await registry.clear(digests, ids.times[some], tokens, timeout=CLEAR_S)
+        if (answers == Answer.REFUSED).any():
+            raise BackfillFailed(
+                f"batch {batch}: {int((answers == Answer.REFUSED).sum())} published ids are not this backfill's in "
+                "the registry; keep the output and run photon spark verify over the range"
+            )
+        left = np.concatenate([some[answers == Answer.UNKNOWN], left[CLEAR_IDS:]])
+        if len(left) and (answers == Answer.UNKNOWN).any():
+            if clock.monotonic() >= deadline:
+                raise BackfillFailed("the registry does not answer; run the same command again once it does")
+            await pause(0.1)
+    return total

@@ -1,0 +1,126 @@
+"""What a backfill shows (its manifest), what a directory was begun for (its job), and which runs there were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError, UsageError
+
+MANIFEST_VERSION = 1
+JOB_VERSION = 1
+RUNS_VERSION = 1
+FILES_MAX = 5_000_000
+"""Output files of one backfill."""
+
+
+class File(msgspec.Struct, frozen=True):
+    """A published output file. ``batch`` empty: written without a registration (below the boundary)."""
+
+    name: str
+    kind: str
+    hour: int
+    records: int
+    bytes: int
+    crc32: int
+    batch: str
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """``manifest.json``: only what it names is visible. Replaced as a whole."""
+
+    version: int
+    slot: str
+    revision: int
+    """The incarnation that wrote it: grows with each."""
+    files: list[File]
+    counts: dict[str, int]
+    """Events by what became of them."""
+
+    def records(self) -> dict[str, int]:
+        """By kind."""
+        found: dict[str, int] = {}
+        for file in self.files:
+            found[file.kind] = found.get(file.kind, 0) + file.records
+        return found
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """``job.json``: what this directory was begun for. Another job needs another directory."""
+
+    version: int
+    slot: str
+    datacentre: str
+    join: str
+    from_ns: int
+    to_ns: int
+    format: str
+    unmatched: bool
+    compare_below_ns: int
+    """Events before it are compared with existing output and not registered; 0: none."""
+
+
+class Runs(msgspec.Struct, frozen=True):
+    """``runs.json``: incarnations of all runs, oldest first; written before anything is done under one."""
+
+    version: int
+    incarnations: list[int]
+
+
+class BackfillDamaged(PhotonError):
+    """A file of ours cannot be read."""
+
+
+_T = TypeVar("_T", Manifest, Job, Runs)
+
+
+def read_manifest(disk: Disk, path: Path) -> Manifest | None:
+    """None: nothing is visible yet. Raises BackfillDamaged."""
+    return _read(disk, path, Manifest, MANIFEST_VERSION)
+
+
+def read_job(disk: Disk, path: Path) -> Job | None:
+    """None: a fresh directory. Raises BackfillDamaged."""
+    return _read(disk, path, Job, JOB_VERSION)
+
+
+def read_runs(disk: Disk, path: Path) -> list[int]:
+    """Incarnations. Raises BackfillDamaged."""
+    runs = _read(disk, path, Runs, RUNS_VERSION)
+    return [] if runs is None else runs.incarnations
+
+
+def write(disk: Disk, path: Path, value: Manifest | Job | Runs) -> None:
+    """Atomically and durably."""
+    disk.replace(path, msgspec.json.encode(value) + b"\n")
+
+
+def begun(disk: Disk, path: Path, wanted: Job) -> Job:
+    """The job of this directory: the one it was begun for, or ``wanted``, which is then kept. Raises UsageError."""
+    known = read_job(disk, path)
+    if known is None:
+        disk.make_dir(path.parent)
+        write(disk, path, wanted)
+        return wanted
+    for field in ("datacentre", "join", "from_ns", "to_ns", "format", "unmatched"):
+        if getattr(known, field) != getattr(wanted, field):
+            raise UsageError(
+                f"{path.parent.parent}: was begun with {field} = {getattr(known, field)}, not "
+                f"{getattr(wanted, field)}; repeat the command it was begun with, or name another --output"
+            )
+    return known
+
+
+def _read(disk: Disk, path: Path, kind: type[_T], version: int) -> _T | None:
+    if not disk.exists(path):
+        return None
+    try:
+        value = msgspec.json.decode(disk.read(path), type=kind)
+    except msgspec.MsgspecError as bad:
+        raise BackfillDamaged(f"{path}: unreadable ({bad}); restore it from the file system's backup") from None
+    if value.version != version:
+        raise BackfillDamaged(f"{path}: version {value.version}; this release reads version {version}")
+    return value

@@ -1,0 +1,96 @@
+"""The output files of a batch: its winners by kind and hour of their event time, under hidden names until published.
+
+joined/hour=2026-11-20T09/part-<batch>.jsonl    once published
+joined/hour=2026-11-20T09/.part-<batch>.<writer>.jsonl    before; Spark and most tools leave such names alone
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from photon.config.disk import Disk
+from photon.idregistry.api import Kind
+from photon.joiner.rows import RowIndexes, Rows
+from photon.spark.backfill.names import DIRECTORY_OF_KIND, HOUR_NS, BatchName, Places, hour_directory
+from photon.spark.backfill.staging import Part
+
+KINDS_MAX = 8
+HIDDEN = ".part-"
+"""How names of parts begin that are not published."""
+
+Encode = Callable[[Sequence[bytes]], bytes]
+"""Lines, each with its newline -> the file."""
+
+
+class PartWriter:
+    """Writes the parts of one run. ``encode`` and ``suffix``: the format."""
+
+    def __init__(self, disk: Disk, places: Places, writer: str, encode: Encode, suffix: str) -> None:
+        self._disk = disk
+        self._places = places
+        self._writer = writer
+        self._encode = encode
+        self._suffix = suffix
+        self._made: set[Path] = set()
+
+    def write(self, batch: BatchName, rows: Rows, winners: RowIndexes) -> list[Part]:
+        """All of them durable when this returns. Raises OSError; that ends the attempt (rule 7)."""
+        parts = []
+        for kind, hour, index in _groups(rows, winners):
+            lines = [rows.lines[i] for i in index.tolist()]
+            parts.append(self._part(str(batch), kind, hour, lines))
+        for directory in {(self._places.output / part.written).parent for part in parts}:
+            self._disk.sync_dir(directory)
+        return parts
+
+    def unregistered(self, name: str, kind: Kind, hour: int, lines: Sequence[bytes]) -> Part:
+        """A part that no batch stands behind. Durable when this returns."""
+        part = self._part(name, kind, hour, lines)
+        self._disk.sync_dir((self._places.output / part.written).parent)
+        return part
+
+    def _part(self, name: str, kind: Kind, hour: int, lines: Sequence[bytes]) -> Part:
+        directory = f"{DIRECTORY_OF_KIND[kind]}/{hour_directory(hour)}"
+        written = f"{directory}/{HIDDEN}{name}.{self._writer}.{self._suffix}"
+        self._make(self._places.output / directory)
+        data = self._encode(lines)
+        path = self._places.output / written
+        if self._disk.exists(path):  # of this writer's, cut short
+            self._disk.remove(path)
+        file = self._disk.append(path)
+        try:
+            file.write(data)
+            file.sync()
+        finally:
+            file.close()
+        final = f"{directory}/part-{name}.{self._suffix}"
+        kind_name = DIRECTORY_OF_KIND[kind]
+        return Part(final, written, kind_name, hour, len(lines), len(data), zlib.crc32(data))
+
+    def _make(self, directory: Path) -> None:
+        if directory in self._made:
+            return
+        self._disk.make_dir(directory)
+        # Another attempt may have made it and not have come to this.
+        self._disk.sync_dir(directory.parent)
+        self._disk.sync_dir(self._places.output)
+        self._made.add(directory)
+
+
+def join_lines(lines: Sequence[bytes]) -> bytes:
+    """JSON Lines."""
+    return b"".join(lines)
+
+
+def _groups(rows: Rows, winners: RowIndexes) -> Iterator[tuple[Kind, int, RowIndexes]]:
+    if not len(winners):
+        return
+    groups = rows.times[winners] // HOUR_NS * KINDS_MAX + rows.kinds[winners]
+    order = np.argsort(groups, kind="stable")
+    for index in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
+        hour, kind = divmod(int(groups[index[0]]), KINDS_MAX)
+        yield Kind(kind), hour, winners[index]

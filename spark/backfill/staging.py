@@ -1,0 +1,172 @@
+"""What an attempt makes durable before it registers (rule 1) and after it has written: batches and results.
+
+A staged batch, little-endian: magic, version, token, lengths and CRCs of its two halves; the columns of ``Rows``; the
+lines. It gets its name when it is durable, so one that cannot be read is damage and never an unfinished write.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError
+from photon.idregistry.api import DIGEST_BYTES, I64
+from photon.joiner.rows import RowIndexes, Rows
+from photon.spark.backfill.names import RESULT_SUFFIX, STAGED_SUFFIX, BatchName, Places
+
+MAGIC = b"PHOTBACK"
+VERSION = 1
+RESULT_VERSION = 1
+_HEAD = struct.Struct("<8sBxxxIIQQQ")  # magic, version, CRC of columns, CRC of lines, token, bytes of each half
+_COUNT = struct.Struct("<I")
+
+
+@dataclass(slots=True, eq=False)
+class StagingDamaged(PhotonError):
+    """A file that was durable cannot be read."""
+
+    path: Path
+    why: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: unreadable ({self.why}); restore it from the file system's backup: without it ids may "
+            "stay registered whose records were never written"
+        )
+
+
+class Part(msgspec.Struct, frozen=True):
+    """An output file, as it was written."""
+
+    name: str
+    """Relative to the output; where it is once it is published."""
+    written: str
+    """Where it was written: a hidden name beside it."""
+    kind: str
+    hour: int
+    records: int
+    bytes: int
+    crc32: int
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What became of a batch: which of its rows won (bits, the first row lowest), and where they stand."""
+
+    version: int
+    batch: str
+    rows: int
+    won: bytes
+    parts: list[Part]
+
+    def winners(self) -> RowIndexes:
+        """Row numbers."""
+        bits = np.unpackbits(np.frombuffer(self.won, np.uint8), count=self.rows, bitorder="little")
+        return np.flatnonzero(bits)
+
+
+def result_of(batch: BatchName, rows: int, winners: RowIndexes, parts: list[Part]) -> Result:
+    """For ``write_result``."""
+    bits = np.zeros(rows, np.uint8)
+    bits[winners] = 1
+    return Result(RESULT_VERSION, str(batch), rows, np.packbits(bits, bitorder="little").tobytes(), parts)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedIds:
+    """The ids of a batch, without its lines."""
+
+    digests: bytes
+    times: I64
+    token: int
+
+
+def stage(disk: Disk, path: Path, rows: Rows, token: int) -> None:
+    """Durable under its name when this returns; a failure ends the attempt (rule 7)."""
+    *columns, lines = rows.encode()
+    head = b"".join(columns)
+    disk.replace(
+        path,
+        b"".join(
+            (
+                _HEAD.pack(MAGIC, VERSION, zlib.crc32(head), zlib.crc32(lines), token, len(head), len(lines)),
+                head,
+                lines,
+            )
+        ),
+    )
+
+
+def read_staged(disk: Disk, path: Path) -> Rows:
+    """Raises StagingDamaged."""
+    data = disk.read(path)
+    token, columns, lines = _halves(path, data)
+    body = data[_HEAD.size :]
+    (n,) = _COUNT.unpack_from(body)
+    if zlib.crc32(body[columns : columns + lines]) != _HEAD.unpack_from(data)[3]:
+        raise StagingDamaged(path, "its lines are not what was written")
+    try:
+        return Rows.decode(np.full(n, token, np.uint64), body)
+    except ValueError as bad:
+        raise StagingDamaged(path, str(bad)) from None
+
+
+def read_ids(disk: Disk, path: Path) -> StagedIds:
+    """Without reading the lines. Raises StagingDamaged."""
+    head = disk.read(path, 0, _HEAD.size)
+    length = _HEAD.unpack(head)[5] if len(head) == _HEAD.size else 0
+    data = head + disk.read(path, _HEAD.size, length)
+    token, _, _ = _halves(path, data)
+    (n,) = _COUNT.unpack_from(data, _HEAD.size)
+    at = _HEAD.size + _COUNT.size
+    times = at + n * DIGEST_BYTES
+    return StagedIds(data[at:times], np.frombuffer(data, "<i8", n, times).astype(np.int64), token)
+
+
+def _halves(path: Path, data: bytes) -> tuple[int, int, int]:
+    """Token and lengths; the columns are checked."""
+    if len(data) < _HEAD.size:
+        raise StagingDamaged(path, f"{len(data)} bytes")
+    magic, version, crc, _, token, columns, lines = _HEAD.unpack_from(data)
+    if magic != MAGIC or version != VERSION:
+        raise StagingDamaged(path, f"magic {magic!r}, version {version}; this release reads version {VERSION}")
+    if zlib.crc32(data[_HEAD.size : _HEAD.size + columns]) != crc:
+        raise StagingDamaged(path, "its columns are not what was written")
+    return token, columns, lines
+
+
+def write_result(disk: Disk, places: Places, result: Result, writer: str) -> None:
+    """Durable when this returns."""
+    path = places.result(BatchName.parse(result.batch), writer)
+    disk.replace(path, msgspec.json.encode(result))
+
+
+def read_result(disk: Disk, path: Path) -> Result:
+    """Raises StagingDamaged."""
+    try:
+        result = msgspec.json.decode(disk.read(path), type=Result)
+    except msgspec.MsgspecError as bad:
+        raise StagingDamaged(path, str(bad)) from None
+    if result.version != RESULT_VERSION:
+        raise StagingDamaged(path, f"version {result.version}, this release reads version {RESULT_VERSION}")
+    return result
+
+
+def staged_batches(disk: Disk, places: Places) -> list[BatchName]:
+    """All batches that are staged, finished or not."""
+    names = disk.names(places.staging)
+    return [BatchName.parse(name.removesuffix(STAGED_SUFFIX)) for name in names if name.endswith(STAGED_SUFFIX)]
+
+
+def result_paths(disk: Disk, places: Places) -> dict[BatchName, Path]:
+    """One result of each batch that has any: all of a batch say the same."""
+    found: dict[BatchName, Path] = {}
+    for name in disk.names(places.staging):
+        if name.endswith(RESULT_SUFFIX):
+            found.setdefault(BatchName.parse(name.partition(".")[0]), places.staging / name)
+    return found

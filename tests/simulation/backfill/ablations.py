@@ -1,0 +1,167 @@
+"""A backfill with one rule taken out each: the simulator must notice. Nothing of this is in the production code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from photon.idregistry.api import Answer, InsertAnswers, token_of
+from photon.joiner.rows import Rows
+from photon.spark.backfill import driver
+from photon.spark.backfill.attempt import BatchShell
+from photon.spark.backfill.core import BatchCore, Insert, Instruction, Stage
+from photon.spark.backfill.driver import Driver
+from photon.spark.backfill.manifest import Manifest
+from photon.spark.backfill.names import BatchName
+from photon.spark.backfill.staging import Part, staged_batches
+from tests.simulation.backfill.world import Variant
+
+
+# -- attempts ------------------------------------------------------------------------------------------------------
+class TokenOfRun(BatchName):
+    """Rule 2: all attempts of a run insert under one token."""
+
+    @property
+    def token(self) -> int:
+        return token_of(self.incarnation, 0)
+
+
+class TokenOfTask(BatchName):
+    """Rule 2: the second attempt of a task inserts under the tokens of the first."""
+
+    @property
+    def token(self) -> int:
+        return token_of(self.incarnation, self.number)
+
+
+class InsertsBeforeStaging(BatchCore):
+    """Rule 1: what is registered is made durable with its result only."""
+
+    def begin(self) -> Stage:
+        return Insert(self._open)  # type: ignore[return-value]
+
+
+class UnknownDropped(BatchCore):
+    """Rule 3: what is not known is forgotten."""
+
+    meaning = Answer.BELOW_BOUNDARY
+
+    def answered(self, answers: InsertAnswers, now: float) -> Instruction:
+        codes = np.where(answers.answers == Answer.UNKNOWN, np.uint8(self.meaning), answers.answers)
+        known = InsertAnswers(
+            codes,
+            answers.owner_tokens,
+            answers.owner_kinds,
+            answers.owner_tags,
+            answers.owner_datacentres,
+            answers.datacentres,
+        )
+        return super().answered(known, now)
+
+
+class UnknownIsWon(UnknownDropped):
+    """Rule 3: what is not known is written."""
+
+    meaning = Answer.COMMITTED
+
+
+# -- the driver ----------------------------------------------------------------------------------------------------
+class NoRedo(Driver):
+    """Discarded attempts keep what they won."""
+
+    async def _redo(self) -> None:
+        return None
+
+
+class ManifestBeforeRedo(Driver):
+    """What discarded attempts won is written after the manifest."""
+
+    async def settle(self) -> None:
+        await self._open()
+
+    async def publish(self, counts: dict[str, int], unregistered: Sequence[Part] = ()) -> Manifest:
+        manifest = await super().publish(counts, unregistered)
+        await self._redo()
+        return manifest
+
+
+class TidiedBeforeManifest(Driver):
+    """Tokens are cleared and staging goes as soon as the files have their names."""
+
+    async def _check_newest(self) -> None:
+        await super()._check_newest()
+        batches = [str(batch) for batch in self._staged()]
+        await self.clear_batches(batches)
+        await self.tidy(Manifest(1, "", 0, [], {}))
+
+    def _staged(self) -> list[BatchName]:
+        return staged_batches(self._disk, self._places)
+
+
+class StagingGoesFirst(Driver):
+    """Staging goes before the tokens are cleared."""
+
+    async def clear(self, manifest: Manifest) -> int:
+        await self.tidy(manifest)
+        return await super().clear(manifest)
+
+
+class NotFenced(Driver):
+    """The list of staged batches is read while speculative attempts of this run still win."""
+
+    async def settle(self) -> None:
+        await self._redo()
+
+
+class NotIntroduced(Driver):
+    """A new incarnation is opened, and no shard hears of it."""
+
+    async def _introduce(self) -> None:
+        return None
+
+
+class NewTokenShell(BatchShell):
+    """A discarded batch is inserted under a token of the run that does it again."""
+
+    async def run(self, batch: BatchName, core: BatchCore, rows: Rows) -> None:
+        if self._writer != "attempt":
+            rows.tokens.setflags(write=True)
+            rows.tokens[:] = token_of(int(self._writer, 16), batch.attempt << 16 | batch.number)
+        await super().run(batch, core, rows)
+
+
+class NewTokenOnRedo(Driver):
+    """Rule 5: done again under another token."""
+
+    async def _redo(self) -> None:
+        driver.BatchShell, kept = NewTokenShell, driver.BatchShell  # type: ignore[misc]
+        try:
+            await super()._redo()
+        finally:
+            driver.BatchShell = kept  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """``finds``: what the violation says."""
+
+    variant: Variant
+    finds: str
+
+
+ABLATIONS = {
+    "token of the run": Ablation(Variant(batch=TokenOfRun), "2 times"),
+    "token of the task": Ablation(Variant(batch=TokenOfTask), "2 times"),
+    "inserted before staged": Ablation(Variant(core=InsertsBeforeStaging), "lost|owned"),
+    "unknown dropped": Ablation(Variant(core=UnknownDropped), "lost"),
+    "unknown taken for won": Ablation(Variant(core=UnknownIsWon), "2 times"),
+    "no redo of discarded attempts": Ablation(Variant(driver=NoRedo), "lost"),
+    "manifest before redo": Ablation(Variant(driver=ManifestBeforeRedo), "lost"),
+    "cleared and tidied before the manifest": Ablation(Variant(driver=TidiedBeforeManifest), "lost"),
+    "staging gone before clearing": Ablation(Variant(driver=StagingGoesFirst), "owned at rest"),
+    "not fenced before the list is read": Ablation(Variant(driver=NotFenced), "lost"),
+    "shards not told of a new incarnation": Ablation(Variant(driver=NotIntroduced), "lost"),
+    "new token on redo": Ablation(Variant(driver=NewTokenOnRedo), "lost"),
+}

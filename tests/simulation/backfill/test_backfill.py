@@ -1,0 +1,53 @@
+"""Seeded schedules of a backfill: PHOTON_SIM_SEEDS fresh ones (100); PHOTON_SIM_SEED replays one."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+
+import pytest
+
+from tests.simulation.backfill.ablations import ABLATIONS
+from tests.simulation.backfill.world import Violation, run_seed
+
+SEEDS_OF_AN_ABLATION = 2000
+"""Schedules within which the simulator has to notice that a rule is missing; most need a few."""
+
+
+@pytest.mark.seeded
+def test_fresh_seeds_keep_the_promises() -> None:
+    if (one := os.environ.get("PHOTON_SIM_SEED")) is not None:
+        print("\n".join(run_seed(int(one)).told))
+        return
+    first = random.SystemRandom().randrange(1 << 40)
+    count = int(os.environ.get("PHOTON_SIM_SEEDS", "100"))
+    print(f"seeds {first} to {first + count - 1}")
+    for seed in range(first, first + count):
+        run_seed(seed)
+
+
+def test_a_seed_replays_exactly() -> None:
+    one, other = run_seed(7), run_seed(7)
+    assert one.told == other.told
+    assert len(one.told) > 2
+
+
+@pytest.mark.parametrize("name", sorted(ABLATIONS))
+def test_the_simulator_notices_a_missing_rule(name: str) -> None:
+    ablation = ABLATIONS[name]
+    for seed in range(SEEDS_OF_AN_ABLATION):
+        try:
+            run_seed(seed, ablation.variant)
+        except Violation as violation:
+            if re.search(ablation.finds, str(violation)):
+                return
+    pytest.fail(f"{name}: {SEEDS_OF_AN_ABLATION} schedules and nothing found")
+
+
+def test_schedules_reach_what_they_are_for() -> None:
+    """The faults really happen: a simulator that does nothing finds nothing."""
+    told = [line for seed in range(60) for line in run_seed(seed).told]
+    for what in ("power cut", "kill driver", "kill run", "speculates", "run ends: AttemptFailed"):
+        assert what in told, what
+    assert told.count("driver starts") > told.count("published") > 0
