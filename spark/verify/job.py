@@ -1,0 +1,345 @@
+"""The verification as Spark SQL: narrow rows of everything, one hash aggregate by id, and a closer look at suspects.
+
+Nothing of the size of the input comes to the driver. The fresh join is foreign x primary on the key, with the primary
+side made unique first; a key with millions of foreign events is one that Spark splits (AQE's skew join). All else is
+brought together by one aggregate of fixed width over narrow rows: ids with which nothing can be wrong are counted and
+gone; only what is left is listed and classified (``classify.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sql
+from pyspark.sql.functions import col, lit
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import StringType
+
+from photon.adapters.contract import Adapter
+from photon.adapters.logs.identity import log_name
+from photon.spark.classes import Class
+from photon.spark.verify.classify import LATE, REJECTED, REOPENED, UNMATCHED, UNREADABLE
+from photon.spark.verify.findings import FOUND, findings_of
+from photon.spark.verify.fresh import JOINABLE, lines_of
+from photon.spark.verify.rows import ENTRY, LINE, NARROW, RECORD, WAITING, by_distinct
+
+BROADCAST_KEYS_MAX = 2_000_000
+"""Hashes of so many keys are sent to every executor, so that primary records that nobody names go where they are
+read; beyond, they are shuffled."""
+LISTED_MAX = 64
+"""Of one id, so many rows of each role are listed; the rest is counted."""
+FRESH_SLACK_S = 5.0
+GOOD = (str(Class.CORRECT), str(Class.LATE), str(Class.PENDING))
+NAMES = [column.split()[0] for column in NARROW.split(", ")]
+TYPES = dict(column.split() for column in NARROW.split(", "))
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """DataFrames as in ``spark/schemas.py``."""
+
+    foreign: DataFrame
+    primary: DataFrame
+    output: DataFrame
+    registry: DataFrame | None
+    waiting: DataFrame | None = None
+    """``digest binary``: of the dispatchers' retry stores."""
+    places: DataFrame | None = None
+    """``datacentre string, identity string, read_to bigint``: how far dispatchers have read, a row a log."""
+    places_of: tuple[str, ...] = ()
+    """Datacentres whose dispatchers' places are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is to be verified. Hours since 1970, ``to_hour`` excluded."""
+
+    from_hour: int
+    to_hour: int
+    datacentres: tuple[str, ...]
+    make_adapter: Callable[[], Adapter]
+    exported_at: str | None = None
+    """UTC as in the outputs: when the registry's export began."""
+    boundary_ns: int | None = None
+
+
+@dataclass(slots=True)
+class Verification:
+    """Its DataFrames stay in Spark until ``close``."""
+
+    rows: DataFrame
+    """NARROW, of everything."""
+    found: DataFrame
+    """FOUND, of all suspects and torn lines, the good ones among them too."""
+    counts: DataFrame
+    """hour, datacentre, class, count: of every id."""
+    kept: list[DataFrame] = field(default_factory=list)
+
+    def problems(self) -> DataFrame:
+        """PROBLEM."""
+        return self.found.where(~col("class").isin(*GOOD))
+
+    def close(self) -> None:
+        """Lets go of what Spark keeps."""
+        for each in self.kept:
+            each.unpersist()
+
+
+def verify(inputs: Inputs, question: Question) -> Verification:
+    """Plans the verification; what is expensive is done once, and kept by Spark until ``close``."""
+    kept: list[DataFrame] = []
+    foreign = _kept(_with_unread(inputs), kept)
+    rows = _kept(_narrow_rows(inputs, foreign, question), kept)
+    groups = _kept(_groups(rows, question, registry=inputs.registry is not None), kept)
+    suspects = groups.where(~col("right"))
+    listed = rows.join(suspects.select("digest", "lines", "records"), "digest")
+    found = _listed(listed, question, registry=inputs.registry is not None)
+    found = _kept(found.unionByName(_torn(inputs.output)), kept)
+    right = groups.where("right").groupBy("hour", "datacentre").count().withColumn("class", lit(str(Class.CORRECT)))
+    others = found.groupBy("hour", "datacentre", "class").count()
+    return Verification(rows, found, right.select(*others.columns).unionByName(others), kept)
+
+
+def _kept(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:
+    frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    kept.append(frame)
+    return frame
+
+
+# -- narrow rows -------------------------------------------------------------------------------------------------
+def _narrow_rows(inputs: Inputs, foreign: DataFrame, question: Question) -> DataFrame:
+    parts = [_lines(inputs, foreign, question), _outside(foreign, question), _records(inputs.output, question)]
+    if inputs.registry is not None:
+        parts.append(_entries(inputs.registry, question))
+    if inputs.waiting is not None:
+        parts.append(_shaped(inputs.waiting, {"digest": col("digest"), "role": lit(WAITING)}))
+    rows = parts[0]
+    for part in parts[1:]:
+        rows = rows.unionByName(part)
+    return rows
+
+
+def _shaped(frame: DataFrame, columns: dict[str, Column]) -> DataFrame:
+    """NARROW with these columns, all others null."""
+    return frame.select(*(columns.get(name, lit(None)).cast(kind).alias(name) for name, kind in TYPES.items()))
+
+
+def _in_range(question: Question) -> Column:
+    hour = col("hour")
+    return hour.isNull() | ((hour >= question.from_hour) & (hour < question.to_hour))
+
+
+def _with_unread(inputs: Inputs) -> DataFrame:
+    """Foreign records, and whether their dispatcher has read so far, where that is known."""
+    foreign = inputs.foreign
+    if inputs.places is None:
+        return foreign.withColumn("unread", lit(False))
+    known = col("datacentre").isin(*inputs.places_of)
+    behind = known & (col("offset") >= sql.coalesce(col("read_to"), lit(0)))
+    joined = foreign.join(sql.broadcast(inputs.places), ["datacentre", "identity"], "left")
+    return joined.withColumn("unread", behind).drop("read_to")
+
+
+def _outside(foreign: DataFrame, question: Question) -> DataFrame:
+    """Lines outside the range: only that they are there."""
+    columns: dict[str, Column] = {
+        name: col(name) for name in ("digest", "datacentre", "offset", "event_time_ns", "hour", "event_id", "key")
+    }
+    columns |= {"role": lit(LINE), "judged": lit(False), "kind": lit(UNMATCHED), "log": col("log")}
+    return _shaped(foreign.where(~_in_range(question)), columns | {"name": col("log")})
+
+
+def _lines(inputs: Inputs, foreign: DataFrame, question: Question) -> DataFrame:
+    """The fresh join: a line of NARROW for each foreign record of the range."""
+    wanted = foreign.where(_in_range(question)).withColumn(
+        "digest",
+        sql.coalesce(col("digest"), _place_digest(col("datacentre"), _named(col("log")), col("offset"))),
+    )
+    first = _first_primaries(inputs.primary, foreign.where(_in_range(question)))
+    pairs = wanted.join(first, ["datacentre", "key"], "left")
+    names = [column.split()[0] for column in JOINABLE.split(", ")]
+    run = lines_of(question.make_adapter, question.from_hour, question.to_hour)
+    return pairs.select(*names).mapInArrow(run, NARROW)
+
+
+def _first_primaries(primary: DataFrame, wanted: DataFrame) -> DataFrame:
+    """For each key that somebody names, the primary record that wins in its datacentre."""
+    keys = wanted.where(col("key").isNotNull()).select(sql.xxhash64("key").alias("named")).distinct()
+    hashed = primary.withColumn("named", sql.xxhash64("key"))
+    if keys.limit(BROADCAST_KEYS_MAX + 1).count() <= BROADCAST_KEYS_MAX:
+        hashed = hashed.join(sql.broadcast(keys), "named", "left_semi")
+    order = sql.struct(
+        _named(col("log")).alias("p_log"),
+        col("identity").alias("p_identity"),
+        col("offset").alias("p_offset"),
+        col("log").alias("p_name"),
+        col("header").alias("p_header"),
+        col("record").alias("p_record"),
+    )
+    first = hashed.groupBy("datacentre", "key").agg(sql.min(order).alias("first"))
+    flat = first.select("datacentre", "key", "first.p_log", "first.p_name", "first.p_offset", "first.p_header",
+                        "first.p_record")  # fmt: skip
+    # A shuffle of its own: Spark splits a hot key only where both sides of the join are nothing but shuffled.
+    return flat.repartition("datacentre", "key")
+
+
+def _records(output: DataFrame, question: Question) -> DataFrame:
+    fresh = lit(False)
+    if question.exported_at is not None:
+        fresh = sql.coalesce(col("written_at") >= lit(question.exported_at), lit(False))
+    log = _named(col("source_file"))
+    columns: dict[str, Column] = {
+        name: col(name)
+        for name in ("datacentre", "kind", "file", "token", "event_time_ns", "hour", "key", "event_id")
+    }
+    columns |= {
+        "digest": sql.coalesce(col("digest"), _place_digest(col("datacentre"), log, col("source_offset"))),
+        "role": lit(RECORD),
+        "judged": _in_range(question),
+        "log": log,
+        "offset": col("source_offset"),
+        "file_offset": col("offset"),
+        "foreign": _hash(col("foreign")),
+        "primary": _hash(col("primary")),
+        "primary_log": _named(col("primary_file")),
+        "primary_offset": col("primary_offset"),
+        "fresh": fresh,
+    }
+    return _shaped(output.where(col("torn").isNull()), columns)
+
+
+def _entries(registry: DataFrame, question: Question) -> DataFrame:
+    names = ("digest", "token", "event_time_ns", "hour", "kind", "state", "slot", "generation", "datacentre")
+    columns = {name: col(name) for name in names}
+    columns |= {"role": lit(ENTRY), "judged": _in_range(question), "retired": col("slot_retired")}
+    return _shaped(registry, columns)
+
+
+def _torn(output: DataFrame) -> DataFrame:
+    evidence = sql.to_json(
+        sql.struct(
+            col("torn").alias("why"), col("kind"), sql.substring(sql.base64("line"), 1, 400).alias("line_base64")
+        )
+    )
+    columns = {
+        "datacentre": col("datacentre"),
+        "class": lit(str(Class.TORN)),
+        "output_file": col("file"),
+        "output_offset": col("offset"),
+        "evidence": evidence,
+    }
+    torn = output.where(col("torn").isNotNull())
+    kinds = dict(column.split() for column in FOUND.split(", "))
+    return torn.select(*(columns.get(name, lit(None)).cast(kind).alias(name) for name, kind in kinds.items()))
+
+
+def _hash(value: Column) -> Column:
+    """Of a payload; null stays null."""
+    return sql.when(value.isNotNull(), sql.xxhash64(value))
+
+
+def _place_digest(datacentre: Column, log: Column, offset: Column) -> Column:
+    """What stands for the digest of a record that has no id: 16 bytes of where it stands."""
+    return sql.unhex(sql.md5(sql.concat_ws("\0", datacentre, log, offset.cast("string"))))
+
+
+def _log_names(names: pa.Array) -> pa.Array:
+    return pa.array(by_distinct(names.to_pylist(), log_name), pa.string())
+
+
+def _named(log: Column) -> Column:
+    """Without rotation suffix."""
+    named: Column = _LOG_NAMES(log)
+    return named
+
+
+_LOG_NAMES = arrow_udf(_log_names, StringType())  # type: ignore[call-overload]  # told by its type hints
+
+
+# -- one aggregate by id -----------------------------------------------------------------------------------------
+def _groups(rows: DataFrame, question: Question, *, registry: bool) -> DataFrame:
+    """Of every id of the range: digest, hour, datacentre, how many lines and records, and whether it is ``right``
+    beyond doubt. Only numbers are aggregated: the aggregate is hashed, and of fixed width."""
+    is_line, is_record = col("role") == LINE, (col("role") == RECORD) & (col("kind") != LATE)
+    is_entry = col("role") == ENTRY
+    number = sql.array_position(lit(list(question.datacentres)), col("datacentre"))
+    content = _content()
+    # Unique: token, kind, time and owner of an entry are those of its record.
+    deed = sql.xxhash64("token", "kind", "event_time_ns", "datacentre")
+    columns = [
+        sql.count_if(is_line).alias("lines"),
+        sql.count_if(is_line & col("judged")).alias("judged_lines"),
+        sql.count_if(is_line & (col("kind") == UNREADABLE)).alias("unreadable"),
+        sql.count_if(is_line & (col("kind") != UNMATCHED)).alias("has_primary"),
+        sql.count_if(is_record).alias("verdicts"),
+        sql.count_if(is_entry).alias("entries"),
+        sql.count_if(col("judged") & ~is_line).alias("judged_others"),
+        sql.max(sql.when(is_line, col("hour"))).alias("hour"),
+        sql.max(sql.when(is_record, number)).alias("number"),
+        sql.max(sql.when(is_record, content)).alias("written"),
+        sql.max(sql.when(is_record & (col("kind") == UNMATCHED), lit(1)).otherwise(lit(0))).alias("unmatched"),
+        sql.max(sql.when(is_record, deed)).alias("deed"),
+        sql.max(sql.when(is_entry & (col("state") != REOPENED), deed)).alias("registered"),
+        sql.max(sql.when(col("role") == RECORD, col("fresh").cast("int"))).alias("fresh"),
+        sql.max(sql.when(is_line, col("event_time_ns"))).alias("time_ns"),
+    ]
+    same = lit(False)
+    for at, _ in enumerate(question.datacentres, 1):
+        here = sql.when(is_line & (number == at), content)
+        columns += [sql.min(here).alias(f"least{at}"), sql.max(here).alias(f"most{at}")]
+        same = same | ((col("number") == at) & col("written").isin(col(f"least{at}"), col(f"most{at}")))
+    grouped = rows.groupBy("digest").agg(*columns)
+    judged = (col("judged_lines") > 0) | ((col("lines") == 0) & (col("judged_others") > 0))
+    right = same & _right(question, registry)
+    names = sql.get(lit(list(question.datacentres)), col("number").cast("int") - 1)
+    return grouped.where(judged).select(
+        "digest", "hour", names.alias("datacentre"), "lines", col("verdicts").alias("records"),
+        sql.coalesce(right, lit(False)).alias("right"),
+    )  # fmt: skip
+
+
+def _content() -> Column:
+    """One hash of all that a record says, made of lines in the same way."""
+    kind = sql.when(col("kind") == UNREADABLE, lit(REJECTED)).otherwise(col("kind"))
+    text = sql.when((col("role") == LINE) & (col("kind") != "joined"), col("record")).otherwise(col("foreign"))
+    return sql.xxhash64(
+        kind, *(sql.coalesce(col(name).cast("string"), lit("-")) for name in ("log", "offset", "event_time_ns")),
+        sql.coalesce(col("key"), lit(b"\0-")), sql.coalesce(text, lit(0)), sql.coalesce(col("primary"), lit(0)),
+        sql.coalesce(col("primary_log"), lit("\0")), sql.coalesce(col("primary_offset"), lit(-1)),
+    )  # fmt: skip
+
+
+def _right(question: Question, registry: bool) -> Column:
+    """Beside its content: one record, the one that is registered."""
+    alone = (col("verdicts") == 1) & ((col("unmatched") == 0) | (col("has_primary") == 0))
+    registered = (col("entries") == 1) & (col("registered") == col("deed"))
+    known = registered | (col("fresh") == 1)
+    if not registry:
+        known = lit(True)
+    elif question.boundary_ns is not None:
+        known = known | ((col("entries") == 0) & (col("time_ns") < question.boundary_ns))
+    unreadable = (col("unreadable") == 1) & (col("lines") == 1)
+    return alone & (((col("unreadable") == 0) & known) | unreadable)
+
+
+# -- suspects ----------------------------------------------------------------------------------------------------
+def _listed(suspects: DataFrame, question: Question, *, registry: bool) -> DataFrame:
+    """All rows of an id together, classified. ``suspects``: NARROW with ``lines`` and ``records``."""
+    from pyspark.sql import Window
+
+    order = Window.partitionBy("digest", "role").orderBy("datacentre", "log", "offset", "file", "file_offset")
+    few = suspects.withColumn("place", sql.row_number().over(order)).where(col("place") <= LISTED_MAX)
+    groups = few.groupBy("digest").agg(
+        sql.sort_array(sql.collect_list(sql.struct("role", "datacentre", "log", "offset", "file", "file_offset",
+                                                   *(n for n in NAMES if n not in _FIRST)))).alias("rows"),
+        sql.max("lines").alias("lines"),
+        sql.max("records").alias("records"),
+    )  # fmt: skip
+    return groups.mapInArrow(findings_of(registry=registry, boundary_ns=question.boundary_ns), FOUND)
+
+
+_FIRST = ("role", "datacentre", "log", "offset", "file", "file_offset")

@@ -1,0 +1,41 @@
+"""Narrow rows: all that is known of one id is brought together as rows of one shape. Needs no pyspark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import xxhash
+
+LINE, RECORD, ENTRY, WAITING = 0, 1, 2, 3
+"""``role``: a raw foreign line, an output record, an entry of the registry, a row of a retry store."""
+HASH_SEED = 42
+"""Of Spark's xxhash64."""
+NARROW = (
+    "digest binary, role tinyint, judged boolean, datacentre string, kind string, log string, offset bigint, "
+    "file string, file_offset bigint, token string, event_time_ns bigint, hour bigint, key binary, foreign bigint, "
+    "record bigint, primary bigint, primary_log string, primary_offset bigint, event_id binary, name string, "
+    "state string, slot string, retired boolean, generation bigint, unread boolean, fresh boolean"
+)
+"""``judged``: its event time lies in the verified range; ``log``, ``primary_log``: without rotation suffix, ``name``:
+as the file is called; ``file``, ``file_offset``: of the output line; ``foreign``, ``record``, ``primary``: hashes of
+the payload, of the record's text as the logs beside ``joined`` have it, and of the primary payload."""
+
+
+def hash64(data: bytes) -> int:
+    """As Spark's ``xxhash64`` of a binary, signed."""
+    value = xxhash.xxh64_intdigest(data, HASH_SEED)
+    return value - (1 << 64) if value >> 63 else value
+
+
+def hashes(values: Sequence[bytes | None]) -> list[int | None]:
+    """``hash64`` of each; None stays."""
+    return [None if value is None else hash64(value) for value in values]
+
+
+def by_distinct(
+    names: Sequence[str | None], make: Callable[[str], str]
+) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
+    """``make`` of each name, called once for each that is different."""
+    known = {name: make(name) for name in set(names) if name is not None}
+    return np.array([None if name is None else known[name] for name in names], dtype=object)
