@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined, LogFile
-from photon.adapters.envelope import member, payload_fault
+from photon.adapters.envelope import payload_fault
 from photon.adapters.logs.identity import log_name
 from photon.spark.verify.classify import FILTERED, JOINED, REJECTED, UNMATCHED, UNREADABLE
 from photon.spark.verify.rows import LINE, hash64
@@ -55,7 +55,7 @@ class Fresh:
     def expected(self, row: dict[str, Any]) -> Expected:
         """What must have been written of a row of JOINABLE."""
         record: bytes = row["record"]
-        text = hash64(record_text(record))
+        text = hash64(record)
         if row["unreadable"] is not None:
             return Expected(UNREADABLE, None, text, None)
         primary: bytes | None = row["p_record"]
@@ -86,11 +86,6 @@ class Fresh:
 def payload_text(payload: bytes | None, record: bytes) -> bytes:
     """As it stands in a joined line; base64 of the record where it is no text of its format."""
     return b'"' + b64encode(record) + b'"' if payload is None else payload
-
-
-def record_text(record: bytes) -> bytes:
-    """The value of ``record`` as the logs beside ``joined`` have it."""
-    return member(b"", record).partition(b":")[2]
 
 
 def lines_of(make_adapter: Callable[[], Adapter], from_hour: int, to_hour: int) -> Any:

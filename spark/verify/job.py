@@ -203,7 +203,7 @@ def _records(output: DataFrame, question: Question) -> DataFrame:
         "log": log,
         "offset": col("source_offset"),
         "file_offset": col("offset"),
-        "foreign": _hash(col("foreign")),
+        "foreign": _hash(sql.coalesce(col("record"), col("foreign"))),
         "primary": _hash(col("primary")),
         "primary_log": _named(col("primary_file")),
         "primary_offset": col("primary_offset"),

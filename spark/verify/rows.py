@@ -19,7 +19,7 @@ NARROW = (
 )
 """``judged``: its event time lies in the verified range; ``log``, ``primary_log``: without rotation suffix, ``name``:
 as the file is called; ``file``, ``file_offset``: of the output line; ``foreign``, ``record``, ``primary``: hashes of
-the payload, of the record's text as the logs beside ``joined`` have it, and of the primary payload."""
+the payload (of an output line without one: of the original record), of the record, and of the primary payload."""
 
 
 def hash64(data: bytes) -> int:
