@@ -15,7 +15,7 @@ def fingerprint(settings: Settings, key: bytes) -> str:
 
     Processes may come and go, ids may be resharded: a report stays good. With another one of these it does not.
     """
-    joins = {name: msgspec.to_builtins(join) for name, join in sorted(settings.join.items())}
+    joins = {name: msgspec.to_builtins(join, enc_hook=float) for name, join in sorted(settings.join.items())}
     places = {
         name: [pipeline.join, pipeline.primary, pipeline.foreign, pipeline.output, pipeline.state]
         for name, pipeline in sorted(settings.datacentre.items())

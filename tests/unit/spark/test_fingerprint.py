@@ -1,0 +1,36 @@
+"""A report is good for the deployment that it was made of, however its processes change."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from photon.config.settings import Duration, Join, JoinerSlot, Pipeline, Settings
+from photon.spark.fingerprint import fingerprint
+
+KEY = b"k" * 32
+
+
+def settings(**changes: str) -> Settings:
+    pipeline = Pipeline(
+        join="clicks", primary="q", foreign="c", output="o", state="s", eventstore="x:1",
+        joiners={"east-1": JoinerSlot(address="x:2")},
+    )  # fmt: skip
+    joins = {"clicks": Join(unmatched_after=Duration(3600.0))}
+    return Settings(join=joins, datacentre={"east": structs.replace(pipeline, **changes)})
+
+
+def test_it_changes_with_what_findings_depend_on() -> None:
+    one = fingerprint(settings(), KEY)
+    assert len(one) == 32
+    assert one == fingerprint(settings(), KEY)
+    assert one != fingerprint(settings(), b"j" * 32)
+    assert one != fingerprint(settings(foreign="d"), KEY)
+    other = structs.replace(settings(), join={"clicks": Join()})
+    assert one != fingerprint(other, KEY)
+
+
+def test_processes_may_come_and_go() -> None:
+    own = settings().datacentre["east"]
+    more = structs.replace(own, joiners={"east-2": JoinerSlot(address="x:3")}, dispatcher="x:4")
+    changed = structs.replace(settings(), datacentre={"east": more})
+    assert fingerprint(changed, KEY) == fingerprint(settings(), KEY)
