@@ -40,13 +40,17 @@ class Way(enum.StrEnum):
     """Below the boundary and asked for before, with no answer: the next verification says."""
     NO_INPUT = "no-input"
     """No raw log has it: there is nothing to dispatch."""
+    OTHER_RECORDS = "other-records"
+    """Unmatched, and the report does not say that this is the event's only record: a person must look."""
     UNKNOWN = "unknown"
     """The registry did not answer."""
 
 
 ASKED = (Way.REOPEN, Way.REOPEN_RETIRED)
 """Ways that change the registry."""
-ATTENTION = (Way.SLOT_DOWN, Way.NOT_CLEARED, Way.IN_DOUBT, Way.NO_INPUT, Way.UNKNOWN, Way.LISTED)
+ATTENTION = (
+    Way.SLOT_DOWN, Way.NOT_CLEARED, Way.IN_DOUBT, Way.NO_INPUT, Way.OTHER_RECORDS, Way.UNKNOWN, Way.LISTED
+)  # fmt: skip
 """Ways that leave somebody something to do."""
 
 
@@ -77,6 +81,10 @@ class Finding:
     output_offset: int | None
     slot: str | None
     """Whose the entry was, where the evidence says so."""
+    written_token: int | None = None
+    """Of the record at ``output_offset``, where the evidence says so."""
+    only_record: bool = False
+    """The event has no other record, says the evidence."""
 
 
 def ways(findings: Sequence[Finding], answers: U8, asked: Sequence[Before], *, also_unmatched: bool) -> list[Way]:
@@ -94,6 +102,8 @@ def _way(finding: Finding, answer: int, *, also_unmatched: bool) -> Way:
         return Way.NOT_ASKED
     if finding.log is None or finding.datacentre is None:
         return Way.NO_INPUT
+    if finding.kind is Class.PRIMARY_EXISTS and not _is_the_verdict(finding):
+        return Way.OTHER_RECORDS
     if answer == Answer.UNKNOWN:
         return Way.UNKNOWN
     if finding.state == "reopened":
@@ -108,6 +118,11 @@ def _way(finding: Finding, answer: int, *, also_unmatched: bool) -> Way:
             return Way.REOPEN_RETIRED if answer == Answer.PRESENT else Way.CHANGED
         return Way.SLOT_DOWN
     return _unregistered(finding, answer)
+
+
+def _is_the_verdict(finding: Finding) -> bool:
+    """Whether the unmatched line is all that the event has: else giving the id up would double the other record."""
+    return finding.only_record and (finding.token is None or finding.token == finding.written_token)
 
 
 def _unregistered(finding: Finding, answer: int) -> Way:

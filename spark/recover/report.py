@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -52,6 +53,8 @@ class Report:
 
 class _Evidence(msgspec.Struct, frozen=True):
     slot: str | None = None
+    written_token: str | None = None
+    records: Any = None
 
 
 _EVIDENCE = msgspec.json.Decoder(_Evidence)
@@ -111,7 +114,7 @@ def _of(batch: pa.RecordBatch, classes: Collection[Class]) -> Iterator[Finding]:
     for row in batch.filter(wanted).to_pylist():
         if row["digest"] is None or len(row["digest"]) != DIGEST_BYTES or row["event_time_ns"] is None:
             raise ReportRefused(f"a finding of class {row['class']} names no id or no time; verify again")
-        token = row["token"]
+        token, evidence = row["token"], _evidence(row["evidence"])
         yield Finding(
             Class(row["class"]),
             row["digest"],
@@ -124,12 +127,14 @@ def _of(batch: pa.RecordBatch, classes: Collection[Class]) -> Iterator[Finding]:
             row["log"],
             row["output_file"],
             row["output_offset"],
-            _slot_of(row["evidence"]),
+            evidence.slot,
+            None if evidence.written_token is None else int(evidence.written_token, 16),
+            evidence.records == 1,
         )
 
 
-def _slot_of(evidence: str | None) -> str | None:
+def _evidence(text: str | None) -> _Evidence:
     try:
-        return _EVIDENCE.decode(evidence or "{}").slot
+        return _EVIDENCE.decode(text or "{}")
     except msgspec.MsgspecError:
-        return None
+        return _Evidence()

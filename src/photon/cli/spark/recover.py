@@ -30,6 +30,7 @@ WORDS = {
     "not-asked": "unmatched lines stand in the output: --also-unmatched gives them a second verdict",
     "in-doubt": "asked for before, and the answer was lost: the next verification says",
     "no-input": "no raw log has them: nothing to dispatch",
+    "other-records": "they have other records too: look at the report's duplicates first",
     "unknown": "the registry does not answer",
 }
 

@@ -45,7 +45,20 @@ def lost(number: int, kind: Class = Class.LOST_CLEARED, state: str | None = "cle
     """Event ``number`` at second ``number`` of 1970's first hours, under token 100 + number."""
     token = None if state is None else 100 + number
     finding = Finding(
-        kind, digest(number), b"e%d" % number, number * 10**9, token, state, 0, "east", "c.log", None, None, None
+        kind,
+        digest(number),
+        b"e%d" % number,
+        number * 10**9,
+        token,
+        state,
+        0,
+        "east",
+        "c.log",
+        None,
+        None,
+        None,
+        token,
+        True,
     )
     return replace(finding, **other)  # type: ignore[arg-type]
 
@@ -84,5 +97,12 @@ def _row(each: Finding) -> dict[str, object]:
         "token": None if each.token is None else f"{each.token:016x}",
         "state": each.state,
         "generation": each.generation,
-        "evidence": msgspec.json.encode({"slot": each.slot} if each.slot else {}).decode(),
+        "evidence": _evidence(each),
     }
+
+
+def _evidence(each: Finding) -> str:
+    said: dict[str, object] = {} if each.slot is None else {"slot": each.slot}
+    if each.written_token is not None:
+        said["written_token"] = f"{each.written_token:016x}"
+    return msgspec.json.encode(said | ({"records": 1} if each.only_record else {})).decode()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -56,6 +58,15 @@ def test_unmatched_only_by_the_operators_word(state: str | None, answer: Answer,
     finding = lost(1, Class.PRIMARY_EXISTS, state)
     assert way(finding, answer) is Way.NOT_ASKED
     assert way(finding, answer, also_unmatched=True) is expected
+
+
+def test_an_unmatched_line_beside_another_record_is_left_to_a_person() -> None:
+    """Its id may be that of a joined line."""
+    for changes in ({"only_record": False}, {"written_token": 7}, {"written_token": None}):
+        finding = replace(lost(1, Class.PRIMARY_EXISTS), **changes)
+        assert way(finding, PRESENT, also_unmatched=True) is Way.OTHER_RECORDS
+    collected = replace(lost(1, Class.PRIMARY_EXISTS, None), only_record=False)
+    assert way(collected, BELOW, also_unmatched=True) is Way.OTHER_RECORDS
 
 
 def test_what_stands_in_no_log_is_not_given_back() -> None:

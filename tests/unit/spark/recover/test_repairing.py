@@ -83,7 +83,7 @@ class Site:
         which, state = classes[kind]
         token = None if state is None else row.token
         return Finding(which, digest(number), b"e%d" % number, time_of(number), token, state, 0, "east", "c.log",
-                       "unmatched/a-000001.jsonl", number, "a")  # fmt: skip
+                       "unmatched/a-000001.jsonl", number, "a", row.token, True)  # fmt: skip
 
     async def run(self, *, also_unmatched: bool = True, apply: bool = True) -> Progress:
         rules = Rules(also_unmatched, RETENTION_NS, 1e12, apply)

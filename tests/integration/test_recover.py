@@ -1,0 +1,173 @@
+"""photon spark recover with real processes: a file deleted by hand, a log skipped by mistake, late primaries."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from photon.config.loader import load
+from photon.demo.check import records
+from photon.embedded.deployment import Deployment
+from photon.embedded.ledger import read_ledger
+from photon.embedded.status import balances
+from photon.embedded.supervisor import Supervisor
+from photon.idregistry.api import Digester
+from photon.spark.classes import Class
+from photon.spark.fingerprint import fingerprint
+from photon.spark.recover.planning import Finding
+from tests.integration.commands import Result, photon
+from tests.integration.test_skip import T, configuration, joined, until
+from tests.unit.spark.recover.rows import write_report
+
+JOINED, UNMATCHED, SKIPPED = range(100), range(100, 106), range(200, 220)
+DISPATCHERS = ("dispatcher east", "dispatcher west")
+ATTENTION, USAGE = 3, 2
+
+
+def site(directory: Path) -> Path:
+    """Two datacentres that roll their files soon and do not wait for primaries."""
+    file = configuration(directory)
+    early = '[output]\nroll_age = "1s"\n[join.clicks]\nunmatched_after = "1s"\n[join.clicks.primary]'
+    file.write_text(file.read_text().replace("[join.clicks.primary]", early))
+    return file
+
+
+def write(directory: Path, what: str, numbers: Iterable[int]) -> None:
+    lines = {
+        "queries/q.log": '{{"query_id":"q{n}"}}\n',
+        "clicks/c.log": '{{"click_id":"c{n}","query_id":"q{n}","time_us":{time}}}\n',
+    }[what]
+    for name in ("east", "west"):
+        with (directory / name / what).open("a") as log:
+            log.writelines(lines.format(n=n, time=(T + n) * 10**6) for n in numbers)
+
+
+class Site:
+    """The deployment's files."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.file = directory, site(directory)
+        self.settings = load(self.file, environment={})
+        self.states = [directory / name / "state" for name in ("east", "west")]
+        self._digester = Digester((directory / "key").read_bytes(), "clicks")
+
+    def all_done(self, number: int) -> bool:
+        ledgers = [read_ledger(state) for state in self.states]
+        return all(each["read"] == number and not each["pending"] for each in ledgers)
+
+    def finals(self, kind: str) -> list[Path]:
+        """Of both datacentres: all in them is cleared."""
+        return [file for name in ("east", "west") for file in (self.directory / name / "output" / kind).glob("*.gz")]
+
+    def lines(self, kind: str) -> list[dict[str, Any]]:
+        outputs = [self.directory / name / "output" / kind for name in ("east", "west")]
+        return [record for output in outputs for record in records(output)]
+
+    def finding(self, kind: Class, number: int, state: str | None, token: str | None, **places: Any) -> Finding:
+        name = b"c%d" % number
+        number_of = None if token is None else int(token, 16)
+        return Finding(
+            kind, self._digester.digest(name), name, (T + number) * 10**9, number_of, state, 0, "east", "c.log",
+            places.get("file"), places.get("offset"), places.get("slot"), number_of, True,
+        )  # fmt: skip
+
+    async def recover(self, *more: str) -> Result:
+        report = ("--report", str(self.directory / "report"), "--deployment", str(self.file), "-o", "json")
+        return await asyncio.to_thread(photon, "spark", "recover", *report, *more)
+
+
+async def test_what_was_lost_comes_back_once(tmp_path: Path) -> None:
+    here = Site(tmp_path)
+    write(tmp_path, "queries/q.log", JOINED)
+    write(tmp_path, "clicks/c.log", [*JOINED, *UNMATCHED])
+    supervisor = Supervisor()
+    try:
+        await supervisor.start(list(Deployment(here.file, here.settings, tmp_path / "run").services()))
+        first = len(JOINED) + len(UNMATCHED)
+        await until(lambda: here.all_done(first), "all is read")
+        await until(lambda: _finals_hold(here), "all files are final")
+        await _skipped_by_mistake(here, supervisor)
+        write(tmp_path, "queries/q.log", UNMATCHED)  # they turn up after all
+        [deleted, *_] = here.finals("joined")
+        lost = [json.loads(line) for line in gzip.decompress(deleted.read_bytes()).splitlines()]
+        deleted.unlink()
+        _report(here, lost)
+
+        before = sorted(joined(tmp_path))
+        shown = await here.recover("--dry-run")
+        assert (shown.code, sorted(joined(tmp_path))) == (ATTENTION, before)
+        counts: Any = shown.json["classes"]
+        assert counts["lost-cleared"] == {"reopen": len(lost)}
+        assert counts["primary-exists"] == {"not-asked": len(UNMATCHED)}
+        assert shown.json["slots"] == {"east-1": 1}
+
+        done = await here.recover("--apply")
+        counts = done.json["classes"]
+        assert done.code == ATTENTION
+        assert counts["lost-cleared"] == {"reopened": len(lost)}
+        assert counts["lost-unregistered"] == {"replay": len(SKIPPED)}
+        assert counts["lost-owned"] == {"slot-down": 1}
+        assert done.json["attention"] == {"slot-down": 1}
+        whole = {f"c{n}" for n in (*JOINED, *SKIPPED)}
+        await until(lambda: len(joined(tmp_path)) >= len(whole), "they are joined")
+        assert Counter(joined(tmp_path)) == dict.fromkeys(whole, 1)
+        assert (await here.recover("--apply")).json == done.json
+
+        again = await here.recover("--apply", "--also-unmatched")
+        counts = again.json["classes"]
+        assert counts["primary-exists"] == {"reopened": len(UNMATCHED)}
+        whole |= {f"c{n}" for n in UNMATCHED}
+        await until(lambda: len(joined(tmp_path)) >= len(whole), "unmatched ones are joined too")
+        assert Counter(joined(tmp_path)) == dict.fromkeys(whole, 1)
+        assert Counter(r["event_id"] for r in here.lines("unmatched")) == {f"c{n}": 1 for n in UNMATCHED}
+        await until(lambda: not any(read_ledger(state)["pending"] for state in here.states), "all is counted")
+        assert all(balances(read_ledger(state)) for state in here.states)
+    finally:
+        await supervisor.stop()
+    here.file.write_text(here.file.read_text().replace('"east/clicks"', '"east/other"'))
+    refused = await here.recover("--dry-run")
+    assert (refused.code, refused.out) == (USAGE, "")
+    assert "the deployment has changed since this report" in refused.err
+
+
+def _finals_hold(here: Site) -> bool:
+    """All that was written stands in final files: its ids are cleared."""
+    held = Counter[str]()
+    for kind in ("joined", "unmatched"):
+        for file in here.finals(kind):
+            held[kind] += gzip.decompress(file.read_bytes()).count(b"\n")
+    return held == {"joined": len(JOINED), "unmatched": len(UNMATCHED)}
+
+
+async def _skipped_by_mistake(here: Site, supervisor: Supervisor) -> None:
+    """Both datacentres leave out the same part of their logs: nobody registers it."""
+    for name in DISPATCHERS:
+        supervisor.kill(name, hold=True)
+    write(here.directory, "queries/q.log", SKIPPED)
+    write(here.directory, "clicks/c.log", SKIPPED)
+    for own, other in (("east", "west"), ("west", "east")):
+        where = ("--config", str(here.file), "--datacentre", own, "--reader", other)
+        done = await asyncio.to_thread(photon, "dispatcher", "skip", *where, "--to", "now", "--apply")
+        assert done.code == 0, done.err
+    for name in DISPATCHERS:
+        supervisor.release(name)
+
+
+def _report(here: Site, lost: list[dict[str, Any]]) -> None:
+    """What a verification finds."""
+    findings = [here.finding(Class.LOST_CLEARED, int(r["event_id"][1:]), "cleared", r["token"]) for r in lost]
+    findings += [here.finding(Class.LOST_UNREGISTERED, number, None, None) for number in SKIPPED]
+    findings += [
+        here.finding(
+            Class.PRIMARY_EXISTS, int(r["event_id"][1:]), "cleared", r["token"], file="unmatched/x", offset=0
+        )
+        for r in here.lines("unmatched")
+    ]
+    findings.append(here.finding(Class.LOST_OWNED, 999, "owned", f"{1 << 40:016x}", slot="east-1"))
+    deployment = fingerprint(here.settings, (here.directory / "key").read_bytes())
+    write_report(here.directory / "report", findings, deployment=deployment)
