@@ -10,9 +10,10 @@ rolled output may leave its sight once it is cleared to its end.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,12 +22,13 @@ import structlog
 from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, read_block
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
-from photon.idregistry.api import Answer, Digester, Registry
+from photon.idregistry.api import DIGEST_BYTES, Answer, Digester, Registry
 
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
+_NEWLINE = 10
 CLEARED_VERSION = 1
 DURABLE_VERSION = 1
 EXAMPLES_MAX = 20
@@ -41,6 +43,8 @@ class VerifierLimits:
     clear_ids: int = 8192
     clear_timeout_s: float = 5.0
     period_s: float = 0.5
+    again_bytes: int = 4 << 20
+    """Of each growing file so much is read once more at a start, for twins of what comes next."""
 
 
 class ClearedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,6 +98,44 @@ class VerifierDamaged(PhotonError):
         return f"{self.path}: unreadable ({self.why}); remove it to verify the slot's output again from its beginning"
 
 
+@dataclass(slots=True, eq=False)
+class OutputShort(PhotonError):
+    """An output file lacks bytes that were published."""
+
+    path: Path
+    size: int
+    published: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: ends at byte {self.size}, {self.published} were published; restore it, or retire its slot"
+        )
+
+
+class Findings(Protocol):
+    """Is told what the lines are, as they are read; some again after a crash, or when the registry was silent."""
+
+    def read(self, file: str, offsets: Sequence[int], ids: Sequence[bytes], digests: bytes) -> None:
+        """Lines of events, in order."""
+        ...
+
+    def unreadable(self, file: str, offset: int, line: bytes) -> None:
+        """Below the durable length stands what is no output record."""
+        ...
+
+    def refused(self, file: str, offset: int, event_id: bytes, token: int) -> None:
+        """A line whose token does not own its id."""
+        ...
+
+
+@dataclass(slots=True)
+class _Block:
+    """Lines of events, as columns."""
+
+    refs: OutputRefs
+    offsets: list[int]
+
+
 class Verifier:
     """Of one slot."""
 
@@ -106,8 +148,10 @@ class Verifier:
         registry: Registry,
         *,
         limits: VerifierLimits | None = None,
+        findings: Findings | None = None,
     ) -> None:
         """``slot_state`` holds the slot's durable.json; the verifier keeps its own files in ``verifier/`` there."""
+        self._findings = findings
         self._disk = disk
         self._durable_path = slot_state / "durable.json"
         self._cleared_path = slot_state / "verifier" / "cleared.json"
@@ -117,6 +161,7 @@ class Verifier:
         self._limits = limits or VerifierLimits()
         self._positions: dict[str, int] | None = None
         self._trouble: dict[str, int] = {}
+        self._begun = False
         self.total = VerifierReport()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -138,6 +183,9 @@ class Verifier:
         for gone in [name for name in positions if name not in durable]:
             del positions[gone]
             self._trouble.pop(gone, None)
+        if self._findings is not None and not self._begun:
+            self._again({name: at for name, at in positions.items() if name in durable})
+        self._begun = True
         for name, length in durable.items():
             await self._file(name, length, positions, report)
         report.behind_bytes = sum(length - positions.get(name, 0) for name, length in durable.items())
@@ -149,8 +197,10 @@ class Verifier:
         start = at = positions.get(name, 0)
         while at < length:
             block = self._block(name, at, length)
-            refs = self._parse(name, at, block, report)
-            if not await self._clear(name, refs, report):
+            if not block:
+                raise OutputShort(self._output / name, at, length)
+            parsed = self._parse(name, at, block, report)
+            if not await self._clear(name, parsed, report):
                 break
             at += len(block)
             positions[name] = at
@@ -169,36 +219,38 @@ class Verifier:
                 return block
             size *= 2
 
-    def _parse(self, name: str, at: int, block: bytes, report: VerifierReport) -> OutputRefs:
-        try:
-            return read_block(block)
-        except EnvelopeError:
-            return self._parse_each(name, at, block, report)
+    def _again(self, positions: dict[str, int]) -> None:
+        """Shows the lines before these positions once more: who looks for twins has forgotten them."""
+        assert self._findings is not None
+        for name, end in positions.items():
+            begin = max(end - self._limits.again_bytes, 0)
+            data = self._disk.read(self._output / name, begin, end - begin)
+            skipped = data.find(b"\n") + 1 if begin else 0
+            block = _columns(begin + skipped, data[skipped:], lambda offset, line: None)
+            ids = block.refs.event_ids
+            self._findings.read(name, block.offsets, ids, self._digester.digests(ids))
 
-    def _parse_each(self, name: str, at: int, block: bytes, report: VerifierReport) -> OutputRefs:
-        """Line by line: one bad line does not hide the others."""
-        refs = OutputRefs([], [], [])
-        for line in _split(block):
-            try:
-                found = read_block(line)
-            except EnvelopeError:
-                report.unreadable += 1
-                self._note(name, f"{name}:{at}: not an output record", report)
-            else:
-                refs.event_ids += found.event_ids
-                refs.tokens += found.tokens
-                refs.event_times_ns += found.event_times_ns
-            at += len(line)
-        return refs
+    def _parse(self, name: str, at: int, block: bytes, report: VerifierReport) -> _Block:
+        def bad(offset: int, line: bytes) -> None:
+            report.unreadable += 1
+            self._note(name, f"{name}:{offset}: not an output record", report)
+            if self._findings is not None:
+                self._findings.unreadable(name, offset, line)
 
-    async def _clear(self, name: str, refs: OutputRefs, report: VerifierReport) -> bool:
+        return _columns(at, block, bad)
+
+    async def _clear(self, name: str, block: _Block, report: VerifierReport) -> bool:
         """Clears the ids of a block; False when some of them are unknown, and the block is to be read again."""
         known = True
+        refs = block.refs
+        digests = self._digester.digests(refs.event_ids)
+        if self._findings is not None:
+            self._findings.read(name, block.offsets, refs.event_ids, digests)
         for start in range(0, len(refs.event_ids), self._limits.clear_ids):
             part = slice(start, start + self._limits.clear_ids)
             ids = refs.event_ids[part]
             answers = await self._registry.clear(
-                self._digester.digests(ids),
+                digests[start * DIGEST_BYTES : (start + len(ids)) * DIGEST_BYTES],
                 np.array(refs.event_times_ns[part], dtype=np.int64),
                 np.array(refs.tokens[part], dtype=np.uint64),
                 timeout=self._limits.clear_timeout_s,
@@ -213,6 +265,9 @@ class Verifier:
                 for row in refused:
                     text = f"{name}: id {ids[row]!r}: the registry knows another owner, or none"
                     self._note(name, text, report)
+                    if self._findings is not None:
+                        at = start + row
+                        self._findings.refused(name, block.offsets[at], ids[row], refs.tokens[at])
         return known
 
     def _note(self, name: str, example: str, report: VerifierReport) -> None:
@@ -258,6 +313,36 @@ def _fields(report: VerifierReport) -> dict[str, object]:
         "unreadable": report.unreadable,
         "first": report.examples[0] if report.examples else "",
     }
+
+
+def _columns(at: int, block: bytes, bad: Callable[[int, bytes], None]) -> _Block:
+    """The lines of a block that begins at ``at``. ``bad`` is told of those that are no output records."""
+    try:
+        refs = read_block(block, parse=True)
+    except EnvelopeError:
+        return _each(at, block, bad)
+    if len(refs.event_ids) != block.count(b"\n"):  # some are about records that are no events
+        return _each(at, block, bad)
+    ends = np.flatnonzero(np.frombuffer(block, np.uint8) == _NEWLINE) + (at + 1)
+    return _Block(refs, [at, *ends[:-1].tolist()])
+
+
+def _each(at: int, block: bytes, bad: Callable[[int, bytes], None]) -> _Block:
+    """Line by line: one bad line does not hide the others."""
+    refs = OutputRefs([], [], [])
+    offsets: list[int] = []
+    for line in _split(block):
+        try:
+            found = read_block(line, parse=True)
+        except EnvelopeError:
+            bad(at, line)
+        else:
+            refs.event_ids += found.event_ids
+            refs.tokens += found.tokens
+            refs.event_times_ns += found.event_times_ns
+            offsets += [at] * len(found.event_ids)
+        at += len(line)
+    return _Block(refs, offsets)
 
 
 def _split(block: bytes) -> list[bytes]:

@@ -1,0 +1,208 @@
+"""What the continuous verifier has found: a bounded log of alarms beside each slot, each told once.
+
+``alarms.jsonl``: a head line, then a line for each alarm, and one more when it is over. At ALARMS_BYTES it becomes
+``alarms.1.jsonl`` and what is still open is carried into a new one. Appended and synced before a position moves past
+what it speaks of; a crash in between finds the same again, and it is not told twice.
+"""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError
+
+VERSION = 1
+ALARMS_BYTES = 1 << 20
+OPEN_MAX = 1_000
+"""Alarms that stand open in one slot; while they do, further ones about lines are not told: the disk is rotten."""
+WHAT_CHARS_MAX = 500
+ID_CHARS_MAX = 200
+NAME, OLD_NAME = "alarms.jsonl", "alarms.1.jsonl"
+
+log = structlog.get_logger(__name__)
+
+
+class Finding(enum.StrEnum):
+    """What an alarm is about; docs/verification.md says what to do."""
+
+    DOUBLED = "doubled"
+    """The same event stands twice."""
+    NOT_OWNED = "not-owned"
+    """The line's token does not own its id: invented, or written twice."""
+    TORN = "torn"
+    """A line below the published length that is no output record."""
+    DIFFERS = "differs"
+    """The line is not what its source records make of it."""
+    NO_SOURCE = "no-source"
+    """No log holds the record that the line names."""
+    OWNED = "owned-too-long"
+    """Ids are registered and not written."""
+    DAMAGED = "damaged"
+    """A file that the verifier relies on cannot be read."""
+
+
+ADVICE = {
+    Finding.DOUBLED: "bill it once; keep both files, find out by their tokens which processes wrote them",
+    Finding.NOT_OWNED: "take the line out of what is billed unless its event stands nowhere else; report it",
+    Finding.TORN: "check this disk; find the event by the raw log, and repair it with photon spark recover",
+    Finding.DIFFERS: "compare the line with its source; whichever was changed since, restore it",
+    Finding.NO_SOURCE: "compare the line with the log it names; restore the log, or take the line for invented",
+    Finding.OWNED: "start a joiner in this slot; if its disk is gone for ever, retire the slot",
+    Finding.DAMAGED: "remove the file named; the slot's output is verified again from its beginning",
+}
+
+
+class Alarm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One finding. ``file`` and ``offset``: the line's place in the output, where there is one."""
+
+    at_ns: int
+    finding: str
+    what: str
+    """One line: what is wrong, with its evidence."""
+    file: str = ""
+    offset: int = 0
+    event_id: str = ""
+    todo: str = ""
+    over: bool = False
+    """It no longer holds, or was acknowledged."""
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What makes it the same alarm again."""
+        return self.finding, self.file, self.offset
+
+
+class _Head(msgspec.Struct, frozen=True):
+    version: int
+
+
+class AlarmsDamaged(PhotonError):
+    """The log of alarms cannot be read. One line."""
+
+
+class AlarmLog:
+    """Of one slot. ``what`` of an alarm goes to the process's log at level error, once."""
+
+    def __init__(self, disk: Disk, directory: Path, slot: str, *, bytes_max: int = ALARMS_BYTES) -> None:
+        """``directory`` is there already. Raises AlarmsDamaged."""
+        self._disk = disk
+        self._path = directory / NAME
+        self._old = directory / OLD_NAME
+        self._slot = slot
+        self._bytes_max = bytes_max
+        self._told: set[tuple[str, str, int]] = set()
+        for path in (self._old, self._path):
+            self._told |= {alarm.key for alarm in read_lines(disk, path) if not alarm.over}
+        self._open = _open(read_lines(disk, self._path))
+        self._told -= {alarm.key for alarm in read_lines(disk, self._path) if alarm.over} - set(self._open)
+        self._mend()
+
+    @property
+    def open(self) -> int:
+        """Alarms that stand."""
+        return len(self._open)
+
+    def is_open(self, finding: Finding, file: str = "", offset: int = 0) -> bool:
+        """Whether this alarm stands."""
+        return (finding.value, file, offset) in self._open
+
+    def tell(
+        self, finding: Finding, what: str, at_ns: int, *, file: str = "", offset: int = 0, event_id: bytes = b""
+    ) -> None:
+        """Durable when it returns. One that was told before is not told again, unless it was over meanwhile."""
+        shown = event_id.decode("utf-8", "backslashreplace")[:ID_CHARS_MAX]
+        alarm = Alarm(at_ns, finding.value, what[:WHAT_CHARS_MAX], file, offset, shown, ADVICE[finding])
+        if alarm.key in self._told or (len(self._open) >= OPEN_MAX and finding is not Finding.OWNED):
+            return
+        self._told.add(alarm.key)
+        self._open[alarm.key] = alarm
+        self._append(alarm)
+        log.error(
+            "verifier alarm", slot=self._slot, finding=alarm.finding, what=alarm.what, file=file, offset=offset,
+            event_id=shown, todo=alarm.todo,
+        )  # fmt: skip
+
+    def over(self, finding: Finding, at_ns: int, *, file: str = "", offset: int = 0) -> None:
+        """It no longer holds."""
+        alarm = self._open.pop((finding.value, file, offset), None)
+        if alarm is not None:
+            self._told.discard(alarm.key)
+            log.info("verifier alarm over", slot=self._slot, finding=alarm.finding, what=alarm.what)
+            self._append(msgspec.structs.replace(alarm, at_ns=at_ns, over=True))
+
+    def _append(self, alarm: Alarm) -> None:
+        line = msgspec.json.encode(alarm) + b"\n"
+        if not self._disk.exists(self._path):
+            self._begin([])
+        elif self._disk.size(self._path) + len(line) > self._bytes_max:
+            kept = list(_open(read_lines(self._disk, self._path)).values())
+            self._disk.rename(self._path, self._old)
+            self._told = set(self._open)
+            self._begin(kept)
+        append(self._disk, self._path, line)
+
+    def _begin(self, kept: list[Alarm]) -> None:
+        lines = [msgspec.json.encode(_Head(VERSION)), *map(msgspec.json.encode, kept)]
+        self._disk.replace(self._path, b"\n".join(lines) + b"\n")
+
+    def _mend(self) -> None:
+        """A line that a crash has torn was told to nobody who relied on it."""
+        if self._disk.exists(self._path):
+            data = self._disk.read(self._path)
+            whole = data.rfind(b"\n") + 1
+            if whole < len(data):
+                self._disk.truncate(self._path, whole)
+
+
+def append(disk: Disk, path: Path, lines: bytes) -> None:
+    """Durably, with one write: another process may append too."""
+    file = disk.append(path)
+    try:
+        file.write(lines)
+        file.sync()
+    finally:
+        file.close()
+
+
+def acknowledge(disk: Disk, directory: Path, at_ns: int) -> int:
+    """Ends all alarms that stand; how many. Raises AlarmsDamaged."""
+    stand = open_alarms(disk, directory)
+    lines = [msgspec.json.encode(msgspec.structs.replace(each, at_ns=at_ns, over=True)) + b"\n" for each in stand]
+    if lines:
+        append(disk, directory / NAME, b"".join(lines))
+    return len(lines)
+
+
+def open_alarms(disk: Disk, directory: Path) -> list[Alarm]:
+    """Those that stand, oldest first; for who looks on. Raises AlarmsDamaged."""
+    return list(_open(read_lines(disk, directory / NAME)).values())
+
+
+def read_lines(disk: Disk, path: Path) -> list[Alarm]:
+    """Lines of one file; a torn last one is left out. Raises AlarmsDamaged."""
+    data = disk.read(path) if disk.exists(path) else b""
+    head, *lines = data[: data.rfind(b"\n") + 1].splitlines() or [b""]
+    if not head:
+        return []
+    try:
+        version = msgspec.json.decode(head, type=_Head).version
+        if version != VERSION:
+            raise AlarmsDamaged(f"{path}: version {version}, this release reads version {VERSION}")
+        return [msgspec.json.decode(line, type=Alarm) for line in lines]
+    except msgspec.MsgspecError as bad:
+        raise AlarmsDamaged(f"{path}: unreadable ({bad}); move it away, it is begun again") from None
+
+
+def _open(lines: list[Alarm]) -> dict[tuple[str, str, int], Alarm]:
+    found: dict[tuple[str, str, int], Alarm] = {}
+    for alarm in lines:
+        if alarm.over:
+            found.pop(alarm.key, None)
+        else:
+            found[alarm.key] = alarm
+    return found

@@ -1,0 +1,236 @@
+"""Checks a slot's published lines against the raw records they were made from, slice by slice.
+
+``checked.json`` holds how far, for each kind of output: files of a kind are written one after the other. It is
+replaced after the alarms of the slices are durable; a crash in between checks them again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from photon.adapters.envelope import Envelope
+from photon.adapters.logs.reader import Source, open_source
+from photon.config.disk import Disk
+from photon.outputs.published import DURABLE_NAME, FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, read_slot
+from photon.verifier.alarms import Finding
+from photon.verifier.comparison import differences
+from photon.verifier.published_lines import NotPublished, PublishedLine, read_published
+from photon.verifier.sources import Gone, Looked, Missing, Sources
+from photon.verifier.verifier import OutputShort, VerifierDamaged
+
+NAME = "checked.json"
+VERSION = 1
+SLICE_BYTES = 128 << 10
+"""Output read for one slice; a longer line is read whole."""
+GONE_NAMED_MAX = 20
+SHOWN_MAX = 3
+"""Differences that an alarm names."""
+
+
+class CheckedFile(msgspec.Struct, forbid_unknown_fields=True):
+    """``checked.json``."""
+
+    version: int = VERSION
+    places: dict[str, tuple[int, int]] = {}
+    """Kind of output -> (file number, length): everything before is checked."""
+    lines: int = 0
+    """Compared with their sources."""
+    unverifiable: int = 0
+    """Lines whose source log is gone."""
+    gone: list[str] = []
+    """The last source logs that were missed so, as the lines call them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is to be told of a line."""
+
+    finding: Finding
+    offset: int
+    what: str
+    event_id: bytes = b""
+
+
+@dataclass(slots=True)
+class Slice:
+    """What one step has looked at; nothing of it counts before it is committed."""
+
+    file: OutputFile
+    end: int
+    lines: int = 0
+    unverifiable: int = 0
+    gone: list[str] = field(default_factory=list)
+    found: list[Found] = field(default_factory=list)
+
+
+class Checker:
+    """Of one slot. ``step`` blocks and is for one thread at a time."""
+
+    def __init__(self, disk: Disk, slot_state: Path, output: Path, sources: Sources) -> None:
+        """Raises VerifierDamaged."""
+        self._disk = disk
+        self._state = slot_state
+        self._path = slot_state / "verifier" / NAME
+        self._output = output
+        self._sources = sources
+        self._envelope = Envelope(with_joined_at=False, with_token=False)
+        self._open: tuple[str, Source] | None = None
+        self._kind = ""
+        self._dirty = False
+        self._seen: bytes | None = None  # durable.json, when the files below were read
+        self._files: tuple[OutputFile, ...] = ()
+        self.checked = read_checked(disk, self._path)
+        self.behind_bytes = 0
+
+    def close(self) -> None:
+        """Closes the file read last."""
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
+
+    def step(self, now_ns: int) -> Slice | None:
+        """The next slice; None when all that is published is checked. Raises PublishedDamaged, OSError."""
+        left = self._left()
+        if not left and self._published():
+            left = self._left()
+        if not left:
+            return None
+        kinds = sorted(left)
+        self._kind = next((kind for kind in kinds if kind > self._kind), kinds[0])  # each kind has its turn
+        return self._check(*left[self._kind], now_ns)
+
+    def _published(self) -> bool:
+        """Whether there is more than when it was looked at last. The manifest grows, so it is not read in vain."""
+        path = self._state / DURABLE_NAME
+        durable = self._disk.read(path) if self._disk.exists(path) else b""
+        if durable == self._seen:
+            return False
+        self._files, self._seen = read_slot(self._disk, self._state).files, durable
+        return True
+
+    def _left(self) -> dict[str, tuple[OutputFile, int]]:
+        """Kind -> the file to go on with, and where."""
+        left: dict[str, tuple[OutputFile, int]] = {}
+        behind = 0
+        for file in self._files:
+            number, at = self.checked.places.get(file.kind, (0, 0))
+            begin = at if file.number == number else 0
+            if file.number >= number and begin < file.length:
+                behind += file.length - begin
+                left.setdefault(file.kind, (file, begin))
+        self.behind_bytes = behind
+        return left
+
+    def commit(self, done: Slice) -> None:
+        """What was found is told: this slice need not be read again."""
+        known = self.checked
+        known.places[done.file.kind] = (done.file.number, done.end)
+        known.lines += done.lines
+        known.unverifiable += done.unverifiable
+        known.gone = list(dict.fromkeys([*known.gone, *done.gone]))[-GONE_NAMED_MAX:]
+        self._dirty = True
+
+    def save(self) -> None:
+        """Makes durable how far it is checked; not for each slice, as checking again costs little."""
+        if self._dirty:
+            self._disk.replace(self._path, msgspec.json.encode(self.checked))
+            self._dirty = False
+
+    # -- one slice -------------------------------------------------------------------------------------------------
+    def _check(self, file: OutputFile, begin: int, now_ns: int) -> Slice:
+        data = self._read(file, begin)
+        if data is None:  # taken away since: it is final, and its owner may do so
+            return Slice(file, file.length, unverifiable=1, gone=[file.name])
+        done = Slice(file, begin + len(data))
+        lines: list[PublishedLine] = []
+        offsets: list[int] = []
+        at = begin
+        for line in _lines(data):
+            try:
+                if not line.startswith(b'{"reason":'):  # about a record that is no event
+                    lines.append(read_published(line))
+                    offsets.append(at)
+            except NotPublished as bad:
+                done.found.append(Found(Finding.TORN, at, str(bad)))
+            at += len(line)
+        records = self._sources.find(lines, now_ns)
+        for offset, published, (foreign, primary) in zip(offsets, lines, records, strict=True):
+            self._judge(done, offset, published, foreign, primary)
+        return done
+
+    def _judge(self, done: Slice, offset: int, line: PublishedLine, foreign: Looked, primary: Looked | None) -> None:
+        for each in (foreign, primary):
+            if isinstance(each, Missing):
+                place = each.place
+                what = (
+                    f"no log has the {each.side} record {place.file}:{place.offset} of event {_shown(line.event_id)}"
+                )
+                done.found.append(Found(Finding.NO_SOURCE, offset, what, line.event_id))
+                return
+        for each in (foreign, primary):
+            if isinstance(each, Gone):
+                done.unverifiable += 1
+                done.gone.append(each.file)
+                return
+        assert not isinstance(foreign, Gone | Missing)
+        assert not isinstance(primary, Gone | Missing)
+        wrong = differences(line, done.file.kind, foreign, primary, self._sources.adapter, self._envelope)
+        done.lines += 1
+        if wrong:
+            more = f" and {len(wrong) - SHOWN_MAX} more" if len(wrong) > SHOWN_MAX else ""
+            what = f"event {_shown(line.event_id)}: {'; '.join(wrong[:SHOWN_MAX])}{more}"
+            done.found.append(Found(Finding.DIFFERS, offset, what, line.event_id))
+
+    def _read(self, file: OutputFile, begin: int) -> bytes | None:
+        """Whole lines from there on, a slice of them; None when the file is gone. Raises OSError."""
+        try:
+            source = self._source(file)
+        except FileNotFoundError:
+            return None
+        size = SLICE_BYTES
+        while True:
+            data = source.read(begin, min(size, file.length - begin))
+            whole = data.rfind(b"\n") + 1
+            if not data:
+                raise OutputShort(self._output / file.name, begin, file.length)
+            if whole or size >= file.length - begin:
+                return data[:whole] if whole else data
+            size *= 2
+
+    def _source(self, file: OutputFile) -> Source:
+        if self._open is not None and self._open[0] == file.name:
+            return self._open[1]
+        self.close()
+        plain = self._output / file.name
+        try:
+            source = open_source(plain)
+        except FileNotFoundError:
+            source = open_source(plain.with_name(plain.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX))
+        self._open = (file.name, source)
+        return source
+
+
+def read_checked(disk: Disk, path: Path) -> CheckedFile:
+    """How far a slot is checked; nothing where nobody has checked it yet. Raises VerifierDamaged."""
+    if not disk.exists(path):
+        return CheckedFile()
+    try:
+        known = msgspec.json.decode(disk.read(path), type=CheckedFile)
+    except msgspec.MsgspecError as bad:
+        raise VerifierDamaged(path, str(bad)) from None
+    if known.version != VERSION:
+        raise VerifierDamaged(path, f"version {known.version}")
+    return known
+
+
+def _lines(data: bytes) -> list[bytes]:
+    lines = data.split(b"\n")
+    last = lines.pop()
+    return [line + b"\n" for line in lines] + ([last] if last else [])
+
+
+def _shown(event_id: bytes) -> str:
+    return event_id.decode("utf-8", "backslashreplace")[:200]

@@ -1,0 +1,101 @@
+"""What a published line says of itself: id, key, time, and the places that it was made from. Pure.
+
+Independent of the code that built the line; what both know is the documented order of members (docs/output.md).
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from binascii import Error as Base64Error
+from dataclasses import dataclass
+from datetime import datetime
+
+import orjson
+
+_STRING = rb'("(?:[^"\\]|\\.)*+")'
+_HEAD = re.compile(
+    rb'\{"event_id(_raw_base64)?":' + _STRING + rb',"key(_raw_base64)?":' + _STRING + rb',"event_time_ns":'
+    rb'(-?[0-9]{1,19}),(?:"reason":' + _STRING + rb",)?"
+)
+_SOURCE = b',"source":{"file":'
+_TAIL = re.compile(
+    rb',"source":\{"file":' + _STRING + rb',"offset":([0-9]{1,19})\}'
+    rb'(?:,"primary_source":\{"file":' + _STRING + rb',"offset":([0-9]{1,19})\})?'
+    rb'((?:,"(?:joined_at|decided_at)":"([^"\\]*+)")?(?:,"token":"[0-9a-f]{16}")?\}\n)'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a record begins: uncompressed bytes, file relative to its log directory, as it was called then."""
+
+    file: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedLine:
+    """One line about an event."""
+
+    event_id: bytes
+    key: bytes
+    event_time_ns: int
+    reason: str | None
+    """None in ``joined``."""
+    source: Place
+    primary: Place | None
+    body: bytes
+    """The line without when it was made and without its token, ended as a line is."""
+    written: str
+    """When it was made, as it stands there; empty where that is left out."""
+
+    @property
+    def written_ns(self) -> int | None:
+        """The same as ns UTC; None where it does not say."""
+        try:
+            return int(datetime.fromisoformat(self.written).timestamp() * 1e9)
+        except ValueError:
+            return None
+
+
+@dataclass(slots=True)
+class NotPublished(Exception):
+    """A line that has no places, or not in the documented order."""
+
+    line: bytes
+
+    def __str__(self) -> str:
+        return f"not an output record: {self.line[:120]!r}"
+
+
+def read_published(line: bytes) -> PublishedLine:
+    """One line with its newline. Raises NotPublished."""
+    head = _HEAD.match(line)
+    # Payloads stand before it, and in a JSON string the quotes of these bytes would be escaped: the last one counts.
+    tail = _TAIL.fullmatch(line, line.rfind(_SOURCE))
+    if head is None or tail is None:
+        raise NotPublished(line)
+    raw_id, event_id, raw_key, key, time, reason = head.groups()
+    file, offset, primary_file, primary_offset, end, written = tail.groups()
+    try:
+        primary = None if primary_file is None else Place(orjson.loads(primary_file), int(primary_offset))
+        return PublishedLine(
+            _bytes(event_id, raw_id is not None),
+            _bytes(key, raw_key is not None),
+            int(time),
+            None if reason is None else orjson.loads(reason),
+            Place(orjson.loads(file), int(offset)),
+            primary,
+            line[: -len(end)] + b"}\n",
+            (written or b"").decode("ascii", "replace"),
+        )
+    except (orjson.JSONDecodeError, Base64Error):
+        raise NotPublished(line) from None
+
+
+def _bytes(text: bytes, raw: bool) -> bytes:
+    if b"\\" in text:
+        value: str = orjson.loads(text)
+        return value.encode()
+    return b64decode(text[1:-1], validate=True) if raw else text[1:-1]

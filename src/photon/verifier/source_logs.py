@@ -1,0 +1,168 @@
+"""Raw records at the places that published lines name, though their logs have been rotated or compressed since.
+
+A line names the file as it was called when it was read. What is called so today may be a younger log, so all logs of
+that name are candidates (the name without its rotation suffix), and whoever asks says which record is the right one.
+Reading itself is the event store's (``LogsEventStore``): open files, compressed ones, headers, quoted records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Framing, LogFile
+from photon.adapters.logs.finding import LogFinder, LogFound
+from photon.adapters.logs.identity import log_name
+from photon.eventstore.file_map import MappedLog
+from photon.eventstore.log_pass import Read, Wanted
+from photon.eventstore.logs_store import LogsEventStore
+from photon.verifier.comparison import SourceRecord
+from photon.verifier.published_lines import Place
+
+CANDIDATES_MAX = 256
+"""Logs of one name that are tried for a record."""
+PAGES_BYTES = 32 << 20
+"""Inflated pages of compressed logs that stay in memory."""
+
+Fits = Callable[[int, SourceRecord], bool]
+"""(index of the place, what stands there in some log) -> whether this is the record that is meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side's logs and how they are read."""
+
+    directory: Path
+    patterns: Sequence[str]
+    framing: Framing
+    has_header: bool
+    record_max: int
+
+
+class _WhatStandsThere(Adapter):
+    """Lets LogsEventStore read any place: every record has the key that is asked for."""
+
+    def __init__(self, framing: Framing) -> None:
+        super().__init__({})
+        self.primary_framing = framing
+
+    def primary_key(self, record: bytes, file: LogFile) -> bytes:
+        return b""
+
+    def primary_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        return None
+
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        raise BadRecord("only places are read here")
+
+    def foreign_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        return None
+
+
+class SourceLogs:
+    """Of one side. Not thread-safe; may block for as long as a disk takes."""
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+        self._finder = LogFinder(side.directory, side.patterns, has_header=side.has_header, framing=side.framing)
+        self._logs: dict[str, LogFound] = {}
+        self._named: dict[str, list[str]] = {}
+        self._store: LogsEventStore | None = None
+        self._numbers: dict[str, int] = {}
+
+    def close(self) -> None:
+        """Closes the logs."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def names(self) -> dict[str, list[str]]:
+        """Log name -> identities of the logs that are there, by the last look."""
+        return self._named
+
+    def look(self) -> None:
+        """Finds the logs again and forgets what is open. Raises OSError when the directory cannot be listed."""
+        self.close()
+        self._logs = self._finder.find()
+        self._numbers = {identity: number for number, identity in enumerate(self._logs)}
+        named: dict[str, list[str]] = {}
+        newest_first = sorted(self._logs.items(), key=lambda item: -item[1].file.mtime_ns)
+        for identity, found in newest_first:
+            named.setdefault(log_name(found.file.path), []).append(identity)
+        self._named = named
+        self._store = LogsEventStore(
+            self._side.directory,
+            _WhatStandsThere(self._side.framing),
+            self._path,
+            record_bytes_max=self._side.record_max,
+            pages_bytes_max=PAGES_BYTES,
+        )
+
+    def _path(self, identity: str) -> str | None:
+        found = self._logs.get(identity)
+        return None if found is None else found.file.path
+
+    def find(self, places: Sequence[Place], fits: Fits) -> list[SourceRecord | None]:
+        """Aligned with ``places``; None: no log of that name has a record there that fits.
+
+        Raises OSError, when the log directory cannot be listed.
+        """
+        if self._store is None:
+            self.look()
+        out: list[SourceRecord | None] = [None] * len(places)
+        left = self._try(places, list(range(len(places))), fits, out)
+        if left:  # renamed, rewritten or new since: what is open may be another log by now
+            self.look()
+            self._try(places, left, fits, out)
+        return out
+
+    def _try(self, places: Sequence[Place], rows: list[int], fits: Fits, out: list[SourceRecord | None]) -> list[int]:
+        """Reads each row in one candidate after the other. The rows that fit nowhere."""
+        hopeless: list[int] = []
+        tried: dict[int, set[str]] = {row: set() for row in rows}
+        while rows:
+            by_log: dict[str, list[int]] = {}
+            for row in rows:
+                candidate = self._candidate(places[row], tried[row])
+                if candidate is None:
+                    hopeless.append(row)
+                else:
+                    tried[row].add(candidate)
+                    by_log.setdefault(candidate, []).append(row)
+            rows = []
+            for identity, group in by_log.items():
+                self._read(identity, places, group, fits, out)
+                left = [row for row in group if out[row] is None]
+                if len(left) < len(group):
+                    self._prefer(identity)
+                rows += left
+        return hopeless
+
+    def _candidate(self, place: Place, tried: set[str]) -> str | None:
+        if len(tried) >= CANDIDATES_MAX:
+            return None
+        named = self._named.get(log_name(place.file), ())
+        return next((identity for identity in named if identity not in tried), None)
+
+    def _prefer(self, identity: str) -> None:
+        """What is looked for next probably stands there too."""
+        named = self._named[log_name(self._logs[identity].file.path)]
+        if named[0] != identity:
+            named.remove(identity)
+            named.insert(0, identity)
+
+    def _read(
+        self, identity: str, places: Sequence[Place], rows: list[int], fits: Fits, out: list[SourceRecord | None]
+    ) -> None:
+        assert self._store is not None
+        found = self._logs[identity]
+        file = LogFile(found.file.path, found.head.header)
+        log = MappedLog(self._numbers[identity], identity, file, max(places[row].offset for row in rows))
+        read = self._store.read([Wanted(row, b"", log, places[row].offset, 0, 0) for row in rows])
+        for row, each in zip(rows, read, strict=True):
+            if each.outcome is Read.FOUND and each.record:
+                place = places[row]
+                source = SourceRecord(each.record, LogFile(place.file, each.file.header), place.offset, identity)
+                if fits(row, source):
+                    out[row] = source

@@ -1,0 +1,99 @@
+"""A pair of small logs, an adapter for them, and the lines that their records make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import LINES, Adapter, Joined, LogFile
+from photon.adapters.envelope import Envelope
+from photon.verifier.source_logs import Side
+
+ADAPTER = ConfiguredAdapter(
+    {
+        "foreign": {"format": "jsonl", "key": "q", "id": "id", "time": {"field": "t", "unit": "s"}},
+        "primary": {"format": "jsonl", "key": "q"},
+    }
+)
+FOREIGN, PRIMARY = "clicks.log", "queries.log"
+TOKEN = 1 << 40 | 7
+AT_NS = 1_700_000_000 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    event_id: bytes
+    key: bytes
+    event_time_ns: int
+    record: bytes
+    file: LogFile
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    record: bytes
+    file: LogFile
+    offset: int
+
+
+def foreign_record(n: int) -> bytes:
+    return b'{"id":"c%d","q":"q%d","t":%d,"text":"<%d>"}' % (n, n, 1_600_000_000 + n, n)
+
+
+def primary_record(n: int) -> bytes:
+    return b'{"q":"q%d","words":["a","b%d"]}' % (n, n)
+
+
+def log_of(records: Sequence[bytes]) -> bytes:
+    return b"".join(record + b"\n" for record in records)
+
+
+def offset_of(records: Sequence[bytes], n: int) -> int:
+    return sum(len(record) + 1 for record in records[:n])
+
+
+class Logs:
+    """``count`` foreign records and their primaries, in one file each."""
+
+    def __init__(self, directory: Path, count: int) -> None:
+        self.foreign = directory / "foreign"
+        self.primary = directory / "primary"
+        self.foreign_records = [foreign_record(n) for n in range(count)]
+        self.primary_records = [primary_record(n) for n in range(count)]
+        for place, name, records in (
+            (self.foreign, FOREIGN, self.foreign_records),
+            (self.primary, PRIMARY, self.primary_records),
+        ):
+            place.mkdir(parents=True)
+            (place / name).write_bytes(log_of(records))
+
+    def sides(self) -> tuple[Side, Side]:
+        return side(self.foreign), side(self.primary)
+
+    def event(self, n: int) -> Event:
+        record = self.foreign_records[n]
+        time_ns = (1_600_000_000 + n) * 10**9
+        return Event(b"c%d" % n, b"q%d" % n, time_ns, record, LogFile(FOREIGN), offset_of(self.foreign_records, n))
+
+    def primary_of(self, n: int) -> Record:
+        return Record(self.primary_records[n], LogFile(PRIMARY), offset_of(self.primary_records, n))
+
+    def joined(self, *numbers: int, adapter: Adapter = ADAPTER, token: int = TOKEN) -> list[bytes]:
+        events, primaries = [self.event(n) for n in numbers], [self.primary_of(n) for n in numbers]
+        payloads = []
+        for event, primary in zip(events, primaries, strict=True):
+            made = adapter.join(event.record, event.file, primary.record, primary.file)
+            assert isinstance(made, Joined)
+            payloads.append(made)
+        return Envelope().joined(events, primaries, payloads, token=token, at_ns=AT_NS)
+
+    def undone(self, *numbers: int, reason: str = "no primary event has this key") -> list[bytes]:
+        events = [self.event(n) for n in numbers]
+        return Envelope().undone(events, [reason] * len(events), token=TOKEN, at_ns=AT_NS)
+
+
+def side(directory: Path) -> Side:
+    return Side(directory, ("**/*",), LINES, has_header=False, record_max=1 << 20)

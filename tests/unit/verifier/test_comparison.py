@@ -1,0 +1,209 @@
+"""A line against its source records: bytes in, differences out."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import Filtered, ForeignHeader, Joined, LogFile
+from photon.adapters.envelope import Envelope
+from photon.verifier.comparison import SourceRecord, differences, header_of, id_of, is_foreign, is_primary
+from photon.verifier.published_lines import NotPublished, Place, read_published
+from tests.unit.verifier.logs import ADAPTER, AT_NS, Logs
+
+BARE = Envelope(with_joined_at=False, with_token=False)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Logs:
+    return Logs(tmp_path, 4)
+
+
+def sources(logs: Logs, n: int) -> tuple[SourceRecord, SourceRecord]:
+    event, primary = logs.event(n), logs.primary_of(n)
+    return (
+        SourceRecord(event.record, event.file, event.offset, "f" * 32),
+        SourceRecord(primary.record, primary.file, primary.offset, "p" * 32),
+    )
+
+
+def compare(logs: Logs, line: bytes, n: int, kind: str = "joined", adapter: Any = ADAPTER) -> list[str]:
+    foreign, primary = sources(logs, n)
+    published = read_published(line)
+    named = primary if published.primary is not None else None
+    return differences(published, kind, foreign, named, adapter, BARE)
+
+
+def test_what_a_line_says_of_itself(logs: Logs) -> None:
+    (line,) = logs.joined(2)
+    seen = read_published(line)
+    assert (seen.event_id, seen.key, seen.reason) == (b"c2", b"q2", None)
+    assert (seen.source, seen.primary) == (
+        Place("clicks.log", logs.event(2).offset),
+        Place("queries.log", logs.primary_of(2).offset),
+    )
+    assert seen.written_ns == AT_NS
+    assert (
+        seen.body
+        == Envelope(with_joined_at=False, with_token=False).joined(
+            [logs.event(2)],
+            [logs.primary_of(2)],
+            [Joined(logs.foreign_records[2], logs.primary_records[2])],
+            token=0,
+            at_ns=0,
+        )[0]
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{}\n",
+        b'{"event_id":"a","key":"k","event_time_ns":1,"foreign":{},"primary":{}}\n',
+        b'{"event_id":"a","key":"k","event_time_ns":1,"x":1,"source":{"file":"f","offset":1},"token":"1"}\n',
+        b'{"event_id":"a","key":"k","event_time_ns":1,"x":1,"source":{"file":"f","offset":1}}',
+        b'{"event_id_raw_base64":"?","key":"k","event_time_ns":1,"x":1,"source":{"file":"f","offset":1}}\n',
+    ],
+)
+def test_what_is_no_line(line: bytes) -> None:
+    with pytest.raises(NotPublished):
+        read_published(line)
+
+
+def test_a_payload_that_looks_like_a_source(logs: Logs) -> None:
+    """The places stand behind the payloads; what a payload says of itself is no place."""
+    tricky = b'{"id":"c0","q":"q0","t":1600000000,"x":{"a":1,"source":{"file":"other","offset":9}}}'
+    logs.foreign_records[0] = tricky
+    (line,) = logs.joined(0)
+    assert read_published(line).source == Place("clicks.log", 0)
+    assert compare(logs, line, 0) == []
+
+
+def test_names_and_ids_that_need_escapes(logs: Logs) -> None:
+    event = logs.event(1)
+    odd = type(event)(b'a"\\\xff', "k\n\u00e9".encode(), 5, b"\xff\x00", LogFile('d/"odd\\ name".log'), 3)
+    (line,) = Envelope().undone([odd], ['why "so"'], token=None, at_ns=AT_NS)
+    seen = read_published(line)
+    assert (seen.event_id, seen.key) == (odd.event_id, odd.key)
+    assert (seen.source, seen.reason) == (Place('d/"odd\\ name".log', 3), 'why "so"')
+
+
+@pytest.mark.parametrize("kind", ["unmatched", "rejected"])
+def test_right_lines_have_no_differences(logs: Logs, kind: str) -> None:
+    for n in range(4):
+        assert compare(logs, logs.joined(n)[0], n) == []
+        assert compare(logs, logs.undone(n)[0], n, kind) == []
+    bare = Envelope(with_joined_at=False, with_token=False).undone([logs.event(1)], ["r"], token=None, at_ns=0)
+    assert compare(logs, bare[0], 1, kind) == []
+
+
+def test_any_changed_byte_is_a_difference(logs: Logs) -> None:
+    """Of the bytes that come from the sources; what the joiner adds (time, token) is not compared."""
+    seed = int(os.environ.get("PHOTON_SEED", "7"))
+    print(f"PHOTON_SEED={seed}")
+    draw = random.Random(seed)
+    (line,) = logs.joined(3)
+    end = line.rfind(b',"joined_at"')
+    passed = []
+    for at in range(1, end):
+        other = draw.choice([byte for byte in b'abcXYZ019 {}"\\,:' if byte != line[at]])
+        changed = line[:at] + bytes([other]) + line[at + 1 :]
+        try:
+            wrong = compare(logs, changed, 3)
+        except NotPublished:
+            continue
+        if not wrong:
+            passed.append(changed)
+    assert passed == []
+
+
+def test_differences_name_the_fields(logs: Logs) -> None:
+    (line,) = logs.joined(1)
+    assert compare(logs, line.replace(b'"b1"', b'"bX"'), 1) == [
+        'primary.words is ["a","bX"], its source gives ["a","b1"]'
+    ]
+    assert compare(logs, line.replace(b'"text":"<1>"', b'"text":"<9>"'), 1) == [
+        'foreign.text is "<9>", its source gives "<1>"'
+    ]
+    wrong = re.sub(rb'"event_time_ns":\d+', b'"event_time_ns":5', line)
+    assert compare(logs, wrong, 1) == ["event_time_ns is 5, its source gives 1600000001000000000"]
+    assert compare(logs, line.replace(b'"key":"q1"', b'"key":"q2"'), 1) == ['key is "q2", its source gives "q1"']
+    spaced = line.replace(b'"words":[', b'"words": [')
+    assert compare(logs, spaced, 1) == ["its bytes, though all values are alike"]
+
+
+def test_the_original_bytes_of_what_was_not_joined(logs: Logs) -> None:
+    (line,) = logs.undone(2)
+    assert compare(logs, line.replace(b"<2>", b"<3>"), 2, "unmatched")[0].startswith("record is ")
+    odd = line.replace(b'"reason":"no primary event has this key"', b'"reason":"any"')
+    assert compare(logs, odd, 2, "unmatched") == []  # what was decided is not to be told from the records
+
+
+def test_which_record_is_meant(logs: Logs) -> None:
+    (line,) = logs.joined(1)
+    published = read_published(line)
+    foreign, primary = sources(logs, 1)
+    assert is_foreign(ADAPTER, foreign, published)
+    assert is_primary(ADAPTER, primary, published)
+    others = sources(logs, 2)
+    assert not is_foreign(ADAPTER, others[0], published)
+    assert not is_primary(ADAPTER, others[1], published)
+    broken = SourceRecord(b"\xff{", LogFile("clicks.log"), 0, "f" * 32)
+    assert not is_foreign(ADAPTER, broken, published)
+    assert not is_primary(ADAPTER, broken, published)
+
+
+class Placed(ConfiguredAdapter):
+    """Ids by place; filters and raises as it is told."""
+
+    def __init__(self, answer: str = "") -> None:
+        super().__init__({"foreign": {**_SIDE, "id": "id", "time": {"field": "t", "unit": "s"}}, "primary": _SIDE})
+        self.answer = answer
+
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        return super().foreign_header(record, file)._replace(event_id=None)
+
+    def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
+        if self.answer == "filter":
+            return Filtered("small")
+        if self.answer == "raise":
+            raise KeyError("boom")
+        return super().join(foreign, foreign_file, primary, primary_file)
+
+
+_SIDE: Mapping[str, Any] = {"format": "jsonl", "key": "q"}
+
+
+def test_an_id_that_is_a_place(logs: Logs) -> None:
+    foreign, _ = sources(logs, 1)
+    header = header_of(Placed(), foreign)
+    assert header is not None
+    assert id_of(header, foreign) == b"%b:%d" % (b"f" * 32, foreign.offset)
+
+
+def test_what_the_adapter_says_now(logs: Logs) -> None:
+    (line,) = logs.joined(1)
+    foreign, primary = sources(logs, 1)
+
+    def wrong(answer: str, kind: str = "joined", made: bytes = line) -> list[str]:
+        return differences(read_published(made), kind, foreign, primary, Placed(answer), BARE)
+
+    assert wrong("filter") == ["the adapter's answer now is Filtered, not Joined"]
+    assert wrong("raise") == ["the adapter raises KeyError now"]
+    event = logs.event(1)
+    own = type(event)(
+        b"f" * 32 + b":%d" % event.offset, event.key, event.event_time_ns, event.record, event.file, event.offset
+    )
+    (filtered,) = Envelope().undone([own], ["small"], token=1, at_ns=0, primaries=[logs.primary_of(1)])
+    assert wrong("filter", "filtered", filtered) == []
+    assert wrong("", "filtered", filtered) == ["the adapter's answer now is Joined, not Filtered"]
+    assert orjson.loads(filtered)["primary_source"]["file"] == "queries.log"
