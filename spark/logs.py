@@ -1,0 +1,286 @@
+"""Raw logs as DataFrames (FOREIGN and PRIMARY of ``schemas``): read through the join's adapter, framed and identified
+by the code that the follower uses, so that a record has here the id, key and time that it has in the live system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import Adapter
+from photon.adapters.logs.api import Block
+from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
+from photon.adapters.logs.problems import Problem
+from photon.adapters.logs.slices import LogUnreadable, Slice, StandingLog, cut, read_slice, standing_logs
+from photon.eventstore.records import key_of, keys_of_block
+from photon.idregistry.api import Digester
+from photon.joiner.foreign_columns import Columns, Unreadable, columns_of, records_of
+from photon.spark import schemas
+from photon.spark.shipped_adapter import made
+from photon.spark.sources import JoinSource, LogSource, Window, reading_of
+from photon.spark.tasks import frame, packed, partition_bytes, task_directory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+PACKED_RATIO = 5
+"""A compressed log counts for so many times its bytes on disk."""
+NS_PER_S = 1_000_000_000
+
+Report = Callable[[str], None]
+
+
+class _Shared(msgspec.Struct, frozen=True, kw_only=True):
+    join: JoinSource
+    sources: list[LogSource]
+    columns: list[str]
+    foreign: bool
+
+
+class _Work(msgspec.Struct, frozen=True):
+    source: int
+    part: Slice
+
+
+def foreign(
+    spark: SparkSession,
+    join: JoinSource,
+    sources: Sequence[LogSource],
+    *,
+    with_records: bool = True,
+    partition_size: int | None = None,
+    report: Report = lambda line: None,
+) -> DataFrame:
+    """FOREIGN: each record of the raw foreign logs whose event time lies in its source's window, and every record
+    that cannot be read. Without ``with_records`` the columns ``record`` and ``header`` are left out.
+
+    ``report`` is told of files that are there and not read. Raises LogDirectoryError, AdapterError, OSError.
+    """
+    return _logs(spark, join, sources, schemas.FOREIGN, with_records, partition_size, report, is_foreign=True)
+
+
+def primary(
+    spark: SparkSession,
+    join: JoinSource,
+    sources: Sequence[LogSource],
+    *,
+    with_records: bool = True,
+    partition_size: int | None = None,
+    report: Report = lambda line: None,
+) -> DataFrame:
+    """PRIMARY: each record of the raw primary logs that has a key. Of several records with one key in one datacentre
+    the first in (file, offset) order is the primary event. Otherwise as ``foreign``."""
+    return _logs(spark, join, sources, schemas.PRIMARY, with_records, partition_size, report, is_foreign=False)
+
+
+def without(schema: str, *names: str) -> str:
+    """A schema of ``schemas`` without these columns."""
+    return ", ".join(each for each in schema.split(", ") if each.split(" ")[0] not in names)
+
+
+def names_of(schema: str) -> list[str]:
+    """Its columns."""
+    return [each.split(" ")[0] for each in schema.split(", ")]
+
+
+def _logs(
+    spark: SparkSession,
+    join: JoinSource,
+    sources: Sequence[LogSource],
+    schema: str,
+    with_records: bool,
+    partition_size: int | None,
+    report: Report,
+    *,
+    is_foreign: bool,
+) -> DataFrame:
+    schema = schema if with_records else without(schema, "record", "header")
+    adapter = made(join.adapter, task_directory())
+    logs = list_logs(adapter, sources, report, is_foreign=is_foreign)
+    size = partition_bytes(spark, sum(_weight(log) for _, log in logs), partition_size)
+    work = [(_Work(number, part), _slice_weight(part)) for number, log in logs for part in cut(log, size)]
+    shared = _Shared(join=join, sources=list(sources), columns=names_of(schema), foreign=is_foreign)
+    groups = [msgspec.json.encode(group) for group in packed(work, size)]
+    return frame(spark, _read, msgspec.json.encode(shared), groups, schema)
+
+
+def list_logs(
+    adapter: Adapter, sources: Sequence[LogSource], report: Report, *, is_foreign: bool
+) -> list[tuple[int, StandingLog]]:
+    """(number of the source, log) of all that is to be read."""
+    found: list[tuple[int, StandingLog]] = []
+    for number, source in enumerate(sources):
+        directory = Path(source.directory)
+        reading = reading_of(source, adapter, foreign=is_foreign)
+
+        def tell(problem: Problem, source: LogSource = source) -> None:
+            report(f"{source.datacentre}: {problem}")
+
+        oldest = _oldest_write(source.window)
+        logs = standing_logs(directory, reading, tell)
+        found += [(number, log) for log in logs if oldest is None or log.mtime_ns >= oldest]
+    return found
+
+
+def _oldest_write(window: Window) -> int | None:
+    return None if window.begin_ns is None else window.begin_ns - int(window.slack_s * NS_PER_S)
+
+
+def _weight(log: StandingLog) -> int:
+    return log.size * PACKED_RATIO if log.path.endswith(COMPRESSED_SUFFIXES) else log.size
+
+
+def _slice_weight(part: Slice) -> int:
+    return _weight(part.log) if part.end is None else part.end - part.begin
+
+
+# -- on the executors ----------------------------------------------------------------------------------------------
+def _read(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
+    common = msgspec.json.decode(shared, type=_Shared)
+    adapter = made(common.join.adapter, task_directory())
+    digester = Digester(common.join.key, common.join.join)
+    for work in msgspec.json.decode(group, type=list[_Work]):
+        source = common.sources[work.source]
+        reading = reading_of(source, adapter, foreign=common.foreign)
+        log = _log_name(work.part.log.path)
+        try:
+            for block in read_slice(Path(source.directory), work.part, reading):
+                if common.foreign:
+                    yield from foreign_rows(source, log, block, adapter, digester, common.columns)
+                else:
+                    yield from primary_rows(source, log, block, adapter, common.columns)
+        except LogUnreadable as error:
+            if not common.foreign:  # its keys would all seem to be absent
+                raise
+            bad = [Unreadable(error.offset, b"", f"the log is damaged: {error.why}")]
+            yield _unreadable_rows(source, log, work.part.log.identity, bad, common.columns)
+
+
+def _log_name(path: str) -> str:
+    for suffix in COMPRESSED_SUFFIXES:
+        path = path.removesuffix(suffix)
+    return path
+
+
+def foreign_rows(
+    source: LogSource, log: str, block: Block, adapter: Adapter, digester: Digester, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """FOREIGN rows of one block."""
+    from photon.spark.columns import batch, bigints, binary, digests_column, hours, same
+
+    records, offsets = records_of(block)
+    columns, unreadable = columns_of(block, records, offsets, adapter, digester)
+    if kept := _in_window(columns, source.window):
+        times = kept.times()
+        count = len(kept)
+        rows = {
+            "datacentre": same(source.datacentre, count),
+            "log": same(log, count),
+            "identity": same(block.identity, count),
+            "offset": bigints(kept.offsets),
+            "event_id": binary(kept.ids),
+            "digest": digests_column(kept.digests),
+            "key": binary([header.key for header in kept.headers]),
+            "event_time_ns": bigints(times),
+            "hour": bigints(hours(times)),
+            "unreadable": same(None, count),
+        }
+        if "record" in names:
+            rows["record"] = binary(kept.records)
+            rows["header"] = _header_column(block.file.header, count)
+        yield batch(rows, names)
+    for long in block.oversized:
+        reason = f"the record is {long.length} bytes long, more than the limit; it begins as shown"
+        unreadable.append(Unreadable(long.offset, long.head, reason))
+    if unreadable:
+        yield _unreadable_rows(source, log, block.identity, unreadable, names)
+
+
+def _header_column(header: bytes, count: int) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.repeat(pa.scalar(header, pa.binary()), count) if header else pa.nulls(count, pa.binary())
+
+
+def _in_window(columns: Columns, window: Window) -> Columns:
+    if not len(columns) or (window.begin_ns is None and window.end_ns is None):
+        return columns
+    times = columns.times()
+    low = -(2**63) if window.begin_ns is None else window.begin_ns
+    high = 2**63 - 1 if window.end_ns is None else window.end_ns
+    inside = (times >= low) & ((times < high) if window.end_ns is not None else True)
+    return columns if inside.all() else columns.take(np.flatnonzero(inside).tolist())
+
+
+def _unreadable_rows(
+    source: LogSource, log: str, identity: str, unreadable: Sequence[Unreadable], names: Sequence[str]
+) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    from photon.spark.columns import batch, bigints, binary, same, strings
+
+    count = len(unreadable)
+    nothing, no_number = pa.nulls(count, pa.binary()), pa.nulls(count, pa.int64())
+    rows = {
+        "datacentre": same(source.datacentre, count),
+        "log": same(log, count),
+        "identity": same(identity, count),
+        "offset": bigints([bad.offset for bad in unreadable]),
+        "event_id": nothing,
+        "digest": nothing,
+        "key": nothing,
+        "event_time_ns": no_number,
+        "hour": no_number,
+        "record": binary([bad.record for bad in unreadable]),
+        "header": nothing,
+        "unreadable": strings([bad.reason for bad in unreadable]),
+    }
+    return batch(rows, names)
+
+
+def primary_rows(
+    source: LogSource, log: str, block: Block, adapter: Adapter, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """PRIMARY rows of one block."""
+    from photon.spark.columns import batch, bigints, binary, same
+
+    records, offsets = records_of(block)
+    if isinstance(adapter, ConfiguredAdapter):  # its keys of a whole block are candidates; here each must be right
+        keys = [key_of(adapter, record, block.file) for record in records]
+    else:
+        keys = keys_of_block(adapter, b"".join(record + b"\n" for record in records), block.file)
+        if len(keys) != len(records):
+            what = f"primary_keys gave {len(keys)} keys for {len(records)} records of {block.file.path}"
+            raise LogUnreadable(Path(block.file.path), block.offset, what)
+    if None in keys:
+        good = [at for at, key in enumerate(keys) if key is not None]
+        keys, records, offsets = [keys[i] for i in good], [records[i] for i in good], [offsets[i] for i in good]
+    if not keys:
+        return
+    rows = {
+        "datacentre": same(source.datacentre, len(keys)),
+        "log": same(log, len(keys)),
+        "identity": same(block.identity, len(keys)),
+        "offset": bigints(offsets),
+        "key": binary(keys),
+    }
+    if "record" in names:
+        rows["record"] = binary(records)
+        rows["header"] = _header_column(block.file.header, len(keys))
+    yield batch(rows, names)
+
+
+__all__ = [
+    "foreign",
+    "foreign_rows",
+    "list_logs",
+    "names_of",
+    "primary",
+    "primary_rows",
+    "without",
+]

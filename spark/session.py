@@ -1,0 +1,152 @@
+"""A Spark session for Photon's jobs: one that is there already, or one with settings that suit them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from photon.config.errors import PhotonError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARTITIONS_A_CORE = 2
+"""Shuffle partitions for each core of a local session; adaptive execution joins small ones."""
+PARTITIONS_MIN = 4
+LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.adaptive.coalescePartitions.enabled": "true",
+    "spark.sql.adaptive.skewJoin.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.parquet.compression.codec": "zstd",
+}
+"""What a session that is made here has, where nobody said otherwise."""
+RUNTIME = (
+    "spark.sql.session.timeZone",
+    "spark.sql.adaptive.enabled",
+    "spark.sql.execution.arrow.pyspark.enabled",
+    "spark.sql.python.filterPushdown.enabled",
+)
+"""Of them, what a session that was there before is given too: our results depend on it."""
+
+
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+PANDAS_3 = "PySpark does not yet fully support pandas >= 3.0.0"
+"""A warning that concerns nothing that we use."""
+
+
+class SparkMissing(PhotonError):
+    """Spark cannot be started here. One line."""
+
+
+def session(app: str, *, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """The active session, else a new one at ``master`` (None: where spark-submit says, else ``local[*]``), able to
+    run Photon's code on its executors. ``settings`` are Spark's own. Raises SparkMissing.
+    """
+    check_present()
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from photon.spark.shipping import ship
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        for name in RUNTIME:
+            active.conf.set(name, SETTINGS[name])
+        ship(active)
+        return active
+    warnings.filterwarnings("ignore", message=PANDAS_3)
+    if (master or _submitted().get("spark.master", "local[*]")).startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else it is whatever "python3" is
+    with tempfile.TemporaryDirectory(prefix="photon-spark-") as directory:
+        builder = SparkSession.builder.appName(app)
+        for name, value in _wanted(master, settings or {}, Path(directory)).items():
+            builder = builder.config(name, value)
+        try:
+            made = builder.getOrCreate()
+        except (PySparkException, RuntimeError, OSError) as error:
+            raise SparkMissing(f"Spark does not start: {' '.join(str(error).split())[:300]}") from None
+    made.sparkContext.setLogLevel("ERROR")
+    ship(made)
+    return made
+
+
+def check_present() -> None:
+    """Raises SparkMissing unless pyspark (with pyarrow) and Java are there."""
+    missing = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SparkMissing(f"{', '.join(missing)}: not installed; pip install 'photon-join[spark]'")
+    if os.environ.get("SPARK_REMOTE"):
+        raise SparkMissing("SPARK_REMOTE is set: Spark Connect is not supported; unset it and name a master")
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home) / "bin" / "java" if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        where = f"JAVA_HOME = {home}" if home else "java"
+        raise SparkMissing(f"{where}: no Java found; install Java 17 (for instance openjdk-17-jre-headless)")
+
+
+def _wanted(master: str | None, settings: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """What a new session is told: what spark-submit was given holds before our defaults, not before ``settings``."""
+    submitted = _submitted()
+    defaults = SETTINGS | _local_defaults(master, submitted)
+    wanted = {name: value for name, value in defaults.items() if name not in submitted} | dict(settings)
+    if master is not None:
+        wanted["spark.master"] = master
+    elif "spark.master" not in submitted and "spark.master" not in wanted:
+        wanted["spark.master"] = "local[*]"
+    if not _is_submitted():  # the Java process is still to be started
+        file = directory / "log4j2.properties"
+        file.write_text(LOG4J)
+        quiet = f"-Dlog4j2.configurationFile={file.as_uri()}"
+        wanted[JAVA_OPTIONS] = f"{wanted.get(JAVA_OPTIONS, '')} {quiet}".strip()
+    return wanted
+
+
+def _is_submitted() -> bool:
+    """Whether a Java process is there: started by spark-submit, or by an earlier session of this process."""
+    from pyspark import SparkContext
+
+    return "PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._gateway is not None
+
+
+def _submitted() -> Mapping[str, str]:
+    """Settings that spark-submit, or a surrounding Spark, has given already."""
+    from pyspark import SparkConf, SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is not None:
+        return dict(context.getConf().getAll())
+    return dict(SparkConf().getAll()) if _is_submitted() else {}
+
+
+def _local_defaults(master: str | None, submitted: Mapping[str, str]) -> dict[str, str]:
+    master = master or submitted.get("spark.master", "local[*]")
+    if not master.startswith("local"):
+        return {}
+    partitions = max(PARTITIONS_A_CORE * _cores(master), PARTITIONS_MIN)
+    return {"spark.sql.shuffle.partitions": str(partitions), "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def _cores(master: str) -> int:
+    inside = master.partition("[")[2].partition("]")[0].partition(",")[0]
+    return int(inside) if inside.isdigit() else len(os.sched_getaffinity(0))

@@ -1,0 +1,121 @@
+"""An adapter as plain data, made again in another process from the same settings and the same files.
+
+Spark's executors need not see the deployment's directory: the file of a one-file adapter, and the descriptors of
+protobuf logs, travel with the settings that name them.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from photon.adapters.contract import Adapter
+from photon.adapters.entry_points import NAME
+from photon.adapters.loader import SOURCE_BYTES_MAX
+from photon.adapters.of_settings import adapter_of_join
+from photon.config.errors import PhotonError, UsageError
+from photon.config.settings import Join
+
+SIDES = ("primary", "foreign")
+
+
+class AdapterSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a join's table says of its adapter. Paths in it are names of ``files``."""
+
+    join: str
+    adapter: str | None = None
+    options: dict[str, Any] = {}
+    primary: dict[str, Any] | None = None
+    foreign: dict[str, Any] | None = None
+    files: dict[str, bytes] = {}
+    """Relative path -> content."""
+
+
+def adapter_spec(name: str, join: Join, base: Path) -> AdapterSpec:
+    """Of a configured join; paths in the settings are relative to ``base``. Raises UsageError."""
+    files: dict[str, bytes] = {}
+    adapter = join.adapter
+    if adapter is not None and NAME.fullmatch(adapter) is None:
+        file, colon, class_name = adapter.rpartition(":")
+        adapter = f"{_taken(base / file, files)}{colon}{class_name}" if file else adapter
+    options = dict(join.options)
+    for side in SIDES:
+        if isinstance(options.get(side), Mapping):
+            options[side] = _with_files(options[side], base, files)
+    spec = AdapterSpec(
+        join=name,
+        adapter=adapter,
+        options=options,
+        primary=_with_files(join.primary, base, files),
+        foreign=_with_files(join.foreign, base, files),
+        files=files,
+    )
+    if decoded(encoded(spec)) != spec:
+        where = f"join.{name}.options"
+        raise UsageError(f"{where}: holds a value that is not JSON; use texts, numbers, lists and tables")
+    return spec
+
+
+def _with_files(table: Mapping[str, Any] | None, base: Path, files: dict[str, bytes]) -> dict[str, Any] | None:
+    if table is None or not isinstance(table.get("descriptor"), str):
+        return None if table is None else dict(table)
+    return {**table, "descriptor": _taken(base / table["descriptor"], files)}
+
+
+def _taken(path: Path, files: dict[str, bytes]) -> str:
+    """Takes a file over; the name it has in the spec keeps its last part, by which an adapter's module is known."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); the join's settings name it") from None
+    if len(data) > SOURCE_BYTES_MAX:
+        raise UsageError(f"{path}: is larger than {SOURCE_BYTES_MAX} bytes")
+    name = f"{len(files)}/{path.name}"
+    files[name] = data
+    return name
+
+
+def encoded(spec: AdapterSpec) -> bytes:
+    """As JSON."""
+    return msgspec.json.encode(spec)
+
+
+def decoded(data: bytes) -> AdapterSpec:
+    """From JSON. Raises PhotonError."""
+    try:
+        return msgspec.json.decode(data, type=AdapterSpec)
+    except msgspec.MsgspecError as error:
+        raise PhotonError(f"adapter settings: {error}; driver and executors run different releases") from None
+
+
+def made(spec: AdapterSpec, directory: Path) -> Adapter:
+    """The adapter, its files put below ``directory``. Once a process and spec. Raises AdapterError, OSError."""
+    return _made(encoded(spec), directory)
+
+
+@lru_cache(maxsize=8)
+def _made(data: bytes, directory: Path) -> Adapter:
+    spec = decoded(data)
+    base = directory / f"photon-adapter-{blake2b(data, digest_size=12).hexdigest()}"
+    for name, content in spec.files.items():
+        _put(base / name, content)
+    join = Join(adapter=spec.adapter, options=spec.options, primary=spec.primary, foreign=spec.foreign)
+    return adapter_of_join(join, spec.join, base)
+
+
+def _put(path: Path, content: bytes) -> None:
+    """Several processes of one machine may do this at the same time."""
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd, temporary = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(fd, "wb") as file:
+        file.write(content)
+    os.replace(temporary, path)

@@ -1,0 +1,86 @@
+"""Photon's own code on executors that do not have it: the installed package as a zip, sent with the application.
+
+A wheel under its own name is shipped by ``addPyFile`` but not imported from; a zip is. It holds Python sources and
+nothing else: the libraries with compiled parts that Photon needs must be there (docs/spark.md, Shipping).
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import photon
+from photon.config.errors import PhotonError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_shipped: set[str] = set()
+"""Applications of this process that have it."""
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+SOURCE_SUFFIXES = (".py", ".pyi", ".typed", ".proto", ".html", ".css", ".svg", ".json")
+
+
+class ShippingFailed(PhotonError):
+    """The package cannot be put together. One line."""
+
+
+def ship(spark: SparkSession, py_files: Sequence[Path] = ()) -> None:
+    """Sends this Photon, and the user's Python files, to the executors of an application; once.
+
+    Raises ShippingFailed.
+    """
+    context = spark.sparkContext
+    beside = _same_process(context.master or "local")
+    if not beside and context.applicationId not in _shipped and Path(photon.__file__).exists():
+        directory = Path(tempfile.mkdtemp(prefix="photon-ship-"))
+        try:
+            context.addPyFile(str(package_zip(directory)))  # copied by Spark
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+        _shipped.add(context.applicationId)
+    for path in py_files:
+        if not path.is_file():
+            raise ShippingFailed(f"{path}: no such file; name a .py, .zip or .egg")
+        context.addPyFile(str(path))
+
+
+def _same_process(master: str) -> bool:
+    """Executors of ``local`` run beside the driver, with its Python and its path."""
+    return master == "local" or master.startswith("local[")
+
+
+def package_zip(directory: Path) -> Path:
+    """``photon-VERSION-HASH.zip`` with the package ``photon`` as it is installed; same sources, same bytes.
+
+    Raises ShippingFailed.
+    """
+    root = Path(photon.__file__).parent
+    files = sorted(path for path in _sources(root, root))
+    if not any(name == "photon/__init__.py" for name, _ in files):
+        raise ShippingFailed(f"{root}: holds no __init__.py; install Photon again")
+    digest = blake2b(digest_size=8)
+    target = directory / "photon.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path in files:
+            data = path.read_bytes()
+            digest.update(f"{name}\0{len(data)}\0".encode() + data)
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
+    named = directory / f"photon-{photon.__version__}-{digest.hexdigest()}.zip"
+    target.rename(named)
+    return named
+
+
+def _sources(root: Path, directory: Path) -> list[tuple[str, Path]]:
+    found: list[tuple[str, Path]] = []
+    for path in directory.iterdir():
+        if path.is_dir() and path.name != "__pycache__" and not path.name.startswith("."):
+            found += _sources(root, path)
+        elif path.is_file() and path.suffix in SOURCE_SUFFIXES:
+            found.append((f"photon/{path.relative_to(root).as_posix()}", path))
+    return found

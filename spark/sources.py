@@ -1,0 +1,156 @@
+"""Where the data of a deployment stand, as plain data for Spark's jobs; needs no pyspark.
+
+``join_source`` and the ``*_sources`` build them from a deployment file; they may as well be written by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from photon.adapters.contract import Adapter
+from photon.adapters.logs.slices import Reading
+from photon.config.errors import UsageError
+from photon.config.settings import Pipeline, Settings
+from photon.idregistry.deployment_key import deployment_key
+from photon.spark.shipped_adapter import AdapterSpec, adapter_spec
+
+
+class JoinSource(msgspec.Struct, frozen=True, kw_only=True):
+    """How the records of a join are read, and the key that its digests are made with."""
+
+    join: str
+    adapter: AdapterSpec
+    key: bytes
+
+    def __repr__(self) -> str:
+        return f"JoinSource(join={self.join!r})"  # the key goes into no log
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """Event times from ``begin_ns`` on, before ``end_ns``; None: without bound."""
+
+    begin_ns: int | None = None
+    end_ns: int | None = None
+    slack_s: float = 3600.0
+    """A log whose last write is older than ``begin_ns`` by more than this is not opened."""
+
+
+class LogSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Raw logs of one side in one datacentre."""
+
+    datacentre: str
+    directory: str
+    patterns: list[str] = msgspec.field(default_factory=lambda: ["**/*"])
+    max_record: int = 1 << 20
+    final: bool = False
+    """No more will be written: a last line without line end is a record."""
+    window: Window = Window()
+    """Of foreign logs: other events are left out. Of primary logs only the last writes are compared with it."""
+
+
+class OutputSource(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pipeline has written."""
+
+    datacentre: str
+    output: str
+    """The output directory, in which ``joined/`` and the others are."""
+    state: str
+    """The pipeline's state directory: ``slots/`` and ``exports/`` in it say how far each file may be read."""
+
+
+class RegistrySource(msgspec.Struct, frozen=True, kw_only=True):
+    """A directory that ``photon registry backup`` has made."""
+
+    directory: str
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSources:
+    """Of one join, over all datacentres (or those asked for), in the order of their names."""
+
+    join: JoinSource
+    foreign: list[LogSource]
+    primary: list[LogSource]
+    outputs: list[OutputSource]
+
+
+def pipeline_sources(
+    settings: Settings,
+    base: Path,
+    join: str,
+    *,
+    datacentres: Sequence[str] = (),
+    window: Window | None = None,
+    final: bool = False,
+) -> PipelineSources:
+    """What a deployment file says; paths in it are relative to ``base``. Raises UsageError.
+
+    ``window``: of the foreign logs; primary logs are all read, for an event may name an old one.
+    """
+    pipelines = {
+        name: pipeline
+        for name, pipeline in sorted(settings.datacentre.items())
+        if pipeline.join == join and (not datacentres or name in datacentres)
+    }
+    unknown = sorted(set(datacentres) - set(pipelines))
+    if unknown or not pipelines:
+        there = ", ".join(n for n, p in sorted(settings.datacentre.items()) if p.join == join) or "none"
+        raise UsageError(f"datacentre {', '.join(unknown) or '?'}: no pipeline of join {join!r}; there are: {there}")
+    return PipelineSources(
+        join_source(settings, base, join),
+        [_logs(settings, base, name, each, window, final, foreign=True) for name, each in pipelines.items()],
+        [_logs(settings, base, name, each, None, final, foreign=False) for name, each in pipelines.items()],
+        [output_source(base, name, each) for name, each in pipelines.items()],
+    )
+
+
+def join_source(settings: Settings, base: Path, join: str) -> JoinSource:
+    """Raises UsageError."""
+    spec = adapter_spec(join, settings.join[join], base)
+    return JoinSource(join=join, adapter=spec, key=deployment_key(settings, base))
+
+
+def output_source(base: Path, datacentre: str, pipeline: Pipeline) -> OutputSource:
+    """Of a pipeline."""
+    output, state = _absolute(base, pipeline.output), _absolute(base, pipeline.state)
+    return OutputSource(datacentre=datacentre, output=str(output), state=str(state))
+
+
+def _logs(
+    settings: Settings,
+    base: Path,
+    datacentre: str,
+    pipeline: Pipeline,
+    window: Window | None,
+    final: bool,
+    *,
+    foreign: bool,
+) -> LogSource:
+    join = settings.join[pipeline.join]
+    return LogSource(
+        datacentre=datacentre,
+        directory=str(_absolute(base, pipeline.foreign if foreign else pipeline.primary)),
+        patterns=list(join.foreign_files if foreign else join.primary_files),
+        max_record=settings.limits.record,
+        final=final,
+        window=window or Window(),
+    )
+
+
+def _absolute(base: Path, path: str) -> Path:
+    return (base / path).absolute()
+
+
+def reading_of(source: LogSource, adapter: Adapter, *, foreign: bool) -> Reading:
+    """How the logs of a source are cut into records."""
+    return Reading(
+        patterns=tuple(source.patterns),
+        has_header=adapter.foreign_has_header if foreign else adapter.primary_has_header,
+        framing=adapter.foreign_framing if foreign else adapter.primary_framing,
+        max_record=source.max_record,
+        final=source.final,
+    )

@@ -1,0 +1,75 @@
+"""Work that is listed by the driver and done by executors: each partition of a DataFrame does one group of it.
+
+What the tasks need travels as bytes in a broadcast: it stands neither in the plan, nor in the environment, nor in the
+event log, for it may hold a deployment's key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from tempfile import gettempdir
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
+Run = Callable[[bytes, bytes], "Iterator[pa.RecordBatch]"]
+"""(what all tasks share, one group of work) -> rows. A function of a module: executors import it."""
+PARTITION_BYTES_MIN = 4 << 20
+PARTITION_BYTES_MAX = 128 << 20
+WAVES = 3
+"""Partitions for each core that is there: the last ones even the load out."""
+
+
+def frame(spark: SparkSession, run: Run, shared: bytes, groups: Sequence[bytes], schema: str) -> DataFrame:
+    """A DataFrame with a partition for each group. Which rows a partition holds depends on its group only."""
+    if not groups:
+        return spark.createDataFrame([], schema)
+    work = spark.sparkContext.broadcast((shared, list(groups)))
+
+    def tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        common, mine = work.value
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from run(common, mine[number])
+
+    rows: Any = spark.range(0, len(groups), 1, len(groups))
+    made: DataFrame = rows.mapInArrow(tasks, schema)
+    return made
+
+
+def partition_bytes(spark: SparkSession, total: int, wanted: int | None = None) -> int:
+    """How much each partition is to read."""
+    if wanted is not None:
+        return max(wanted, 1)
+    return fair_bytes(total, spark.sparkContext.defaultParallelism)
+
+
+def fair_bytes(total: int, cores: int) -> int:
+    """As partition_bytes, for so many cores."""
+    return min(max(total // (max(cores, 1) * WAVES), PARTITION_BYTES_MIN), PARTITION_BYTES_MAX)
+
+
+def packed(items: Sequence[tuple[T, int]], bytes_max: int) -> list[list[T]]:
+    """Items with their sizes, in groups of about ``bytes_max``, in order."""
+    groups: list[list[T]] = []
+    size = bytes_max
+    for item, weight in items:
+        if size + weight > bytes_max:
+            groups.append([])
+            size = 0
+        groups[-1].append(item)
+        size += weight
+    return groups
+
+
+def task_directory() -> Path:
+    """A directory of this executor that goes with the application, where there is one."""
+    from pyspark import SparkContext, SparkFiles
+
+    if SparkFiles._is_running_on_worker or SparkContext._active_spark_context is not None:
+        return Path(SparkFiles.getRootDirectory())
+    return Path(gettempdir())

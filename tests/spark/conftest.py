@@ -1,0 +1,61 @@
+"""One Spark session for all tests of a run."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from photon.spark.session import SparkMissing, check_present, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "3",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.default.parallelism": "2",
+}
+
+
+def require_spark() -> None:
+    """Skips where Spark cannot run; in CI it must."""
+    try:
+        check_present()
+    except SparkMissing as missing:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session; its event log is in ``spark_event_log``."""
+    require_spark()
+    home = tmp_path_factory.mktemp("spark")
+    (home / "events").mkdir()
+    settings = SETTINGS | {
+        "spark.local.dir": str(home / "local"),
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": (home / "events").as_uri(),
+        "spark.eventLog.compress": "false",
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        made = session("photon tests", master="local[2]", settings=settings)
+        yield made
+        made.stop()
+
+
+@pytest.fixture
+def spark_event_log(spark: SparkSession) -> Path:
+    """Where the session writes what its history is shown from."""
+    return Path(spark.conf.get("spark.eventLog.dir", "").removeprefix("file://"))
