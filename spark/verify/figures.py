@@ -1,0 +1,106 @@
+"""What a report says, as plain data: counts, examples, inputs. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from photon.spark.classes import Class
+from photon.spark.verify.advice import GOOD
+
+HOURS_A_DAY = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """So many ids. ``hour`` since 1970; None: of lines that have no time. ``datacentre`` None: nobody's."""
+
+    hour: int | None
+    datacentre: str | None
+    kind: Class
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A finding for people."""
+
+    kind: Class
+    event: str
+    hour: int | None
+    datacentre: str
+    place: str
+    """Raw log and offset."""
+    output: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputTotal:
+    """What was read of one side in one datacentre."""
+
+    what: str
+    datacentre: str
+    files: int
+    bytes: int
+    newest_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLine:
+    """The dispatchers' own counts of an hour."""
+
+    hour: int | None
+    datacentre: str
+    counts: dict[str, int]
+
+
+@dataclass(slots=True)
+class Figures:
+    """All that a page shows."""
+
+    join: str
+    from_hour: int
+    to_hour: int
+    datacentres: Sequence[str]
+    made_at: str
+    exported_at: str | None
+    counts: list[Count]
+    examples: list[Example] = field(default_factory=list)
+    inputs: list[InputTotal] = field(default_factory=list)
+    ledger: list[LedgerLine] = field(default_factory=list)
+    reused: list[str] = field(default_factory=list)
+    """Days that were verified before, and whose inputs have not changed."""
+    notes: list[str] = field(default_factory=list)
+    """What was not read, and why."""
+
+    def totals(self) -> dict[Class, int]:
+        """By class, in the order of ``Class``; those that occur."""
+        found: Counter[Class] = Counter()
+        for each in self.counts:
+            found[each.kind] += each.count
+        return {kind: found[kind] for kind in Class if found[kind]}
+
+    def problems(self) -> int:
+        """How many findings ask for something."""
+        return sum(count for kind, count in self.totals().items() if kind not in GOOD)
+
+
+def bars(counts: Iterable[Count], from_hour: int, to_hour: int, bars_max: int) -> tuple[int, list[Counter[Class]]]:
+    """(hours a bar, counts of each bar): hours, or days and more where there are more than ``bars_max`` of them."""
+    hours = max(to_hour - from_hour, 1)
+    width = 1 if hours <= bars_max else HOURS_A_DAY * -(-hours // (bars_max * HOURS_A_DAY))
+    made = [Counter[Class]() for _ in range(-(-hours // width))]
+    for each in counts:
+        if each.hour is not None and from_hour <= each.hour < to_hour:
+            made[(each.hour - from_hour) // width][each.kind] += each.count
+    return width, made
+
+
+def hour_text(hour: int | None) -> str:
+    """``2026-11-21 09:00``, UTC."""
+    if hour is None:
+        return "no time"
+    return datetime.fromtimestamp(hour * 3600, UTC).strftime("%Y-%m-%d %H:%M")

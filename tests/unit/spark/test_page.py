@@ -1,0 +1,105 @@
+"""The page of a nightly verification."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+from photon.spark.classes import Class
+from photon.spark.verify.advice import GOOD, MEANING, PROBLEMS, TO_DO
+from photon.spark.verify.figures import Count, Example, Figures, InputTotal, LedgerLine, bars
+from photon.spark.verify.page import page
+
+HOUR = 494_784
+EVIL = '<script>alert("x")</script>'
+
+
+def figures(counts: list[Count], **more: object) -> Figures:
+    made_at = "2026-11-21T03:00:00Z"
+    return Figures("clicks", HOUR, HOUR + 24, ["east", "west"], made_at, made_at, counts, **more)  # type: ignore[arg-type]
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.seen.append(tag)
+        if tag not in ("meta", "br", "line"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def checked(text: str) -> _Tags:
+    tags = _Tags()
+    tags.feed(text)
+    tags.close()
+    assert not tags.open
+    assert not re.search(r"https?://|src=|@import|url\(", text), "it needs no network"
+    return tags
+
+
+def test_every_class_has_a_meaning_and_every_problem_something_to_do() -> None:
+    assert set(MEANING) == set(Class)
+    assert set(TO_DO) == set(PROBLEMS)
+    assert set(PROBLEMS) | set(GOOD) == set(Class)
+
+
+def test_a_good_day() -> None:
+    text = page(figures([Count(HOUR + 3, "east", Class.CORRECT, 12_345)]))
+    assert "Every event exactly once" in text
+    assert "12,345" in text
+    assert 'verdict bad"' not in text
+    assert checked(text).seen.count("svg") == 1
+
+
+def test_nothing_there() -> None:
+    assert "Nothing to verify" in page(figures([]))
+
+
+def test_problems_stand_first_and_what_logs_say_is_escaped() -> None:
+    example = Example(Class.DUPLICATED, EVIL, None, EVIL, EVIL, EVIL, EVIL)
+    counts = [
+        Count(HOUR, "east", Class.CORRECT, 10**6),
+        Count(HOUR, "east", Class.DUPLICATED, 1),
+        Count(None, None, Class.TORN, 2),
+        Count(HOUR + 1, "west", Class.PENDING, 4),
+    ]
+    text = page(
+        figures(
+            counts,
+            examples=[example] * 9,
+            inputs=[InputTotal("foreign", EVIL, 3, 5 << 20, None)],
+            ledger=[LedgerLine(HOUR, EVIL, {"read": 7})],
+            reused=["2026-11-20"],
+            notes=[EVIL],
+        )
+    )
+    checked(text)
+    assert "3 problems" in text
+    assert "<script" not in text
+    assert text.count("&lt;script&gt;") >= 9
+    assert text.index("torn</td>") < text.index("correct</td>")
+    assert "99.9993 %" in text
+    assert "5.0 MiB" in text
+
+
+def test_bars_are_hours_or_days() -> None:
+    counts = [
+        Count(HOUR, "east", Class.CORRECT, 1),
+        Count(HOUR + 30, "east", Class.TORN, 2),
+        Count(None, "", Class.TORN, 1),
+    ]
+    width, made = bars(counts, HOUR, HOUR + 48, 96)
+    assert (width, len(made)) == (1, 48)
+    assert made[30][Class.TORN] == 2
+    width, made = bars(counts, HOUR, HOUR + 24 * 365, 96)
+    assert width == 24 * 4
+    assert sum(column.total() for column in made) == 3
