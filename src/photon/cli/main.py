@@ -20,6 +20,7 @@ _NOUNS = {
     "ps": "photon.cli.ps",
     "down": "photon.cli.down",
     "ledger": "photon.cli.ledger",
+    "read": "photon.cli.read",
     "config": "photon.cli.config",
     "adapter": "photon.cli.adapter",
     "certs": "photon.cli.certs",
@@ -28,7 +29,9 @@ _NOUNS = {
     "cache": "photon.cli.serve",
     "joiner": "photon.cli.serve",
     "dispatcher": "photon.cli.serve",
+    "verifier": "photon.cli.verifier",
     "spark": "photon.cli.spark",
+    "slot": "photon.cli.slot",
     "wan": "photon.cli.wan",
 }
 

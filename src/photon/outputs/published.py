@@ -114,6 +114,11 @@ def slot_states(disk: Disk, slots: Path) -> list[Path]:
     return [slots / name for name in disk.names(slots) if any(disk.exists(slots / name / mark) for mark in marks)]
 
 
+def name_of(kind: str, slot: str, number: int) -> str:
+    """The plain name of an output file, relative to the output."""
+    return f"{kind}/{slot}-{number:06d}{PLAIN_SUFFIX}"
+
+
 def retired_bytes(slot: str, files: dict[str, int] | None = None, output: Path | None = None) -> bytes:
     """The content of ``retired.json``. Retiring writes it before anything is reopened (protocol rule 14).
 

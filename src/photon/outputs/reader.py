@@ -6,7 +6,7 @@ a final file needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from photon.outputs.content import FileContent, OutputMissing
 from photon.outputs.cursor import Cursor, Place, Position
 from photon.outputs.next_read import CursorLost, NextRead, end_of, next_read
 from photon.outputs.place import OutputPlace
-from photon.outputs.published import SlotListing, SlotOutput
+from photon.outputs.published import OutputFile, SlotListing, SlotOutput, name_of
 
 BLOCK_BYTES = 1 << 20
 TURN_BYTES = 16 << 20
@@ -128,7 +128,7 @@ class Reader:
             bounds = clearing.bounds(files)
             self.held_back.update(clearing.trouble_in(files))
         left = TURN_BYTES
-        while left > 0 and (step := next_read(place, files, log.at, bounds)) is not None:
+        while left > 0 and (step := self._next(place, files, log.at, bounds, slot.output)) is not None:
             path = (slot.output or self._place.output) / step.file.name
             if log.content is None or log.path != path:
                 log.content, log.path = self._content(path, place, step, log.at), path
@@ -137,6 +137,23 @@ class Reader:
             log.at = block.end()
             left -= len(data)
             yield block
+
+    def _next(
+        self,
+        place: Place,
+        files: Sequence[OutputFile],
+        at: Position | None,
+        bounds: Mapping[str, int] | None,
+        output: Path | None,
+    ) -> NextRead | None:
+        try:
+            return next_read(place, files, at, bounds)
+        except CursorLost:
+            # A power cut may take back that it was published, never the bytes: the next start publishes them again.
+            path = (output or self._place.output) / name_of(place.kind, place.slot, at.number if at else 0)
+            if at is not None and self._disk.exists(path) and self._disk.size(path) >= at.offset:
+                return None
+            raise
 
     def _content(self, path: Path, place: Place, step: NextRead, at: Position | None) -> FileContent:
         """Begins at ``step.start``; a cursor within the file must stand at the end of a line."""

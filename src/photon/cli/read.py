@@ -1,0 +1,160 @@
+"""``photon read``: the records of an output, as they are published."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from photon.cli.errors import ATTENTION, DONE
+
+if TYPE_CHECKING:
+    from photon.outputs import Cursor, OutputPlace, Reader
+    from photon.outputs.cursor_file import CursorFile
+    from photon.outputs.streaming import Terms
+
+KINDS = ("joined", "unmatched", "filtered", "rejected", "late")
+
+
+@click.command()
+@click.argument("output", type=click.Path(path_type=Path), required=False)
+@click.option("--config", type=click.Path(path_type=Path), help="In place of OUTPUT: the deployment file.")
+@click.option("--datacentre", metavar="NAME", help="With --config: whose output; may be left out if there is one.")
+@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
+              help="Which records; may be given several times.")  # fmt: skip
+@click.option("--follow", is_flag=True, help="Go on with what comes, until SIGTERM.")
+@click.option("--cursor", "cursor_file", type=click.Path(path_type=Path), metavar="FILE",
+              help="Begin where FILE says, and keep it up to date.")  # fmt: skip
+@click.option("--with-cursor", is_flag=True, help="A line with the cursor first, and after each block of records.")
+@click.option("--from", "begin", default="beginning", metavar="beginning|end|CURSOR", show_default=True,
+              help="Where to begin; CURSOR is a line of --with-cursor.")  # fmt: skip
+@click.option("--cleared-only", is_flag=True, help="Only what holds even if a slot is retired; a little later.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="End after N records.")
+@click.option("-o", "output_format", type=click.Choice(["json", "table"]), default="json", show_default=True,
+              help="json: the records as they are; table: one line each, for people.")  # fmt: skip
+def read(
+    output: Path | None,
+    config: Path | None,
+    datacentre: str | None,
+    kinds: tuple[str, ...],
+    follow: bool,
+    cursor_file: Path | None,
+    with_cursor: bool,
+    begin: str,
+    cleared_only: bool,
+    limit: int | None,
+    output_format: str,
+) -> int:
+    """Write the records of an output to standard output, exactly once from one cursor to the next.
+
+    Only what is published is read: it stays, whatever crashes. OUTPUT is an output of photon join.
+
+    \b
+    Examples:
+      photon read out/ --kind unmatched
+      photon read out/ --follow --cursor billing.cursor >> billing.jsonl
+      photon read --config photon.toml --datacentre east --follow --with-cursor | load-into-database
+    Exit codes: 0 all is read, the limit is reached, or told to end; 3 with --cleared-only, there are files that the
+    verifier objects to; 1 failed; 2 wrong usage.
+    """
+    from photon.config.disk import RealDisk
+    from photon.config.errors import UsageError
+    from photon.outputs import Reader
+    from photon.outputs.cursor_file import CursorFile
+    from photon.outputs.streaming import Terms
+
+    if with_cursor and (cursor_file is not None or output_format == "table"):
+        other = "--cursor" if cursor_file is not None else "-o table"
+        raise UsageError(f"--with-cursor and {other} exclude each other: the cursor is in the stream, or in a file")
+    place = _place(output, config, datacentre)
+    kept = CursorFile(RealDisk(), cursor_file) if cursor_file is not None else None
+    try:
+        start = _start(place, kept, begin)
+        reader = Reader(RealDisk(), place, kinds, cursor=start, cleared_only=cleared_only)
+        terms = Terms(follow=follow, limit=limit, with_cursor=with_cursor)
+        return _pass_on(reader, start, kept, terms, as_table=output_format == "table")
+    finally:
+        if kept is not None:
+            kept.close()
+
+
+def _place(output: Path | None, config: Path | None, datacentre: str | None) -> OutputPlace:
+    from photon.config.errors import UsageError
+    from photon.outputs import OutputPlace
+
+    if config is None:
+        if datacentre is not None:
+            raise UsageError("--datacentre goes with --config FILE")
+        if output is None:
+            raise UsageError("name an output of photon join, or --config FILE")
+        return OutputPlace.of_join(output)
+    if output is not None:
+        raise UsageError("OUTPUT and --config say the same; name one of them")
+    from photon.config.loader import load
+    from photon.embedded.services import pipeline_named
+
+    name, pipeline = pipeline_named(load(config, environment=os.environ), datacentre)
+    place = OutputPlace(config.parent / pipeline.output, config.parent / pipeline.state)
+    if not place.state.is_dir():
+        raise UsageError(f"{place.state}: no such directory; datacentre {name} has not begun here")
+    return place
+
+
+def _start(place: OutputPlace, kept: CursorFile | None, begin: str) -> Cursor:
+    from photon.config.disk import RealDisk
+    from photon.config.errors import UsageError
+    from photon.outputs import Cursor, end_of
+
+    found = kept.load() if kept is not None else None
+    if found is not None:
+        return found
+    if begin == "end":
+        start = end_of(place.published(RealDisk()))
+    elif begin == "beginning":
+        start = Cursor()
+    elif begin.startswith("{"):
+        start = Cursor.decode(begin.encode("utf-8", "surrogateescape"), "--from")
+    else:
+        raise UsageError(f"--from {begin}: neither beginning nor end nor a cursor, which begins with {{")
+    if kept is not None:
+        kept.save(start)  # the end is where it is now, not where it is when this is called again
+    return start
+
+
+def _pass_on(reader: Reader, start: Cursor, kept: CursorFile | None, terms: Terms, *, as_table: bool) -> int:
+    from photon.cli.read_sink import OutputSink, Signals
+    from photon.cli.read_table import HEADER, table
+    from photon.outputs.streaming import Stream
+
+    objected = 0
+
+    def tell(held_back: dict[str, int]) -> None:
+        nonlocal objected
+        objected += len(held_back)
+        for name, lines in held_back.items():
+            many = "1 line" if lines == 1 else f"{lines} lines"
+            click.echo(
+                f"photon: {name}: not read on, the verifier objects to {many} of it (docs/verification.md)", err=True
+            )
+
+    descriptor = sys.stdout.fileno()
+    signals = Signals(descriptor)
+    sink = OutputSink(descriptor, signals)
+    stream = Stream(
+        reader, start, sink, signals, terms,
+        save=kept.save if kept is not None else lambda cursor: None,
+        monotonic=time.monotonic,
+        render=table if as_table else None,
+        tell=tell,
+    )  # fmt: skip
+    try:
+        if as_table:
+            sink.write(f"{HEADER}\n".encode())
+        stream.run()
+    except BrokenPipeError:
+        return DONE  # who read it has enough
+    return ATTENTION if objected else DONE

@@ -1,0 +1,155 @@
+"""Passes on what a reader finds, as it comes, and keeps the cursor in step with what was passed on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from photon.outputs.cursor import Cursor
+from photon.outputs.reader import Block, Reader
+
+
+class Sink(Protocol):
+    """Where the lines go."""
+
+    def write(self, data: bytes) -> int:
+        """How many bytes went out: fewer than all when told to stop meanwhile. Raises BrokenPipeError, OSError."""
+        ...
+
+    def flush(self) -> None:
+        """All that was written is as durable as it gets there."""
+        ...
+
+
+class Stop(Protocol):
+    """When to end."""
+
+    @property
+    def asked(self) -> bool: ...
+
+    def wait(self, seconds: float) -> None:
+        """Returns early when asked to stop. Raises BrokenPipeError when nobody reads the sink any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How to pass on. Times in seconds."""
+
+    follow: bool = False
+    """Go on when all is read."""
+    limit: int | None = None
+    """End after so many lines."""
+    with_cursor: bool = False
+    """A line with the cursor first, and after each block of lines."""
+    poll_s: float = 0.2
+    save_s: float = 1.0
+    """The cursor is saved so often while lines come, and whenever there are no more."""
+
+
+class Stream:
+    """One reader's lines on their way to a sink."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        cursor: Cursor,
+        sink: Sink,
+        stop: Stop,
+        terms: Terms,
+        *,
+        save: Callable[[Cursor], None],
+        monotonic: Callable[[], float],
+        render: Callable[[Block], bytes] | None = None,
+        tell: Callable[[dict[str, int]], None] = lambda held_back: None,
+    ) -> None:
+        """``reader`` begins at ``cursor``. ``save`` keeps a cursor durably; ``render`` makes something else of the
+        lines; ``tell`` hears of files that are not read on, each once."""
+        self._reader = reader
+        self.cursor = cursor
+        self._sink = sink
+        self._stop = stop
+        self._terms = terms
+        self._save_cursor = save
+        self._monotonic = monotonic
+        self._render = render
+        self._tell = tell
+        self._told: set[str] = set()
+        self._saved = cursor
+        self._saved_at = monotonic()
+        self.lines = 0
+        """Passed on so far; counted only where there is a limit."""
+
+    def run(self) -> None:
+        """Until all is passed on, or the limit is reached, or asked to stop.
+
+        The saved cursor never stands beyond what the sink has. Raises BrokenPipeError (nothing more is saved then),
+        CursorLost, OutputMissing, PublishedDamaged, OSError.
+        """
+        if self._terms.with_cursor:
+            self._sink.write(self.cursor.encode() + b"\n")
+        try:
+            while not self._stop.asked and self._pass_on() and self._terms.follow:
+                self._save()
+                self._stop.wait(self._terms.poll_s)
+        except BrokenPipeError:
+            raise  # what stood in the pipe is lost: better to pass it on again
+        except Exception:
+            self._save()
+            raise
+        self._save()
+
+    def _pass_on(self) -> bool:
+        """All there is now; False: that was all that is wanted."""
+        for block in self._reader.read():
+            whole = self._block(block)
+            if not whole or self.lines == self._terms.limit or self._stop.asked:
+                return False
+            if self._monotonic() - self._saved_at >= self._terms.save_s:
+                self._save()
+        news = {name: lines for name, lines in self._reader.held_back.items() if name not in self._told}
+        if news:
+            self._told.update(news)
+            self._tell(news)
+        return self.lines != self._terms.limit
+
+    def _block(self, block: Block) -> bool:
+        """False: not all of it went out."""
+        size = len(block.data)
+        if self._terms.limit is not None:
+            size = self._within(block.data, self._terms.limit)
+        part = block if size == len(block.data) else Block(block.place, block.name, block.number, block.start,
+                                                           block.data[:size])  # fmt: skip
+        after = self.cursor.moved(part.place, part.end())
+        out = part.data if self._render is None else self._render(part)
+        if self._terms.with_cursor:
+            out = b"%b%b\n" % (out, after.encode())
+        written = self._sink.write(out)
+        if written == len(out):
+            self.cursor = after
+            return size == len(block.data)
+        if self._render is None:  # a line that is cut off is passed on again
+            whole = out.rfind(b"\n", 0, min(written, size)) + 1
+            if whole:
+                self.cursor = self.cursor.moved(part.place, part.end(whole))
+        return False
+
+    def _within(self, data: bytes, limit: int) -> int:
+        """How many bytes of these lines are within the limit; counts them."""
+        count = data.count(b"\n")
+        if self.lines + count <= limit:
+            self.lines += count
+            return len(data)
+        size = 0
+        for _ in range(limit - self.lines):
+            size = data.index(b"\n", size) + 1
+        self.lines = limit
+        return size
+
+    def _save(self) -> None:
+        self._saved_at = self._monotonic()
+        if self.cursor != self._saved:
+            self._sink.flush()
+            self._save_cursor(self.cursor)
+            self._saved = self.cursor
