@@ -9,8 +9,6 @@ another slot ends this process: its engine ends, and what it had begun is redone
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
@@ -28,7 +26,7 @@ from photon.joiner.adoption import Orphans, Seen
 from photon.joiner.engine import JoinerEngine
 from photon.joiner.shell import Die
 from photon.joiner.slot.identity import SlotRefused, read_state
-from photon.joiner.slot.lock import LOCK_NAME
+from photon.joiner.slot.lock import LOCK_NAME, is_held
 from photon.joiner.slot.slot import STATE_NAME
 from photon.outputs.cleared import read_clearing
 from photon.outputs.published import read_slot
@@ -130,7 +128,7 @@ class Adopter:
         for name in self._disk.names(self._slots):
             state = self._slots / name
             if self._disk.exists(state / STATE_NAME) and self._disk.exists(state / LOCK_NAME):
-                found.append(Seen(name, _is_held(state), _taken(state), self._is_left(name)))
+                found.append(Seen(name, is_held(state), _taken(state), self._is_left(name)))
         return found
 
     def _is_left(self, name: str) -> bool:
@@ -208,18 +206,3 @@ def _taken(state: Path) -> int:
         return (state / LOCK_NAME).stat().st_mtime_ns
     except OSError:
         return 0
-
-
-def _is_held(state: Path) -> bool:
-    """Without taking it for longer than an instant; who wants it at that instant tries again."""
-    try:
-        fd = os.open(state / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return True
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(fd)
-    return False

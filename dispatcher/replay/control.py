@@ -41,7 +41,7 @@ def preview(
     framing: Framing = LINES,
 ) -> list[Preview]:
     """Changes nothing. Raises StateError, OSError."""
-    with _opened(state) as db:
+    with open_state(state) as db:
         positions = read_up_to(db)
         chunks = chunks_between(db, positions, from_ns, to_ns)
     asked = r.Request(0, from_ns, to_ns, pattern, 0, r.Step.ASKED, 0)
@@ -62,7 +62,7 @@ def preview(
 
 def ask(state: Path, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int:
     """The request's number. Raises StateError."""
-    with _opened(state) as db:
+    with open_state(state) as db:
         with Transaction(db):
             number = r.ask(db, from_ns, to_ns, pattern, now_ns)
         if number is None:
@@ -72,18 +72,19 @@ def ask(state: Path, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int
 
 def cancel(state: Path, number: int, now_ns: int) -> bool:
     """Whether it was there and not done. Raises StateError."""
-    with _opened(state) as db, Transaction(db):
+    with open_state(state) as db, Transaction(db):
         return r.cancel(db, number, now_ns)
 
 
 def progress(state: Path) -> list[r.Progress]:
     """Of all requests, those done too. Raises StateError."""
-    with _opened(state) as db:
+    with open_state(state) as db:
         return r.progress(db)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+def open_state(path: Path) -> Iterator[sqlite3.Connection]:
+    """A dispatcher's database, whether the dispatcher runs or not. Raises StateError."""
     if not path.exists():
         raise StateError(str(path), "there is no dispatcher state", "name a pipeline whose dispatcher has run")
     try:

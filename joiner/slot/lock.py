@@ -63,6 +63,22 @@ class SlotLock:
             self._fd = -1
 
 
+def is_held(directory: Path) -> bool:
+    """Whether a process lives in the slot; looked at without holding the lock for longer than an instant: who wants it
+    at that instant tries again."""
+    try:
+        fd = os.open(directory / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 def file_system_of(directory: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
     """The file system's type by the longest mount point above ``directory``; empty where that is not to be known."""
     try:

@@ -1,0 +1,242 @@
+"""A surviving copy of a lost slot's output, and how it is sealed (protocol rule 14).
+
+The copy is a byte-wise prefix of what the slot wrote. Sealing makes everything whole in it durable, clears each id in
+it by compare on the token, and then publishes it: readers go on in it at their old offsets. All of that comes before
+the first reopening, or its ids would be joined again beside their records.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, read_block
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError
+from photon.idregistry.api import I64, U8, U64, Answer, Digester
+from photon.idregistry.witness import Witness, WitnessLog
+from photon.joiner.slot.place import DIRECTORY_OF, KINDS
+from photon.joiner.slot.witness import hash_file
+from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, RETIRED_NAME, name_of, retired_bytes
+
+BLOCK_BYTES = 4 << 20
+CLEAR_IDS = 8192
+RETIRING_NAME = "retiring.json"
+RETIRING_VERSION = 1
+
+Clear = Callable[[bytes, I64, U64], Awaitable[U8]]
+"""Digests, times and tokens to answers, none of them UNKNOWN."""
+
+
+class Retiring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``retiring.json``: written before the intent, so that who begins again goes on in the same way."""
+
+    version: int
+    slot: str
+    copy: str | None
+
+
+@dataclass(slots=True, eq=False)
+class CopyRefused(PhotonError):
+    """What was named as a copy cannot be sealed. One line."""
+
+    path: Path
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedFile:
+    """One output file of the slot in the copy."""
+
+    name: str
+    """Plain, relative to the output."""
+    path: Path
+    final: bool
+    """Compressed: all its ids were cleared before it became so."""
+
+
+@dataclass(slots=True)
+class Copy:
+    """What there is, and what was done with it."""
+
+    root: Path
+    files: list[CopiedFile]
+    lengths: dict[str, int] = field(default_factory=dict)
+    """Uncompressed bytes of whole lines, by plain name."""
+    lacking: dict[str, int] = field(default_factory=dict)
+    """Bytes that readers may have read and the copy does not have, by plain name."""
+    cleared: int = 0
+
+
+def find_copy(root: Path, slot: str) -> Copy:
+    """The slot's files below an output directory. Raises CopyRefused when there are none."""
+    found: dict[str, CopiedFile] = {}
+    for directory in DIRECTORY_OF.values():
+        for path in sorted((root / directory).glob(f"{glob_name(slot)}-*.jsonl*")):
+            for suffix in (PLAIN_SUFFIX, FINAL_SUFFIX):
+                number = path.name.removeprefix(f"{slot}-").removesuffix(suffix)
+                if path.name.endswith(suffix) and number.isdigit():
+                    name = name_of(directory, slot, int(number))
+                    if suffix == PLAIN_SUFFIX or name not in found:
+                        found[name] = CopiedFile(name, path, suffix == FINAL_SUFFIX)
+    if not found:
+        raise CopyRefused(root, f"has no output files of slot {slot} in {', '.join(DIRECTORY_OF.values())}")
+    return Copy(root, [found[name] for name in sorted(found)])
+
+
+def glob_name(slot: str) -> str:
+    """A slot's name has none of a pattern's characters but perhaps brackets."""
+    return slot.replace("[", "[[]")
+
+
+def measure(disk: Disk, copy: Copy, witness: Witness) -> None:
+    """Fills in lengths, and what is lacking against the witness. Raises CopyRefused, OSError. Changes nothing."""
+    for file in copy.files:
+        copy.lengths[file.name] = sum(map(len, blocks(disk, file)))
+    for at, log in enumerate(witness[: len(KINDS)]):
+        if not log.length:
+            continue
+        name = name_of(DIRECTORY_OF[KINDS[at]], _slot_of(copy), log.number)
+        file_of = {file.name: file for file in copy.files}
+        known = file_of.get(name)
+        length = copy.lengths.get(name, 0)
+        if length < log.length:
+            copy.lacking[name] = log.length - length
+        elif known is not None and not known.final and _hashed(disk, known.path, log) != log:
+            why = f"its first {log.length} bytes are not those that the registry has witnessed: no copy of this slot"
+            raise CopyRefused(known.path, why)
+
+
+def _hashed(disk: Disk, path: Path, log: WitnessLog) -> WitnessLog:
+    return hash_file(disk, path, log.length).log(log.number, log.length)
+
+
+def _slot_of(copy: Copy) -> str:
+    return Path(copy.files[0].name).name.removesuffix(PLAIN_SUFFIX).rpartition("-")[0]
+
+
+def blocks(disk: Disk, file: CopiedFile) -> Iterator[bytes]:
+    """Whole lines; a torn last one is left out. Raises CopyRefused for a damaged final file, OSError."""
+    rest = b""
+    for part in _parts(disk, file):
+        data = rest + part
+        end = data.rfind(b"\n") + 1
+        if end:
+            yield data[:end]
+        rest = data[end:]
+
+
+def _parts(disk: Disk, file: CopiedFile) -> Iterator[bytes]:
+    if not file.final:
+        at = 0
+        while part := disk.read(file.path, at, BLOCK_BYTES):
+            yield part
+            at += len(part)
+        return
+    try:
+        with gzip.open(file.path, "rb") as opened:
+            while part := opened.read(BLOCK_BYTES):
+                yield part
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise CopyRefused(
+            file.path, f"cannot be unpacked ({error}); all its ids are cleared, so without it they are in no output: "
+            "take the file away if nothing else has it"
+        ) from None  # fmt: skip
+
+
+def make_durable(disk: Disk, copy: Copy) -> None:
+    """Cuts torn last lines; syncs all files and their names."""
+    for file in copy.files:
+        if not file.final and disk.size(file.path) > copy.lengths[file.name]:
+            disk.truncate(file.path, copy.lengths[file.name])
+        opened = disk.append(file.path)
+        opened.sync()
+        opened.close()
+    for directory in sorted({file.path.parent for file in copy.files}):
+        disk.sync_dir(directory)
+
+
+async def clear_copy(disk: Disk, copy: Copy, digester: Digester, clear: Clear, tell: Callable[[int], None]) -> None:
+    """Clears every id of what is not final. Raises CopyRefused when a record's token does not own its id.
+
+    ``tell`` is given the number of ids cleared so far.
+    """
+    for file in copy.files:
+        if file.final:
+            continue
+        for block in blocks(disk, file):
+            refs = _refs(file, block)
+            for start in range(0, len(refs.event_ids), CLEAR_IDS):
+                part = slice(start, start + CLEAR_IDS)
+                ids = refs.event_ids[part]
+                answers = await clear(
+                    digester.digests(ids),
+                    np.array(refs.event_times_ns[part], np.int64),
+                    np.array(refs.tokens[part], np.uint64),
+                )
+                refused = np.flatnonzero(answers == Answer.REFUSED)
+                if len(refused):
+                    raise CopyRefused(
+                        file.path, f"{len(refused)} of its ids are not owned by their records any more (the "
+                        f"first: {ids[int(refused[0])]!r}): they were given up before this copy was named, or the "
+                        "records are not this slot's; the copy cannot be published"
+                    )  # fmt: skip
+                copy.cleared += len(ids)
+                tell(copy.cleared)
+
+
+def _refs(file: CopiedFile, block: bytes) -> OutputRefs:
+    try:
+        return read_block(block)
+    except EnvelopeError as error:
+        raise CopyRefused(file.path, f"{error}; cut the file before this line, or leave the copy out") from None
+
+
+def publish(disk: Disk, state: Path, slot: str, copy: Copy | None, output: Path) -> None:
+    """Tells readers what is left of the slot: the sealed copy, or nothing. ``output``: the pipeline's own."""
+    disk.make_dir(state)
+    if copy is None:
+        disk.replace(state / RETIRED_NAME, retired_bytes(slot))
+        return
+    root = copy.root.resolve()
+    elsewhere = None if root == output.resolve() else root
+    disk.replace(state / RETIRED_NAME, retired_bytes(slot, dict(copy.lengths), elsewhere))
+
+
+def was_begun(disk: Disk, state: Path) -> bool:
+    """Whether retiring this slot was begun on this machine."""
+    return disk.exists(state / RETIRING_NAME)
+
+
+def begin(disk: Disk, state: Path, slot: str, copy: Path | None, *, already: bool) -> None:
+    """Notes how the retirement is done, before its intent. ``already``: the registry knows the intent.
+
+    Raises CopyRefused when it was begun in another way.
+    """
+    path = state / RETIRING_NAME
+    named = None if copy is None else str(copy.resolve())
+    if disk.exists(path):
+        try:
+            before = msgspec.json.decode(disk.read(path), type=Retiring)
+        except msgspec.MsgspecError as bad:
+            raise CopyRefused(path, f"unreadable ({bad})") from None
+        if before.copy != named:
+            how = f"with --copy {before.copy}" if before.copy else "without a copy"
+            raise CopyRefused(path, f"retiring slot {slot} was begun {how}, and can only go on so")
+        return
+    if already and named is not None:
+        raise CopyRefused(
+            state, f"slot {slot} was retired before, and not with this copy: ids in it may have been given up, so it "
+            "cannot be published; repeat without --copy"
+        )  # fmt: skip
+    disk.make_dir(state)
+    disk.replace(path, msgspec.json.encode(Retiring(RETIRING_VERSION, slot, named)))
