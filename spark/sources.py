@@ -135,7 +135,7 @@ def _logs(
         datacentre=datacentre,
         directory=str(_absolute(base, pipeline.foreign if foreign else pipeline.primary)),
         patterns=list(join.foreign_files if foreign else join.primary_files),
-        max_record=settings.limits.record,
+        max_record=int(settings.limits.record),
         final=final,
         window=window or Window(),
     )
