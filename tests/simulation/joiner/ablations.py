@@ -9,16 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from photon.idregistry.api import Answer, InsertAnswers, Opened, token_of
+from photon.idregistry.api import Answer, InsertAnswers, Kind, Opened, token_of
+from photon.joiner.api import VERDICT_OF_KIND
 from photon.joiner.core import SlotCore, _Frame
-from photon.joiner.instructions import Instruction, Release
+from photon.joiner.instructions import Instruction, Redone, Release
 from photon.joiner.rows import Rows
 from photon.joiner.slot import identity, recovery, slot
 from photon.joiner.slot.identity import read_state
+from photon.joiner.slot.place import KINDS
 from photon.joiner.slot.redo_log import RedoFrame
+from photon.joiner.slot.redone import write_redone
 from photon.joiner.slot.slot import Recovered, SlotStore
+from photon.verifier.recovery import RecoveryReport, SlotRecovery
 from photon.verifier.verifier import Verifier
 from tests.simulation.joiner.process import Variant
+from tests.simulation.world.registry import REOPENED, Entry, ModelRegistry
 
 
 # -- rules 1 to 4: the core ----------------------------------------------------------------------------------------
@@ -77,6 +82,18 @@ class NewTokenForUnknown(SlotCore):
         return super().tick(now, hurry=hurry)
 
 
+class LoggedIsAVerdict(SlotCore):
+    """Rule 3: the dispatcher is told what would become of its events once they are logged."""
+
+    def redo_synced(self, upto: int) -> list[Instruction]:
+        synced = [frame for frame in self._unsynced if frame.number <= upto]
+        out = super().redo_synced(upto)
+        for frame in synced:
+            frame.outcomes = [VERDICT_OF_KIND[Kind(kind)] for kind in frame.rows.kinds.tolist()]
+            out += self._reply(frame)
+        return out
+
+
 class TooNewIsFinal(SlotCore):
     """Rule 3: takes a refusal for an answer although an earlier insert may have been applied."""
 
@@ -133,8 +150,8 @@ class _WithoutDirectorySync:
 class NoRedo(SlotStore):
     """Rule 5: a start drops what the log holds."""
 
-    def recover(self) -> Recovered:
-        found = super().recover()
+    def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
+        found = super().recover(accept_damaged_log=accept_damaged_log)
         return Recovered([], (), found.found, 0)
 
 
@@ -167,11 +184,11 @@ class PublishedUnasked(SlotCore):
 class NotLookedUp(SlotStore):
     """Rule 5: does not look into the output for what the log holds."""
 
-    def recover(self) -> Recovered:
+    def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
         whole = slot._missing
         slot._missing = lambda frames, present: whole(frames, set())
         try:
-            return super().recover()
+            return super().recover(accept_damaged_log=accept_damaged_log)
         finally:
             slot._missing = whole
 
@@ -179,7 +196,7 @@ class NotLookedUp(SlotStore):
 class CutToRememberedLength(SlotStore):
     """Rule 5: the output is cut back to the published length after it was looked into."""
 
-    def recover(self) -> Recovered:
+    def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
         whole = recovery._repair_file
 
         def cut(files: Any, name: str, looked_from: int | None, logged: set[bytes], found: Any) -> None:
@@ -190,7 +207,7 @@ class CutToRememberedLength(SlotStore):
 
         recovery._repair_file = cut
         try:
-            return super().recover()
+            return super().recover(accept_damaged_log=accept_damaged_log)
         finally:
             recovery._repair_file = whole
 
@@ -281,7 +298,7 @@ class _SyncsOnly:
 class LogNotCopied(SlotStore):
     """Rule 7: a start goes on with the segments it finds."""
 
-    def recover(self) -> Recovered:
+    def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
         redo = self._redo
         copy = redo.begin
 
@@ -301,7 +318,7 @@ class LogNotCopied(SlotStore):
             redo._segment_of = {number: redo._segment for number, _ in kept}
 
         redo.begin = keep  # type: ignore[method-assign]
-        return super().recover()
+        return super().recover(accept_damaged_log=accept_damaged_log)
 
 
 class VerifierBeyondDurable(Verifier):
@@ -318,6 +335,111 @@ class VerifierBeyondDurable(Verifier):
         return found
 
 
+# -- rule 13: recovery by token -------------------------------------------------------------------------------------
+class RedoneAtStart(SlotCore):
+    """Said before anything was redone."""
+
+    def start(self, kept: Sequence[tuple[int, Rows]]) -> list[Instruction]:
+        return [Redone(self._incarnation - 1), *super().start(kept)]
+
+
+class RedoneWhenAnswered(SlotCore):
+    """Said when the registry has answered; what was won is not synced yet."""
+
+    def _settle(self, frame: _Frame) -> list[Instruction]:
+        out = super()._settle(frame)
+        if self._past:
+            self._past.discard(frame.number)
+            out += self._all_redone()
+        return out
+
+
+class RedoneWhenWritten(SlotCore):
+    """Said when all stands in the output, synced or not."""
+
+    def written(self, number: int, size: int) -> list[Instruction]:
+        out = super().written(number, size)
+        if self._past:
+            self._past.difference_update(each.number for each in self._settled if each.last_write <= number)
+            out += self._all_redone()
+        return out
+
+
+class RedoneWithoutCarried(SlotCore):
+    """Ids that were carried over do not count."""
+
+    def _carry_over(self) -> list[Instruction]:
+        before = set(self._past or ())
+        out = super()._carry_over()
+        if self._past:
+            self._past &= before
+        return out
+
+
+class RedoneOfItself(SlotCore):
+    """The incarnation that says it counts as redone itself."""
+
+    def _all_redone(self) -> list[Instruction]:
+        return [Redone(each.upto + 1) for each in super()._all_redone() if isinstance(each, Redone)]
+
+
+class PlaceNotSynced(SlotStore):
+    """The place is what was written."""
+
+    def publish_redone(self, upto: int) -> None:
+        files = self._files
+        lengths = {
+            files.name(kind, number): files.disk.size(files.root / files.name(kind, number))
+            for kind in KINDS
+            for number in files.numbers(kind)
+        }
+        write_redone(self._disk, self._paths.state, self._slot, upto, lengths)
+
+
+class PlaceOfTheStart(SlotStore):
+    """The place is what was synced when the process started."""
+
+    def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
+        found = super().recover(accept_damaged_log=accept_damaged_log)
+        self.at_start = dict(self._files.lengths)
+        return found
+
+    def publish_redone(self, upto: int) -> None:
+        write_redone(self._disk, self._paths.state, self._slot, upto, self.at_start)
+
+
+class NotRead(SlotRecovery):
+    """Ids are given up before the output was read up to the place."""
+
+    def _unread(self, redone: Any) -> str:
+        return ""
+
+
+class NoRecovery(SlotRecovery):
+    """What is owned and was never written stays so."""
+
+    async def run_once(self, now: float) -> RecoveryReport:
+        return RecoveryReport()
+
+
+class ReopensWithoutCompare(ModelRegistry):
+    """Whoever owns an id loses it."""
+
+    def reopen(self, digest: bytes, time: int, token: int, generation: int) -> Answer:
+        entry = self.shards[self.shard_of(digest)].entries.get(digest)
+        if entry is None:
+            return Answer.NO_OP
+        self.give_up(entry)
+        return Answer.REOPENED
+
+
+class ReopensWithoutGeneration(ModelRegistry):
+    """A reopened id is as it was before anybody had it."""
+
+    def give_up(self, entry: Entry) -> None:
+        entry.state = REOPENED
+
+
 @dataclass(frozen=True)
 class Ablation:
     """A rule taken out, and what the simulator has to find then (a regular expression over the violation)."""
@@ -328,6 +450,7 @@ class Ablation:
 
 LOST = "lost"
 TWICE = "twice"
+EITHER = "lost|twice"
 ABLATIONS: dict[str, Ablation] = {
     "rule 1: insert before the log is synced": Ablation(Variant(core=InsertsBeforeSync, store=Tolerant), LOST),
     "rule 2: token of the process": Ablation(Variant(core=TokenOfProcess), TWICE),
@@ -336,6 +459,7 @@ ABLATIONS: dict[str, Ablation] = {
     "rule 3: unknown taken for committed": Ablation(Variant(core=UnknownIs), TWICE),
     "rule 3: unknown taken for taken": Ablation(Variant(core=UnknownIsTaken), LOST),
     "rule 3: unknown under a new token": Ablation(Variant(core=NewTokenForUnknown), LOST),
+    "rule 3: logged taken for a verdict": Ablation(Variant(core=LoggedIsAVerdict), LOST),
     "rule 3: too new taken for final": Ablation(Variant(core=TooNewIsFinal), LOST),
     "rule 4: forgotten at append": Ablation(Variant(core=ForgottenAtAppend), LOST),
     "rule 4: forgotten with an unknown id": Ablation(Variant(core=ForgottenWithUnknown, store=Tolerant), LOST),
@@ -353,5 +477,15 @@ ABLATIONS: dict[str, Ablation] = {
     "rule 7: failed sync tried again": Ablation(Variant(store=FailedSyncRetried), "lost|changed|damaged"),
     "rule 7: output's tail not rewritten": Ablation(Variant(store=TailsNotRewritten), "lost|changed|damaged"),
     "rule 7: kept log not copied": Ablation(Variant(store=LogNotCopied), "lost|damaged"),
+    "rule 13: redone said at start": Ablation(Variant(core=RedoneAtStart), TWICE),
+    "rule 13: redone said when only answered": Ablation(Variant(core=RedoneWhenAnswered), TWICE),
+    "rule 13: redone without the carried-over ids": Ablation(Variant(core=RedoneWithoutCarried), TWICE),
+    "rule 13: redone of the incarnation that says it": Ablation(Variant(core=RedoneOfItself), TWICE),
+    "rule 13: a place that is not synced": Ablation(Variant(core=RedoneWhenWritten, store=PlaceNotSynced), EITHER),
+    "rule 13: the place of the start": Ablation(Variant(store=PlaceOfTheStart), TWICE),
+    "rule 13: given up before the place was read": Ablation(Variant(recovery=NotRead), TWICE),
+    "rule 13: reopened without compare": Ablation(Variant(registry=ReopensWithoutCompare), TWICE),
+    "rule 13: reopened without a higher generation": Ablation(Variant(registry=ReopensWithoutGeneration), LOST),
+    "rule 13: no recovery": Ablation(Variant(recovery=NoRecovery), LOST),
     "rule 8: verifier beyond the durable length": Ablation(Variant(verifier=VerifierBeyondDurable), LOST),
 }

@@ -11,23 +11,35 @@ from photon.idregistry.api import Opened, Slot
 from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.api import ForeignEvent, Outcome
 from photon.joiner.core import CoreLimits, SlotCore
-from photon.joiner.instructions import Append, Insert, Instruction, Release, Reply, Stop, SyncOutput, Write
+from photon.joiner.instructions import (
+    Append,
+    Insert,
+    Instruction,
+    Redone,
+    Release,
+    Reply,
+    Stop,
+    SyncOutput,
+    Write,
+)
 from photon.joiner.rows import Rows
 from photon.joiner.slot.identity import open_incarnation
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.slot import STATE_NAME, SlotPaths, SlotStore
 from photon.joiner.slot.witness import WitnessKeeper, ask_witness
 from photon.joiner.verdicts import Decided, merge_reply
+from photon.verifier.recovery import RecoveryLimits, RecoveryReport, SlotRecovery
 from photon.verifier.verifier import Verifier, VerifierLimits
 from tests.simulation.world.disk import Copy, PowerOff
 from tests.simulation.world.faulty_disk import FaultyDisk
-from tests.simulation.world.registry import Call, SimulatedRegistry
+from tests.simulation.world.registry import Call, ModelRegistry, SimulatedRegistry
 
 if TYPE_CHECKING:
     from tests.simulation.joiner.world import World
 
 STATE = Path("/slot")
 OUTPUT = Path("/out")
+RECOVERY = RecoveryLimits(page_ids=1, look_s=0.0, again_first_s=2.0, again_most_s=4.0)
 LIMITS = CoreLimits(sync_output_after_s=3.0, carry_over_behind_bytes=1500)
 VERDICTS = (Outcome.JOINED, Outcome.FILTERED, Outcome.UNMATCHED, Outcome.REJECTED, Outcome.TAKEN, Outcome.LATE)
 
@@ -39,6 +51,8 @@ class Variant:
     core: type[SlotCore] = SlotCore
     store: type[SlotStore] = SlotStore
     verifier: type[Verifier] = Verifier
+    recovery: type[SlotRecovery] = SlotRecovery
+    registry: type[ModelRegistry] = ModelRegistry
     open: Callable[..., Coroutine[Any, Any, Opened]] = open_incarnation
     witness: bool = True
     unique_ids: bool = True
@@ -61,8 +75,16 @@ class Site:
     """A copy of the whole disk that was made some time ago."""
     newest: Copy | None = None
     """The disk as it was when the older copy was put back; None once a joiner serves."""
-    excused_before: int = 0
-    """The first incarnation after an older copy was put back and accepted."""
+    generations: dict[bytes, int] = field(default_factory=dict)
+    """Of ids that the dispatcher found on the list of reopened ones."""
+    rotted: bool = False
+    """A bit of its redo log was flipped, or all of it removed, at some time."""
+    put_back: bool = False
+    """An older copy of the disk was put back at some time."""
+    recovered: int = 0
+    """Ids of this slot that were given up."""
+    accepts_damage: bool = False
+    """The operator's word for the next start."""
     unrepaired: bool = False
     """The power was cut and no joiner has repaired the tails since: whole lines are not promised here."""
 
@@ -102,17 +124,21 @@ class Process:
             self.registry,
             limits=VerifierLimits(block_bytes=300, clear_ids=2),
         )
+        self.recovery = world.variant.recovery(site.disk, STATE, self.registry, pause=_no_pause, limits=RECOVERY)
         self.appends: list[tuple[int, Rows]] = []
         self.writes: list[Write] = []
         self.releases: list[int] = []
         self.inserts: dict[int, Call] = {}
         self.asked: dict[int, Asked] = {}
         self.sync_wanted = False
+        self.redone: Redone | None = None
         self.last_write = 0
         self.opening: Coroutine[Any, Any, None] | None = self._open()
         self.verifying: Coroutine[Any, Any, Any] | None = None
         self.opening_call: Call | None = None
         self.verifying_call: Call | None = None
+        self.recovering: Coroutine[Any, Any, RecoveryReport] | None = None
+        self.recovering_call: Call | None = None
 
     async def _open(self) -> None:
         self.site.disk.make_dir(STATE)
@@ -128,7 +154,8 @@ class Process:
         incarnation = opened.incarnation
         if variant.witness and opened.witness != seen:
             self.store.check_witness(opened.witness)
-        recovered = self.store.recover()
+        recovered = self.store.recover(accept_damaged_log=self.site.accepts_damage)
+        self.site.accepts_damage = False
         if variant.witness:
             self.keeper = WitnessKeeper(slot.name, incarnation, opened.witness)
             while not opened.witness and not self.keeper.end:
@@ -158,6 +185,8 @@ class Process:
                     self._reply(self.asked.pop(frame, None), each)
                 case Release(frames):
                     self.releases += frames
+                case Redone():
+                    self.redone = each
                 case Stop(reason):
                     self.world.say(f"{self.site.name} stops: {reason}")
                     raise PowerOff
@@ -194,6 +223,12 @@ class Process:
             self.store.sync_output(self.world.now)
             self.do(self.serving.output_synced(self.last_write))
         return bool(writes) or sync
+
+    def publish_redone(self) -> None:
+        if self.redone is not None:
+            self.store.publish_redone(self.redone.upto)
+            self.world.say(f"{self.site.name}: nothing is left of incarnations up to {self.redone.upto}")
+            self.redone = None
 
     def witness(self) -> bool:
         """Asks for the witness's extension to all that is durable."""
@@ -235,6 +270,20 @@ class Process:
             return False
         return True
 
+    def recover(self) -> None:
+        """One step of recovery by token: begin a look, or go on with it."""
+        if self.recovering is None:
+            self.recovering = self.recovery.run_once(self.world.now)
+        elif self.recovering_call is not None:
+            return
+        try:
+            self.recovering_call = self.recovering.send(None)
+        except StopIteration as done:
+            self.recovering = None
+            self.site.recovered += done.value.recovered
+            if done.value.recovered or done.value.unknown:
+                self.world.say(f"{self.site.name} gives up {done.value.recovered}: {done.value.examples}")
+
     @property
     def serving(self) -> SlotCore:
         assert self.core is not None
@@ -250,6 +299,9 @@ class Process:
         elif call is self.verifying_call:
             self.verifying_call = None
             self.verify()
+        elif call is self.recovering_call:
+            self.recovering_call = None
+            self.recover()
         elif call is self.extending:
             self.extending = None
             self._heard(call.result)
@@ -267,12 +319,12 @@ class Process:
 
     def calls(self) -> list[Call]:
         found = list(self.inserts.values())
-        others = (self.opening_call, self.verifying_call, self.extending)
+        others = (self.opening_call, self.verifying_call, self.recovering_call, self.extending)
         return found + [call for call in others if call is not None]
 
     def bury(self) -> None:
         self.alive = False
-        for coroutine in (self.opening, self.verifying):
+        for coroutine in (self.opening, self.verifying, self.recovering):
             if coroutine is not None:
                 coroutine.close()
 

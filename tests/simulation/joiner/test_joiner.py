@@ -58,6 +58,11 @@ def test_schedules_reach_what_they_are_for() -> None:
         "final",
         "older copy and refused",
         "all that the witness",
+        "rot in",
+        "and that is accepted",
+        "loses its redo log",
+        "nothing is left of incarnations",
+        r"gives up [1-9]",
     ):
         assert re.search(what, told), what
 

@@ -27,7 +27,7 @@ from photon.verifier.verifier import VerifierDamaged
 from tests.simulation.joiner.process import OUTPUT, STATE, Asked, Process, Site, Variant
 from tests.simulation.world.disk import Copy, PowerOff
 from tests.simulation.world.faulty_disk import FaultyDisk
-from tests.simulation.world.registry import CONFIG_CALLS, ModelRegistry, Network
+from tests.simulation.world.registry import CONFIG_CALLS, Network
 
 QUIET_STEPS_MAX = 1500
 
@@ -81,7 +81,7 @@ class World:
         self.roll_bytes = random.choice((1, 400, 1500, 100_000))
         self.segment_bytes = random.choice((1, 800, 100_000))
         self.digester = Digester(b"key", "clicks")
-        self.model = ModelRegistry(random.choice((1, 2, 3)), checks_stale=random.random() < 0.5)
+        self.model = variant.registry(random.choice((1, 2, 3)), checks_stale=random.random() < 0.5)
         self.network = Network(self.model, random, too_new=random.choice((0.0, 0.05, 0.3)))
         self.judge = Judge(PairAdapter({}), check_payloads=False)
         self.build = envelope_lines(Envelope())
@@ -89,6 +89,7 @@ class World:
         doubled = [each for each in self.ids if random.random() < 0.4]
         self.lines = [(number, each) for number, each in enumerate(self.ids + doubled)]
         self.copies = random.random() < 0.3
+        self.rots = random.random() < 0.3
         self.sites: list[Site] = []
         for number in range(random.choice((1, 1, 2))):
             name = f"dc{number}"
@@ -135,6 +136,8 @@ class World:
             self.network.deliver_one()
         elif kind < 0.45:
             self._read(random.choice(self.sites))
+        elif kind < 0.46:
+            self._reread(random.choice(self.sites))
         else:
             self._act(random.choice(self.sites))
 
@@ -144,6 +147,7 @@ class World:
         for site in self.sites:
             self._act(site)
             self._read(site)
+            self._reread(site)
 
     def _act(self, site: Site) -> None:
         """Some step of some process of this site, or the start of one."""
@@ -177,7 +181,11 @@ class World:
             process.redo_work()
         elif choice < 0.6:
             process.output_work(sync=process.sync_wanted or random.random() < 0.3)
-        elif choice < 0.75:
+        elif choice < 0.63:
+            process.publish_redone()
+        elif choice < 0.68:
+            process.recover()
+        elif choice < 0.78:
             process.do(process.serving.tick(self.now))
         elif choice < 0.88:
             process.verify()
@@ -194,6 +202,11 @@ class World:
         except PowerOff:
             self._end(site, power=self.power_cuts and self.random.random() < 0.5)
         except (SlotRefused, RedoLogDamaged, OutputDamaged, VerifierDamaged) as refusal:
+            if isinstance(refusal, RedoLogDamaged) and site.rotted:
+                self.say(f"{site.name}: {refusal.path} is damaged at byte {refusal.offset}, and that is accepted")
+                self._end(site, power=False)
+                site.accepts_damage = True
+                return
             if not isinstance(refusal, SlotRefused) or site.newest is None:
                 raise Violation(f"{site.name}: {refusal}") from refusal
             self.say(f"{site.name} is an older copy and refused ({refusal}); the newest disk is put back")
@@ -214,7 +227,7 @@ class World:
             return
         random.shuffle(lines)
         core = process.serving
-        events = [self._event(number) for number in lines]
+        events = [self._event(site, number) for number in lines]
         decided = self.judge.decide(events, self._found(events), core.outstanding if random.random() < 0.5 else set())
         if not self.variant.unique_ids:
             decided = self._without_uniqueness(events)
@@ -234,11 +247,20 @@ class World:
             decided.add_undone(row, 3, "absent")  # type: ignore[arg-type]
         return decided
 
-    def _event(self, line: int) -> ForeignEvent:
+    def _event(self, site: Site, line: int) -> ForeignEvent:
         event_id = self.lines[line][1]
         time = int(event_id[3:])
         record = b"line-%d" % line
-        return ForeignEvent(event_id, self.digester.digest(event_id), time, b"k", record, LOG, 100 * line, 0)
+        event = ForeignEvent(event_id, self.digester.digest(event_id), time, b"k", record, LOG, 100 * line, 0)
+        return event._replace(generation=site.generations.get(event_id, 0))
+
+    def _reread(self, site: Site) -> None:
+        """The dispatcher reads the list of reopened ids, and their lines again."""
+        for digest, generation in self.model.reopened().items():
+            for number, event_id in self.lines:
+                if self.digester.digest(event_id) == digest:
+                    site.pending.add(number)
+                    site.generations[event_id] = generation
 
     def _found(self, events: list[ForeignEvent]) -> EventLookUps:
         random = self.random
@@ -252,6 +274,9 @@ class World:
         site = random.choice(self.sites)
         if self.copies and random.random() < 0.15:
             self._copy(site)
+            return
+        if self.rots and random.random() < 0.15:
+            self._rot(site)
             return
         kind = random.randrange(9)
         if kind == 0 and self.kills:
@@ -269,6 +294,21 @@ class World:
         elif kind == 7 and not self.variant.locks and site.processes and len(site.processes) < 4:
             self._guard(site, self._start, site)
 
+    def _rot(self, site: Site) -> None:
+        """A bit of the redo log is another; or the log is gone, which ends the joiner first."""
+        if self.random.random() < 0.8:
+            where = site.disk.rot(str(STATE / "redo"))
+            self.say(f"{site.name}: rot in {where}")
+        elif not site.disk.exists(STATE / "redo"):
+            return
+        else:
+            self._end(site, power=False)
+            self.say(f"{site.name} loses its redo log")
+            for name in site.disk.names(STATE / "redo"):
+                site.disk.remove(STATE / "redo" / name)
+            site.disk.sync_dir(STATE / "redo")
+        site.rotted = True
+
     def _copy(self, site: Site) -> None:
         """A copy of the disk is made, or put back when all that was under way from that machine has come to rest."""
         if site.copy is None or self.random.random() < 0.3:
@@ -279,6 +319,7 @@ class World:
             self.network.messages = [each for each in self.network.messages if each.call.what not in CONFIG_CALLS]
             site.newest = site.disk.copy()
             self.say(f"{site.name}: the copy is put back")
+            site.put_back = True
             self._replace_disk(site, site.copy)
 
     def _replace_disk(self, site: Site, copy: Copy) -> None:
@@ -291,12 +332,11 @@ class World:
 
     def accepted(self, site: Site, incarnation: int) -> None:
         """A joiner serves. If it does so in an older copy, what the slot owned until now and nobody was shown may be
-        gone: its ids stay owned, for recovery by token (rule 13), which is not simulated here."""
+        gone: its ids are recovered by token (rule 13)."""
         if site.newest is None:
             return
-        self.say(f"{site.name}: the older copy has all that the witness has")
+        self.say(f"{site.name}: {incarnation} serves in the older copy, which has all that the witness has")
         site.newest = None
-        site.excused_before = incarnation
 
     def _end(self, site: Site, *, power: bool) -> None:
         if not any(process.alive for process in site.processes) and not power:
@@ -357,28 +397,21 @@ class World:
             core = process.core if process is not None else None
             open_rows = core.open_rows if core is not None else None
             parts.append(f"{site.name}: pending {sorted(site.pending)}, core {open_rows}")
-        owned = self._owned()
-        return "; ".join([*parts, f"lost: {len(owned)} ids are owned and have no record" if owned else "no id owned"])
+        owned, reopened = self.model.owned(), self.model.reopened()
+        parts.append(f"lost: {len(owned)} ids are owned and have no record" if owned else "no id owned")
+        parts.append(f"lost: {len(reopened)} ids stay reopened" if reopened else "none reopened")
+        return "; ".join(parts)
 
     def _at_rest(self) -> bool:
-        if any(site.pending for site in self.sites) or self.network.messages or self._owned():
+        if any(site.pending for site in self.sites) or self.network.messages:
+            return False
+        if self.model.owned() or self.model.reopened():
             return False
         for site in self.sites:
             process = next((process for process in site.processes if process.alive), None)
             if process is None or process.core is None or not process.core.empty or process.appends or process.writes:
                 return False
         return True
-
-    def _owned(self) -> list[bytes]:
-        excused = self._excused()
-        return [digest for digest in self.model.owned() if digest not in excused]
-
-    def _excused(self) -> set[bytes]:
-        return {
-            digest
-            for site in self.sites
-            for digest in self.model.owned_by(site.slot.datacentre, before=site.excused_before)
-        }
 
     def _counts(self) -> dict[bytes, int]:
         """Records of each id over all outputs."""
@@ -402,7 +435,9 @@ class World:
             for process in site.processes:
                 if process.verifier.total.refused or process.verifier.total.unreadable:
                     raise Violation(f"the verifier saw a record that nobody owns: {process.verifier.total.examples}")
-        excused = self._excused()
+        for site in self.sites:
+            if site.recovered and not site.rotted and not site.put_back:
+                raise Violation(f"{site.name}: {site.recovered} ids were recovered, and its log was always sound")
         for event_id, count in counts.items():
             late = all(
                 site.outcome[line] is Outcome.LATE
@@ -410,7 +445,7 @@ class World:
                 for line, each in self.lines
                 if each == event_id
             )
-            if count == 0 and not late and self.digester.digest(event_id) not in excused:
+            if count == 0 and not late:
                 raise Violation(f"lost: {event_id.decode()}")
 
     def _id_of(self, line: bytes, name: str) -> bytes:

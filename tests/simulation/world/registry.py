@@ -12,6 +12,7 @@ import numpy as np
 from photon.idregistry.api import (
     I64,
     U8,
+    U32,
     U64,
     Answer,
     InsertAnswers,
@@ -21,9 +22,11 @@ from photon.idregistry.api import (
     Slot,
     incarnation_of,
 )
+from photon.idregistry.outcomes import Refusal, Status
+from photon.idregistry.scanning import EntryPage
 from photon.idregistry.witness import Witness, Witnessed, refusal
 
-OWNED, CLEARED = "owned", "cleared"
+OWNED, CLEARED, REOPENED = "owned", "cleared", "reopened"
 CONFIG_CALLS = ("open", "witness", "extend")
 
 
@@ -37,6 +40,7 @@ class Entry:
     tag: int
     datacentre: str
     time: int
+    generation: int = 0
 
 
 @dataclass
@@ -57,6 +61,7 @@ class ModelRegistry:
         self.witnesses: dict[str, Witness] = {}
         self._checks_stale = checks_stale
         self._incarnations = 0
+        self._slot_of: dict[int, str] = {}
 
     def shard_of(self, digest: bytes) -> int:
         return digest[0] % len(self.shards)
@@ -70,6 +75,7 @@ class ModelRegistry:
             return Opened(0, newest, "not the newest")
         self._incarnations += 1  # one sequence over all slots: a token names one batch of the whole deployment
         self.slots[slot.name] = (self._incarnations, nonce)
+        self._slot_of[self._incarnations] = slot.name
         return Opened(self._incarnations, self._incarnations, witness=witness)
 
     def read_witness(self, slot: str) -> Witnessed:
@@ -84,7 +90,15 @@ class ModelRegistry:
         return Witnessed(newest, cell, reason)
 
     def insert(
-        self, slot: Slot, caller: int, digest: bytes, time: int, token: int, kind: int, tag: int
+        self,
+        slot: Slot,
+        caller: int,
+        digest: bytes,
+        time: int,
+        token: int,
+        kind: int,
+        tag: int,
+        generation: int = 0,
     ) -> tuple[Answer, Entry | None]:
         shard = self.shards[self.shard_of(digest)]
         newest = max(shard.newest.get(slot.name, 0), caller)
@@ -93,6 +107,11 @@ class ModelRegistry:
             return Answer.STALE_INCARNATION, None
         entry = shard.entries.get(digest)
         if entry is not None:
+            if entry.state == REOPENED:
+                if entry.generation != generation:
+                    return Answer.TAKEN, entry
+                shard.entries[digest] = Entry(OWNED, token, kind, tag, slot.datacentre, entry.time, generation)
+                return Answer.COMMITTED, None
             if entry.token != token:
                 return Answer.TAKEN, entry
             return (Answer.COMMITTED, None) if entry.state == OWNED else (Answer.DONE, entry)
@@ -106,10 +125,45 @@ class ModelRegistry:
         entry = shard.entries.get(digest)
         if entry is None:
             return Answer.NO_OP if time < shard.boundary else Answer.REFUSED
-        if entry.token != token:
+        if entry.token != token or entry.state == REOPENED:
             return Answer.REFUSED
         entry.state = CLEARED
         return Answer.CLEARED
+
+    def reopen(self, digest: bytes, time: int, token: int, generation: int) -> Answer:
+        """By compare on the token (rule 13)."""
+        entry = self.shards[self.shard_of(digest)].entries.get(digest)
+        if entry is None or entry.state != OWNED or entry.token != token:
+            return Answer.NO_OP
+        self.give_up(entry)
+        return Answer.REOPENED
+
+    def give_up(self, entry: Entry) -> None:
+        """Whoever carries the next generation may have it."""
+        entry.state = REOPENED
+        entry.generation += 1
+
+    def scan_owned(self, shard: int, slot: str, upto: int, cursor: bytes, limit: int) -> EntryPage:
+        """In the order of digests; a cursor is the last one seen."""
+        entries = self.shards[shard].entries
+        owned = sorted(
+            digest
+            for digest, entry in entries.items()
+            if entry.state == OWNED
+            and incarnation_of(entry.token) <= upto
+            and self._slot_of.get(incarnation_of(entry.token)) == slot
+            and digest > cursor
+        )
+        found = [entries[digest] for digest in owned[:limit]]
+        return EntryPage(
+            b"".join(owned[:limit]),
+            np.array([each.time for each in found], np.int64),
+            np.array([each.token for each in found], np.uint64),
+            np.array([each.kind for each in found], np.uint8),
+            np.array([each.tag for each in found], np.uint32),
+            np.array([each.generation for each in found], np.uint32),
+            owned[limit - 1] if len(owned) > limit else b"",
+        )
 
     def collect(self, number: int, boundary: int) -> None:
         """Raises a shard's boundary; only cleared entries below it go (rule 9)."""
@@ -120,17 +174,17 @@ class ModelRegistry:
         for digest in gone:
             del entries[digest]
 
-    def owned_by(self, datacentre: str, *, before: int) -> list[bytes]:
-        """What incarnations before this one own."""
-        return [
-            digest
-            for shard in self.shards
-            for digest, entry in shard.entries.items()
-            if entry.state == OWNED and entry.datacentre == datacentre and incarnation_of(entry.token) < before
-        ]
-
     def owned(self) -> list[bytes]:
         return [digest for shard in self.shards for digest, entry in shard.entries.items() if entry.state == OWNED]
+
+    def reopened(self) -> dict[bytes, int]:
+        """Digest -> generation of the ids that wait for an owner."""
+        return {
+            digest: entry.generation
+            for shard in self.shards
+            for digest, entry in shard.entries.items()
+            if entry.state == REOPENED
+        }
 
 
 class Message:
@@ -175,7 +229,7 @@ class Network:
     def send(self, call: Call) -> Call:
         by_shard: dict[int, list[int]] = {}
         for row, fields in enumerate(call.rows):
-            by_shard.setdefault(0 if call.what in CONFIG_CALLS else self.model.shard_of(fields[0]), []).append(row)
+            by_shard.setdefault(self._shard_of(call, fields), []).append(row)
         for shard, rows in by_shard.items():
             replies = not self.faults or self._random.random() < 0.8
             message = Message(call, shard, rows, replies=replies)
@@ -184,6 +238,13 @@ class Network:
                 self.messages.append(message)
         self.calls.append(call)
         return call
+
+    def _shard_of(self, call: Call, fields: tuple[Any, ...]) -> int:
+        if call.what in CONFIG_CALLS:
+            return 0
+        if call.what == "scan":
+            return int(fields[0])
+        return self.model.shard_of(fields[0])
 
     def deliver_one(self) -> bool:
         """Applies some message that is under way; now and then it stays under way and comes a second time."""
@@ -216,6 +277,10 @@ class Network:
             return self.model.extend_witness(call.slot.name, *row)
         if call.what == "clear":
             return self.model.clear(*row)
+        if call.what == "scan":
+            return self.model.scan_owned(*row)
+        if call.what == "reopen":
+            return self.model.reopen(*row)
         return self.model.insert(call.slot, call.caller, *row)
 
     def finish(self, call: Call) -> None:
@@ -227,7 +292,9 @@ class Network:
                 answers.update(zip(message.rows, message.answers, strict=True))
         if call.what in CONFIG_CALLS:
             call.result = answers.get(0)
-        elif call.what == "clear":
+        elif call.what == "scan":
+            call.result = answers.get(0, Refusal(Status.UNKNOWN))
+        elif call.what in ("clear", "reopen"):
             call.result = np.array(
                 [answers.get(row, Answer.UNKNOWN) for row in range(len(call.rows))], dtype=np.uint8
             )
@@ -281,7 +348,8 @@ class SimulatedRegistry:
 
     def start_insert(self, inserts: Inserts) -> Call:
         digests = [inserts.digests[at : at + 16] for at in range(0, len(inserts.digests), 16)]
-        columns = (inserts.times, inserts.tokens, inserts.kinds, inserts.tags)
+        assert inserts.generations is not None
+        columns = (inserts.times, inserts.tokens, inserts.kinds, inserts.tags, inserts.generations)
         rows = list(zip(digests, *(column.tolist() for column in columns), strict=True))
         assert all(incarnation_of(row[2]) <= self.caller for row in rows)
         return self._network.send(Call("insert", self._slot, self.caller, rows))
@@ -293,6 +361,29 @@ class SimulatedRegistry:
         split = [digests[at : at + 16] for at in range(0, len(digests), 16)]
         rows = list(zip(split, times.tolist(), tokens.tolist(), strict=True))
         return await self._network.send(Call("clear", self._slot, self.caller, rows))
+
+    async def shards(self, *, timeout: float) -> tuple[int, ...]:
+        return tuple(range(len(self._network.model.shards)))
+
+    async def scan_owned(
+        self, shard: int, slot: str, upto: int, *, cursor: bytes = b"", limit: int = 0, timeout: float
+    ) -> EntryPage | Refusal:
+        return await self._network.send(Call("scan", self._slot, 0, [(shard, slot, upto, cursor, limit)]))
+
+    async def reopen(
+        self,
+        digests: bytes,
+        times: I64,
+        tokens: U64,
+        generations: U32,
+        *,
+        operator: bool = False,
+        retired: bool = False,
+        timeout: float,
+    ) -> U8:
+        split = [digests[at : at + 16] for at in range(0, len(digests), 16)]
+        rows = list(zip(split, times.tolist(), tokens.tolist(), generations.tolist(), strict=True))
+        return await self._network.send(Call("reopen", self._slot, 0, rows))
 
     async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps:
         raise NotImplementedError("the joiner does not look up")

@@ -316,7 +316,7 @@ async def test_a_start_that_is_cancelled_keeps_the_lock_until_its_recovery_has_e
     """Rule 6: a thread that still writes must not meet the slot's next owner."""
     entered, leave, order = threading.Event(), threading.Event(), []
 
-    def recover(self: SlotStore) -> None:
+    def recover(self: SlotStore, **_: bool) -> None:
         entered.set()
         assert leave.wait(30)
         order.append("recovered")

@@ -1,0 +1,286 @@
+"""Recovery by token (protocol rule 13; the paper's 3.3.3): ids that a dead joiner owns and never wrote.
+
+A slot's joiner publishes ``redone.json`` once its predecessors, incarnations up to i, have left nothing in its redo
+log: each of their batches was dropped, or stands in synced output, within the lengths that the file names (the
+place). As long as redo logs are sound, nothing is left to do then. But a batch of a log may rot, or a whole directory
+be put back from an older copy, and what it had registered would stay owned for ever by somebody who has forgotten it.
+So once all output up to the place has been read, and every id in it was cleared, the ids that are *still* owned by
+incarnations up to i have a record nowhere and nobody who would write it: they are given up (reopened), and the
+dispatchers of all datacentres read them again (``dispatcher/replay/reopened.py``).
+
+Why no id is written twice
+- First the place was read, then the registry is scanned. A record of theirs stands below the place, or in a file that
+  was final before: its id was cleared before the scan began, and a scan shows owned ids only. A line that cannot be
+  read, or whose token the registry refused, counts as unread: nothing is given up before it has been looked after.
+- Bytes that readers were not shown yet (not synced, not witnessed) are no bytes that the verifier has read: it waits.
+- Reopening compares on the whole token when it is applied: an id that somebody has taken since is left alone,
+  however late the request comes.
+
+Why no id is lost, an insert of the dead process that is still under way included
+- It may arrive after the scan, in a shard that has not heard of a newer incarnation yet (one that has says STALE).
+  If it takes an id that is nobody's, that id is owned by i or before, without a record. So one scan proves nothing:
+  the scan is done again, first soon, then more and more seldom, for as long as the verifier runs. Waiting until each
+  shard knows the newer incarnation would not be enough: a shard that is split off later is told, but only then.
+- It cannot take an id that was reopened: reopening raises the generation, and an insert carries the one it was
+  dispatched with.
+- A crash at any point begins the scan anew. What was reopened is on the registry's list until it has a new owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import numpy as np
+import structlog
+
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, U8, U32, U64, Answer
+from photon.idregistry.outcomes import Refusal
+from photon.idregistry.scanning import EntryPage
+from photon.outputs.cleared import Clearing, read_clearing
+from photon.outputs.published import PublishedDamaged, SlotOutput, read_slot
+
+REDONE_NAME = "redone.json"
+REDONE_VERSION = 1
+EXAMPLES_MAX = 20
+"""Ids that a report names; the counts are complete."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryLimits:
+    """Sizes in ids, times in seconds."""
+
+    page_ids: int = 2048
+    rest_s: float = 0.02
+    """Between two questions: one question takes the registry some milliseconds."""
+    ask_s: float = 5.0
+    look_s: float = 1.0
+    """From one look at the slot's files to the next."""
+    again_first_s: float = 60.0
+    again_most_s: float = 3600.0
+    """From one scan to the next, twice as long each time nothing was found."""
+
+
+class Redone(msgspec.Struct, frozen=True):
+    """``redone.json``: incarnations up to ``upto`` have left nothing in the redo log."""
+
+    version: int
+    slot: str
+    upto: int
+    files: dict[str, int]
+    """The place: output file -> its durable length then. Files that it does not name were final."""
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What one look did."""
+
+    scanned: bool = False
+    """Every shard was scanned to its end, and every answer was heard."""
+    recovered: int = 0
+    unknown: int = 0
+    """Asked to be given up, and no answer: the next scan shows whether they were."""
+    waits: str = ""
+    """Why nothing may be given up yet; empty when nothing stands in the way."""
+    examples: list[str] = field(default_factory=list)
+
+
+class Reopens(Protocol):
+    """What the registry is asked (``idregistry.recovery.asking.Recovery``)."""
+
+    async def shards(self, *, timeout: float) -> tuple[int, ...]: ...
+
+    async def scan_owned(
+        self, shard: int, slot: str, upto: int, *, cursor: bytes = b"", limit: int = 0, timeout: float
+    ) -> EntryPage | Refusal: ...
+
+    async def reopen(
+        self,
+        digests: bytes,
+        times: I64,
+        tokens: U64,
+        generations: U32,
+        *,
+        operator: bool = False,
+        retired: bool = False,
+        timeout: float,
+    ) -> U8: ...
+
+
+def read_redone(disk: Disk, state: Path) -> Redone | None:
+    """What the slot in this state directory has published; None: nothing yet. Raises PublishedDamaged, OSError."""
+    path = state / REDONE_NAME
+    if not disk.exists(path):
+        return None
+    try:
+        redone = msgspec.json.decode(disk.read(path), type=Redone)
+    except msgspec.MsgspecError as bad:
+        raise PublishedDamaged(path, str(bad)) from None
+    if redone.version != REDONE_VERSION:
+        raise PublishedDamaged(path, f"version {redone.version}, this release reads version {REDONE_VERSION}")
+    return redone
+
+
+def unread(redone: Redone, published: SlotOutput, clearing: Clearing) -> str:
+    """Why not all output up to the place has been read and cleared; empty when it has."""
+    files = {file.name: file for file in published.files}
+    for name, length in sorted(redone.files.items()):
+        file = files.get(name)
+        if file is None:
+            return f"{name} is not published any more"
+        if file.final:
+            if file.length < length:
+                return f"{name} has become final with {file.length} bytes, {length} were synced"
+            continue
+        if trouble := clearing.trouble.get(name):
+            return f"{trouble} lines of {name} cannot be read, or the registry refused them"
+        if (done := clearing.files.get(name, 0)) < length:
+            return f"{name} is cleared up to byte {done} of {length}"
+    return ""
+
+
+class SlotRecovery:
+    """Of one slot. It remembers nothing on disk: whatever it did before, doing it again changes nothing."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        slot_state: Path,
+        registry: Reopens,
+        *,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        limits: RecoveryLimits | None = None,
+    ) -> None:
+        self._disk = disk
+        self._state = slot_state
+        self._registry = registry
+        self._pause = pause
+        self._limits = limits or RecoveryLimits()
+        self._upto = 0
+        self._next_s = 0.0
+        self._pause_s = 0.0
+        self._waits = ""
+        self.recovered = 0
+        """Ids given up since the start of the process."""
+
+    async def run(self, stop: asyncio.Event, clock: Clock) -> None:
+        """Looks until ``stop`` is set. Raises PublishedDamaged, OSError."""
+        while not stop.is_set():
+            await self.run_once(clock.monotonic())
+            try:
+                await asyncio.wait_for(stop.wait(), self._limits.look_s)
+            except TimeoutError:
+                continue
+
+    async def run_once(self, now: float) -> RecoveryReport:
+        """One look, at ``now`` (monotonic seconds), and a scan where one is due. Raises PublishedDamaged, OSError."""
+        report = RecoveryReport()
+        redone = read_redone(self._disk, self._state)
+        if redone is None or (redone.upto == self._upto and now < self._next_s):
+            return report
+        report.waits = self._unread(redone)
+        if report.waits:
+            self._tell_waiting(redone, report.waits)
+            return report
+        self._waits = ""
+        await self._scan(redone, report)
+        self._tell(redone, report)
+        self._plan(redone, report, now)
+        return report
+
+    def _unread(self, redone: Redone) -> str:
+        # The place of this very statement must have been read: both are looked at after it.
+        return unread(redone, read_slot(self._disk, self._state), read_clearing(self._disk, self._state))
+
+    def _plan(self, redone: Redone, report: RecoveryReport, now: float) -> None:
+        """When to scan again."""
+        limits = self._limits
+        quiet = report.scanned and not report.recovered and redone.upto == self._upto
+        self._pause_s = min(limits.again_most_s, 2 * self._pause_s) if quiet else limits.again_first_s
+        self._upto = redone.upto
+        self._next_s = now + (self._pause_s if report.scanned else limits.look_s)
+
+    # -- the registry ------------------------------------------------------------------------------------------
+    async def _scan(self, redone: Redone, report: RecoveryReport) -> None:
+        shards = await self._registry.shards(timeout=self._limits.ask_s)
+        report.scanned = bool(shards)
+        for shard in shards:
+            if not await self._scan_shard(shard, redone, report):
+                report.scanned = False
+
+    async def _scan_shard(self, shard: int, redone: Redone, report: RecoveryReport) -> bool:
+        """Whether it was scanned to its end and every answer was heard."""
+        limits = self._limits
+        cursor, whole = b"", True
+        while True:
+            page = await self._registry.scan_owned(
+                shard, redone.slot, redone.upto, cursor=cursor, limit=limits.page_ids, timeout=limits.ask_s
+            )
+            if isinstance(page, Refusal):
+                return False
+            if page.fenced:
+                return True  # the slot is retired: who retires it gives its ids up, and lists them (rule 14)
+            whole = await self._give_up(page, redone, report) and whole
+            cursor = page.cursor
+            await self._pause(limits.rest_s)
+            if not cursor:
+                return whole
+
+    async def _give_up(self, page: EntryPage, redone: Redone, report: RecoveryReport) -> bool:
+        theirs = page.tokens >> np.uint64(BATCH_BITS) <= np.uint64(redone.upto)
+        if not theirs.all():
+            raise AssertionError(f"a scan up to incarnation {redone.upto} gave ids of a later one")
+        if not len(page):
+            return True
+        answers = await self._registry.reopen(
+            page.digests, page.times, page.tokens, page.generations, timeout=self._limits.ask_s
+        )
+        reopened = np.flatnonzero(answers == Answer.REOPENED)
+        report.recovered += len(reopened)
+        report.unknown += int(np.count_nonzero(answers == Answer.UNKNOWN))
+        report.examples += [_example(page, row) for row in reopened[: EXAMPLES_MAX - len(report.examples)].tolist()]
+        return not np.any(answers == Answer.UNKNOWN)
+
+    # -- notices -----------------------------------------------------------------------------------------------
+    def _tell(self, redone: Redone, report: RecoveryReport) -> None:
+        self.recovered += report.recovered
+        if report.recovered or report.unknown:
+            log.error(
+                "ids were registered and never written: given up, to be joined again",
+                slot=redone.slot,
+                upto=redone.upto,
+                ids=report.recovered,
+                unknown=report.unknown,
+                first=report.examples,
+            )
+
+    def _tell_waiting(self, redone: Redone, waits: str) -> None:
+        """Lines in trouble need somebody's hand: until then nothing of this slot is recovered."""
+        if waits != self._waits and ("refused" in waits or "not published" in waits):
+            log.warning("recovery by token waits", slot=redone.slot, upto=redone.upto, why=waits)
+        self._waits = waits
+
+
+class RecoveryStep:
+    """A part of a slot's pass: a look, which begins a scan where one is due (``slot_work.Step``)."""
+
+    def __init__(self, recovery: SlotRecovery, clock: Clock) -> None:
+        self._recovery = recovery
+        self._clock = clock
+
+    async def pass_(self) -> None:
+        """Raises PublishedDamaged, OSError."""
+        await self._recovery.run_once(self._clock.monotonic())
+
+
+def _example(page: EntryPage, row: int) -> str:
+    digest = page.digests[DIGEST_BYTES * row : DIGEST_BYTES * (row + 1)].hex()
+    return f"{digest} of {int(page.times[row])} under {int(page.tokens[row]):016x}"
