@@ -160,6 +160,11 @@ class ConfigMachine:
                 for each, s in known
             ], len(after) > limit
 
+    def incarnations(self) -> dict[str, list[int]]:
+        """Slot -> all its incarnations, ascending."""
+        with self._lock:
+            return {name: list(slot.incarnations) for name, slot in self._slots.items()}
+
     def lacks(self, setup: c.SetUp) -> bool:
         """Whether there is something in this set-up that the deployment has not been told yet."""
         return not self._changes.ranges or not setup.id_rules.keys() <= self._id_rules.keys()

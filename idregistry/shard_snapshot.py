@@ -129,6 +129,9 @@ class _End(_Chunk, frozen=True, tag="end"):
 
 _decoder = msgspec.msgpack.Decoder(_Head | _Slots | _Watermarks | _Ids | _Generations | _End)
 _encode = msgspec.msgpack.Encoder().encode
+PEEK_BYTES = 64
+_IDS_BEGIN, _ROWS_NAME = b"\x83\xa1k\xa3ids", b"\xa4rows"
+"""How the encoder begins a chunk of ids, and names its rows."""
 
 
 def write_shard(image: ShardImage) -> Iterable[bytes]:
@@ -259,6 +262,48 @@ def _decode(data: bytes) -> _Chunk:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SnapshotError(f"shard snapshot: {error}") from None
     return chunk
+
+
+# -- single chunks, for readers that share the work -----------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class HeadFacts:
+    """What the first chunk says."""
+
+    shard: int
+    bucket_bits: int
+    boundary: int
+
+
+def head_facts(chunk: bytes) -> HeadFacts:
+    """Of a snapshot's first chunk. Raises SnapshotError."""
+    image = _begin(_decode(chunk))
+    return HeadFacts(image.state.number, image.bucket_bits, image.state.boundary)
+
+
+def peek_ids(begin: bytes, length: int) -> tuple[int, int] | None:
+    """Bucket and number of rows of a chunk of ids, from its first PEEK_BYTES and its length; None: it is another."""
+    at = begin.find(_ROWS_NAME)
+    if not begin.startswith(_IDS_BEGIN) or at < 0:
+        return None
+    data_at = at + len(_ROWS_NAME)
+    chunk = _decode(begin[:data_at] + b"\xc4\0")
+    assert isinstance(chunk, _Ids)
+    data_at += {0xC4: 2, 0xC5: 3, 0xC6: 5}[begin[data_at]]  # MessagePack's bin 8, 16 and 32
+    return chunk.bucket, (length - data_at) // ROW.itemsize
+
+
+def ids_of(chunk: bytes) -> tuple[int, Rows]:
+    """Bucket and rows of a chunk of ids. Raises SnapshotError."""
+    decoded = _decode(chunk)
+    if not isinstance(decoded, _Ids):
+        raise SnapshotError("shard snapshot: a chunk holds no ids")
+    return decoded.bucket, _read_rows(decoded.rows)
+
+
+def generations_of(chunk: bytes) -> tuple[int, list[tuple[int, int]]] | None:
+    """Bucket and (row, generation) of a chunk of generations; None: it is another. Raises SnapshotError."""
+    decoded = _decode(chunk)
+    return (decoded.bucket, decoded.rows) if isinstance(decoded, _Generations) else None
 
 
 def held_head(chunk: bytes) -> bytes:

@@ -24,6 +24,7 @@ import numpy as np
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import PhotonError
 from photon.idregistry.api import I64, U8, U32, U64
+from photon.idregistry.id_bucket import KIND_SHIFT, STATE_MASK, Rows
 from photon.idregistry.id_table import IdTable
 from photon.idregistry.shard_snapshot import ShardImage, SnapshotError, read_shard
 
@@ -120,17 +121,22 @@ def blocks_of(table: IdTable) -> Iterator[IdColumns]:
             generations[row] = generation
         for start in range(0, bucket.count, BLOCK_ROWS):
             rows = table.bucket_rows(number)[start : start + BLOCK_ROWS]
-            pairs = np.stack((rows["lo"], rows["hi"]), axis=1).astype("<u8")
-            times = (rows["time_high"].astype(np.int64) << 32) | rows["time_low"].astype(np.int64)
-            yield IdColumns(
-                pairs.tobytes(),
-                times + base,
-                rows["token"].astype(np.uint64),
-                rows["tag"].astype(np.uint32),
-                generations[start : start + BLOCK_ROWS],
-                (rows["what"] >> 2).astype(np.uint8),
-                (rows["what"] & 3).astype(np.uint8),
-            )
+            yield columns_of_rows(rows, base, generations[start : start + BLOCK_ROWS])
+
+
+def columns_of_rows(rows: Rows, base_ns: int, generations: U32) -> IdColumns:
+    """Packed rows of a bucket, whose event times count from ``base_ns``."""
+    pairs = np.stack((rows["lo"], rows["hi"]), axis=1).astype("<u8")
+    times = (rows["time_high"].astype(np.int64) << 32) | rows["time_low"].astype(np.int64)
+    return IdColumns(
+        pairs.tobytes(),
+        times + base_ns,
+        rows["token"].astype(np.uint64),
+        rows["tag"].astype(np.uint32),
+        generations,
+        (rows["what"] >> KIND_SHIFT).astype(np.uint8),
+        (rows["what"] & STATE_MASK).astype(np.uint8),
+    )
 
 
 def read_columns(disk: Disk, path: Path) -> Iterator[IdColumns]:

@@ -30,9 +30,10 @@ MAGIC = b"PHOTSNAP"
 VERSION = 1
 _HEADER = struct.Struct("<8sB7xQQ")
 _CRC = struct.Struct("<I")
-_FRAME = struct.Struct("<II")
+FRAME = struct.Struct("<II")
 _COUNT = struct.Struct("<Q")
-_END = 0xFFFFFFFF
+FRAMES_END = 0xFFFFFFFF
+"""In place of a length."""
 HEADER_BYTES = _HEADER.size + _CRC.size
 
 
@@ -158,13 +159,13 @@ class SnapshotStore:
                     f"a snapshot chunk has {len(chunk)} bytes, at most {SNAPSHOT_CHUNK_BYTES_MAX} may be"
                 )
             writing.count += 1
-            parts += (_FRAME.pack(len(chunk), zlib.crc32(chunk)), chunk)
+            parts += (FRAME.pack(len(chunk), zlib.crc32(chunk)), chunk)
             size += len(chunk)
             if size >= SNAPSHOT_SLICE_BYTES:
                 break
         else:
             count = _COUNT.pack(writing.count)
-            parts += (_FRAME.pack(_END, zlib.crc32(count)), count)
+            parts += (FRAME.pack(FRAMES_END, zlib.crc32(count)), count)
             writing.file.write(*parts)
             writing.file.sync()
             return True
@@ -263,12 +264,12 @@ class SnapshotStore:
     def _read_chunks(self, path: Path) -> Iterator[bytes]:
         at, count = HEADER_BYTES, 0
         while True:
-            head = self._disk.read(path, at, _FRAME.size)
-            if len(head) < _FRAME.size:
+            head = self._disk.read(path, at, FRAME.size)
+            if len(head) < FRAME.size:
                 raise _damaged(path, "it ends early")
-            length, crc = _FRAME.unpack(head)
-            at += _FRAME.size
-            if length == _END:
+            length, crc = FRAME.unpack(head)
+            at += FRAME.size
+            if length == FRAMES_END:
                 end = self._disk.read(path, at, _COUNT.size)
                 if zlib.crc32(end) != crc or end != _COUNT.pack(count):
                     raise _damaged(path, "its end is bad")

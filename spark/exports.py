@@ -1,0 +1,107 @@
+"""A registry export (the directory that ``photon registry backup`` makes) as a DataFrame: REGISTRY of ``schemas``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from photon.config.disk import RealDisk
+from photon.idregistry.api import BATCH_BITS, Kind
+from photon.idregistry.id_bucket import CLEARED, OWNED, REOPENED
+from photon.idregistry.operations.backup import config_of, read_manifest
+from photon.idregistry.operations.backup_ids import IdsPart, plan_ids, read_part
+from photon.idregistry.operations.columns import IdColumns
+from photon.idregistry.state_machine import MAX_SLOTS
+from photon.spark import schemas
+from photon.spark.sources import RegistrySource
+from photon.spark.tasks import fair_bytes, frame
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+STATES = {OWNED: "owned", CLEARED: "cleared", REOPENED: "reopened"}
+KINDS = {int(kind): kind.name.lower() for kind in Kind}
+
+
+class Owners(msgspec.Struct, frozen=True):
+    """Who a token's incarnation is. Columns: one row for each slot that the deployment ever had."""
+
+    slots: list[str]
+    datacentres: list[str]
+    retired: list[bool]
+    incarnations: dict[int, int]
+    """-> row of the slot."""
+
+
+class _Shared(msgspec.Struct, frozen=True):
+    directory: str
+    owners: Owners
+
+
+def registry(spark: SparkSession, source: RegistrySource, *, partition_size: int | None = None) -> DataFrame:
+    """REGISTRY: each id of all shards. Raises BackupDamaged, OSError."""
+    shared, parts = plan_export(source, spark.sparkContext.defaultParallelism, partition_size)
+    groups = [msgspec.json.encode(part) for part in parts]
+    return frame(spark, _read, msgspec.json.encode(shared), groups, schemas.REGISTRY)
+
+
+def plan_export(
+    source: RegistrySource, cores: int, partition_size: int | None = None
+) -> tuple[_Shared, list[IdsPart]]:
+    """What all readers of an export need, and their parts. Raises BackupDamaged, OSError."""
+    disk, directory = RealDisk(), Path(source.directory)
+    manifest = read_manifest(disk, directory)
+    config = config_of(disk, directory, manifest)
+    slots, _ = config.slots_after("", MAX_SLOTS)
+    held = config.incarnations()
+    owners = Owners(
+        [slot.name for slot in slots],
+        [slot.datacentre for slot in slots],
+        [slot.retired for slot in slots],
+        {number: row for row, slot in enumerate(slots) for number in held[slot.name]},
+    )
+    total = sum(entry.bytes for entry in manifest.groups)
+    size = partition_size or fair_bytes(total, cores)
+    return _Shared(str(directory), owners), list(plan_ids(disk, directory, manifest, size))
+
+
+def _read(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
+    common = msgspec.json.decode(shared, type=_Shared)
+    yield from export_rows(common, msgspec.json.decode(group, type=IdsPart))
+
+
+def export_rows(shared: _Shared, part: IdsPart) -> Iterator[pa.RecordBatch]:
+    """REGISTRY rows of a part."""
+    for columns in read_part(RealDisk(), Path(shared.directory), part):
+        yield _rows(shared.owners, part.shard, columns)
+
+
+def _rows(owners: Owners, shard: int, ids: IdColumns) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    from photon.spark.columns import batch, bigints, digests_column, hours, strings
+
+    count = len(ids)
+    incarnations = (ids.tokens >> np.uint64(BATCH_BITS)).astype(np.int64)
+    slots = [owners.incarnations.get(number) for number in incarnations.tolist()]
+    rows = {
+        "shard": pa.array(np.full(count, shard, np.int32)),
+        "digest": digests_column(ids.digests),
+        "event_time_ns": bigints(ids.times),
+        "hour": bigints(hours(ids.times)),
+        "token": strings([f"{token:016x}" for token in ids.tokens.tolist()]),
+        "state": strings([STATES.get(state) for state in ids.states.tolist()]),
+        "kind": strings([KINDS.get(kind) for kind in ids.kinds.tolist()]),
+        "tag": bigints(ids.tags.astype(np.int64)),
+        "generation": bigints(ids.generations.astype(np.int64)),
+        "incarnation": bigints(incarnations),
+        "datacentre": strings([None if row is None else owners.datacentres[row] for row in slots]),
+        "slot": strings([None if row is None else owners.slots[row] for row in slots]),
+        "slot_retired": pa.array([None if row is None else owners.retired[row] for row in slots], pa.bool_()),
+    }
+    return batch(rows)

@@ -1,0 +1,151 @@
+"""Lines of output logs as columns, the payloads cut out byte for byte. Pure; needs no pyspark."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+TORN_BYTES_MAX = 1 << 20
+"""So much of a line that is no output record is shown."""
+NOTHING = msgspec.Raw()
+
+
+class _Place(msgspec.Struct, frozen=True):
+    file: str
+    offset: int
+
+
+class _Line(msgspec.Struct, frozen=True):
+    event_id: str | None = None
+    event_id_raw_base64: str | None = None
+    key: str | None = None
+    key_raw_base64: str | None = None
+    event_time_ns: int | None = None
+    foreign: msgspec.Raw = NOTHING
+    foreign_raw_base64: msgspec.Raw = NOTHING
+    primary: msgspec.Raw = NOTHING
+    primary_raw_base64: msgspec.Raw = NOTHING
+    reason: str | None = None
+    record: str | None = None
+    record_raw_base64: str | None = None
+    source: _Place | None = None
+    primary_source: _Place | None = None
+    joined_at: str | None = None
+    decided_at: str | None = None
+    token: str | None = None
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+_TOKEN_DIGITS = 16
+
+
+class NoRecord(ValueError):
+    """A line that is no output record. ``str()``: why."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLine:
+    """What a line says; None where it says nothing of the kind."""
+
+    event_id: bytes | None
+    key: bytes | None
+    event_time_ns: int | None
+    foreign: bytes | None
+    """JSON text as it stands in the line; of a record that is not UTF-8 its base64, with the quotes."""
+    primary: bytes | None
+    record: bytes | None
+    """The original record, of what is no join."""
+    reason: str | None
+    source: tuple[str, int] | None
+    primary_source: tuple[str, int] | None
+    written_at: str | None
+    token: str | None
+
+
+def read_output_line(line: bytes, kind: str) -> OutputLine:
+    """One line without its newline, of a log of this kind. Raises NoRecord."""
+    try:
+        said = _decode(line)
+        event_id = _bytes(said.event_id, said.event_id_raw_base64)
+        key = _bytes(said.key, said.key_raw_base64)
+        record = _bytes(said.record, said.record_raw_base64)
+        foreign = _text(said.foreign, said.foreign_raw_base64)
+        primary = _text(said.primary, said.primary_raw_base64)
+    except (msgspec.MsgspecError, Base64Error, ValueError, RecursionError) as error:
+        raise NoRecord(str(error)) from None
+    known = (event_id is not None) + (key is not None) + (said.event_time_ns is not None)
+    if said.source is None:
+        raise NoRecord("has no source")
+    if kind == "joined":
+        if known < 3 or foreign is None or primary is None or said.primary_source is None:
+            raise NoRecord("has not all members of a joined record")
+    elif said.reason is None or record is None or known not in (0, 3):
+        raise NoRecord(f"has not all members of a record in {kind}")
+    if said.token is not None and not _is_token(said.token):
+        raise NoRecord("its token is none")
+    return OutputLine(
+        event_id,
+        key,
+        said.event_time_ns,
+        foreign,
+        primary,
+        record,
+        said.reason,
+        (said.source.file, said.source.offset),
+        None if said.primary_source is None else (said.primary_source.file, said.primary_source.offset),
+        said.joined_at or said.decided_at,
+        said.token,
+    )
+
+
+def _bytes(text: str | None, base64: str | None) -> bytes | None:
+    if text is not None:
+        return text.encode()
+    return None if base64 is None else b64decode(base64, validate=True)
+
+
+def _text(value: msgspec.Raw, base64: msgspec.Raw) -> bytes | None:
+    data = bytes(value) or bytes(base64)
+    return data or None
+
+
+def _is_token(text: str) -> bool:
+    return len(text) == _TOKEN_DIGITS and all(digit in "0123456789abcdef" for digit in text)
+
+
+@dataclass(slots=True)
+class OutputColumns:
+    """Lines of one file, in its order; of a torn one all but offset, ``line`` and ``torn`` are None."""
+
+    offsets: list[int] = field(default_factory=list)
+    lines: list[OutputLine | None] = field(default_factory=list)
+    torn: list[str | None] = field(default_factory=list)
+    raw: list[bytes] = field(default_factory=list)
+    """Each line without its newline."""
+
+
+def read_output_lines(data: bytes, offset: int, kind: str) -> OutputColumns:
+    """Whole lines; the first one begins at ``offset``."""
+    columns = OutputColumns()
+    for at, line in _lines(data, offset):
+        columns.offsets.append(at)
+        columns.raw.append(line)
+        try:
+            columns.lines.append(read_output_line(line, kind))
+            columns.torn.append(None)
+        except NoRecord as why:
+            columns.lines.append(None)
+            columns.torn.append(str(why))
+    return columns
+
+
+def _lines(data: bytes, offset: int) -> Iterator[tuple[int, bytes]]:
+    lines = data.split(b"\n")
+    lines.pop()
+    for line in lines:
+        yield offset, line
+        offset += len(line) + 1

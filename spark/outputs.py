@@ -1,0 +1,185 @@
+"""Output logs as DataFrames (OUTPUT of ``schemas``): all that is published, by joiners and by dispatchers.
+
+Nothing beyond the published lengths is read, so what is read stays (docs/output.md). A line below them that is no
+output record is a row with ``torn``, and so is what was published and is gone: finding that out is what this is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from photon.config.disk import RealDisk
+from photon.config.errors import PhotonError
+from photon.idregistry.api import Digester
+from photon.outputs.cursor import Cursor
+from photon.outputs.place import KINDS, OutputPlace
+from photon.outputs.published import OutputFile
+from photon.outputs.ranges import FileRange, plan, read_range
+from photon.spark import schemas
+from photon.spark.output_lines import TORN_BYTES_MAX, OutputColumns, OutputLine, read_output_lines
+from photon.spark.sources import JoinSource, OutputSource
+from photon.spark.tasks import frame, packed, partition_bytes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class RangeWork(msgspec.Struct, frozen=True):
+    """Some lines of one file, as plain data."""
+
+    datacentre: str
+    slot: str
+    name: str
+    length: int
+    closed: bool
+    final: bool
+    path: str
+    start: int
+    end: int
+
+    def part(self) -> FileRange:
+        """As the reader wants it."""
+        file = OutputFile(self.name, self.length, self.closed, self.final)
+        return FileRange(self.slot, file, Path(self.path), self.start, self.end)
+
+
+class _Shared(msgspec.Struct, frozen=True):
+    join: str
+    key: bytes | None
+
+
+def outputs(
+    spark: SparkSession,
+    sources: Sequence[OutputSource],
+    join: JoinSource | None = None,
+    *,
+    kinds: Collection[str] = KINDS,
+    partition_size: int | None = None,
+) -> DataFrame:
+    """OUTPUT: each published line of these kinds. Without ``join`` digests are null.
+
+    The lengths are looked at now: what is published later is not in it, however often it is read.
+    Raises PublishedDamaged, OSError.
+    """
+    files = [source_ranges(source, kinds, 1 << 62) for source in sources]
+    total = sum(work.end - work.start for each in files for work in each)
+    size = partition_bytes(spark, total, partition_size)
+    work = [(each, each.end - each.start) for source in sources for each in source_ranges(source, kinds, size)]
+    shared = _Shared("" if join is None else join.join, None if join is None else join.key)
+    groups = [msgspec.json.encode(group) for group in packed(work, size)]
+    return frame(spark, _read, msgspec.json.encode(shared), groups, schemas.OUTPUT)
+
+
+def source_ranges(
+    source: OutputSource,
+    kinds: Collection[str],
+    split_bytes: int,
+    *,
+    since: Cursor | None = None,
+    until: Cursor | None = None,
+) -> list[RangeWork]:
+    """What is published, or what was published between two cursors, in pieces. Raises PublishedDamaged, CursorLost,
+    OSError."""
+    place = OutputPlace(Path(source.output), Path(source.state))
+    published = place.published(RealDisk(), kinds)
+    parts = plan(published, place.output, kinds=kinds, since=since, until=until, split_bytes=split_bytes)
+    return [_work(source.datacentre, part) for part in parts]
+
+
+def _work(datacentre: str, part: FileRange) -> RangeWork:
+    file = part.file
+    return RangeWork(
+        datacentre, part.slot, file.name, file.length, file.closed, file.final, str(part.path), part.start, part.end
+    )
+
+
+# -- on the executors ----------------------------------------------------------------------------------------------
+def _read(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
+    common = msgspec.json.decode(shared, type=_Shared)
+    digester = None if common.key is None else Digester(common.key, common.join)
+    for work in msgspec.json.decode(group, type=list[RangeWork]):
+        for columns in read_work(work):
+            yield output_rows(work, columns, digester)
+
+
+def read_work(work: RangeWork) -> Iterator[OutputColumns]:
+    """Lines of a range; what is gone or damaged is a torn line where reading ended."""
+    kind = work.name.partition("/")[0]
+    at = work.start
+    try:
+        for lines in read_range(RealDisk(), work.part()):
+            at = lines.offset + len(lines.data)
+            yield read_output_lines(lines.data, lines.offset, kind)
+    except (PhotonError, OSError) as error:
+        yield OutputColumns([at], [None], [str(error)], [b""])
+
+
+def output_rows(work: RangeWork, columns: OutputColumns, digester: Digester | None) -> pa.RecordBatch:
+    """OUTPUT rows."""
+    import pyarrow as pa
+
+    from photon.spark.columns import batch, bigints, binary, hours, same, strings
+
+    lines, count = columns.lines, len(columns.lines)
+    times = pa.array([None if line is None else line.event_time_ns for line in lines], pa.int64())
+    filled = hours(times.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
+    ids = [None if line is None else line.event_id for line in lines]
+    torn = [
+        line[:TORN_BYTES_MAX] if why is not None else None
+        for line, why in zip(columns.raw, columns.torn, strict=True)
+    ]
+    rows = {
+        "datacentre": same(work.datacentre, count),
+        "slot": same(work.slot, count),
+        "kind": same(work.name.partition("/")[0], count),
+        "file": same(work.name, count),
+        "offset": bigints(columns.offsets),
+        "event_id": binary(ids),
+        "digest": _digests(ids, digester),
+        "key": binary([None if line is None else line.key for line in lines]),
+        "event_time_ns": times,
+        "hour": pa.array(filled, pa.int64(), mask=times.is_null().to_numpy(zero_copy_only=False)),
+        "token": strings([None if line is None else line.token for line in lines]),
+        "foreign": binary([None if line is None else line.foreign for line in lines]),
+        "primary": binary([None if line is None else line.primary for line in lines]),
+        "record": binary([None if line is None else line.record for line in lines]),
+        "reason": strings([None if line is None else line.reason for line in lines]),
+        "written_at": strings([None if line is None else line.written_at for line in lines]),
+        "line": binary(torn),
+        "torn": strings(columns.torn),
+    } | _places(lines)
+    return batch(rows, [each.split(" ")[0] for each in schemas.OUTPUT.split(", ")])
+
+
+def _places(lines: Sequence[OutputLine | None]) -> dict[str, pa.Array]:
+    from photon.spark.columns import bigints, strings
+
+    sources = [None if line is None else line.source for line in lines]
+    primaries = [None if line is None else line.primary_source for line in lines]
+    return {
+        "source_file": strings([None if place is None else place[0] for place in sources]),
+        "source_offset": bigints([None if place is None else place[1] for place in sources]),
+        "primary_file": strings([None if place is None else place[0] for place in primaries]),
+        "primary_offset": bigints([None if place is None else place[1] for place in primaries]),
+    }
+
+
+def _digests(ids: Sequence[bytes | None], digester: Digester | None) -> pa.Array:
+    import pyarrow as pa
+
+    from photon.spark.columns import binary, digests_column
+
+    if digester is None:
+        return pa.nulls(len(ids), pa.binary())
+    if None not in ids:
+        return digests_column(digester.digests([each for each in ids if each is not None]))
+    return binary([None if each is None else digester.digest(each) for each in ids])
+
+
+__all__ = ["RangeWork", "output_rows", "outputs", "read_work", "source_ranges"]

@@ -1,0 +1,92 @@
+"""Lines of output logs as columns: what the envelope wrote, payloads byte for byte."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from photon.adapters.contract import Joined, LogFile
+from photon.adapters.envelope import Envelope
+from photon.spark.output_lines import NoRecord, OutputLine, read_output_line, read_output_lines
+
+AT_NS = 1_700_000_000_123_456_000
+TIME = "2023-11-14T22:13:20.123456Z"
+
+
+CLICKS = LogFile("a/click.log")
+
+
+@dataclass(frozen=True)
+class Event:
+    event_id: bytes = b"e1"
+    key: bytes = b"k1"
+    event_time_ns: int = 12345
+    record: bytes = b'{"a":1}'
+    file: LogFile = CLICKS
+    offset: int = 77
+
+
+def joined(payload: Joined, event: Event = Event(), *, token: int = 0xAB) -> bytes:
+    (line,) = Envelope().joined([event], [Event(offset=99)], [payload], token=token, at_ns=AT_NS)
+    return line.removesuffix(b"\n")
+
+
+@pytest.mark.parametrize(
+    "payload", [b'{"a" : 1.0e+2,  "b":"\\u00e4"}', b'"text"', b"[1, 2]", b"null", b'{"primary":{"x":1}}', b"1e999"]
+)
+def test_payloads_are_cut_out_as_they_stand(payload: bytes) -> None:
+    line = read_output_line(joined(Joined(payload, b"{ }")), "joined")
+    assert line == OutputLine(
+        b"e1",
+        b"k1",
+        12345,
+        payload,
+        b"{ }",
+        None,
+        None,
+        ("a/click.log", 77),
+        ("a/click.log", 99),
+        TIME,
+        f"{0xAB:016x}",
+    )
+
+
+def test_what_is_no_text_stands_as_base64() -> None:
+    event = Event(event_id=b"\xff\x00", key=b"k\xff", record=b"\xfe\xfd")
+    line = read_output_line(joined(Joined(None, b"1"), event), "joined")
+    assert (line.event_id, line.key, line.foreign) == (b"\xff\x00", b"k\xff", b'"/v0="')
+
+
+@pytest.mark.parametrize("kind", ["unmatched", "filtered", "rejected", "late"])
+def test_lines_that_are_no_join(kind: str) -> None:
+    event = Event(record=b'not "json" \xc3\xa4')
+    (made,) = Envelope().undone([event], ["why"], token=None, at_ns=AT_NS)
+    line = read_output_line(made.removesuffix(b"\n"), kind)
+    assert (line.record, line.reason, line.token, line.foreign) == (event.record, "why", None, None)
+    assert (line.event_id, line.event_time_ns, line.written_at) == (b"e1", 12345, TIME)
+
+
+def test_a_record_without_id_or_time() -> None:
+    made = Envelope().unreadable(b"\xff", "x.log", 5, "no time", at_ns=AT_NS)
+    line = read_output_line(made.removesuffix(b"\n"), "rejected")
+    assert (line.event_id, line.key, line.event_time_ns, line.record) == (None, None, None, b"\xff")
+    assert line.source == ("x.log", 5)
+
+
+def test_what_is_no_record_says_why() -> None:
+    good = joined(Joined(b"{}", b"{}"))
+    for cut in range(len(good)):
+        with pytest.raises(NoRecord):
+            read_output_line(good[:cut], "joined")
+    for bad in (b"{}", b"[]", good.replace(b'"key"', b'"kez"'), good.replace(b"00ab", b"00AB"), good + b"}"):
+        with pytest.raises(NoRecord):
+            read_output_line(bad, "joined")
+
+
+def test_a_torn_line_does_not_hide_its_neighbours() -> None:
+    good = joined(Joined(b"{}", b"{}")) + b"\n"
+    columns = read_output_lines(good + b'{"event_id":"x\n' + good, 1000, "joined")
+    assert columns.offsets == [1000, 1000 + len(good), 1000 + len(good) + 15]
+    assert [line is None for line in columns.lines] == [False, True, False]
+    assert [why is None for why in columns.torn] == [True, False, True]
