@@ -93,6 +93,25 @@ class Ledger:
         return [hour for hour, line in self.hours.items() if line.balance]
 
 
+MADE = (Verdict.JOINED, Verdict.FILTERED, Verdict.UNMATCHED)
+"""Verdicts that an event has in one datacentre only: these alone may be added up over datacentres."""
+
+
+def made(lines: Iterable[LedgerLine]) -> dict[Verdict, int]:
+    """What several datacentres made of their events together."""
+    found = dict.fromkeys(MADE, 0)
+    for line in lines:
+        for verdict in MADE:
+            found[verdict] += line.verdicts.get(verdict, 0)
+    return found
+
+
+def total_of(counts: Mapping[str, int]) -> LedgerLine:
+    """From counts by name, as a dispatcher says them; what it does not name is 0."""
+    by_verdict: dict[int, int] = {verdict: counts.get(verdict.name.lower(), 0) for verdict in Verdict}
+    return _line(by_verdict, counts.get("pending", 0))
+
+
 def ledger_of(counts: Iterable[tuple[int, int, int]], pending: Iterable[tuple[int, int]]) -> Ledger:
     """From rows (hour, verdict, count) and (hour, pending)."""
     by_hour: dict[int, dict[int, int]] = {}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from click.testing import CliRunner, Result
 from photon.cli.main import main
 from photon.dispatcher.ledger import HOUR_NS, Verdict, cell
 from photon.dispatcher.state import Changes, State
+from photon.embedded.supervisor import free_ports
 
 DEPLOYMENT = """
 key_file = "key"
@@ -81,3 +85,95 @@ def test_no_ledger_is_said_with_where_it_is(deployment: Path) -> None:
     (deployment / "state" / "east" / "dispatcher.db").unlink()
     refused = ledger("--config", deployment / "photon.toml")
     assert (refused.exit_code, "east has not begun here" in refused.output) == (2, True)
+
+
+WEST = """
+[datacentre.west]
+join = "clicks"
+primary = "q"
+foreign = "c"
+output = "out-west"
+state = "state/west"
+eventstore = "127.0.0.1:7301"
+joiners.west-1.address = "127.0.0.1:7302"
+"""
+
+
+def with_west(deployment: Path, text: str = WEST) -> Path:
+    file = deployment / "photon.toml"
+    file.write_text(DEPLOYMENT.replace("time =", 'id = "c"\ntime =') + text)
+    return file
+
+
+def west_has_read(deployment: Path, **counts: int) -> None:
+    state = State(deployment / "state" / "west" / "dispatcher.db")
+    state.commit(Changes(cells={cell(HOUR_NS, Verdict[name.upper()]): count for name, count in counts.items()}))
+    state.close()
+
+
+def test_all_datacentres_and_what_they_made_together(deployment: Path) -> None:
+    file = with_west(deployment)
+    west_has_read(deployment, read=1240, unmatched=6, elsewhere=1234)
+    told = json.loads(ledger("--config", file, "-o", "json").output)
+    assert {name: each["total"]["read"] for name, each in told["datacentres"].items()} == {"east": 1234, "west": 1240}
+    made = {"joined": 1234, "filtered": 0, "unmatched": 6}
+    assert told["made"] == {"total": made, "hours": {"1970-01-01T01": made}}
+    assert (told["missing"], told["balances"]) == ({}, True)
+    shown = ledger("--config", file)
+    assert shown.exit_code == 0
+    rows = [line.split() for line in shown.output.splitlines()]
+    assert rows[1][:4] == ["1970-01-01T01", "east", "1,234", "1,234"]
+    assert rows[2][0] == "west"
+    assert rows[3] == ["all", "1,234", "0", "6"]
+    assert rows[6] == rows[3]
+    assert "count it as elsewhere" in shown.output
+    one = json.loads(ledger("--config", file, "--datacentre", "west", "-o", "json").output)
+    assert one == told["datacentres"]["west"]
+
+
+def test_a_datacentre_that_cannot_be_read_is_named(deployment: Path) -> None:
+    [port] = free_ports(1)
+    file = with_west(deployment, WEST + f'dispatcher = "127.0.0.1:{port}"\n')
+    shown = ledger("--config", file, "-o", "json")
+    told = json.loads(shown.stdout)
+    assert (shown.exit_code, list(told["datacentres"])) == (0, ["east"])
+    assert f"no dispatcher answers at 127.0.0.1:{port}" in told["missing"]["west"]
+    assert "datacentre west: its state is not on this machine" in shown.stderr
+    (deployment / "state" / "east" / "dispatcher.db").unlink()
+    refused = ledger("--config", file)
+    assert (refused.exit_code, refused.output.count("\n")) == (2, 1)
+
+
+def test_one_that_does_not_balance_is_named(deployment: Path) -> None:
+    file = with_west(deployment)
+    west_has_read(deployment, read=3, joined=2)
+    shown = ledger("--config", file, "-o", "json")
+    assert (shown.exit_code, json.loads(shown.stdout)["balances"]) == (3, False)
+    assert "does not balance in 1970-01-01T01 of west" in shown.stderr
+
+
+def test_watching_in_a_pipe_is_a_line_each_time(deployment: Path) -> None:
+    file = with_west(deployment)
+    west_has_read(deployment, read=1234, elsewhere=1234)
+    command = [sys.executable, "-m", "photon", "ledger", "--config", str(file), "--watch", "--every", "0.1"]
+    with subprocess.Popen([*command, "-o", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        west_has_read(deployment, read=1, joined=1)
+        while (last := json.loads(process.stdout.readline()))["made"]["total"]["joined"] != 1235:
+            assert last["datacentres"] == first["datacentres"]
+        assert last["at"] > first["at"]
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        assert process.stderr is not None
+        assert (process.wait(20), process.stderr.read()) == (0, b"")
+
+
+def test_watching_ends_with_its_reader(deployment: Path) -> None:
+    command = [sys.executable, "-m", "photon", "ledger", str(deployment / "state" / "east"), "--watch"]
+    with subprocess.Popen([*command, "--every", "0.1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert b"hour (UTC)" in process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr is not None
+        assert (process.wait(20), process.stderr.read()) == (0, b"")
