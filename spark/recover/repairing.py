@@ -132,10 +132,7 @@ class Repairing:
     async def _pass(self, progress: Progress, stage: str, classes: Sequence[Class]) -> Progress:
         kept = self._rules.apply and (stage == LOSSES or self._rules.also_unmatched)
         hours = Hours(progress.wanted)
-        tally = Tally(
-            {kind: Counter(of) for kind, of in progress.counts.get(stage, {}).items()},
-            Counter(progress.waiting_slots),
-        )
+        tally = _tally(progress, stage)
         for number, batch in enumerate(findings(self._report, classes, BATCH_ROWS)):
             if number < progress.done.get(stage, 0):
                 continue
@@ -146,7 +143,7 @@ class Repairing:
                 tally.add(finding, what)
                 if what == Way.REPLAY and finding.datacentre:
                     hours.add(finding.datacentre, finding.log, finding.event_time_ns)
-            progress = _after(progress, stage, number + 1, tally, hours)
+            progress = _after(progress, stage, number + 1 if kept else 0, tally, hours)
             if kept:
                 write_journal(self._disk, self._report.directory, progress)
             self._told(progress)
@@ -258,6 +255,12 @@ class Repairing:
 
 def _silent(what: str) -> RegistrySilent:
     return RegistrySilent(f"the registry does not answer {what}; start it and run this again: it goes on from here")
+
+
+def _tally(progress: Progress, stage: str) -> Tally:
+    """Of the batches that are done; what an earlier run only looked at does not count."""
+    done = progress.counts.get(stage, {}) if progress.done.get(stage) else {}
+    return Tally({kind: Counter(of) for kind, of in done.items()}, Counter(progress.waiting_slots))
 
 
 def _after(progress: Progress, stage: str, done: int, tally: Tally, hours: Hours) -> Progress:

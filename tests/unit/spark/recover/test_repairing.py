@@ -13,7 +13,7 @@ from photon.config.disk import RealDisk
 from photon.spark.classes import Class
 from photon.spark.recover import repairing
 from photon.spark.recover.errors import RegistrySilent
-from photon.spark.recover.journal import Progress
+from photon.spark.recover.journal import Progress, write_journal
 from photon.spark.recover.planning import Before, Finding
 from photon.spark.recover.repairing import LOSSES, UNMATCHED, Repairing, Rules
 from photon.spark.recover.repairs import Repairs
@@ -146,6 +146,7 @@ async def test_unmatched_ones_wait_for_the_operators_word(tmp_path: Path) -> Non
     unmatched = site.of(Class.PRIMARY_EXISTS)
     assert first.counts[UNMATCHED] == {"primary-exists": {"not-asked": len(unmatched)}}
     assert not list(site.repairs.given_up_unmatched())
+    write_journal(QuickDisk(), site.report, first)  # as it is once dispatchers were asked to replay
     second = await site.run(also_unmatched=True)
     assert second.counts[UNMATCHED] == {"primary-exists": {"reopened": len(unmatched)}}
     assert second.counts[LOSSES] == first.counts[LOSSES]
