@@ -197,19 +197,34 @@ def joiner() -> None:
 @_common
 @_datacentre
 @click.option("--slot", metavar="NAME", help="Which of the pipeline's joiners; may be left out if there is one.")
+@click.option(
+    "--accept-damaged-log",
+    is_flag=True,
+    help="Start although a part of the slot's redo log cannot be read: it is set aside, and what it owned without "
+    "having written it is given up and joined again (docs/verification.md).",
+)
 def joiner_serve(
-    config: Path | None, overrides: tuple[str, ...], stop_with_parent: bool, datacentre: str | None, slot: str | None
+    config: Path | None,
+    overrides: tuple[str, ...],
+    stop_with_parent: bool,
+    datacentre: str | None,
+    slot: str | None,
+    accept_damaged_log: bool,
 ) -> None:
     """Run one joiner in its slot until SIGTERM.
 
     \b
-    Example:
+    Examples:
       photon joiner serve --config photon.toml --datacentre east --slot east-1
+      photon joiner serve --config photon.toml --datacentre east --slot east-1 --accept-damaged-log
     """
     from photon.embedded.services import serve_joiner
 
     settings, base = _load(config, overrides)
-    _run(lambda stop: serve_joiner(settings, base, datacentre, slot, stop), with_parent=stop_with_parent)
+    _run(
+        lambda stop: serve_joiner(settings, base, datacentre, slot, stop, accept_damaged_log=accept_damaged_log),
+        with_parent=stop_with_parent,
+    )
 
 
 @click.group()

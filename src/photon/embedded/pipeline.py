@@ -100,6 +100,7 @@ def joiner_engine(
     clock: Clock,
     limits: JoinerLimits | None = None,
     ends: Die = die,
+    accept_damaged_log: bool = False,
 ) -> JoinerEngine:
     """A joiner that is not started yet. ``ends``: what its failure ends."""
     envelope = Envelope(with_joined_at=settings.output.joined_at)
@@ -112,6 +113,7 @@ def joiner_engine(
         envelope_lines(envelope),
         limits=limits or joiner_limits(settings),
         check_payloads=type(adapter) is not ConfiguredAdapter,  # its payloads are JSON by construction
+        accept_damaged_log=accept_damaged_log,
     )
 
 

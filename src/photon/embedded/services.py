@@ -249,7 +249,13 @@ async def agree(registry: RegistryClient, join: str, rule: bytes, stop: asyncio.
 
 
 async def serve_joiner(
-    settings: Settings, base: Path, datacentre: str | None, slot: str | None, stop: asyncio.Event
+    settings: Settings,
+    base: Path,
+    datacentre: str | None,
+    slot: str | None,
+    stop: asyncio.Event,
+    *,
+    accept_damaged_log: bool = False,
 ) -> None:
     """One joiner in its slot, and the verifier of that slot."""
     from photon.embedded.adopting import Neighbours, orphans_of
@@ -274,7 +280,7 @@ async def serve_joiner(
     address = f"{socket.gethostname()}:{os.getpid()}:{clock.now_ns()}"
     engine = joiner_engine(
         settings, adapter_of(settings, join, base), Slot(slot, name, address), paths,
-        registry=registry, store=store, disk=disk, clock=clock,
+        registry=registry, store=store, disk=disk, clock=clock, accept_damaged_log=accept_damaged_log,
     )  # fmt: skip
     verifier = Verifier(disk, paths.state, paths.output, Digester(deployment_key(settings, base), join), registry)
     neighbours = Neighbours(settings, base, name, address, store, tls)
