@@ -114,6 +114,17 @@ class JoinerSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A slot of its datacentre on its machine whose lock was free for so long is redone by a joiner; 0: never."""
 
 
+class VerifierSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[verifier]``: the continuous verifier of each pipeline."""
+
+    check_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.25
+    """Of one core, for checking records against their sources. 0: they are cleared and not checked."""
+    owned_alarm: Duration = Duration(300.0)
+    """Ids that are registered and not written for longer are an alarm."""
+    window: Annotated[int, msgspec.Meta(ge=1)] = 262_144
+    """Event ids that are remembered, to notice one that stands twice; some 30 bytes each."""
+
+
 class TlsSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[tls]``: every connection between processes is mutual TLS. Without it all are plain text."""
 
@@ -213,6 +224,8 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """host:port of the dispatcher's progress and health; unset: it has none."""
     dispatchers: dict[str, DispatcherWorker] = msgspec.field(default_factory=dict)
     """Several workers in place of one dispatcher; all on one machine."""
+    verifier: str | None = None
+    """host:port of the verifier's health; unset: it has none."""
     watch: Literal["auto", "native", "poll"] = "auto"
     """How changes in its log directories are noticed: notified of where the file system can, or by polling."""
     region: str | None = None
@@ -233,6 +246,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     clock: ClockSettings = msgspec.field(default_factory=ClockSettings)
     registry: RegistrySettings = msgspec.field(default_factory=RegistrySettings)
     dispatcher: DispatcherSettings = msgspec.field(default_factory=DispatcherSettings)
+    verifier: VerifierSettings = msgspec.field(default_factory=VerifierSettings)
     joiner: JoinerSettings = msgspec.field(default_factory=JoinerSettings)
     tls: TlsSettings | None = None
     wan: Wan | None = None
@@ -260,6 +274,7 @@ def tables() -> Mapping[str, type[_Table]]:
         "output": Output,
         "clock": ClockSettings,
         "dispatcher": DispatcherSettings,
+        "verifier": VerifierSettings,
         "joiner": JoinerSettings,
         "tls": TlsSettings,
         "wan": Wan,

@@ -166,6 +166,11 @@ def dispatcher_identity(datacentre: str) -> str:
     return f"dispatcher-{datacentre}"
 
 
+def verifier_identity(datacentre: str) -> str:
+    """Of a datacentre's verifier."""
+    return f"verifier-{datacentre}"
+
+
 def cache_identity(datacentre: str) -> str:
     """Of all cache nodes of a datacentre: how many there are may change."""
     return f"cache-{datacentre}"
@@ -176,5 +181,6 @@ def identities(settings: Settings) -> list[str]:
     found = [registry_identity(name) for name in settings.registry.replicas]
     for name, pipeline in settings.datacentre.items():
         found += [eventstore_identity(name), joiner_identity(name), dispatcher_identity(name)]
+        found.append(verifier_identity(name))
         found += [cache_identity(name)] if pipeline.caches else []
     return [*found, *([WAN] if settings.wan is not None else []), OPERATOR]

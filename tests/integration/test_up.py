@@ -1,4 +1,4 @@
-"""``photon up``, ``ps``, ``down`` as a person uses them: two datacentres, twelve real processes."""
+"""``photon up``, ``ps``, ``down`` as a person uses them: two datacentres, fourteen real processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.embedded.deployments import write_deployment
 
 ALL_UP_S = 150.0
 NOTHING_RUNS, ATTENTION = 1, 3
-PROCESSES = 12
+PROCESSES = 14
 
 
 class Site:
@@ -87,12 +87,12 @@ def test_a_deployment_from_up_to_down(site: Site) -> None:
     assert site.ps()["joiner east-1"]["pid"] != victim
 
     lost = {name for name, row in rows.items() if row["datacentre"] == "west"}
-    assert len(lost) == 5
+    assert len(lost) == 6
     ask(site.run, Request(do="kill", datacentre="west", hold=True))
     until(lambda: {n for n, row in site.ps().items() if row["state"] == "held"} == lost, ALL_UP_S, "west is held")
     shown = photon("ps", site.file)
     assert shown.code == ATTENTION
-    assert shown.out.count(" held ") == 5
+    assert shown.out.count(" held ") == 6
     ask(site.run, Request(do="release", datacentre="west"))
     until(lambda: {row["state"] for row in site.ps().values()} == {"up"}, ALL_UP_S, "west is back")
 
@@ -100,7 +100,7 @@ def test_a_deployment_from_up_to_down(site: Site) -> None:
     assert down.code == 0, down.err
     assert f"{PROCESSES} processes have ended" in down.out
     assert site.left() == []
-    assert len(site.pids) >= PROCESSES + 7  # photon up itself, one killed, five lost
+    assert len(site.pids) >= PROCESSES + 8  # photon up itself, one killed, six lost
     again = photon("down", site.file)
     assert (again.code, again.out) == (0, f"nothing runs in {site.run}\n")
     nothing = photon("ps", site.file)
@@ -150,7 +150,7 @@ def test_in_the_foreground_until_ctrl_c(site: Site, tmp_path: Path) -> None:
     text = said.read_text()
     assert "joiner east-2   | ended with exit code 1, again in" in text
     assert "dispatcher east | dispatcher serves" in text
-    assert "| stopping 12 processes" in text
+    assert "| stopping 14 processes" in text
 
 
 def _state(site: Site, name: str) -> str | None:

@@ -58,7 +58,7 @@ class DemoDeployment:
     def __init__(self, directory: Path, shape: Shape) -> None:
         """Makes the directories, the deployment file, its key and the proxy's routes."""
         self.shape = shape
-        per_datacentre = max(1, shape.workers) + 1 + shape.caches + shape.joiners
+        per_datacentre = max(1, shape.workers) + 2 + shape.caches + shape.joiners
         between = len(REPLICAS) ** 2  # ports of the proxy at most; all are drawn at once, so that none is drawn twice
         ports = iter(free_ports(len(REPLICAS) + per_datacentre * len(shape.datacentres) + 1 + between))
         self.replicas = {name: f"127.0.0.1:{next(ports)}" for name in REPLICAS}
@@ -138,7 +138,7 @@ tolerate = 1
 
 def _pipeline(name: str, addresses: list[str], shape: Shape) -> str:
     several = max(1, shape.workers)
-    dispatchers, (eventstore, *others) = addresses[:several], addresses[several:]
+    dispatchers, (eventstore, verifier, *others) = addresses[:several], addresses[several:]
     nodes, joiners = others[: shape.caches], others[shape.caches :]
     dispatcher = "" if shape.workers else f'dispatcher = "{dispatchers[0]}"\n'
     slots = "".join(
@@ -161,4 +161,5 @@ foreign = "{name}/clicks"
 output = "{name}/output"
 state = "{name}/state"
 eventstore = "{eventstore}"
+verifier = "{verifier}"
 {dispatcher}{slots}"""

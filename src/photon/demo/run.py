@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from photon.config.errors import PhotonError
+from photon.demo.alarms import alarms_in
 from photon.demo.check import check
 from photon.demo.deployment import DATACENTRES, REPLICAS, DemoDeployment, Shape
 from photon.demo.feed import Feed, Logs
@@ -84,7 +85,8 @@ async def run(options: DemoOptions, *, say: Callable[[str], None], show: Callabl
     services = demo.deployment.services()
     say(
         f"starting {len(services)} processes: in {' and '.join(demo.places)} each an event store, "
-        f"{demo.shape.joiners} joiners, a dispatcher; {len(demo.replicas)} registry replicas; 30 ms between regions"
+        f"{demo.shape.joiners} joiners, a verifier, a dispatcher; {len(demo.replicas)} registry replicas; "
+        "30 ms between regions"
     )
     observer = Observer(demo, feed)
     try:
@@ -97,7 +99,7 @@ async def run(options: DemoOptions, *, say: Callable[[str], None], show: Callabl
         await supervisor.stop()
     say("verifying the outputs against the generator's truth")
     findings = check([place.output for place in demo.places.values()], generator.truth)
-    report.problems = [*findings.problems, *ledger_problems(report.ledgers, generator.truth)]
+    report.problems = [*findings.problems, *ledger_problems(report.ledgers, generator.truth), *alarms_in(demo)]
     report.latencies_ms = percentiles(observer.latencies.all_ms)
     report.lines, report.clicks = len(lines), generator.truth.lines
     report.seconds = time.monotonic() - began

@@ -15,13 +15,12 @@ from photon.config.settings import Settings
 from photon.config.tls import Tls
 from photon.embedded.adapter import adapter_of
 from photon.embedded.pipeline import joiner_engine, joiner_limits
-from photon.embedded.services import deployment_key, registry_client
+from photon.embedded.services import registry_client
 from photon.eventstore.api import EventStore
-from photon.idregistry.api import Digester, Slot
+from photon.idregistry.api import Slot
 from photon.joiner.adopter import Adopted, Adopter
 from photon.joiner.shell import Die
 from photon.joiner.slot.slot import SlotPaths
-from photon.verifier.verifier import Verifier
 
 if TYPE_CHECKING:
     import asyncio
@@ -53,13 +52,12 @@ def orphans_of(here: Neighbours) -> list[Callable[[asyncio.Event], Awaitable[Non
     async def adopted(slot: str, ends: Die) -> AsyncIterator[Adopted]:
         paths = SlotPaths(slots / slot, here.base / pipeline.output)
         registry = registry_client(settings, here.tls)  # its own: a client speaks for one slot
-        digester = Digester(deployment_key(settings, here.base), pipeline.join)
         try:
             engine = joiner_engine(
                 settings, adapter_of(settings, pipeline.join, here.base), Slot(slot, here.datacentre, here.address),
                 paths, registry=registry, store=here.store, disk=disk, clock=clock, limits=limits, ends=ends,
             )  # fmt: skip
-            yield Adopted(engine, Verifier(disk, paths.state, paths.output, digester, registry).run_once)
+            yield Adopted(engine)  # the datacentre's verifier clears what it writes
         finally:
             await registry.close()
 

@@ -17,6 +17,7 @@ HEALTH = {
     "eventstore": "photon.v1.EventStore",
     "joiner": "photon.v1.Joiner",
     "dispatcher": "photon.v1.Dispatcher",
+    "verifier": "photon.v1.Verifier",
     "wan": "photon.v1.Wan",
 }
 
@@ -52,7 +53,7 @@ class Deployment:
             )
             for name, r in settings.registry.replicas.items()
         ]
-        caches, stores, joiners, dispatchers = [], [], [], []
+        caches, stores, joiners, verifiers, dispatchers = [], [], [], [], []
         for name, pipeline in settings.datacentre.items():
             where, region = ("--datacentre", name), settings.region(name)
             caches += [
@@ -64,13 +65,14 @@ class Deployment:
                 self._of_file("joiner", slot, (*where, "--slot", slot), joiner.address, name, region)
                 for slot, joiner in pipeline.joiners.items()
             ]
+            verifiers.append(self._of_file("verifier", name, where, pipeline.verifier, name, region))
             if not pipeline.dispatchers:
                 dispatchers.append(self._of_file("dispatcher", name, where, pipeline.dispatcher, name, region))
             dispatchers += [
                 self._of_file("dispatcher", f"{name} {n}", (*where, "--worker", n), worker.address, name, region)
                 for n, worker in pipeline.dispatchers.items()
             ]
-        return [wan, registry, *([caches] if caches else []), stores, joiners, dispatchers]
+        return [wan, registry, *([caches] if caches else []), stores, [*joiners, *verifiers], dispatchers]
 
     def _proxy(self, wan: Wan) -> Service:
         command = ("wan", "serve", "--routes", str(self.routes_file), "--control", wan.control)

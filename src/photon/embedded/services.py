@@ -257,13 +257,12 @@ async def serve_joiner(
     *,
     accept_damaged_log: bool = False,
 ) -> None:
-    """One joiner in its slot, and the verifier of that slot."""
+    """One joiner in its slot. What it writes is verified by ``photon verifier serve``."""
     from photon.embedded.adopting import Neighbours, orphans_of
     from photon.embedded.pipeline import joiner_engine
     from photon.eventstore.client import EventStoreClient
     from photon.joiner.process import Served, serve
     from photon.joiner.slot.slot import SlotPaths
-    from photon.verifier.verifier import Verifier
 
     name, pipeline = pipeline_named(settings, datacentre)
     if slot is None and len(pipeline.joiners) == 1:
@@ -282,12 +281,11 @@ async def serve_joiner(
         settings, adapter_of(settings, join, base), Slot(slot, name, address), paths,
         registry=registry, store=store, disk=disk, clock=clock, accept_damaged_log=accept_damaged_log,
     )  # fmt: skip
-    verifier = Verifier(disk, paths.state, paths.output, Digester(deployment_key(settings, base), join), registry)
     neighbours = Neighbours(settings, base, name, address, store, tls)
     try:
         rule = rule_of(settings, base, join)
         await serve(
-            [Served(join, engine, (verifier.run, *orphans_of(neighbours)))],
+            [Served(join, engine, tuple(orphans_of(neighbours)))],
             address=pipeline.joiners[slot].address,
             stop=stop,
             may_open=lambda stopped: agree(registry, join, rule, stopped),

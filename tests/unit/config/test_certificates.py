@@ -205,4 +205,11 @@ def test_what_a_deployment_needs() -> None:
         },
         "here",
     )
-    assert identities(settings) == ["registry-r1", "eventstore-east", "joiner-east", "dispatcher-east", "operator"]
+    assert identities(settings) == [
+        "registry-r1",
+        "eventstore-east",
+        "joiner-east",
+        "dispatcher-east",
+        "verifier-east",
+        "operator",
+    ]

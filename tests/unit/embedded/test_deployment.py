@@ -22,14 +22,20 @@ def _deployment() -> Deployment:
 
 def test_processes_start_in_the_order_in_which_they_need_each_other() -> None:
     nouns = [[service.arguments[0] for service in stage] for stage in _deployment().stages()]
-    assert nouns == [["wan"], ["registry"] * 3, ["eventstore"] * 2, ["joiner"] * 4, ["dispatcher"] * 2]
+    assert nouns == [
+        ["wan"],
+        ["registry"] * 3,
+        ["eventstore"] * 2,
+        ["joiner"] * 4 + ["verifier"] * 2,
+        ["dispatcher"] * 2,
+    ]
     assert [s.name for s in _deployment().services()][:3] == ["wan", "registry r1", "registry r2"]
 
 
 def test_each_process_has_a_name_a_log_and_an_address_of_its_own() -> None:
     services = _deployment().services()
     for value in ("name", "log", "address"):
-        assert len({getattr(service, value) for service in services}) == len(services) == 12
+        assert len({getattr(service, value) for service in services}) == len(services) == 14
 
 
 def test_cache_nodes_start_before_their_event_store_and_are_lost_with_it() -> None:
@@ -78,7 +84,14 @@ def test_a_datacentre_has_as_many_dispatchers_as_the_file_says(tmp_path: Path) -
 
 def test_a_datacentre_is_lost_with_its_replica() -> None:
     lost = [service.name for service in _deployment().services() if service.datacentre == "east"]
-    assert lost == ["registry r1", "eventstore east", "joiner east-1", "joiner east-2", "dispatcher east"]
+    assert lost == [
+        "registry r1",
+        "eventstore east",
+        "joiner east-1",
+        "joiner east-2",
+        "verifier east",
+        "dispatcher east",
+    ]
 
 
 def test_replicas_in_other_regions_are_reached_through_the_proxy() -> None:

@@ -1,0 +1,117 @@
+"""``photon verifier serve``: the continuous verifier of one pipeline, all its slots in one process."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import structlog
+
+from photon.adapters.contract import Adapter
+from photon.config.clock import SystemClock
+from photon.config.disk import RealDisk
+from photon.config.serving import HealthyServer, listen
+from photon.config.settings import Settings
+from photon.config.tls import verifier_identity
+from photon.embedded.adapter import adapter_of
+from photon.embedded.services import agree, deployment_key, logged, pipeline_named, registry_client, rule_of, tls_of
+from photon.idregistry.api import Digester
+from photon.verifier.recovery import SlotRecovery
+from photon.verifier.service import Limits, Pipeline, VerifierService, World
+from photon.verifier.slot_work import RecoveryStep, SlotPlace, Step
+from photon.verifier.source_logs import Side
+from photon.verifier.sources import Sources
+
+SERVICE_NAME = "photon.v1.Verifier"
+"""What its health is reported under; it answers nothing else."""
+READ_BEFORE_S = 3600.0
+"""Beyond its patience: what an event may wait for joiners and the registry until its line is made."""
+
+log = structlog.get_logger(__name__)
+
+
+def pipeline_of(settings: Settings, base: Path, datacentre: str | None) -> tuple[str, Pipeline]:
+    """(datacentre, where its slots lie). Raises UsageError."""
+    name, pipeline = pipeline_named(settings, datacentre)
+    return name, Pipeline(base / pipeline.state, base / pipeline.output, tuple(pipeline.joiners))
+
+
+def limits_of(settings: Settings) -> Limits:
+    """The table ``[verifier]``."""
+    configured = settings.verifier
+    return Limits(
+        check_share=configured.check_share,
+        owned_alarm_s=configured.owned_alarm,
+        window_ids=configured.window,
+    )
+
+
+async def serve_verifier(settings: Settings, base: Path, datacentre: str | None, stop: asyncio.Event) -> None:
+    """Until ``stop``. Raises VerifierBusy when another one runs here."""
+    name, own = pipeline_of(settings, base, datacentre)
+    pipeline = settings.datacentre[name]
+    join = pipeline.join
+    tls = logged(tls_of(settings, base, verifier_identity(name)))
+    adapter = adapter_of(settings, join, base)
+    registry = registry_client(settings, tls)
+    server: HealthyServer | None = None
+    try:
+        if not await agree(registry, join, rule_of(settings, base, join), stop):
+            return
+        disk, clock = RealDisk(), SystemClock()
+        world = World(disk, clock, registry, registry.recovery, Digester(deployment_key(settings, base), join))
+
+        def recovery(place: SlotPlace) -> Step:
+            return RecoveryStep(SlotRecovery(disk, place.state, registry.recovery), clock)
+
+        service = VerifierService(
+            own,
+            world,
+            limits_of(settings),
+            lambda directory: sources_of(settings, base, name, directory, adapter),
+            [recovery],
+        )
+
+        async def ready() -> None:
+            nonlocal server
+            if pipeline.verifier is not None:  # once it has the locks: a second one says what is the matter
+                server = await listen(pipeline.verifier, SERVICE_NAME, tls=tls)
+                await server.serving()
+            log.info("verifier serves", datacentre=name, join=join, slots=str(own.slots))
+
+        await service.run(stop, ready)
+    finally:
+        if server is not None:
+            await server.stop()
+        await registry.close()
+
+
+def sources_of(settings: Settings, base: Path, datacentre: str, directory: Path, adapter: Adapter) -> Sources:
+    """The raw logs of a pipeline. Raises VerifierDamaged."""
+    pipeline = settings.datacentre[datacentre]
+    configured = settings.join[pipeline.join]
+    after = configured.unmatched_after
+    patience_s = None if after is None else after + configured.primary_max_delay + READ_BEFORE_S
+    record_max = settings.limits.record
+    foreign = Side(
+        base / pipeline.foreign,
+        configured.foreign_files,
+        adapter.foreign_framing,
+        adapter.foreign_has_header,
+        record_max,
+    )
+    primary = Side(
+        base / pipeline.primary,
+        configured.primary_files,
+        adapter.primary_framing,
+        adapter.primary_has_header,
+        record_max,
+    )
+    return Sources(
+        RealDisk(),
+        directory,
+        adapter,
+        foreign,
+        primary,
+        patience_ns=None if patience_s is None else int(patience_s * 1e9),
+    )

@@ -1,0 +1,201 @@
+"""What is done for one slot, again and again: a list of steps, each with a pass of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.idregistry.api import INCARNATION_BITS
+from photon.idregistry.outcomes import Refusal
+from photon.idregistry.scanning import EntryPage
+from photon.verifier.alarms import AlarmLog, Finding
+from photon.verifier.owned import VERSION, OwnedCount, OwnedFile, TooLong, too_long, updated
+from photon.verifier.recovery import SlotRecovery
+from photon.verifier.seen_ids import SeenIds
+from photon.verifier.slot_state import state_of
+from photon.verifier.verifier import Verifier, VerifierDamaged
+
+OWNED_NAME = "owned.json"
+ASK_S = 5.0
+PAGE_REST_S = 0.02
+"""Between two pages of a scan: a page takes the registry some milliseconds."""
+ALL_INCARNATIONS = (1 << INCARNATION_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPlace:
+    """A slot and where it lies. ``own``: the verifier's files; in the state directory, unless that is missing."""
+
+    name: str
+    state: Path
+    own: Path
+
+
+class Step(Protocol):
+    """A part of a slot's pass."""
+
+    async def pass_(self) -> None:
+        """Does what there is to do now. Raises PhotonError, OSError: told, and tried again."""
+        ...
+
+
+class Scans(Protocol):
+    """What the registry is asked (``idregistry.recovery.asking.Recovery``)."""
+
+    async def shards(self, *, timeout: float) -> tuple[int, ...]: ...
+
+    async def scan_owned(
+        self, shard: int, slot: str, upto: int, *, cursor: bytes = b"", limit: int = 0, timeout: float
+    ) -> EntryPage | Refusal: ...
+
+
+class LineFindings:
+    """Alarms about lines, while they are cleared. Implements ``verifier.Findings``."""
+
+    def __init__(self, slot: str, alarms: dict[str, AlarmLog], seen: SeenIds, clock: Clock) -> None:
+        """``alarms``: of all slots, by name: a twin may stand in another one."""
+        self._slot = slot
+        self._alarms = alarms
+        self._seen = seen
+        self._clock = clock
+
+    def read(self, file: str, offsets: Sequence[int], ids: Sequence[bytes], digests: bytes) -> None:
+        """See Findings."""
+        for row, twin in self._seen.add(self._slot, file, digests, offsets):
+            # Whichever is read first: of the two places it is always the same one that the alarm stands at.
+            first, (slot, name, offset) = sorted([twin, (self._slot, file, offsets[row])])
+            what = f"event {_shown(ids[row])} stands in {first[1]} at {first[2]} (slot {first[0]}) as well"
+            alarms = self._alarms.get(slot) or self._alarms[self._slot]
+            alarms.tell(Finding.DOUBLED, what, self._clock.now_ns(), file=name, offset=offset, event_id=ids[row])
+
+    def unreadable(self, file: str, offset: int, line: bytes) -> None:
+        """See Findings."""
+        what = f"{len(line)} bytes below the published length are no output record: {line[:80]!r}"
+        self._alarms[self._slot].tell(Finding.TORN, what, self._clock.now_ns(), file=file, offset=offset)
+
+    def refused(self, file: str, offset: int, event_id: bytes, token: int) -> None:
+        """See Findings."""
+        what = f"token {token:016x} does not own event {_shown(event_id)}: another one does, or none"
+        self._alarms[self._slot].tell(
+            Finding.NOT_OWNED, what, self._clock.now_ns(), file=file, offset=offset, event_id=event_id
+        )
+
+
+class ClearStep:
+    """Clears the tokens of what is published (rule 8)."""
+
+    def __init__(self, verifier: Verifier) -> None:
+        self.verifier = verifier
+
+    async def pass_(self) -> None:
+        """See Step."""
+        await self.verifier.run_once()
+
+
+class RecoveryStep:
+    """Gives up what a redone incarnation still owns (rule 13)."""
+
+    def __init__(self, recovery: SlotRecovery, clock: Clock) -> None:
+        self._recovery = recovery
+        self._clock = clock
+
+    async def pass_(self) -> None:
+        """See Step."""
+        await self._recovery.run_once(self._clock.monotonic())
+
+
+class OwnedStep:
+    """Looks every now and then for ids that are owned for too long."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        place: SlotPlace,
+        scans: Scans,
+        alarms: AlarmLog,
+        clock: Clock,
+        *,
+        alarm_s: float,
+        every_s: float,
+    ) -> None:
+        """Raises VerifierDamaged."""
+        self._disk = disk
+        self._place = place
+        self._scans = scans
+        self._alarms = alarms
+        self._clock = clock
+        self._alarm_s = alarm_s
+        self._every_s = every_s
+        self._next_s = float("-inf")
+        self.owned = read_owned(disk, place.own / OWNED_NAME)
+
+    async def pass_(self) -> None:
+        """See Step."""
+        if self._clock.monotonic() < self._next_s:
+            return
+        count = await self._count()
+        now_ns = self._clock.now_ns()
+        before, self.owned = self.owned, updated(self.owned, count, now_ns)
+        if (before.since_ns, before.ids, before.retired) != (self.owned.since_ns, self.owned.ids, self.owned.retired):
+            self._disk.replace(self._place.own / OWNED_NAME, msgspec.json.encode(self.owned))
+        found = too_long(self.owned, count, now_ns, self._alarm_s)
+        if found is not None and (found.ids or count.whole):
+            self._tell(found, now_ns)
+        elif found is None and count.whole:
+            self._alarms.over(Finding.OWNED, now_ns)
+        self._next_s = self._clock.monotonic() + self._every_s
+
+    def _tell(self, found: TooLong, now_ns: int) -> None:
+        if self._alarms.is_open(Finding.OWNED):
+            return
+        state = state_of(self._disk, self._place.state, retired=self.owned.retired)
+        what = (
+            f"{found.ids:,} ids in {found.batches:,} batches of incarnation "
+            f"{', '.join(map(str, found.incarnations))} are owned for {found.for_s:,.0f} s or longer; "
+            f"slot {self._place.name}: {state}"
+        )
+        self._alarms.tell(Finding.OWNED, what, now_ns)
+
+    async def _count(self) -> OwnedCount:
+        count = OwnedCount()
+        shards = await self._scans.shards(timeout=ASK_S)
+        count.whole = bool(shards)
+        for shard in shards:
+            cursor = b""
+            while True:
+                page = await self._scans.scan_owned(
+                    shard, self._place.name, ALL_INCARNATIONS, cursor=cursor, timeout=ASK_S
+                )
+                if isinstance(page, Refusal):
+                    count.whole = False
+                    break
+                count.add(page.tokens, fenced=page.fenced)
+                cursor = page.cursor
+                if not cursor:
+                    break
+                await asyncio.sleep(PAGE_REST_S)
+        return count
+
+
+def read_owned(disk: Disk, path: Path) -> OwnedFile:
+    """The last whole count of a slot; nothing where nobody has counted yet. Raises VerifierDamaged."""
+    if not disk.exists(path):
+        return OwnedFile()
+    try:
+        owned = msgspec.json.decode(disk.read(path), type=OwnedFile)
+    except msgspec.MsgspecError as bad:
+        raise VerifierDamaged(path, str(bad)) from None
+    if owned.version != VERSION:
+        raise VerifierDamaged(path, f"version {owned.version}")
+    return owned
+
+
+def _shown(event_id: bytes) -> str:
+    return event_id.decode("utf-8", "backslashreplace")[:200]

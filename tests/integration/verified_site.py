@@ -1,0 +1,163 @@
+"""One pipeline of real processes under ``photon up``, its verifier among them; and what it says of its slots."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from photon.embedded.control import Request, ask
+from photon.embedded.supervisor import free_ports
+from tests.integration.commands import alive, photon, until
+
+CONFIG = """
+key_file = "key"
+[join.clicks]
+unmatched_after = "1s"
+[join.clicks.primary]
+format = "jsonl"
+key = "q"
+[join.clicks.foreign]
+format = "jsonl"
+key = "q"
+id = "id"
+time = {{ field = "t", unit = "s" }}
+[verifier]
+owned_alarm = "{owned_alarm}s"
+check_share = 1.0
+[registry.replicas.r1]
+address = "{0}"
+directory = "r1"
+[datacentre.east]
+join = "clicks"
+primary = "queries"
+foreign = "clicks"
+output = "output"
+state = "state"
+eventstore = "{1}"
+dispatcher = "{2}"
+verifier = "{3}"
+[datacentre.east.joiners.east-1]
+address = "{4}"
+"""
+T_S = 1_760_000_000
+SLOT = "east-1"
+UP_S = 150.0
+WAIT_S = 120.0
+"""Much more than it takes on a quiet machine."""
+
+
+class Site:
+    """Made and started by ``site_in``."""
+
+    def __init__(self, base: Path, owned_alarm: float) -> None:
+        self.base = base
+        self.file = base / "photon.toml"
+        ports = [f"127.0.0.1:{port}" for port in free_ports(5)]
+        self.file.write_text(CONFIG.format(*ports, owned_alarm=owned_alarm))
+        (base / "key").write_bytes(b"k" * 32)
+        self.clicks, self.queries = base / "clicks" / "clicks.log", base / "queries" / "queries.log"
+        for log in (self.clicks, self.queries):
+            log.parent.mkdir()
+        self.state = base / "state" / "slots" / SLOT
+        self.pids: set[int] = set()
+        self.events = 0
+
+    def write(self, count: int, *, missing: int = 0) -> None:
+        """Clicks with their queries; the last ``missing`` have none."""
+        numbers = range(self.events, self.events + count)
+        with open(self.queries, "ab") as queries:
+            for n in numbers[: count - missing]:
+                queries.write(b'{"q":"q%06d","words":"some words of query %06d"}\n' % (n, n))
+        with open(self.clicks, "ab") as clicks:
+            for n in numbers:
+                clicks.write(b'{"id":"c%06d","q":"q%06d","t":%d,"text":"text %06d"}\n' % (n, n, T_S + n, n))
+        self.events += count
+
+    # -- processes -------------------------------------------------------------------------------------------------
+    def up(self) -> None:
+        result = photon("up", self.file, "--detach", "--timeout", str(UP_S), "-o", "json", timeout=2 * UP_S)
+        assert result.code == 0, result.err
+        self.pids |= {row["pid"] for row in json.loads(result.out)["processes"] if row["pid"]}
+
+    def ps(self) -> dict[str, dict[str, Any]]:
+        rows = {row["name"]: row for row in json.loads(photon("ps", self.file, "-o", "json").out)["processes"]}
+        self.pids |= {row["pid"] for row in rows.values() if row["pid"]}
+        return rows
+
+    def hold(self, name: str) -> None:
+        """kill -9, and it stays down until it is released."""
+        ask(self.base / ".photon-run", Request(do="kill", name=name, hold=True))
+        until(lambda: self.ps()[name]["state"] == "held", WAIT_S, f"{name} is held")
+
+    def release(self, name: str) -> None:
+        ask(self.base / ".photon-run", Request(do="release", name=name))
+
+    def kill_verifier(self) -> None:
+        """kill -9; it is started again."""
+        pid = self.verifier_pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+    def verifier_pid(self) -> int | None:
+        """Of the one that holds the pipeline's lock."""
+        said = self.status()["verifier"]
+        return None if said is None else int(said.removeprefix("pid "))
+
+    # -- what is verified ------------------------------------------------------------------------------------------
+    def status(self) -> dict[str, Any]:
+        result = photon("verifier", "status", "--config", self.file, "-o", "json")
+        found: dict[str, Any] = json.loads(result.out)
+        wanting = found["verifier"] is None or any(each["alarms"] or each["problem"] for each in found["slots"])
+        assert result.code == (3 if wanting else 0), result.err
+        return found
+
+    def slot(self) -> dict[str, Any]:
+        (only,) = self.status()["slots"]
+        return dict(only)
+
+    def alarms(self) -> list[tuple[str, str]]:
+        """(finding, event id) of those that stand."""
+        return sorted((alarm["finding"], alarm["event_id"]) for alarm in self.slot()["alarms"])
+
+    def settled(self) -> bool:
+        """All clicks stand in the output, which is cleared and checked to its end."""
+        if len(self.ids()) < self.events:
+            return False
+        slot = self.slot()
+        return bool(slot["published"] == slot["cleared"] == slot["checked"] > 0 and not slot["owned"])
+
+    def ids(self) -> list[str]:
+        """Of all lines of the output."""
+        return [orjson.loads(line)["event_id"] for path in self.files() for line in path.read_bytes().splitlines()]
+
+    def files(self) -> list[Path]:
+        return sorted((self.base / "output").glob("*/*.jsonl"))
+
+    def publish(self, path: Path) -> None:
+        """A joiner that is down would have published the whole file."""
+        durable = self.state / "durable.json"
+        said = orjson.loads(durable.read_bytes())
+        said["files"][f"{path.parent.name}/{path.name}"] = path.stat().st_size
+        durable.write_bytes(orjson.dumps(said))
+
+
+@contextlib.contextmanager
+def site_in(base: Path, *, owned_alarm: float = 300.0) -> Iterator[Site]:
+    """A site whose processes run; they are ended with it."""
+    site = Site(base, owned_alarm)
+    try:
+        site.up()
+        yield site
+    finally:
+        photon("down", site.file)
+        for pid in site.pids:
+            if alive(pid):  # only after a failure
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
