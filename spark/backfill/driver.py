@@ -13,6 +13,7 @@ Steps 5 and 6 of a run that was cut short are done by the next one, which change
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -159,24 +160,9 @@ class Driver:
         return await self.clear_batches(sorted({file.batch for file in manifest.files if file.batch}))
 
     async def clear_batches(self, batches: Iterable[str]) -> int:
-        """Some of them: any process may. A batch whose staging is gone was cleared before."""
-        cleared = 0
-        results = result_paths(self._disk, self._places)
-        for name in batches:
-            batch = BatchName.parse(name)
-            if batch in results and self._disk.exists(self._places.staged(batch)):
-                result = read_result(self._disk, results[batch])
-                cleared += await clear_batch(
-                    self._disk,
-                    self._places,
-                    self._registry,
-                    batch,
-                    result,
-                    self._patience(),
-                    self._clock,
-                    self._pause,
-                )
-        return cleared
+        """Some of them."""
+        deadline, places = self._patience(), self._places
+        return await clear_staged(self._disk, places, self._registry, batches, deadline, self._clock, self._pause)
 
     async def tidy(self, manifest: Manifest) -> None:
         """Removes what is staged, of this run and earlier ones, and hidden parts of attempts that were discarded.
@@ -279,7 +265,30 @@ class Driver:
         return self._clock.monotonic() + self._limits.registry_s
 
 
-async def clear_batch(
+async def clear_staged(
+    disk: Disk,
+    places: Places,
+    registry: Clearing,
+    batches: Iterable[str],
+    deadline: float,
+    clock: Clock,
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> int:
+    """Clears what these batches won; any process may. A batch whose staging is gone was cleared before.
+
+    Raises BackfillFailed, StagingDamaged.
+    """
+    cleared = 0
+    results = result_paths(disk, places)
+    for name in batches:
+        batch = BatchName.parse(name)
+        if batch in results and disk.exists(places.staged(batch)):
+            result = read_result(disk, results[batch])
+            cleared += await _clear(disk, places, registry, batch, result, deadline, clock, pause)
+    return cleared
+
+
+async def _clear(
     disk: Disk,
     places: Places,
     registry: Clearing,

@@ -59,8 +59,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     to_ns: int
     format: str
     unmatched: bool
-    compare_below_ns: int
-    """Events before it are compared with existing output and not registered; 0: none."""
 
 
 class Runs(msgspec.Struct, frozen=True):

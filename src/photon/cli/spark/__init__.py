@@ -8,6 +8,7 @@ import click
 
 _COMMANDS = {
     "recover": "photon.cli.spark.recover:recover",
+    "backfill": "photon.cli.spark.backfill:backfill",
 }
 """Name -> module:command."""
 

@@ -31,6 +31,7 @@ WORDS = {
     "in-doubt": "asked for before, and the answer was lost: the next verification says",
     "no-input": "no raw log has them: nothing to dispatch",
     "other-records": "they have other records too: look at the report's duplicates first",
+    "noted": "damaged places in the output: their events are above, later reports leave these places out",
     "unknown": "the registry does not answer",
 }
 

@@ -1,0 +1,56 @@
+"""How far back the registry remembers, asked by look-ups: below its boundary no id can be registered any more."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Protocol
+
+import numpy as np
+
+from photon.config.clock import NS_PER_S
+from photon.config.errors import PhotonError
+from photon.idregistry.api import DIGEST_BYTES, I64, Answer, LookUps
+
+PROBES = 256
+"""Digests of no event: enough that every shard is asked."""
+PRECISION_NS = NS_PER_S
+LOOK_UP_S = 10.0
+
+
+class Looking(Protocol):
+    """What is needed of the registry."""
+
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps: ...
+
+
+class RegistrySilent(PhotonError):
+    """No replica answers."""
+
+
+async def boundary_in(registry: Looking, from_ns: int, to_ns: int) -> int | None:
+    """The first time in [from, to] at which ids can be registered, to PRECISION_NS; None: not even at ``to``.
+
+    Of several shards the latest counts. Raises RegistrySilent.
+    """
+    if not await _below(registry, from_ns):
+        return from_ns
+    if await _below(registry, to_ns):
+        return None
+    below, above = from_ns, to_ns
+    while above - below > PRECISION_NS:
+        middle = (below + above) // 2
+        if await _below(registry, middle):
+            below = middle
+        else:
+            above = middle
+    return above
+
+
+async def _below(registry: Looking, time_ns: int) -> bool:
+    digests = b"".join(
+        blake2b(b"photon: no event %d" % number, digest_size=DIGEST_BYTES).digest() for number in range(PROBES)
+    )
+    found = await registry.look_up(digests, np.full(PROBES, time_ns, np.int64), timeout=LOOK_UP_S)
+    if (found.answers == Answer.UNKNOWN).any():
+        raise RegistrySilent("the registry does not answer; run the same command again once it does")
+    return bool((found.answers == Answer.BELOW_BOUNDARY).any())

@@ -1,0 +1,114 @@
+"""A backfill's DataFrames: each foreign event of the range beside the first primary event of its key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
+from photon.adapters.logs.identity import log_name
+from photon.spark import logs
+from photon.spark.backfill.work import COLUMNS, Counts, Task, TaskAttempt, clear_group
+from photon.spark.shipped_adapter import made
+from photon.spark.sources import JoinSource, LogSource
+from photon.spark.tasks import frame, task_directory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+CLEAR_BATCHES = 16
+"""Batches that one task clears."""
+
+Report = Callable[[str], None]
+
+
+def joined(
+    spark: SparkSession, join: JoinSource, foreign: LogSource, primary: LogSource, report: Report
+) -> DataFrame:
+    """COLUMNS; records that cannot be read are among them. Clustered by hour, so that output files are.
+
+    The first record of a key in (log name without rotation suffix, identity, offset) wins, found by an aggregation
+    before the join: a key with many foreign events is one row on the primary side, and adaptive execution splits it
+    on the other.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    events = logs.foreign(spark, join, [foreign], report=report)
+    primaries = _named(spark, logs.primary(spark, join, [primary], report=report), join, primary)
+    first = F.min_by(F.struct("log", "offset", "header", "record"), F.struct("name", "identity", "offset"))
+    winners = primaries.groupBy("key").agg(first.alias("primary"))
+    both = events.join(winners, "key", "left").select(
+        *[F.col(name) for name in COLUMNS[:9]],
+        *[F.col(f"primary.{name}").alias(f"primary_{name}") for name in ("log", "offset", "header", "record")],
+        F.col("hour"),
+    )
+    return both.hint("rebalance", F.col("hour")).sortWithinPartitions("hour").select(*COLUMNS)
+
+
+def _named(spark: SparkSession, primaries: DataFrame, join: JoinSource, source: LogSource) -> DataFrame:
+    """With ``name``: the log's without what a rotation puts behind it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    adapter = made(join.adapter, task_directory())
+    found = logs.list_logs(adapter, [source], lambda line: None, is_foreign=False)
+    paths = {_plain(log.path) for _, log in found}
+    rotated = [(path, log_name(path)) for path in sorted(paths) if log_name(path) != path]
+    if not rotated:
+        return primaries.withColumn("name", F.col("log"))
+    names = F.broadcast(spark.createDataFrame(rotated, "log string, name string"))
+    return primaries.join(names, "log", "left").withColumn("name", F.coalesce("name", "log"))
+
+
+def _plain(path: str) -> str:
+    for suffix in COMPRESSED_SUFFIXES:
+        path = path.removesuffix(suffix)
+    return path
+
+
+def run(spark: SparkSession, rows: DataFrame, task: Task) -> Counts:
+    """Joins and registers; counts of the attempts that Spark took, one row a task."""
+    shared = spark.sparkContext.broadcast(msgspec.json.encode(task))
+
+    def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from _attempt(shared.value, batches)
+
+    total = Counts()
+    for row in rows.mapInArrow(attempt, "counts binary").collect():
+        total.add(msgspec.json.decode(bytes(row[0]), type=Counts))
+    return total
+
+
+def _attempt(shared: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "runs in a task"
+    task = msgspec.json.decode(shared, type=Task)
+    attempt = TaskAttempt(task, context.taskAttemptId(), task_directory())
+    counts = attempt.run(_rows(batches))
+    yield pa.RecordBatch.from_arrays([pa.array([msgspec.json.encode(counts)], pa.binary())], names=["counts"])
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[object, ...]]:
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def clear(spark: SparkSession, task: Task, batches: list[str]) -> int:
+    """Clears the tokens of published batches from the executors; ids cleared."""
+    groups = [
+        msgspec.json.encode(batches[start : start + CLEAR_BATCHES]) for start in range(0, len(batches), CLEAR_BATCHES)
+    ]
+    cleared = frame(spark, _clear, msgspec.json.encode(task), groups, "cleared bigint").collect()
+    return sum(row[0] for row in cleared)
+
+
+def _clear(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    cleared = clear_group(msgspec.json.decode(shared, type=Task), msgspec.json.decode(group, type=list[str]))
+    yield pa.RecordBatch.from_arrays([pa.array([cleared], pa.int64())], names=["cleared"])

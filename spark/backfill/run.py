@@ -1,0 +1,134 @@
+"""A backfill from its beginning to its end: the driver's steps around Spark's job."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.config.errors import UsageError
+from photon.idregistry.api import Slot
+from photon.joiner.slot.identity import NONCE_BYTES
+from photon.spark.backfill import job as spark_job
+from photon.spark.backfill.driver import Driver, FencingRegistry
+from photon.spark.backfill.formats import encoder
+from photon.spark.backfill.manifest import Job, Manifest, begun, read_manifest
+from photon.spark.backfill.names import Places
+from photon.spark.backfill.work import Counts, RegistryPlace, Task
+from photon.spark.sources import JoinSource, LogSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCK_NAME = "lock"
+
+Say = Callable[[str], None]
+"""Told what is being done, a line each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One backfill. ``job`` as wanted: a directory that was begun before keeps its own slot."""
+
+    places: Places
+    job: Job
+    join: JoinSource
+    foreign: LogSource
+    primary: LogSource
+    registry: RegistryPlace
+    joined_at: bool = True
+    batch_rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is visible, and what this run did."""
+
+    manifest: Manifest
+    counts: Counts | None
+    """Of this run's tasks; None: an earlier run had come further than that."""
+    redone: int
+    cleared: int
+
+
+async def run(
+    spark: SparkSession, plan: Plan, registry: FencingRegistry, disk: Disk, clock: Clock, say: Say
+) -> Outcome:
+    """May be killed at any moment and run again. Raises PhotonError, OSError and what Spark raises."""
+    job = begun(disk, plan.places.job, plan.job)
+    driver = Driver(
+        disk, plan.places, Slot(job.slot, job.datacentre), registry, clock,
+        encode=encoder(job.format), suffix=job.format,
+        draw_nonce=lambda: os.urandom(NONCE_BYTES), pause=asyncio.sleep,
+    )  # fmt: skip
+    if (manifest := read_manifest(disk, plan.places.manifest)) is not None and not _staged(disk, plan.places):
+        return Outcome(manifest, None, 0, 0)
+    say("opening the slot; doing again what an earlier run left")
+    manifest = await driver.begin()
+    task = _task(plan, job, driver)
+    counts = None
+    if manifest is None:
+        say(f"joining as {job.slot}, incarnation {driver.incarnation}")
+        rows = spark_job.joined(spark, plan.join, plan.foreign, plan.primary, say)
+        counts = await asyncio.to_thread(spark_job.run, spark, rows, task)
+        say("closing the run; doing again what discarded attempts left")
+        await driver.settle()
+        manifest = await driver.publish(msgspec.structs.asdict(counts))
+    batches = sorted({file.batch for file in manifest.files if file.batch})
+    say(f"published {len(manifest.files)} files; clearing tokens")
+    cleared = await asyncio.to_thread(spark_job.clear, spark, task, batches)
+    await driver.tidy(manifest)
+    return Outcome(manifest, counts, driver.redone, cleared)
+
+
+def _staged(disk: Disk, places: Places) -> bool:
+    return bool(disk.names(places.staging))
+
+
+def _task(plan: Plan, job: Job, driver: Driver) -> Task:
+    task = Task(
+        output=str(plan.places.output),
+        slot=job.slot,
+        datacentre=job.datacentre,
+        incarnation=driver.incarnation,
+        own_incarnations=driver.incarnations,
+        registry=plan.registry,
+        adapter=plan.join.adapter,
+        format=job.format,
+        unmatched=job.unmatched,
+        joined_at=plan.joined_at,
+    )
+    return task if plan.batch_rows is None else msgspec.structs.replace(task, batch_rows=plan.batch_rows)
+
+
+@contextmanager
+def alone(places: Places) -> Iterator[None]:
+    """Raises UsageError while another driver works on this output. On NFS the lock needs version 4."""
+    places.state.mkdir(parents=True, exist_ok=True)
+    handle = os.open(places.state / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"{places.output}: another photon spark backfill works on it; let it end") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def check_directory(output: Path) -> None:
+    """The output must be a path of a local or mounted file system. Raises UsageError."""
+    if "://" in str(output) or ":/" in str(output):
+        raise UsageError(
+            f"--output {output}: Hadoop file systems are not supported yet; name a directory that driver and "
+            "executors have mounted"
+        )

@@ -1,0 +1,200 @@
+"""What a backfill's tasks do on the executors: rows of the joined DataFrame to batches, and those to the output."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from photon.adapters.contract import Adapter, LogFile
+from photon.adapters.envelope import Envelope
+from photon.config.certificate_files import load
+from photon.config.clock import NEVER_NS, Clock, SystemClock
+from photon.config.disk import RealDisk
+from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
+from photon.idregistry.api import Slot
+from photon.idregistry.client import RegistryClient
+from photon.joiner.api import WAIT_NS, ForeignEvent, Outcome
+from photon.joiner.verdicts import Judge, envelope_lines, rows_of, settle_mismatched
+from photon.spark.backfill.attempt import BatchShell
+from photon.spark.backfill.core import BatchCore
+from photon.spark.backfill.driver import clear_staged
+from photon.spark.backfill.formats import encoder
+from photon.spark.backfill.names import ATTEMPT_WRITER, BatchName, Places
+from photon.spark.backfill.parts import PartWriter
+from photon.spark.shipped_adapter import AdapterSpec, made
+
+BATCH_ROWS = 20_000
+BATCH_BYTES = 16 << 20
+"""Of records on both sides: a batch, and so an output file, is about as large."""
+COLUMNS = (
+    "event_id", "digest", "key", "event_time_ns", "log", "offset", "header", "record", "unreadable",
+    "primary_log", "primary_offset", "primary_header", "primary_record",
+)  # fmt: skip
+"""Of the joined DataFrame, in this order. ``primary_log`` null: no primary event has the key."""
+
+
+class RegistryPlace(msgspec.Struct, frozen=True):
+    """How an executor reaches the registry."""
+
+    addresses: dict[str, str]
+    tls_directory: str | None = None
+    """Certificates, on the shared file system."""
+    identity: str = ""
+
+    def client(self, clock: Clock) -> RegistryClient:
+        """Call on the event loop. Raises what reading certificates does."""
+        tls = None
+        if self.tls_directory is not None:
+            tls = load(Path(self.tls_directory), self.identity, datetime.now(UTC))
+        return RegistryClient(self.addresses, clock=clock, tls=tls)
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What all tasks of a run share."""
+
+    output: str
+    slot: str
+    datacentre: str
+    incarnation: int
+    own_incarnations: list[int]
+    registry: RegistryPlace
+    adapter: AdapterSpec
+    format: str
+    unmatched: bool
+    joined_at: bool = True
+    batch_rows: int = BATCH_ROWS
+    batch_bytes: int = BATCH_BYTES
+    patience_s: float = 120.0
+    """How long an attempt insists on an answer of the registry."""
+
+
+class Counts(msgspec.Struct):
+    """Events that a task has seen, by what became of them."""
+
+    events: int = 0
+    won: int = 0
+    own: int = 0
+    elsewhere: int = 0
+    below_boundary: int = 0
+    too_new: int = 0
+    without_primary: int = 0
+    """No primary event has their key; left unregistered."""
+    unreadable: int = 0
+    """Records without id, key or time; not among the events."""
+
+    def add(self, other: Counts) -> None:
+        """Sums up."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+Row = tuple[Any, ...]
+
+
+class TaskAttempt:
+    """One attempt of one task. Holds one batch in memory."""
+
+    def __init__(self, task: Task, attempt: int, directory: Path) -> None:
+        """``attempt``: Spark's, unique in the application. ``directory``: for the adapter's files."""
+        self._task = task
+        self._attempt = attempt
+        self._adapter: Adapter = made(task.adapter, directory)
+        self._judge = Judge(self._adapter, check_payloads=True)
+        self._lines = envelope_lines(Envelope(with_joined_at=task.joined_at))
+        self._places = Places(Path(task.output))
+        self._disk = RealDisk()
+        self._clock = SystemClock()
+        self._number = 0
+        self.counts = Counts()
+
+    def run(self, rows: Iterable[Row]) -> Counts:
+        """All rows. Raises AttemptFailed, OSError; what is staged stays for the driver."""
+        with asyncio.Runner() as runner:
+            registry = runner.run(self._open())
+            try:
+                for some in batches(rows, self._task.batch_rows, self._task.batch_bytes):
+                    runner.run(self._batch(registry, some))
+            finally:
+                runner.run(registry.close())
+        return self.counts
+
+    async def _open(self) -> RegistryClient:
+        task = self._task
+        registry = task.registry.client(self._clock)
+        registry.announce(Slot(task.slot, task.datacentre), [task.incarnation])
+        return registry
+
+    async def _batch(self, registry: RegistryClient, some: list[Row]) -> None:
+        task = self._task
+        readable = [row for row in some if row[8] is None]
+        self.counts.unreadable += len(some) - len(readable)
+        self.counts.events += len(readable)
+        events, found = columns_of(readable, unmatched=task.unmatched)
+        decided = self._judge.decide(events, found, frozenset())
+        settle_mismatched(events, decided, NEVER_NS)
+        self.counts.without_primary += decided.outcomes.count(Outcome.NOT_YET)
+        self.counts.own += len(decided.repeats)
+        if not decided.joined and not decided.undone:
+            return
+        batch = BatchName(task.incarnation, self._attempt, self._number)
+        self._number += 1
+        token = batch.token
+        rows = rows_of(events, decided, self._lines(events, decided, token, self._clock.now_ns()), token)
+        parts = PartWriter(self._disk, self._places, ATTEMPT_WRITER, encoder(task.format), task.format)
+        shell = BatchShell(
+            self._disk, self._places, registry, self._clock, parts, writer=ATTEMPT_WRITER, pause=asyncio.sleep
+        )
+        core = BatchCore(rows, frozenset(task.own_incarnations), time.monotonic() + task.patience_s)
+        await shell.run(batch, core, rows)
+        for name in ("won", "own", "elsewhere", "below_boundary", "too_new"):
+            setattr(self.counts, name, getattr(self.counts, name) + getattr(core.counts, name))
+
+
+def batches(rows: Iterable[Row], rows_max: int, bytes_max: int) -> Iterator[list[Row]]:
+    """In order."""
+    some: list[Row] = []
+    size = 0
+    for row in rows:
+        some.append(row)
+        size += len(row[7] or b"") + len(row[12] or b"")
+        if len(some) >= rows_max or size >= bytes_max:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def columns_of(rows: list[Row], *, unmatched: bool) -> tuple[list[ForeignEvent], EventLookUps]:
+    """As a joiner's batch and its event store's answers. All that there is has been read: a miss is final, where the
+    operator said that it may be."""
+    as_of = NEVER_NS if unmatched else WAIT_NS
+    events = [
+        ForeignEvent(row[0], row[1], row[3], row[2], row[7], LogFile(row[4], row[6] or b""), row[5], as_of)
+        for row in rows
+    ]
+    answers = [Found.ABSENT if row[9] is None else Found.FOUND for row in rows]
+    records = [
+        None if row[9] is None else PrimaryRecord(row[12], LogFile(row[9], row[11] or b""), row[10]) for row in rows
+    ]
+    return events, EventLookUps(answers, records)
+
+
+def clear_group(task: Task, batches_of_group: list[str]) -> int:
+    """Clears the tokens of some published batches; ids cleared."""
+    return asyncio.run(_clear(task, batches_of_group))
+
+
+async def _clear(task: Task, names: list[str]) -> int:
+    clock = SystemClock()
+    registry = task.registry.client(clock)
+    try:
+        deadline = clock.monotonic() + task.patience_s
+        return await clear_staged(RealDisk(), Places(Path(task.output)), registry, names, deadline, clock)
+    finally:
+        await registry.close()

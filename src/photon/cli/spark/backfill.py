@@ -1,0 +1,157 @@
+"""``photon spark backfill``: join a historic range as a batch."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from photon.cli.errors import ATTENTION, DONE
+
+if TYPE_CHECKING:
+    from photon.spark.backfill.run import Outcome
+
+WORDS = {
+    "joined": "joined, written by this backfill",
+    "filtered": "filtered, written by this backfill",
+    "unmatched": "unmatched, written by this backfill",
+    "rejected": "rejected by the adapter, written by this backfill",
+    "elsewhere": "registered by the live pipeline: left to it",
+    "duplicate": "other lines with the id of an event that is written",
+    "without_primary": "no primary event has their key: left unregistered (--unmatched writes them)",
+    "below_boundary": "older than what the registry remembers: left out",
+    "too_new": "newer than the registry's clock: left out",
+    "unreadable": "records without id, key or time: left to the dispatcher",
+}
+NEED_A_PERSON = ("below_boundary", "too_new")
+
+
+@click.command("backfill")
+@click.option("--deployment", type=click.Path(path_type=Path), required=True, help="The deployment file.")
+@click.option("--datacentre", metavar="NAME", help="Whose logs; needed where there are several.")
+@click.option("--from", "since", metavar="TIME", required=True, help="Event times from here on.")
+@click.option("--to", "until", metavar="TIME", required=True, help="Event times before this.")
+@click.option("--output", type=click.Path(path_type=Path), required=True,
+              help="Directory that driver and executors share; one for each backfill.")  # fmt: skip
+@click.option("--format", "file_format", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True)
+@click.option("--unmatched", is_flag=True, help="Events without a primary event get their final verdict: unmatched.")
+@click.option("--slack", default="1h", show_default=True, metavar="DURATION",
+              help="How long ago --to must be at least.")  # fmt: skip
+@click.option("--master", metavar="URL", help="Of Spark; else as spark-submit says, else local[*].")
+@click.option("--spark", "spark_settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the deployment.")
+@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def backfill(
+    deployment: Path,
+    datacentre: str | None,
+    since: str,
+    until: str,
+    output: Path,
+    file_format: str,
+    unmatched: bool,
+    slack: str,
+    master: str | None,
+    spark_settings: tuple[str, ...],
+    overrides: tuple[str, ...],
+    output_format: str,
+) -> int:
+    """Join a historic range of the raw logs as a batch on Spark.
+
+    \b
+    It may run beside the live pipeline: every id is registered first. Killed at any moment and run again with the
+    same options, it goes on where it was. What manifest.json in the output names is visible, nothing else.
+    Examples:
+      photon spark backfill --deployment photon.toml --datacentre east --from 2026-11-01 --to 2026-11-20 \\
+        --output /mnt/shared/backfill-november
+      photon spark backfill --deployment photon.toml --from 2026-11-20T08 --to 2026-11-20T09 --output out \\
+        --format parquet --master spark://host:7077
+    Exit codes: 0 done, 1 failed (run it again), 2 wrong usage, 3 done, and some events were left out.
+    """
+    from photon.config.loader import load
+    from photon.embedded.backfill import Wish
+    from photon.embedded.backfill import backfill as do
+
+    now_ns = time.time_ns()
+    settings = load(deployment, environment=os.environ, flags=overrides)
+    wish = Wish(
+        datacentre=datacentre,
+        from_ns=_moment("--from", since, now_ns),
+        to_ns=_moment("--to", until, now_ns),
+        output=output,
+        format=file_format,
+        unmatched=unmatched,
+        slack_s=_seconds(slack),
+        master=master,
+        spark=_pairs(spark_settings),
+    )
+    done = do(settings, deployment.parent, wish, lambda line: click.echo(f"photon: {line}", err=True))
+    found = _as_json(done)
+    if output_format == "json":
+        from photon.cli.registry.common import print_json
+
+        print_json(found)
+    else:
+        _show(found, output)
+    return ATTENTION if any(found["events"].get(name) for name in NEED_A_PERSON) else DONE
+
+
+def _as_json(done: Outcome) -> dict[str, Any]:
+    counts, records = done.manifest.counts, done.manifest.records()
+    events = dict(records)
+    for name in ("elsewhere", "without_primary", "below_boundary", "too_new", "unreadable"):
+        events[name] = counts.get(name, 0)
+    accounted = sum(events.values()) - events["unreadable"]
+    events["duplicate"] = counts.get("events", 0) - accounted
+    return {
+        "slot": done.manifest.slot,
+        "events": events,
+        "files": len(done.manifest.files),
+        "bytes": sum(file.bytes for file in done.manifest.files),
+        "redone_batches": done.redone,
+        "cleared": done.cleared,
+        "earlier_run": done.counts is None,
+    }
+
+
+def _show(found: dict[str, Any], output: Path) -> None:
+    from photon.cli.registry.common import print_table
+
+    rows = [[f"{count:,}", WORDS.get(name, name)] for name, count in found["events"].items() if count]
+    print_table([("events", True), ("what became of them", False)], rows)
+    size = found["bytes"] / 1e6
+    click.echo(f"{output / 'manifest.json'}: {found['files']:,} files, {size:,.1f} MB, as slot {found['slot']}")
+
+
+def _moment(option: str, value: str, now_ns: int) -> int:
+    from photon.config.errors import UsageError
+    from photon.config.units import moment_ns
+
+    try:
+        return moment_ns(value, now_ns)
+    except ValueError as error:
+        raise UsageError(f"{option} {value}: {error}") from None
+
+
+def _seconds(value: str) -> float:
+    from photon.config.errors import UsageError
+    from photon.config.units import seconds
+
+    try:
+        return seconds(value)
+    except ValueError as error:
+        raise UsageError(f"--slack {value}: {error}") from None
+
+
+def _pairs(settings: tuple[str, ...]) -> dict[str, str]:
+    from photon.config.errors import UsageError
+
+    pairs = {}
+    for each in settings:
+        key, equals, value = each.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise UsageError(f"--spark {each}: must be spark.…=VALUE")
+        pairs[key] = value
+    return pairs

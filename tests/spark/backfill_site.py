@@ -1,0 +1,179 @@
+"""A deployment with raw logs of some hours, its registry, and what a backfill of it must give."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import zlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from photon.config.clock import SystemClock
+from photon.config.loader import load
+from photon.embedded.deployment import Deployment
+from photon.embedded.supervisor import Service, Supervisor, free_ports
+from photon.idregistry.client import RegistryClient
+from photon.idregistry.outcomes import Refusal
+from photon.spark.backfill.manifest import Manifest
+
+T = 1_760_000_400  # a whole hour
+HOURS = 3
+CONFIG = """
+[join.clicks.primary]
+format = "jsonl"
+key = "query_id"
+[join.clicks.foreign]
+format = "jsonl"
+key = "query_id"
+id = "click_id"
+time = {{ field = "time_us", unit = "us" }}
+[registry]
+shards = 2
+[registry.replicas.r1]
+address = "{registry}"
+directory = "r1"
+[datacentre.east]
+join = "clicks"
+primary = "queries"
+foreign = "clicks"
+output = "output"
+state = "state"
+eventstore = "{eventstore}"
+dispatcher = "{dispatcher}"
+[datacentre.east.joiners.east-1]
+address = "{joiner}"
+"""
+
+
+@dataclass
+class Site:
+    """``pairs``: click -> file and offset of the query that it must be joined with."""
+
+    directory: Path
+    registry: str
+    pairs: dict[str, tuple[str, int]] = field(default_factory=dict)
+    without: set[str] = field(default_factory=set)
+    """Clicks that name no query."""
+
+    @property
+    def file(self) -> Path:
+        return self.directory / "photon.toml"
+
+    def arguments(self, output: Path, *more: str) -> list[str]:
+        """Of ``photon spark backfill`` over all that is there."""
+        whole = ["--from", str(T), "--to", str(T + HOURS * 3600)]
+        return ["spark", "backfill", "--deployment", str(self.file), *whole, "--output", str(output), *more]
+
+    def services(self) -> list[Service]:
+        settings = load(self.file, environment={})
+        return Deployment(self.file, settings, self.directory / "run").services()
+
+    @asynccontextmanager
+    async def running(self, nouns: Sequence[str] = ("registry",)) -> AsyncIterator[Supervisor]:
+        """Processes whose labels begin so."""
+        supervisor = Supervisor()
+        try:
+            await supervisor.start([each for each in self.services() if each.name.split()[0] in nouns])
+            await supervisor.ready(60)
+            yield supervisor
+        finally:
+            await supervisor.stop()
+
+    async def owned(self, slot: str) -> int:
+        """Ids that a slot owns."""
+        client = RegistryClient({"r1": self.registry}, clock=SystemClock())
+        try:
+            total = 0
+            for shard in await client.recovery.shards(timeout=20):
+                page = await client.recovery.scan_owned(shard, slot, (1 << 24) - 1, timeout=20)
+                assert not isinstance(page, Refusal)
+                total += len(page)
+            return total
+        finally:
+            await client.close()
+
+
+def make_site(directory: Path, clicks: int, *, seed: int = 1, text: int = 20) -> Site:
+    """Logs in several files, one compressed; keys that occur twice, an unreadable line, clicks without query."""
+    ports = [f"127.0.0.1:{port}" for port in free_ports(4)]
+    names = ("registry", "eventstore", "dispatcher", "joiner")
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "photon.toml").write_text(
+        'key_file = "key"\n' + CONFIG.format(**dict(zip(names, ports, strict=True)))
+    )
+    (directory / "key").write_bytes(b"k" * 32)
+    site = Site(directory, ports[0])
+    random = Random(seed)
+    queries = directory / "queries"
+    queries.mkdir()
+    places: dict[int, tuple[str, int]] = {}
+    count = max(clicks // 2, 1)
+    for part in ("a.log", "b.log"):
+        lines, offset = [], 0
+        for n in range(count) if part == "a.log" else range(count // 2, count + count // 2):
+            line = json.dumps({"query_id": f"q{n}", "words": "w" * text}).encode() + b"\n"
+            places.setdefault(n, (part, offset))  # the first one of a key counts
+            lines.append(line)
+            offset += len(line)
+        (queries / part).write_bytes(b"".join(lines))
+    logs: list[list[bytes]] = [[], [], []]
+    for n in range(clicks):
+        # One key has a third of all clicks.
+        query = 7 if random.random() < 0.3 else random.randrange(count + count // 2 + count // 10)
+        time = T * 10**6 + random.randrange(HOURS * 3600 * 10**6)
+        record = {"click_id": f"c{n}", "query_id": f"q{query}", "time_us": time, "text": "x" * text}
+        logs[n % 3].append(json.dumps(record).encode() + b"\n")
+        if query in places:
+            site.pairs[f"c{n}"] = places[query]
+        else:
+            site.without.add(f"c{n}")
+    logs[0].insert(len(logs[0]) // 2, b"not a record\n")
+    logs[1].append(logs[0][0])  # the same line in two logs
+    logs[1].append(json.dumps({"click_id": "old", "query_id": "q1", "time_us": (T - 9999) * 10**6}).encode() + b"\n")
+    (directory / "clicks").mkdir()
+    for n, name in enumerate(("c1.log", "c2.log", "c3.log.gz")):
+        data = b"".join(logs[n])
+        (directory / "clicks" / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return site
+
+
+def manifest_of(output: Path) -> Manifest:
+    return msgspec.json.decode((output / "manifest.json").read_bytes(), type=Manifest)
+
+
+def published(output: Path) -> dict[str, list[dict[str, Any]]]:
+    """Records that the manifest names, by kind; the files are checked, and that there are no others."""
+    manifest = manifest_of(output)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for file in manifest.files:
+        data = (output / file.name).read_bytes()
+        assert (len(data), zlib.crc32(data)) == (file.bytes, file.crc32)
+        records = [json.loads(line) for line in data.splitlines()]
+        assert len(records) == file.records
+        assert all(record["event_time_ns"] // 3_600_000_000_000 == file.hour for record in records)
+        found.setdefault(file.kind, []).extend(records)
+    there = {str(path.relative_to(output)) for path in output.glob("*/hour=*/*")}
+    assert there == {file.name for file in manifest.files}
+    return found
+
+
+def check_pairs(site: Site, records: Sequence[dict[str, Any]]) -> None:
+    """Every click that has a query exactly once, with the first record of its key."""
+    ids = [record["event_id"] for record in records]
+    assert len(ids) == len(set(ids))
+    assert set(ids) == set(site.pairs)
+    for record in records:
+        place = record["primary_source"]
+        assert (place["file"], place["offset"]) == site.pairs[record["event_id"]]
+
+
+async def in_thread(call: Any, *arguments: Any) -> Any:
+    """Blocking work beside processes that this loop supervises."""
+    return await asyncio.to_thread(call, *arguments)

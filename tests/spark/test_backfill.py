@@ -1,0 +1,167 @@
+"""photon spark backfill with a real registry: exactly once, alone and beside others, killed and run again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from photon.config.loader import load
+from photon.embedded.backfill import Wish, backfill
+from photon.spark.backfill.run import Outcome
+from tests.spark.backfill_site import HOURS, Site, T, check_pairs, in_thread, make_site, manifest_of, published
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NS = 10**9
+CLICKS = 4000
+
+
+def run_here(site: Site, output: Path, **more: object) -> Outcome:
+    """In this process's session."""
+    wish = Wish(None, T * NS, (T + HOURS * 3600) * NS, output, "jsonl", False, 3600.0)
+    wish = Wish(**{**{name: getattr(wish, name) for name in wish.__dataclass_fields__}, **more})  # type: ignore[arg-type]
+    return backfill(load(site.file, environment={}), site.directory, wish, print)
+
+
+async def test_a_range_is_joined_exactly_once_and_nothing_is_owned_at_rest(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    site, output = make_site(tmp_path / "site", CLICKS), tmp_path / "out"
+    async with site.running():
+        done = await in_thread(run_here, site, output)
+        found = published(output)
+        assert set(found) == {"joined"}
+        check_pairs(site, found["joined"])
+        counts = done.counts
+        assert counts is not None
+        assert (counts.events, counts.unreadable, counts.elsewhere) == (CLICKS + 1, 1, 0)
+        assert (counts.without_primary, counts.won, counts.own) == (len(site.without), len(site.pairs), 1)
+        assert done.cleared == len(site.pairs)
+        assert await site.owned(done.manifest.slot) == 0
+        assert not list((output / ".backfill" / "staging").iterdir())
+        again = await in_thread(run_here, site, output)
+        assert (again.counts, again.manifest) == (None, done.manifest)
+        # Another directory: all is registered, and nobody writes it twice.
+        other = await in_thread(lambda: run_here(site, tmp_path / "other", unmatched=True))
+        assert published(tmp_path / "other").keys() == {"unmatched"}
+        assert other.counts is not None
+        assert other.counts.elsewhere == len(site.pairs)
+        assert {r["event_id"] for r in published(tmp_path / "other")["unmatched"]} == site.without
+
+
+async def test_parquet_has_the_same_records(spark: SparkSession, tmp_path: Path) -> None:
+    site, output = make_site(tmp_path / "site", 600), tmp_path / "out"
+    async with site.running():
+        done = await in_thread(lambda: run_here(site, output, format="parquet", unmatched=True))
+        rows = spark.read.parquet(str(output / "joined")).collect()
+        assert {bytes(row.event_id).decode() for row in rows} == set(site.pairs)
+        assert len(rows) == len(site.pairs)
+        for row in rows:
+            assert (row.primary_file, row.primary_offset) == site.pairs[bytes(row.event_id).decode()]
+            assert json.loads(bytes(row.foreign))["click_id"] == bytes(row.event_id).decode()
+            assert row.hour.strftime("%H") if hasattr(row.hour, "strftime") else row.hour
+        assert done.manifest.records() == {"joined": len(site.pairs), "unmatched": len(site.without)}
+
+
+async def test_what_cannot_be_done_is_refused_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    from photon.config.errors import UsageError
+
+    site, output = make_site(tmp_path / "site", 30), tmp_path / "out"
+    hdfs = Path("hdfs://name/out")
+    with pytest.raises(UsageError, match="Hadoop file systems are not supported"):
+        run_here(site, hdfs)
+    now = time.time_ns()
+    with pytest.raises(UsageError, match="the live pipeline is still at it"):
+        run_here(site, output, to_ns=now)
+    with pytest.raises(UsageError, match="is not before --to"):
+        run_here(site, output, to_ns=T * NS)
+    async with site.running():
+        await in_thread(run_here, site, output)
+        with pytest.raises(UsageError, match="was begun with unmatched = False"):
+            await in_thread(lambda: run_here(site, output, unmatched=True))
+        (site.directory / "key").write_bytes(b"another key of 32 bytes, surely.")
+        with pytest.raises(UsageError, match="not those that the registry was filled under"):
+            await in_thread(run_here, site, tmp_path / "other")
+
+
+# -- drivers of their own: killed --------------------------------------------------------------------------------
+SPARK = [
+    "--master", "local[2]", "--spark", "spark.ui.enabled=false", "--spark", "spark.sql.shuffle.partitions=3",
+    "--spark", "spark.sql.adaptive.advisoryPartitionSizeInBytes=64k",
+]  # fmt: skip
+
+
+def start(site: Site, output: Path, log: Path, *more: str) -> subprocess.Popen[bytes]:
+    with open(log, "ab") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", "photon", *site.arguments(output, *SPARK, *more, "-o", "json")],
+            stdout=file,
+            stderr=file,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+
+async def until(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        await asyncio.sleep(0.02)
+
+
+async def test_a_driver_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    """kill -9 of the driver with its Java process and its workers, once mid-run; the next run ends it."""
+    site, output, log = make_site(tmp_path / "site", 20_000), tmp_path / "out", tmp_path / "log"
+    staging = output / ".backfill" / "staging"
+    async with site.running():
+        driver = start(site, output, log)
+        try:
+            await until(lambda: staging.exists() and any(staging.glob("*.batch")), "a batch is staged")
+            os.killpg(driver.pid, signal.SIGKILL)
+        finally:
+            driver.kill() if driver.poll() is None else None
+            driver.wait()
+        assert not (output / "manifest.json").exists()
+        driver = start(site, output, log)
+        code = await in_thread(driver.wait, 240)
+        assert code == 0, log.read_text()
+        check_pairs(site, published(output)["joined"])
+        assert await site.owned(manifest_of(output).slot) == 0
+
+
+async def test_beside_a_live_pipeline_and_with_speculation_every_event_is_there_once(tmp_path: Path) -> None:
+    site, output, log = make_site(tmp_path / "site", 6000), tmp_path / "out", tmp_path / "log"
+    live = site.directory / "output" / "joined"
+    async with site.running(["registry", "eventstore", "joiner", "dispatcher"]):
+        # Tasks of the last stage sleep a while on their first attempt, so that Spark starts second ones.
+        more = [
+            "--spark", "spark.speculation=true", "--spark", "spark.speculation.interval=50ms",
+            "--spark", "spark.speculation.multiplier=1.01", "--spark", "spark.speculation.quantile=0.1",
+            "--spark", "spark.speculation.minTaskRuntime=50ms",
+        ]  # fmt: skip
+        driver = start(site, output, log, *more)
+        code = await in_thread(driver.wait, 240)
+        assert code == 0, log.read_text()
+        found = [record["event_id"] for record in published(output).get("joined", [])]
+
+        def elsewhere() -> list[str]:
+            lines = [line for file in live.glob("*.jsonl") for line in file.read_bytes().splitlines(keepends=True)]
+            return [json.loads(line)["event_id"] for line in lines if line.endswith(b"\n")]
+
+        wanted = len(site.pairs) + 1  # the old click is outside of the range
+        await until(lambda: len(found) + len(elsewhere()) >= wanted, "all are joined by one of them")
+        both = found + elsewhere()
+        assert len(both) == len(set(both)) == wanted
+        assert set(both) == {*site.pairs, "old"}
+        assert await site.owned(manifest_of(output).slot) == 0
