@@ -4,6 +4,10 @@ A line comes into the outbox with the transaction that counts its event, from th
 and leaves the outbox together with the file's new length. At start the file is cut back to its recorded length and
 what is left in the outbox is written again, the same bytes.
 
+How far each file is recorded is published for readers, after each transaction, in the form that slots use
+(``photon.outputs.published``). What lies behind is written again at the next start, the same bytes, so what was
+published stays; only with the dispatcher's database is that memory lost.
+
 Each worker has an outbox and files of its own, which belong to whoever holds the lock on its name: to itself while
 its process lives, however long it stands still; to any other worker when it is dead and does not come back.
 """
@@ -14,8 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from photon.config.disk import AppendFile, Disk
+from photon.config.errors import PhotonError
 from photon.dispatcher.events import LATE, REJECTED
 from photon.dispatcher.state import State
+from photon.outputs.place import EXPORTS_DIRECTORY
+from photon.outputs.published import DURABLE_NAME, durable_bytes, name_of, read_slot
 
 ROLL_BYTES = 128 << 20
 FLUSH_LINES = 10_000
@@ -35,8 +42,12 @@ class Exports:
         warn: Callable[[str], None],
         roll_bytes: int = ROLL_BYTES,
         worker: str = "",
+        published: Path | None = None,
     ) -> None:
-        """Cuts back and writes what an earlier process left in the worker's outbox. Raises OSError, StateError."""
+        """Cuts back and writes what an earlier process left in the worker's outbox. Raises OSError, StateError.
+
+        ``published``: the pipeline's state directory, where readers look; None: nothing is published.
+        """
         self._worker = worker
         self._name = f"dispatcher-{worker}" if worker else "dispatcher"
         self._output = output
@@ -45,12 +56,15 @@ class Exports:
         self._roll_bytes = roll_bytes
         self._files: dict[str, AppendFile] = {}
         self._numbers: dict[str, int] = {}
+        self._published = None if published is None else published / EXPORTS_DIRECTORY / self._name
+        self._lengths: dict[str, int] = {}
         for log in LOGS:
             self._recover(log, warn)
+        self._begin_publishing()
         self.flush()
 
     def _path(self, log: str, number: int) -> Path:
-        return self._output / log / f"{self._name}-{number:06}.jsonl"
+        return self._output / name_of(log, self._name, number)
 
     def _recover(self, log: str, warn: Callable[[str], None]) -> None:
         number, length = self._state.export_place(log, self._worker)
@@ -79,6 +93,39 @@ class Exports:
                 by_log.setdefault(export.log, []).append(export.line)
             places = {log: self._append(log, chunk) for log, chunk in by_log.items()}
             self._state.exported(places, lines[-1][0], self._worker)
+            self._lengths.update({name_of(log, self._name, place[0]): place[1] for log, place in places.items()})
+            self._publish()
+
+    def _begin_publishing(self) -> None:
+        """What was recorded before, of a database of an earlier release too."""
+        if self._published is None:
+            return
+        try:
+            files = read_slot(self._disk, self._published).files
+        except PhotonError:  # it is only a copy of what is known here
+            files = ()
+        known = {file.name: file.length for file in files if file.number < self._numbers.get(file.kind, 0)}
+        for log in LOGS:
+            number, length = self._state.export_place(log, self._worker)
+            for each in range(1, self._numbers[log] + 1):
+                path = self._path(log, each)
+                if self._disk.exists(path):
+                    size = self._disk.size(path)
+                    known[name_of(log, self._name, each)] = min(size, length) if each == number else size
+        self._lengths = {name: length for name, length in known.items() if length}
+        self._publish()
+
+    def _publish(self) -> None:
+        """Only now: readers are shown nothing that is not recorded."""
+        if self._published is None:
+            return
+        path = self._published / DURABLE_NAME
+        if not self._lengths and not self._disk.exists(path):
+            return
+        current = {name_of(log, self._name, self._numbers[log]) for log in LOGS}
+        self._disk.make_dir(self._published)
+        content = durable_bytes(self._name, self._lengths, self._lengths.keys() - current)
+        self._disk.replace(path, content)
 
     def _append(self, log: str, lines: list[bytes]) -> tuple[int, int]:
         file = self._files.get(log) or self._open(log)

@@ -108,7 +108,7 @@ def open_dispatcher(
             report=tell,
             enter=watcher.enter if watcher is not None else lambda path: None,
         )
-        exports = open_exports(places.output, disk, state, log.warning)
+        exports = open_exports(places.output, disk, state, log.warning, places.state)
         files = LogFiles(
             places.foreign,
             places.patterns,
@@ -119,7 +119,7 @@ def open_dispatcher(
         recovery = registry.recovery if isinstance(registry, RoutedRegistry) else None
 
         def exports_of(name: str) -> Exports:
-            return Exports(places.output, disk, state, warn=log.warning, worker=name)
+            return Exports(places.output, disk, state, warn=log.warning, worker=name, published=places.state)
 
         try:
             yield DispatcherEngine(

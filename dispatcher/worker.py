@@ -58,12 +58,14 @@ def follower_for(state: State) -> Callable[..., Follower]:
     return partial(SharedFollower, parts=parts) if parts else Follower
 
 
-def open_exports(output: Path, disk: Disk, state: State, warn: Callable[[str], None]) -> Exports:
+def open_exports(
+    output: Path, disk: Disk, state: State, warn: Callable[[str], None], published: Path | None = None
+) -> Exports:
     """A dispatcher that is alone writes out also what workers left to export. Raises OSError, StateError."""
     if not isinstance(state, SharedState):
         for worker in state.outbox_of_others():
-            Exports(output, disk, state, warn=warn, worker=worker).close()
-    return Exports(output, disk, state, warn=warn, worker=state.worker)
+            Exports(output, disk, state, warn=warn, worker=worker, published=published).close()
+    return Exports(output, disk, state, warn=warn, worker=state.worker, published=published)
 
 
 def holdings_for(

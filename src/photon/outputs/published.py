@@ -119,6 +119,11 @@ def name_of(kind: str, slot: str, number: int) -> str:
     return f"{kind}/{slot}-{number:06d}{PLAIN_SUFFIX}"
 
 
+def durable_bytes(slot: str, files: dict[str, int], rolled: Collection[str]) -> bytes:
+    """The content of ``durable.json`` for those who publish and are no slot of a joiner."""
+    return msgspec.json.encode(_Durable(DURABLE_VERSION, slot, files, sorted(rolled)))
+
+
 def retired_bytes(slot: str, files: dict[str, int] | None = None, output: Path | None = None) -> bytes:
     """The content of ``retired.json``. Retiring writes it before anything is reopened (protocol rule 14).
 

@@ -126,7 +126,8 @@ class Reader:
         bounds = None
         if clearing is not None and not slot.retired:  # what was sealed is cleared before anything is reopened
             bounds = clearing.bounds(files)
-            self.held_back.update(clearing.trouble_in(files))
+            ahead = [file for file in files if log.at is None or (file.number, file.length) > log.at]
+            self.held_back.update(clearing.trouble_in(ahead))
         left = TURN_BYTES
         while left > 0 and (step := self._next(place, files, log.at, bounds, slot.output)) is not None:
             path = (slot.output or self._place.output) / step.file.name

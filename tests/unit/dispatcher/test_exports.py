@@ -11,6 +11,7 @@ from photon.config.disk import AppendFile, RealDisk
 from photon.dispatcher.events import Export
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.state import Changes, State
+from photon.outputs import OutputPlace, Reader
 
 
 class Killed(Exception):
@@ -68,6 +69,16 @@ def content(output: Path, log: str) -> bytes:
     return b"".join(path.read_bytes() for path in sorted((output / log).glob("dispatcher-*.jsonl")))
 
 
+def published(directory: Path) -> dict[tuple[str, str], bytes]:
+    """What readers were shown of each log: in one piece, over all its files."""
+    found: dict[tuple[str, str], bytes] = {}
+    for slot in OutputPlace(directory, directory / "p").published(RealDisk()):
+        for file in slot.files:
+            data = (directory / file.name).read_bytes()[: file.length]
+            found[file.kind, slot.slot] = found.get((file.kind, slot.slot), b"") + data
+    return found
+
+
 def add(state: State, log: str, *lines: bytes) -> None:
     state.commit(Changes(exports=[Export(log, line) for line in lines]))
 
@@ -81,7 +92,7 @@ def test_killed_at_any_moment(tmp_path: Path, roll_bytes: int) -> None:
         exports = None
         survived = True
         try:
-            exports = Exports(directory, disk, state, warn=print, roll_bytes=roll_bytes)
+            exports = Exports(directory, disk, state, warn=print, roll_bytes=roll_bytes, published=directory / "p")
             for n in range(4):
                 add(state, "rejected", b"r%d\n" % n, b"s%d\n" % n)
                 add(state, "late", b"l%d\n" % n)
@@ -91,12 +102,21 @@ def test_killed_at_any_moment(tmp_path: Path, roll_bytes: int) -> None:
         if exports is not None:
             exports.close()
         seen = {log: content(directory, log) for log in ("rejected", "late")}
+        told = published(directory)
         state.close()
         state = State(directory / "s")
-        again = Exports(directory, RealDisk(), state, warn=print, roll_bytes=roll_bytes)
+        again = Exports(directory, RealDisk(), state, warn=print, roll_bytes=roll_bytes, published=directory / "p")
+        place = OutputPlace(directory, directory / "p")
+        for (log, name), data in told.items():
+            assert seen[log].startswith(data)  # it never speaks of more than there is,
+            assert published(directory)[log, name].startswith(data)  # and takes nothing back
         whole = {log: content(directory, log) for log in seen}
         for log, before in seen.items():
             assert whole[log].startswith(before)  # what a reader saw stays, in its place
+        for block in Reader(RealDisk(), place, ("rejected", "late")).read():
+            whole_read = seen.setdefault(f"{block.place.kind} read", b"")
+            seen[f"{block.place.kind} read"] = whole_read + block.data
+        assert [seen.get(f"{log} read", b"") for log in whole] == list(whole.values())
         lines = whole["rejected"].split(b"\n")[:-1]
         assert len(set(lines)) == len(lines)
         assert lines == [b"%c%d" % (c, n) for n in range(4) for c in b"rs"][: len(lines)]
