@@ -25,11 +25,11 @@ from photon.spark.recover.errors import RegistrySilent
 from photon.spark.recover.journal import Progress, read_journal, write_journal
 from photon.spark.recover.planning import ASKED, Before, Finding, Way, ways, young
 from photon.spark.recover.repairs import ASKED as JUST_ASKED
-from photon.spark.recover.repairs import CHANGED, REOPENED, UNANSWERED, BatchName, Repairs
+from photon.spark.recover.repairs import CHANGED, NOTED, REOPENED, UNANSWERED, BatchName, Repairs
 from photon.spark.recover.replays import Hours
-from photon.spark.recover.report import BATCH_ROWS, Report, findings
+from photon.spark.recover.report import BATCH_ROWS, Report, damages, findings
 
-LOSSES, UNMATCHED = "losses", "unmatched"
+LOSSES, UNMATCHED, DAMAGE = "losses", "unmatched", "damage"
 """The passes: a later run with the operator's word on unmatched events goes on with the second one."""
 CLASSES: Mapping[str, tuple[Class, ...]] = {
     LOSSES: (Class.LOST_UNREGISTERED, Class.LOST_OWNED, Class.LOST_RETIRED, Class.LOST_CLEARED),
@@ -127,6 +127,21 @@ class Repairing:
         for stage, classes in CLASSES.items():
             if stage not in progress.ended:
                 progress = await self._pass(progress, stage, classes)
+        return progress if DAMAGE in progress.ended else self._note_damages(progress)
+
+    def _note_damages(self, progress: Progress) -> Progress:
+        """What their events lost has been given back: later verifications need not tell these places again."""
+        noted = 0
+        for number, batch in enumerate(damages(self._report, BATCH_ROWS)):
+            if self._rules.apply:
+                name = BatchName(self._report.name, DAMAGE, number)
+                self._repairs.note_damages(name, batch, self._clock.now_ns())
+            noted += len(batch)
+        if noted:
+            progress = _with(progress, DAMAGE, {str(Class.TORN): {NOTED: noted}})
+        if self._rules.apply:
+            progress = msgspec.structs.replace(progress, ended=[*progress.ended, DAMAGE])
+            write_journal(self._disk, self._report.directory, progress)
         return progress
 
     async def _pass(self, progress: Progress, stage: str, classes: Sequence[Class]) -> Progress:
@@ -267,7 +282,11 @@ def _after(progress: Progress, stage: str, done: int, tally: Tally, hours: Hours
     return msgspec.structs.replace(
         progress,
         done={**progress.done, stage: done},
-        counts={**progress.counts, stage: {kind: dict(of) for kind, of in tally.counts.items()}},
+        counts=_with(progress, stage, {kind: dict(of) for kind, of in tally.counts.items()}).counts,
         waiting_slots=dict(tally.slots),
         wanted=hours.wanted(),
     )
+
+
+def _with(progress: Progress, stage: str, counts: dict[str, dict[str, int]]) -> Progress:
+    return msgspec.structs.replace(progress, counts={**progress.counts, stage: counts})

@@ -51,6 +51,15 @@ class Report:
     verdict: Verdict
 
 
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A place in an output file that no record can be read at, or from where on none can."""
+
+    datacentre: str | None
+    file: str | None
+    offset: int | None
+
+
 class _Evidence(msgspec.Struct, frozen=True):
     slot: str | None = None
     written_token: str | None = None
@@ -85,6 +94,19 @@ def findings(report: Report, classes: Collection[Class], rows: int = BATCH_ROWS)
     waiting: list[Finding] = []
     for batch in _record_batches(report.directory, rows):
         waiting += _of(batch, classes)
+        while len(waiting) >= rows:
+            yield waiting[:rows]
+            del waiting[:rows]
+    if waiting:
+        yield waiting
+
+
+def damages(report: Report, rows: int = BATCH_ROWS) -> Iterator[list[Damage]]:
+    """Lines that are no records, and files of which the rest is gone, ``rows`` at a time. Raises ReportRefused."""
+    waiting: list[Damage] = []
+    for batch in _record_batches(report.directory, rows):
+        torn = batch.filter(pc.is_in(batch["class"], pa.array([str(Class.TORN)]))).to_pylist()
+        waiting += (Damage(row["datacentre"], row["output_file"], row["output_offset"]) for row in torn)
         while len(waiting) >= rows:
             yield waiting[:rows]
             del waiting[:rows]

@@ -118,7 +118,7 @@ def classify(known: Known) -> list[Finding]:
     if not verdicts:
         return [_without_record(known, line, entry)]
     findings = _several(known, verdicts, line, entry)
-    findings += [found for record in verdicts if (found := _contents(known.lines, record, entry)) is not None]
+    findings += [found for record in verdicts if (found := _contents(known, record, entry)) is not None]
     if known.registry:
         findings += _registry(known, verdicts, line, entry)
     return findings or [Finding(Class.CORRECT, {}, line, verdicts[0], entry)]
@@ -205,7 +205,8 @@ def _places(records: Sequence[Record]) -> list[str]:
 
 
 # -- contents --------------------------------------------------------------------------------------------------
-def _contents(lines: Sequence[Line], record: Record, entry: Entry | None) -> Finding | None:
+def _contents(known: Known, record: Record, entry: Entry | None) -> Finding | None:
+    lines = known.lines
     own = [line for line in lines if line.datacentre == record.datacentre]
     at_place = [line for line in own if (line.log, line.offset) == (record.log, record.log_offset)]
     if not at_place:
@@ -217,7 +218,9 @@ def _contents(lines: Sequence[Line], record: Record, entry: Entry | None) -> Fin
     kind, fields = _wrong(lines, line, record)
     if kind is Class.CORRECT:
         return None
-    return Finding(kind, {"fields": fields, "expected": line.kind, "written": record.kind}, line, record, entry)
+    records = max(known.records_all, sum(1 for each in known.records if each.kind != LATE))
+    said: dict[str, object] = {"fields": fields, "expected": line.kind, "written": record.kind, "records": records}
+    return Finding(kind, said, line, record, entry)
 
 
 def _wrong(lines: Sequence[Line], line: Line, record: Record) -> tuple[Class, list[str]]:

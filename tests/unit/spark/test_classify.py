@@ -139,6 +139,7 @@ def test_of_two_lines_with_one_id_either_may_be_the_one() -> None:
 def test_unmatched_or_not() -> None:
     unmatched = replace(ENTRY, kind="unmatched")
     assert of(Known([LINE], [UNMATCHED], [unmatched])) == [Class.PRIMARY_EXISTS]
+    assert only(Known([LINE], [UNMATCHED], [unmatched])).evidence["records"] == 1, "by which a repair goes"
     own_absent = [ABSENT, WEST]
     assert of(Known(own_absent, [UNMATCHED], [unmatched])) == [Class.PRIMARY_EXISTS], "in the other datacentre"
     found = only(Known([ABSENT], [RECORD], [ENTRY]))

@@ -124,7 +124,7 @@ async def test_each_loss_is_given_back_once(tmp_path: Path) -> None:
     assert sum(each.events for each in progress.wanted) == len(site.of(Class.LOST_UNREGISTERED))
     assert set(site.world.written.values()) == {1}
     assert set(site.world.written) <= {*cleared, *unmatched}
-    given_up = [row for table in site.repairs.given_up_unmatched() for row in table.to_pylist()]
+    given_up = site.repairs.given_up_unmatched().to_pylist()
     assert sorted(row["output_offset"] for row in given_up) == unmatched
     assert {row["answer"] for row in given_up} == {"reopened"}
     assert await site.run() == progress  # nothing more is asked
@@ -145,7 +145,7 @@ async def test_unmatched_ones_wait_for_the_operators_word(tmp_path: Path) -> Non
     first = await site.run(also_unmatched=False)
     unmatched = site.of(Class.PRIMARY_EXISTS)
     assert first.counts[UNMATCHED] == {"primary-exists": {"not-asked": len(unmatched)}}
-    assert not list(site.repairs.given_up_unmatched())
+    assert not site.repairs.given_up_unmatched().num_rows
     write_journal(QuickDisk(), site.report, first)  # as it is once dispatchers were asked to replay
     second = await site.run(also_unmatched=True)
     assert second.counts[UNMATCHED] == {"primary-exists": {"reopened": len(unmatched)}}
