@@ -158,8 +158,8 @@ class World:
             spill_bytes=random.choice((1500, 1 << 19)),
             parse_records=random.choice((1, 1000)),
         )
-        if self.quiet:  # with room for so few, reading itself waits: then patience begins long after the line came
-            self.dispatcher_limits = replace(self.dispatcher_limits, left_events=1000)
+        if self.quiet:  # with room for a few events only, reading waits: patience would begin long after a line came
+            self.dispatcher_limits = replace(self.dispatcher_limits, left_events=1000, window_bytes=1 << 20)
         self.shared = random.random() < 0.85
         """Dispatchers leave events to their home; else each joins what it reads."""
         self.head_start_s = random.choice((None, None, 0.0, 0.4))
