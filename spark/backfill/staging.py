@@ -1,6 +1,6 @@
 """What an attempt makes durable before it registers (rule 1) and after it has written: batches and results.
 
-A staged batch, little-endian: magic, version, token, lengths and CRCs of its two halves; the columns of ``Rows``; the
+A staged batch, little-endian: magic, version, CRCs, token, lengths of its two halves; the columns of ``Rows``; the
 lines. It gets its name when it is durable, so one that cannot be read is damage and never an unfinished write.
 """
 
@@ -23,7 +23,9 @@ from photon.spark.backfill.names import RESULT_SUFFIX, STAGED_SUFFIX, BatchName,
 MAGIC = b"PHOTBACK"
 VERSION = 1
 RESULT_VERSION = 1
-_HEAD = struct.Struct("<8sBxxxIIQQQ")  # magic, version, CRC of columns, CRC of lines, token, bytes of each half
+_HEAD = struct.Struct("<8sBxxxI")  # magic, version, CRC of what follows, the lines excepted
+_SAID = struct.Struct("<IQQQ")  # CRC of the lines, token, bytes of the columns, bytes of the lines
+HEAD_BYTES = _HEAD.size + _SAID.size
 _COUNT = struct.Struct("<I")
 
 
@@ -89,26 +91,18 @@ class StagedIds:
 def stage(disk: Disk, path: Path, rows: Rows, token: int) -> None:
     """Durable under its name when this returns; a failure ends the attempt (rule 7)."""
     *columns, lines = rows.encode()
-    head = b"".join(columns)
-    disk.replace(
-        path,
-        b"".join(
-            (
-                _HEAD.pack(MAGIC, VERSION, zlib.crc32(head), zlib.crc32(lines), token, len(head), len(lines)),
-                head,
-                lines,
-            )
-        ),
-    )
+    said = _SAID.pack(zlib.crc32(lines), token, sum(map(len, columns)), len(lines))
+    crc = zlib.crc32(b"".join((said, *columns)))
+    disk.replace(path, b"".join((_HEAD.pack(MAGIC, VERSION, crc), said, *columns, lines)))
 
 
 def read_staged(disk: Disk, path: Path) -> Rows:
     """Raises StagingDamaged."""
     data = disk.read(path)
-    token, columns, lines = _halves(path, data)
-    body = data[_HEAD.size :]
+    token, lines_crc, columns, lines = _said(path, data)
+    body = data[HEAD_BYTES:]
     (n,) = _COUNT.unpack_from(body)
-    if zlib.crc32(body[columns : columns + lines]) != _HEAD.unpack_from(data)[3]:
+    if len(body) != columns + lines or zlib.crc32(body[columns:]) != lines_crc:
         raise StagingDamaged(path, "its lines are not what was written")
     try:
         return Rows.decode(np.full(n, token, np.uint64), body)
@@ -118,26 +112,27 @@ def read_staged(disk: Disk, path: Path) -> Rows:
 
 def read_ids(disk: Disk, path: Path) -> StagedIds:
     """Without reading the lines. Raises StagingDamaged."""
-    head = disk.read(path, 0, _HEAD.size)
-    length = _HEAD.unpack(head)[5] if len(head) == _HEAD.size else 0
-    data = head + disk.read(path, _HEAD.size, length)
-    token, _, _ = _halves(path, data)
-    (n,) = _COUNT.unpack_from(data, _HEAD.size)
-    at = _HEAD.size + _COUNT.size
+    head = disk.read(path, 0, HEAD_BYTES)
+    length = _SAID.unpack_from(head, _HEAD.size)[2] if len(head) == HEAD_BYTES else 0
+    data = head + disk.read(path, HEAD_BYTES, min(length, disk.size(path)))
+    token, _, _, _ = _said(path, data)
+    (n,) = _COUNT.unpack_from(data, HEAD_BYTES)
+    at = HEAD_BYTES + _COUNT.size
     times = at + n * DIGEST_BYTES
     return StagedIds(data[at:times], np.frombuffer(data, "<i8", n, times).astype(np.int64), token)
 
 
-def _halves(path: Path, data: bytes) -> tuple[int, int, int]:
-    """Token and lengths; the columns are checked."""
-    if len(data) < _HEAD.size:
+def _said(path: Path, data: bytes) -> tuple[int, int, int, int]:
+    """Token, CRC of the lines, lengths of both halves; the columns are checked."""
+    if len(data) < HEAD_BYTES:
         raise StagingDamaged(path, f"{len(data)} bytes")
-    magic, version, crc, _, token, columns, lines = _HEAD.unpack_from(data)
+    magic, version, crc = _HEAD.unpack_from(data)
     if magic != MAGIC or version != VERSION:
         raise StagingDamaged(path, f"magic {magic!r}, version {version}; this release reads version {VERSION}")
-    if zlib.crc32(data[_HEAD.size : _HEAD.size + columns]) != crc:
+    lines_crc, token, columns, lines = _SAID.unpack_from(data, _HEAD.size)
+    if columns < _COUNT.size or zlib.crc32(data[_HEAD.size : HEAD_BYTES + columns]) != crc:
         raise StagingDamaged(path, "its columns are not what was written")
-    return token, columns, lines
+    return token, lines_crc, columns, lines
 
 
 def write_result(disk: Disk, places: Places, result: Result, writer: str) -> None:

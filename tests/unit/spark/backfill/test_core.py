@@ -1,0 +1,103 @@
+"""A batch's state machine, answer by answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from photon.idregistry.api import Answer, InsertAnswers, token_of
+from photon.joiner.rows import Rows
+from photon.spark.backfill.core import BatchCore, Finish, GiveUp, Insert, Stage, Write
+from photon.spark.backfill.names import BatchName, TooManyBatches
+from tests.simulation.backfill.world import Event, rows_of
+
+OURS, OTHERS = token_of(7, 1), token_of(8, 1)
+A = Answer
+
+
+def some_rows(count: int) -> Rows:
+    return rows_of([Event(bytes([n]) * 16, n) for n in range(count)], token_of(7, 2))
+
+
+def answers(*codes: Answer, owner: int = 0) -> InsertAnswers:
+    n = len(codes)
+    zeros = np.zeros(n, np.uint8)
+    owners = np.full(n, owner, np.uint64)
+    return InsertAnswers(np.array(codes, np.uint8), owners, zeros, np.zeros(n, np.uint32), zeros, ())
+
+
+def core_of(count: int, *, asked_before: bool = False) -> BatchCore:
+    core = BatchCore(some_rows(count), {7}, 10.0, asked_before=asked_before)
+    assert isinstance(core.begin(), Stage)
+    step = core.staged()
+    assert isinstance(step, Insert)
+    assert step.index.tolist() == list(range(count))
+    return core
+
+
+def test_winners_are_written_and_the_rest_is_counted() -> None:
+    core = core_of(6)
+    codes = (A.COMMITTED, A.TAKEN, A.DONE, A.BELOW_BOUNDARY, A.TOO_NEW, A.COMMITTED)
+    step = core.answered(answers(*codes, owner=OTHERS), 0.0)
+    assert isinstance(step, Write)
+    assert step.winners.tolist() == [0, 5]
+    assert core.written().winners.tolist() == [0, 5]
+    counts = core.counts
+    assert (counts.won, counts.own, counts.elsewhere, counts.below_boundary, counts.too_new) == (2, 1, 1, 1, 1)
+
+
+def test_what_an_incarnation_of_this_backfill_has_is_its_own() -> None:
+    core = core_of(1)
+    step = core.answered(answers(A.TAKEN, owner=OURS), 0.0)
+    assert isinstance(step, Finish)
+    assert not len(step.winners)
+    assert (core.counts.own, core.counts.elsewhere) == (1, 0)
+
+
+def test_only_what_is_unknown_is_asked_again() -> None:
+    core = core_of(3)
+    step = core.answered(answers(A.UNKNOWN, A.COMMITTED, A.UNKNOWN), 0.0)
+    assert isinstance(step, Insert)
+    assert step.index.tolist() == [0, 2]
+    step = core.answered(answers(A.COMMITTED, A.TAKEN, owner=OTHERS), 1.0)
+    assert isinstance(step, Write)
+    assert step.winners.tolist() == [0, 1]
+
+
+def test_beyond_the_deadline_it_gives_up_and_keeps_what_it_has() -> None:
+    core = core_of(2)
+    step = core.answered(answers(A.UNKNOWN, A.COMMITTED), 10.0)
+    assert isinstance(step, GiveUp)
+    assert "1 ids" in step.reason
+
+
+@pytest.mark.parametrize("answer", [A.FENCED, A.STALE_INCARNATION])
+def test_who_was_overtaken_gives_up_even_if_the_rest_won(answer: Answer) -> None:
+    step = core_of(2).answered(answers(answer, A.COMMITTED), 0.0)
+    assert isinstance(step, GiveUp)
+    assert answer.name in step.reason
+
+
+def test_too_new_is_no_answer_once_somebody_may_have_inserted_it() -> None:
+    step = core_of(1, asked_before=True).answered(answers(A.TOO_NEW), 0.0)
+    assert isinstance(step, Insert)
+    core = core_of(2)
+    core.answered(answers(A.UNKNOWN, A.COMMITTED), 0.0)
+    assert isinstance(core.answered(answers(A.TOO_NEW), 0.0), Insert)
+    assert core.counts.too_new == 0
+
+
+def test_a_batch_of_nothing_finishes() -> None:
+    core = BatchCore(some_rows(0), (), 0.0)
+    core.begin()
+    assert isinstance(core.staged(), Finish)
+
+
+def test_names_and_tokens_say_the_same() -> None:
+    name = BatchName(5, 1234, 77)
+    assert BatchName.parse(str(name)) == name
+    assert name.token >> 40 == 5
+    assert len({BatchName(5, a, n).token for a in range(20) for n in range(20)}) == 400
+    for beyond in (BatchName(5, 1 << 24, 0), BatchName(5, 0, 1 << 16)):
+        with pytest.raises(TooManyBatches, match="take a shorter range"):
+            beyond.token  # noqa: B018

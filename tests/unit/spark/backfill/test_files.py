@@ -1,0 +1,122 @@
+"""What a backfill leaves on the file system, read back; damage is told from what was never finished."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from photon.adapters.contract import Joined, LogFile
+from photon.adapters.envelope import Envelope
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
+from photon.eventstore.api import PrimaryRecord
+from photon.joiner.api import ForeignEvent
+from photon.spark.backfill.formats import LineUnreadable, encoder, to_parquet
+from photon.spark.backfill.manifest import BackfillDamaged, Job, begun, read_manifest
+from photon.spark.backfill.names import HOUR_NS, BatchName, Places, hour_directory
+from photon.spark.backfill.parts import PartWriter
+from photon.spark.backfill.staging import (
+    StagingDamaged,
+    read_ids,
+    read_result,
+    read_staged,
+    result_of,
+    result_paths,
+    stage,
+    staged_batches,
+    write_result,
+)
+from tests.simulation.backfill.world import Event, rows_of
+
+DISK = RealDisk()
+NAME = BatchName(3, 8, 1)
+JOB = Job(version=1, slot="s", datacentre="d", join="j", from_ns=1, to_ns=2, format="jsonl", unmatched=False)
+
+
+def events(count: int) -> list[Event]:
+    return [Event(bytes([n, 0]) * 8, n * HOUR_NS // 2) for n in range(count)]
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    places = Places(tmp_path / "out")
+    DISK.make_dir(places.staging)
+    return places
+
+
+def test_a_staged_batch_comes_back(places: Places) -> None:
+    rows = rows_of(events(5), NAME.token)
+    stage(DISK, places.staged(NAME), rows, NAME.token)
+    again = read_staged(DISK, places.staged(NAME))
+    assert (again.digests, again.lines) == (rows.digests, rows.lines)
+    assert again.tokens.tolist() == [NAME.token] * 5
+    assert again.times.tolist() == rows.times.tolist()
+    ids = read_ids(DISK, places.staged(NAME))
+    assert (ids.digests, ids.times.tolist(), ids.token) == (rows.digests, rows.times.tolist(), NAME.token)
+    assert staged_batches(DISK, places) == [NAME]
+
+
+@pytest.mark.parametrize("at", [0, 8, 20, 60, -2])
+def test_damage_of_a_staged_batch_is_noticed(places: Places, at: int) -> None:
+    path = places.staged(NAME)
+    stage(DISK, path, rows_of(events(5), NAME.token), NAME.token)
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(StagingDamaged, match="restore it"):
+        read_staged(DISK, path)
+    path.write_bytes(data[:10])
+    with pytest.raises(StagingDamaged):
+        read_ids(DISK, path)
+
+
+def test_a_result_names_its_winners_and_parts(places: Places) -> None:
+    rows = rows_of(events(5), NAME.token)
+    writer = PartWriter(DISK, places, "attempt", encoder("jsonl"), "jsonl")
+    winners = np.array([0, 1, 2, 4])
+    parts = writer.write(NAME, rows, winners)
+    write_result(DISK, places, result_of(NAME, 5, winners, parts), "attempt")
+    [(name, path)] = result_paths(DISK, places).items()
+    result = read_result(DISK, path)
+    assert (name, result.winners().tolist()) == (NAME, [0, 1, 2, 4])
+    assert sum(part.records for part in result.parts) == 4
+    lines = set()
+    for part in result.parts:
+        data = (places.output / part.written).read_bytes()
+        assert part.written.split("/")[2].startswith(".part-")
+        assert f"hour=1970-01-01T0{part.hour}" == part.name.split("/")[1] == hour_directory(part.hour)
+        lines |= set(data.splitlines(keepends=True))
+    assert lines == {rows.lines[n] for n in winners}
+    path.write_bytes(b"{}")
+    with pytest.raises(StagingDamaged):
+        read_result(DISK, path)
+
+
+def test_a_directory_serves_the_job_that_it_was_begun_for(places: Places) -> None:
+    assert begun(DISK, places.job, JOB) == JOB
+    other = Job(**{**{name: getattr(JOB, name) for name in JOB.__struct_fields__}, "slot": "t"})
+    assert begun(DISK, places.job, other).slot == "s"
+    wider = Job(**{**{name: getattr(JOB, name) for name in JOB.__struct_fields__}, "to_ns": 3})
+    with pytest.raises(UsageError, match="was begun with to_ns = 2, not 3"):
+        begun(DISK, places.job, wider)
+    assert read_manifest(DISK, places.manifest) is None
+    places.manifest.write_bytes(b'{"version":1')
+    with pytest.raises(BackfillDamaged, match=r"manifest\.json: unreadable"):
+        read_manifest(DISK, places.manifest)
+
+
+def test_parquet_has_the_members_of_the_line(tmp_path: Path) -> None:
+    event = ForeignEvent(b"c1", bytes(16), 5, b"q1", b'{"a": 1}', LogFile("c.log"), 10, 0)
+    primary = PrimaryRecord(b'{"b": 2}', LogFile("q.log"), 20)
+    [line] = Envelope().joined([event], [primary], [Joined(b'{"a": 1}', None)], token=255, at_ns=0)
+    path = tmp_path / "x.parquet"
+    path.write_bytes(to_parquet([line]))
+    [row] = pq.read_table(path).to_pylist()
+    assert (row["event_id"], row["key"], row["event_time_ns"], row["foreign"]) == (b"c1", b"q1", 5, b'{"a": 1}')
+    assert (row["source_file"], row["source_offset"]) == ("c.log", 10)
+    assert (row["primary_file"], row["primary_offset"], row["token"]) == ("q.log", 20, "00000000000000ff")
+    with pytest.raises(LineUnreadable):
+        to_parquet([b"{}\n"])
