@@ -93,17 +93,22 @@ class Site:
 
     def hold(self, name: str) -> None:
         """kill -9, and it stays down until it is released."""
-        ask(self.base / ".photon-run", Request(do="kill", name=name, hold=True))
+        ask(self.base / ".photon-run", Request(do="kill", names=(name,), hold=True))
         until(lambda: self.ps()[name]["state"] == "held", WAIT_S, f"{name} is held")
 
     def release(self, name: str) -> None:
-        ask(self.base / ".photon-run", Request(do="release", name=name))
+        ask(self.base / ".photon-run", Request(do="release", names=(name,)))
 
     def kill_verifier(self) -> None:
         """kill -9; it is started again."""
         pid = self.verifier_pid()
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
+
+    def kill_joiner(self) -> None:
+        """kill -9 at once, and it stays down."""
+        ask(self.base / ".photon-run", Request(do="kill", names=(f"joiner {SLOT}",), hold=True))
+        until(lambda: self.slot()["state"] == "down", WAIT_S, "nobody holds the slot")
 
     def verifier_pid(self) -> int | None:
         """Of the one that holds the pipeline's lock."""
@@ -132,6 +137,21 @@ class Site:
             return False
         slot = self.slot()
         return bool(slot["published"] == slot["cleared"] == slot["checked"] > 0 and not slot["owned"])
+
+    def cleared(self) -> bool:
+        """What is published is cleared, or counted as trouble."""
+        slot = self.slot()
+        return bool(slot["published"] == slot["cleared"])
+
+    def published(self) -> bool:
+        """All that stands in the growing files is published."""
+        said = orjson.loads((self.state / "durable.json").read_bytes())["files"]
+        return all(path.stat().st_size == said.get(f"{path.parent.name}/{path.name}", 0) for path in self.files())
+
+    def output_of(self, kind: str) -> Path:
+        """The growing file of a kind."""
+        (path,) = [path for path in self.files() if path.parent.name == kind]
+        return path
 
     def ids(self) -> list[str]:
         """Of all lines of the output."""

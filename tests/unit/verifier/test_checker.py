@@ -1,0 +1,211 @@
+"""A slot's published lines against the raw logs, slice by slice, with crashes at any write."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from photon.config.disk import Disk, RealDisk
+from photon.verifier import checker as checker_module
+from photon.verifier.alarms import AlarmLog, Finding, open_alarms
+from photon.verifier.checker import Checker, Found
+from photon.verifier.sources import Sources
+from photon.verifier.verifier import OutputShort, VerifierDamaged
+from tests.unit.verifier.logs import ADAPTER, AT_NS, Logs
+
+S = 10**9
+JOINED = "joined/s0-000001.jsonl"
+
+
+class Crash(Exception):
+    """The process is dead from here on."""
+
+
+class CrashingDisk:
+    """Ends everything at the n-th change on disk."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(RealDisk(), name)
+        if name not in ("append", "replace", "rename", "truncate", "make_dir"):
+            return real
+
+        def counted(*arguments: Any) -> Any:
+            if self.left == 0:
+                raise Crash
+            self.left -= 1
+            return real(*arguments)
+
+        return counted
+
+
+class Setup:
+    def __init__(self, path: Path, count: int = 40) -> None:
+        self.path = path
+        self.logs = Logs(path, count)
+        self.state, self.output = path / "slots/s0", path / "output"
+        (self.state / "verifier").mkdir(parents=True)
+        (self.output / "joined").mkdir(parents=True)
+        (self.output / "unmatched").mkdir(parents=True)
+        (path / "own").mkdir()
+
+    def publish(self, **files: bytes) -> None:
+        """By kind: the content of its first file."""
+        names = {}
+        for kind, data in files.items():
+            name = f"{kind}/s0-000001.jsonl"
+            (self.output / name).write_bytes(data)
+            names[name] = len(data)
+        self.durable(names)
+
+    def durable(self, names: dict[str, int]) -> None:
+        said = {"version": 1, "slot": "s0", "files": names, "rolled": []}
+        (self.state / "durable.json").write_bytes(msgspec.json.encode(said))
+
+    def checker(self, disk: Disk | None = None) -> Checker:
+        disk = disk or RealDisk()
+        sources = Sources(disk, self.path / "own", ADAPTER, *self.logs.sides(), patience_ns=3600 * S)
+        return Checker(disk, self.state, self.output, sources)
+
+    def all(self, checker: Checker, now_ns: int = AT_NS - S) -> list[Found]:
+        """Watched since before the lines were made."""
+        checker._sources.look(now_ns)
+        found = []
+        while (done := checker.step(now_ns)) is not None:
+            found += done.found
+            checker.commit(done)
+        checker.save()
+        return found
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    return Setup(tmp_path)
+
+
+def test_right_lines_are_checked_and_nothing_is_found(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checker_module, "SLICE_BYTES", 700)
+    joined, unmatched = b"".join(setup.logs.joined(*range(30))), b"".join(setup.logs.undone(*range(30, 40)))
+    setup.publish(joined=joined, unmatched=unmatched)
+    checker = setup.checker()
+    assert setup.all(checker) == []
+    assert (checker.checked.lines, checker.checked.unverifiable, checker.behind_bytes) == (40, 0, 0)
+    checker.close()
+    again = setup.checker()
+    assert again.step(AT_NS) is None
+    more = b"".join(setup.logs.joined(5))
+    setup.publish(joined=joined + more, unmatched=unmatched)
+    assert setup.all(again) == []
+    assert again.checked.lines == 41
+
+
+def test_each_wrong_line_is_found_with_its_place(setup: Setup) -> None:
+    lines = setup.logs.joined(*range(10))
+    lines[2] = lines[2].replace(b'"b2"', b'"bX"')
+    lines[4] = lines[4].replace(b'"id":"c4"', b'"id":"c5"', 1)
+    lines[6] = b"{" + lines[6][3:]
+    lines[8] = lines[8].replace(b'"file":"clicks.log","offset":', b'"file":"clicks.log","offset":1')
+    setup.publish(joined=b"".join(lines))
+    found = setup.all(setup.checker())
+    at = [len(b"".join(lines[:n])) for n in (2, 4, 6, 8)]
+    kinds = [Finding.DIFFERS, Finding.DIFFERS, Finding.TORN, Finding.NO_SOURCE]
+    assert sorted((each.offset, each.finding) for each in found) == list(zip(at, kinds, strict=True))
+    assert "primary.words" in next(each.what for each in found if each.offset == at[0])
+    assert "clicks.log:1" in next(each.what for each in found if each.offset == at[3])
+
+
+def test_a_final_file_is_read_on_where_the_plain_one_was_left(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checker_module, "SLICE_BYTES", 1000)
+    lines = setup.logs.joined(*range(40))
+    lines[35] = lines[35].replace(b'"b35"', b'"bXX"')
+    data = b"".join(lines)
+    setup.publish(joined=data)
+    checker = setup.checker()
+    checker._sources.look(AT_NS - S)
+    first = checker.step(AT_NS)
+    assert first is not None
+    checker.commit(first)
+    checker.close()
+    plain = setup.output / JOINED
+    plain.with_name("s0-000001.jsonl.gz").write_bytes(gzip.compress(data))
+    plain.unlink()
+    setup.durable({})
+    entry = {"version": 1, "file": "joined/s0-000001.jsonl.gz", "uncompressed_bytes": len(data)}
+    (setup.state / "manifest.jsonl").write_bytes(msgspec.json.encode(entry) + b"\n")
+    assert [each.finding for each in setup.all(checker)] == [Finding.DIFFERS]
+    assert checker.checked.lines == 40
+    (plain.with_name("s0-000001.jsonl.gz")).unlink()
+    (setup.state / "verifier/checked.json").unlink()
+    gone = setup.checker()
+    assert setup.all(gone) == []
+    assert (gone.checked.unverifiable, gone.checked.gone) == (1, [JOINED])
+
+
+def test_lines_whose_log_is_gone_are_counted_and_no_alarm(setup: Setup) -> None:
+    setup.publish(joined=b"".join(setup.logs.joined(*range(10))))
+    checker = setup.checker()
+    checker._sources.look(AT_NS - S)
+    (setup.logs.primary / "queries.log").unlink()
+    assert setup.all(checker) == []
+    assert (checker.checked.unverifiable, checker.checked.lines) == (10, 0)
+    assert checker.checked.gone == ["queries.log"]
+
+
+def test_bytes_that_are_missing_below_the_published_length(setup: Setup) -> None:
+    data = b"".join(setup.logs.joined(1))
+    setup.publish(joined=data)
+    (setup.output / JOINED).write_bytes(b"")
+    with pytest.raises(OutputShort, match="were published"):
+        setup.checker().step(AT_NS)
+
+
+@pytest.mark.parametrize("text", [b"{", b'{"version":9,"places":{}}'])
+def test_a_damaged_position_says_what_to_do(setup: Setup, text: bytes) -> None:
+    (setup.state / "verifier/checked.json").write_bytes(text)
+    with pytest.raises(VerifierDamaged, match="remove it"):
+        setup.checker()
+
+
+def test_killed_at_any_write_everything_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checker_module, "SLICE_BYTES", 900)
+    setup = Setup(tmp_path, 12)
+    lines = setup.logs.joined(*range(12))
+    for n in (0, 5, 11):
+        lines[n] = lines[n].replace(b'"b%d"' % n, b'"b%s"' % (b"X" * len(str(n))))
+    setup.publish(joined=b"".join(lines))
+    expected = [len(b"".join(lines[:n])) for n in (0, 5, 11)]
+    for crash in range(40):
+        for path in (setup.state / "verifier").iterdir():
+            path.unlink()
+        disk: Any = CrashingDisk(crash)
+        crashed = False
+        for attempt in (disk, RealDisk()):
+            try:
+                _run(setup, attempt)
+            except Crash:
+                crashed = True
+        stand = open_alarms(RealDisk(), setup.state / "verifier")
+        assert [each.offset for each in stand] == expected, crash
+        told = (setup.state / "verifier/alarms.jsonl").read_bytes().count(b'"finding"')
+        assert told == len(expected), crash
+        if not crashed:
+            return
+    raise AssertionError("there are more writes than this test reckons with")
+
+
+def _run(setup: Setup, disk: Any) -> None:
+    alarms = AlarmLog(disk, setup.state / "verifier", "s0")
+    checker = setup.checker(disk)
+    checker._sources.look(AT_NS - S)
+    while (done := checker.step(AT_NS)) is not None:
+        for each in done.found:
+            alarms.tell(each.finding, each.what, AT_NS, file=done.file.name, offset=each.offset)
+        checker.commit(done)
+        checker.save()
+    checker.close()
