@@ -1,0 +1,131 @@
+"""The dispatchers' own counts beside what a verification has counted in logs and outputs: pure.
+
+They are counted at different moments by different code, so that a difference is no finding as long as something
+explains it; the explanation says at most how much it may explain. What is left over is a finding: somebody miscounts,
+or something was done that nobody noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from photon.spark.classes import Class
+from photon.spark.verify.figures import Count, LedgerLine
+
+LOST = (Class.LOST_UNREGISTERED, Class.LOST_OWNED, Class.LOST_RETIRED, Class.LOST_CLEARED, Class.LOST_UNREADABLE)
+MORE = (Class.DUPLICATED, Class.DUPLICATED_ACROSS, Class.INVENTED)
+VERDICTS = ("joined", "unmatched", "filtered", "late", "rejected")
+Cell = tuple[int | None, str]
+"""Hour since 1970, None: of records without a time; datacentre."""
+
+
+@dataclass(slots=True)
+class Counted:
+    """What a verification counted of one hour in one datacentre."""
+
+    lines: int = 0
+    """Of raw foreign logs."""
+    unread: int = 0
+    """Of them, those that the dispatcher had not read when the ledger was."""
+    records: dict[str, int] = field(default_factory=dict)
+    """Of each output log."""
+    fresh: int = 0
+    """Records written after the ledger was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Of one count of the ledger. ``explained``: what may explain it, and how much at most."""
+
+    hour: int | None
+    datacentre: str
+    name: str
+    ledger: int
+    counted: int
+    explained: Mapping[str, int]
+    unexplained: int
+
+
+def compare(
+    ledger: Iterable[LedgerLine], counted: Mapping[Cell, Counted], findings: Iterable[Count]
+) -> list[Difference]:
+    """Every count that differs, of the hours that were counted in datacentres that have a ledger."""
+    lines = {(each.hour, each.datacentre): each.counts for each in ledger}
+    known = {datacentre for _, datacentre in lines}
+    lost, more = _by_hour(findings)
+    found: list[Difference] = []
+    for cell, own in sorted(counted.items(), key=lambda each: (each[0][0] is None, each[0][0] or 0, each[0][1])):
+        hour, datacentre = cell
+        if datacentre not in known:
+            continue
+        said = lines.get(cell, {})
+        found += _balance(hour, datacentre, said)
+        found += _read(hour, datacentre, said, own)
+        found += _written(hour, datacentre, said, own, lost.get(hour, 0), more.get(hour, 0))
+    return found
+
+
+def unexplained(differences: Iterable[Difference]) -> list[Difference]:
+    """Those that are findings."""
+    return [each for each in differences if each.unexplained]
+
+
+def _by_hour(findings: Iterable[Count]) -> tuple[dict[int | None, int], dict[int | None, int]]:
+    """Findings that leave outputs with less, and with more. Of an hour, for whose record it is nobody knows."""
+    lost: dict[int | None, int] = {}
+    more: dict[int | None, int] = {}
+    for each in findings:
+        into = lost if each.kind in LOST or each.kind is Class.PENDING else more if each.kind in MORE else None
+        if into is not None:
+            into[each.hour] = into.get(each.hour, 0) + each.count
+    return lost, more
+
+
+def _balance(hour: int | None, datacentre: str, said: Mapping[str, int]) -> list[Difference]:
+    """The ledger's own sum."""
+    parts = sum(said.get(name, 0) for name in (*VERDICTS, "elsewhere", "duplicate", "pending"))
+    read = said.get("read", 0)
+    return [] if read == parts else [Difference(hour, datacentre, "balance", read, parts, {}, abs(read - parts))]
+
+
+def _read(hour: int | None, datacentre: str, said: Mapping[str, int], own: Counted) -> list[Difference]:
+    """Lines of logs against lines read."""
+    read = said.get("read", 0)
+    if read > own.lines:  # logs are deleted when their time is over: what was read of them stays in the ledger
+        return []
+    explained = {"not read yet": own.unread, "read again": said.get("reread", 0)}
+    return _difference(hour, datacentre, "read", read, own.lines, explained)
+
+
+def _written(
+    hour: int | None, datacentre: str, said: Mapping[str, int], own: Counted, lost: int, more: int
+) -> list[Difference]:
+    found = []
+    for name in VERDICTS:
+        told, there = said.get(name, 0), own.records.get(name, 0)
+        if there < told:
+            if name == "filtered":  # by the foreign side alone: counted, and no line
+                continue
+            # Given back and dispatched again, an event may have got its verdict from another datacentre.
+            explained = {"lost or pending": lost, "read again": said.get("reread", 0)}
+        else:
+            explained = {
+                "written since": own.fresh,
+                "pending": said.get("pending", 0),
+                "not read yet": own.unread,
+                "read again": said.get("reread", 0),
+                "duplicated or invented": more,
+            }
+        found += _difference(hour, datacentre, name, told, there, explained)
+    return found
+
+
+def _difference(
+    hour: int | None, datacentre: str, name: str, told: int, there: int, explained: Mapping[str, int]
+) -> list[Difference]:
+    if told == there:
+        return []
+    some = {why: count for why, count in explained.items() if count}
+    left = max(abs(told - there) - sum(some.values()), 0)
+    return [Difference(hour, datacentre, name, told, there, some, left)]

@@ -1,0 +1,67 @@
+"""Differences between the dispatchers' ledger and what a verification counts, with what explains them."""
+
+from __future__ import annotations
+
+import pytest
+
+from photon.spark.classes import Class
+from photon.spark.ledger_beside import Counted, compare, unexplained
+from photon.spark.verify.figures import Count, LedgerLine
+
+RIGHT = {"read": 100, "joined": 60, "unmatched": 2, "filtered": 3, "late": 1, "rejected": 4, "elsewhere": 30}
+RECORDS = {"joined": 60, "unmatched": 2, "late": 1, "rejected": 4}
+"""Those filtered by the foreign side alone leave no line."""
+
+
+def differing(counted: Counted, *findings: Count, **ledger: int) -> list[tuple[str, int, int, dict[str, int], int]]:
+    line = LedgerLine(5, "east", RIGHT | ledger)
+    found = compare([line], {(5, "east"): counted}, findings)
+    return [(each.name, each.ledger, each.counted, dict(each.explained), each.unexplained) for each in found]
+
+
+def test_what_agrees_is_not_told() -> None:
+    assert differing(Counted(100, 0, RECORDS)) == []
+    assert differing(Counted(100, 0, RECORDS | {"filtered": 2})) == []
+    assert compare([], {(5, "east"): Counted(7)}, []) == [], "no ledger, nothing to compare with"
+
+
+def test_a_missing_record_is_a_finding_unless_the_verification_found_it_lost() -> None:
+    fewer = Counted(100, 0, RECORDS | {"joined": 57})
+    assert differing(fewer) == [("joined", 60, 57, {}, 3)]
+    lost = Count(5, "west", Class.LOST_CLEARED, 2)
+    assert differing(fewer, lost) == [("joined", 60, 57, {"lost or pending": 2}, 1)]
+    assert differing(fewer, lost, Count(5, "east", Class.PENDING, 1))[0][4] == 0
+    assert differing(fewer, reread=3)[0][3:] == ({"read again": 3}, 0)
+    assert differing(fewer, Count(6, "east", Class.LOST_CLEARED, 3))[0][4] == 3, "of another hour"
+
+
+@pytest.mark.parametrize(
+    ("counted", "ledger", "why"),
+    [
+        (Counted(100, 0, RECORDS | {"joined": 63}, fresh=3), {}, "written since"),
+        (Counted(100, 0, RECORDS | {"joined": 63}), {"pending": 3, "elsewhere": 27}, "pending"),
+        (Counted(100, 0, RECORDS | {"joined": 63}), {"reread": 3}, "read again"),
+    ],
+)
+def test_more_records_than_the_ledger_has(counted: Counted, ledger: dict[str, int], why: str) -> None:
+    [(_, _, _, explained, left)] = differing(counted, **ledger)
+    assert (explained, left) == ({why: 3}, 0)
+    more = Counted(100, 0, RECORDS | {"joined": 66}, counted.fresh)
+    assert differing(more, **ledger)[0][4] >= 3
+
+
+def test_lines_that_were_not_read() -> None:
+    assert differing(Counted(110, 10, RECORDS)) == [("read", 100, 110, {"not read yet": 10}, 0)]
+    assert differing(Counted(110, 4, RECORDS)) == [("read", 100, 110, {"not read yet": 4}, 6)], "skipped?"
+    assert differing(Counted(40, 0, RECORDS)) == [], "the log was deleted since"
+
+
+def test_an_hour_that_the_ledger_does_not_know() -> None:
+    lines = [LedgerLine(4, "east", RIGHT)]
+    found = compare(lines, {(5, "east"): Counted(7), (5, "west"): Counted(9)}, [])
+    assert [(each.datacentre, each.name, each.unexplained) for each in found] == [("east", "read", 7)]
+
+
+def test_a_ledger_that_does_not_balance() -> None:
+    found = compare([LedgerLine(5, "east", RIGHT | {"elsewhere": 29})], {(5, "east"): Counted(100, 0, RECORDS)}, [])
+    assert [(each.name, each.unexplained) for each in unexplained(found)] == [("balance", 1)]
