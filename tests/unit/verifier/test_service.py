@@ -1,0 +1,224 @@
+"""All slots of a pipeline: those that appear, those that are damaged, those whose directory is not there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from photon.adapters.envelope import Envelope
+from photon.config.clock import SystemClock
+from photon.config.disk import RealDisk
+from photon.idregistry.outcomes import Refusal
+from photon.idregistry.scanning import EntryPage
+from photon.verifier.alarms import Alarm, open_alarms
+from photon.verifier.lock import VerifierBusy
+from photon.verifier.service import Limits, Pipeline, VerifierService, World
+from photon.verifier.slot_work import SlotPlace, Step
+from photon.verifier.sources import Sources
+from photon.verifier.status import acknowledged, status_of
+from tests.simulation.world.registry import CLEARED
+from tests.unit.joiner.helpers import DIGESTER, SLOT, FakeRegistry, event
+from tests.unit.verifier.logs import ADAPTER, side
+
+TOKEN = 1 << 40 | 1
+QUICK = Limits(period_s=0.01, retry_s=0.01, discover_s=0.01, owned_alarm_s=0.05, check_share=0.0)
+
+
+class Scans:
+    """Slot -> tokens that it owns."""
+
+    def __init__(self) -> None:
+        self.owned: dict[str, list[int]] = {}
+        self.fenced: set[str] = set()
+
+    async def shards(self, *, timeout: float) -> tuple[int, ...]:
+        return (1,)
+
+    async def scan_owned(
+        self, shard: int, slot: str, upto: int, *, cursor: bytes = b"", limit: int = 0, timeout: float
+    ) -> EntryPage | Refusal:
+        tokens = np.array(self.owned.get(slot, []), np.uint64)
+        n = len(tokens)
+        zeros = np.zeros(n, np.int64)
+        columns = (zeros.astype(np.uint8), zeros.astype(np.uint32), zeros.astype(np.uint32))
+        return EntryPage(bytes(16 * n), zeros, tokens, *columns, cursor=b"", fenced=slot in self.fenced)
+
+
+class Setup:
+    def __init__(self, path: Path) -> None:
+        self.registry, self.scans = FakeRegistry(shards=1), Scans()
+        self.pipeline = Pipeline(path / "state", path / "output", ("s0",))
+        for name in ("clicks", "queries", "output/joined", "state/slots"):
+            (path / name).mkdir(parents=True)
+        self.path = path
+
+    def write(self, slot: str, ids: list[bytes], *, owned: bool = True) -> None:
+        """A slot that has published these lines."""
+        events = [event(each, b"k") for each in ids]
+        for each in events if owned else []:
+            self.registry.model.insert(SLOT, 1, each.digest, each.event_time_ns, TOKEN, 1, 0)
+        data = b"".join(Envelope().undone(events, ["r"] * len(ids), token=TOKEN, at_ns=0))
+        name = f"joined/{slot}-000001.jsonl"
+        (self.path / "output" / name).write_bytes(data)
+        state = self.pipeline.slots / slot
+        state.mkdir(exist_ok=True)
+        said = {"version": 1, "slot": slot, "files": {name: len(data)}, "rolled": []}
+        (state / "durable.json").write_bytes(msgspec.json.encode(said))
+
+    def cleared(self, event_id: bytes) -> bool:
+        entry = self.registry.model.shards[0].entries.get(DIGESTER.digest(event_id))
+        return entry is not None and entry.state == CLEARED
+
+    def service(self, limits: Limits = QUICK, more: tuple[Callable[[SlotPlace], Step], ...] = ()) -> VerifierService:
+        world = World(RealDisk(), SystemClock(), self.registry, self.scans, DIGESTER)
+        return VerifierService(self.pipeline, world, limits, self.sources, more)
+
+    def sources(self, own: Path) -> Sources:
+        return Sources(
+            RealDisk(), own, ADAPTER, side(self.path / "clicks"), side(self.path / "queries"), patience_ns=None
+        )
+
+    def alarms(self, slot: str) -> list[Alarm]:
+        return next(each.alarms for each in status_of(RealDisk(), self.pipeline).slots if each.slot == slot)
+
+    @asynccontextmanager
+    async def running(self, service: VerifierService) -> AsyncIterator[None]:
+        stop, ready = asyncio.Event(), asyncio.Event()
+
+        async def is_ready() -> None:
+            ready.set()
+
+        task = asyncio.create_task(service.run(stop, is_ready))
+        try:
+            async with asyncio.timeout(20):
+                await asyncio.wait((task, asyncio.create_task(ready.wait())), return_when=asyncio.FIRST_COMPLETED)
+                yield
+        finally:
+            stop.set()
+            await task
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - files tell nobody
+        await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    return Setup(tmp_path)
+
+
+async def test_every_slot_is_cleared_also_those_that_appear(setup: Setup) -> None:
+    setup.write("s0", [b"a", b"b"])
+    setup.write("orphan", [b"c"])
+    async with setup.running(setup.service()):
+        await until(lambda: all(map(setup.cleared, (b"a", b"b", b"c"))))
+        setup.write("later", [b"d"])
+        await until(lambda: setup.cleared(b"d"))
+        assert status_of(RealDisk(), setup.pipeline).verifier is not None
+    found = status_of(RealDisk(), setup.pipeline)
+    assert [(each.slot, each.published == each.cleared, each.alarms) for each in found.slots] == [
+        ("later", True, []),
+        ("orphan", True, []),
+        ("s0", True, []),
+    ]
+    assert (found.verifier, found.attention) == (None, True)
+
+
+async def test_a_damaged_slot_is_told_and_does_not_hold_back_the_others(setup: Setup) -> None:
+    setup.write("bad", [b"a"])
+    setup.write("s0", [b"b"])
+    cleared = setup.pipeline.slots / "bad/verifier/cleared.json"
+    cleared.parent.mkdir()
+    cleared.write_bytes(b"{")
+    async with setup.running(setup.service()):
+        await until(lambda: setup.cleared(b"b") and len(setup.alarms("bad")) == 1)
+        (alarm,) = setup.alarms("bad")
+        assert (alarm.finding, str(cleared) in alarm.what) == ("damaged", True)
+        cleared.unlink()
+        await until(lambda: setup.cleared(b"a") and not setup.alarms("bad"))
+
+
+async def test_an_event_that_stands_in_two_slots(setup: Setup) -> None:
+    setup.write("s0", [b"x", b"a"])
+    setup.write("s1", [b"a"], owned=False)  # under the same token, so that the registry has no objection
+    async with setup.running(setup.service()):
+        await until(lambda: len(setup.alarms("s0")) + len(setup.alarms("s1")) > 0)
+    assert [(each.finding, each.event_id) for each in setup.alarms("s1")] == [("doubled", "a")]
+    assert "joined/s0-000001.jsonl" in setup.alarms("s1")[0].what
+    async with setup.running(setup.service()):
+        await until(lambda: setup.cleared(b"x"))
+    assert (len(setup.alarms("s0")), len(setup.alarms("s1"))) == (0, 1)
+
+
+async def test_a_slot_whose_directory_is_not_there(setup: Setup) -> None:
+    setup.scans.owned["s0"] = [TOKEN, TOKEN, TOKEN + 1]
+    async with setup.running(setup.service()):
+        await until(lambda: bool(setup.alarms("s0")))
+        (alarm,) = setup.alarms("s0")
+        assert alarm.what.startswith("3 ids in 2 batches of incarnation 1 are owned for")
+        assert alarm.what.endswith("slot s0: its directory is not there")
+        assert not (setup.pipeline.slots / "s0").exists()
+        setup.scans.owned.clear()
+        await until(lambda: not setup.alarms("s0"))
+        setup.write("s0", [b"a"])
+        await until(lambda: setup.cleared(b"a"))
+
+
+async def test_a_retired_slot_is_told_as_such_and_alarms_can_be_acknowledged(setup: Setup) -> None:
+    setup.scans.owned["s0"], setup.scans.fenced = [TOKEN], {"s0"}
+    setup.write("s0", [b"a"])
+    async with setup.running(setup.service()):
+        await until(lambda: bool(setup.alarms("s0")))
+        assert "slot s0: retired, no live process holds it" in setup.alarms("s0")[0].what
+        assert acknowledged(RealDisk(), setup.pipeline, [], 1) == 1
+        assert setup.alarms("s0") == []
+
+
+async def test_two_verifiers(setup: Setup) -> None:
+    setup.write("s0", [b"a"])
+    async with setup.running(setup.service()):
+        with pytest.raises(VerifierBusy, match="another verifier"):
+            await setup.service().run(asyncio.Event(), _nothing)
+    slot = setup.pipeline.slots / "s0/verifier"
+    (setup.pipeline.own / "lock").unlink()  # of another pipeline, on the same slots
+    async with setup.running(setup.service()):
+        (setup.pipeline.own / "lock").unlink()
+        with pytest.raises(VerifierBusy, match=str(slot)):
+            await setup.service().run(asyncio.Event(), _nothing)
+
+
+async def test_further_steps_come_after_clearing(setup: Setup) -> None:
+    setup.write("s0", [b"a"])
+    seen: list[tuple[str, bool]] = []
+
+    class Looks:
+        def __init__(self, place: SlotPlace) -> None:
+            self.name = place.name
+
+        async def pass_(self) -> None:
+            seen.append((self.name, setup.cleared(b"a")))
+
+    async with setup.running(setup.service(more=(Looks,))):
+        await until(lambda: len(seen) > 1)
+    assert set(seen) == {("s0", True)}
+
+
+async def test_lines_are_checked_against_logs_beside_clearing(setup: Setup) -> None:
+    setup.write("s0", [b"a", b"b"])  # of no log at all: nobody has seen their source
+    limits = Limits(period_s=0.01, discover_s=0.01, check_share=1.0, save_s=0.01)
+    async with setup.running(setup.service(limits)):
+        await until(lambda: setup.cleared(b"a") and status_of(RealDisk(), setup.pipeline).slots[0].behind == 0)
+    (slot,) = status_of(RealDisk(), setup.pipeline).slots
+    assert (slot.unverifiable, slot.gone, slot.alarms) == (2, ["clicks.log"], [])
+    assert open_alarms(RealDisk(), setup.pipeline.slots / "s0/verifier") == []
+
+
+async def _nothing() -> None:
+    pass
