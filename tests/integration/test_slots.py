@@ -1,0 +1,149 @@
+"""Slot directories of a deployment's joiners: left behind, put back from an older copy, copied and started twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+import time
+from pathlib import Path
+
+from photon.demo.deployment import Shape
+from photon.embedded.supervisor import free_ports
+from tests.integration.commands import photon
+from tests.integration.rig import Rig, drawn_seed
+
+SECONDS = 6.0
+SHAPE = Shape(datacentres=("east",), joiners=2, round_trip_s=None, unmatched_after_s=3.0)
+SLOT = "east-1"
+NAME = f"joiner {SLOT}"
+OUTPUTS = ("joined", "filtered", "unmatched", "rejected")
+WAIT_S = 60.0
+
+
+class Slots:
+    """What is done to one slot of a running deployment."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.place = rig.demo.places["east"]
+        self.state = self.place.state / "slots" / SLOT
+        self.file = rig.demo.deployment.file
+
+    async def down(self) -> None:
+        self.rig.supervisor.kill(NAME, hold=True)
+        await self.rig._gone([NAME])
+
+    async def up(self) -> None:
+        self.rig.supervisor.release(NAME)
+        await self.rig.supervisor.ready(WAIT_S)
+
+    def copy(self, to: Path) -> bool:
+        """State and output, file by file, as a backup does it; False where a file was replaced meanwhile."""
+        shutil.rmtree(to, ignore_errors=True)
+        try:
+            shutil.copytree(self.state, to / "state" / "slots" / SLOT)
+            for kind in OUTPUTS:
+                (to / "output" / kind).mkdir(parents=True)
+                for path in (self.place.output / kind).glob(f"{SLOT}-*"):
+                    shutil.copy(path, to / "output" / kind / path.name)
+        except (shutil.Error, FileNotFoundError):
+            return False
+        return True
+
+    def put_back(self, copied: Path) -> None:
+        shutil.rmtree(self.state)
+        shutil.copytree(copied / "state" / "slots" / SLOT, self.state)
+        for kind in OUTPUTS:
+            for path in (self.place.output / kind).glob(f"{SLOT}-*"):
+                path.unlink()
+            for path in (copied / "output" / kind).iterdir():
+                shutil.copy(path, self.place.output / kind / path.name)
+
+    def shown(self) -> int:
+        """Bytes that readers may rely on."""
+        with contextlib.suppress(OSError):
+            found: int = sum(json.loads((self.state / "durable.json").read_bytes())["files"].values())
+            return found
+        return 0
+
+    def serve(self, where: Path) -> str:
+        """The same slot from another directory; why it ended."""
+        (port,) = free_ports(1)
+        sets = [f'datacentre.east.state="{where}/state"', f'datacentre.east.output="{where}/output"']
+        sets.append(f'datacentre.east.joiners.{SLOT}.address="127.0.0.1:{port}"')
+        flags = [each for value in sets for each in ("--set", value)]
+        ended = photon("joiner", "serve", "--config", self.file, "--datacentre", "east", "--slot", SLOT, *flags)
+        assert ended.code == 1, ended.err
+        return ended.err
+
+
+async def when(condition: object, what: str) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {WAIT_S:g} s: {what}"
+        await asyncio.sleep(0.05)
+
+
+def adopting(directory: Path, after: str) -> Rig:
+    rig = Rig(directory, drawn_seed(), seconds=SECONDS, shape=SHAPE)
+    with open(rig.demo.deployment.file, "a") as file:
+        file.write(f'\n[joiner]\nadopt_after = "{after}"\n')
+    return rig
+
+
+async def test_a_slot_that_nobody_is_at_is_redone_by_another_joiner(tmp_path: Path) -> None:
+    async def drill(rig: Rig) -> None:
+        slots = Slots(rig)
+        mark, state = slots.state / "adopted.json", slots.state / "slot.json"
+        await when(slots.shown, "the first records are shown")
+        for _ in range(2):  # its owner comes back at any moment
+            await slots.down()
+            await rig.pause(0.0, 4.0)
+            await slots.up()
+        await slots.down()
+        last = json.loads(state.read_bytes())["last"]
+        await when(lambda: mark.exists() and json.loads(mark.read_bytes())["incarnation"] > last, "it is redone")
+        listed = {each["slot"]: each for each in _list(slots.file)}
+        assert listed[SLOT]["state"] == "down"
+        assert listed["east-2"]["state"] == "at work"
+        assert listed[SLOT]["disk"]["cleared_bytes"] == listed[SLOT]["disk"]["published_bytes"] > 0
+        shown = photon("slot", "show", SLOT, "--config", slots.file, "-o", "json")
+        assert (shown.code, sum(each["ids"] for each in json.loads(shown.out)["owned"])) == (0, 0), shown.err
+        refused = photon("slot", "retire", SLOT, "--config", slots.file, "--yes")
+        assert refused.code == 1
+        assert "can be read, so nothing of slot east-1 is lost" in refused.err
+        await slots.up()
+
+    await adopting(tmp_path, "500ms").run(drill)
+
+
+def _list(file: Path) -> list[dict[str, object]]:
+    done = photon("slot", "list", "--config", file, "-o", "json")
+    assert done.code == 0, done.err
+    found: list[dict[str, object]] = json.loads(done.out)["slots"]
+    return found
+
+
+async def test_copies_of_a_slot_are_refused_and_the_newest_goes_on(tmp_path: Path) -> None:
+    async def drill(rig: Rig) -> None:
+        slots = Slots(rig)
+        older, newest = tmp_path / "older", tmp_path / "newest"
+        await when(slots.shown, "the first records are shown")
+        await when(lambda: slots.copy(older), "a whole copy")
+        then = slots.shown()
+        twice = await asyncio.to_thread(slots.serve, older)  # while the original is at work
+        assert "is it a copy" in twice or "older copy of slot east-1" in twice, twice
+        await when(lambda: slots.shown() > then, "more is shown")
+        await slots.down()
+        assert slots.copy(newest)
+        slots.put_back(older)
+        for _ in range(2):  # a refused start changes nothing
+            refused = await asyncio.to_thread(slots.serve, slots.place.state.parent)
+            assert "this directory is an older copy of slot east-1" in refused, refused
+        slots.put_back(newest)
+        await slots.up()
+
+    await adopting(tmp_path, "0s").run(drill)
