@@ -25,6 +25,7 @@ from photon.joiner.slot.redo_log import RedoLogDamaged
 from photon.joiner.verdicts import Decided, Judge, envelope_lines, rows_of
 from photon.verifier.verifier import VerifierDamaged
 from tests.simulation.joiner.process import OUTPUT, STATE, Asked, Process, Site, Variant
+from tests.simulation.joiner.tail import Tail
 from tests.simulation.world.disk import Copy, PowerOff
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.registry import CONFIG_CALLS, Network
@@ -96,6 +97,7 @@ class World:
             site = Site(name, FaultyDisk(random), Slot(f"s{number}", name))
             site.pending = {number for number, _ in self.lines}
             self.sites.append(site)
+        self.tails = {site.name: Tail(site.disk, OUTPUT, STATE, Random(f"{seed} {site.name}")) for site in self.sites}
 
     def say(self, what: str) -> None:
         if self.story is not None:
@@ -357,6 +359,7 @@ class World:
         """What a reader saw below the durable length, or as whole lines without a power cut since, stays as it is."""
         if site.newest is not None:
             return  # files were exchanged under the readers; whether that may stay so, the next start decides
+        self.tails[site.name].read()
         lengths = self._durable_lengths(site)
         for directory, name in self._files(site):
             plain = f"{directory}/{name}".removesuffix(".gz")
@@ -369,6 +372,16 @@ class World:
             site.durable_seen[plain] = data[:durable]
             if not site.unrepaired:
                 site.whole_seen[plain] = whole
+
+    def _check_tail(self, site: Site) -> None:
+        """A reader with a cursor has at rest exactly what is published, in its order."""
+        lengths, published = self._durable_lengths(site), dict[str, bytes]()
+        for directory, name in self._files(site):
+            data, plain = self._content(site, directory, name), f"{directory}/{name}".removesuffix(".gz")
+            below = data if name.endswith(".gz") else data[: lengths.get(plain, 0)]
+            published[directory] = published.get(directory, b"") + below
+        if wrong := self.tails[site.name].check(published):
+            raise Violation(f"{site.name}: {wrong}")
 
     def _durable_lengths(self, site: Site) -> dict[str, int]:
         path = STATE / "durable.json"
@@ -447,6 +460,8 @@ class World:
             )
             if count == 0 and not late:
                 raise Violation(f"lost: {event_id.decode()}")
+        for site in self.sites:
+            self._check_tail(site)
 
     def _id_of(self, line: bytes, name: str) -> bytes:
         try:
