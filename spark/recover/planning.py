@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from photon.idregistry.api import U8, Answer
 from photon.spark.classes import Class
 
-NO_TOKEN, NO_GENERATION = 0, 0
-"""Of an id that had no entry: below the boundary it may have had one that was collected."""
+BACKFILL_PREFIX = "backfill-"
+"""Of the slots that backfills register under."""
 
 
 class Way(enum.StrEnum):
@@ -22,6 +22,8 @@ class Way(enum.StrEnum):
 
     REOPEN = "reopen"
     """Asked of the registry by the operator's word."""
+    REOPEN_BELOW = "reopen-below"
+    """The same, of an id below the boundary: only the outputs that were verified say that it is nowhere."""
     REOPEN_RETIRED = "reopen-retired"
     """Asked of the registry as of a retired slot: it checks that the slot is."""
     REPLAY = "replay"
@@ -40,16 +42,19 @@ class Way(enum.StrEnum):
     """Below the boundary and asked for before, with no answer: the next verification says."""
     NO_INPUT = "no-input"
     """No raw log has it: there is nothing to dispatch."""
+    BACKFILLED = "backfilled"
+    """A backfill registered it: its record stands in an output that the verification has not read."""
     OTHER_RECORDS = "other-records"
     """Unmatched, and the report does not say that this is the event's only record: a person must look."""
     UNKNOWN = "unknown"
     """The registry did not answer."""
 
 
-ASKED = (Way.REOPEN, Way.REOPEN_RETIRED)
+ASKED = (Way.REOPEN, Way.REOPEN_BELOW, Way.REOPEN_RETIRED)
 """Ways that change the registry."""
 ATTENTION = (
-    Way.SLOT_DOWN, Way.NOT_CLEARED, Way.IN_DOUBT, Way.NO_INPUT, Way.OTHER_RECORDS, Way.UNKNOWN, Way.LISTED
+    Way.SLOT_DOWN, Way.NOT_CLEARED, Way.IN_DOUBT, Way.NO_INPUT, Way.BACKFILLED, Way.OTHER_RECORDS, Way.UNKNOWN,
+    Way.LISTED,
 )  # fmt: skip
 """Ways that leave somebody something to do."""
 
@@ -96,6 +101,8 @@ def ways(findings: Sequence[Finding], answers: U8, asked: Sequence[Before], *, a
 
 
 def _way(finding: Finding, answer: int, *, also_unmatched: bool) -> Way:
+    if finding.slot is not None and finding.slot.startswith(BACKFILL_PREFIX):
+        return Way.BACKFILLED
     if finding.kind is Class.LOST_OWNED:
         return Way.SLOT_DOWN
     if finding.kind is Class.PRIMARY_EXISTS and not also_unmatched:
@@ -110,7 +117,7 @@ def _way(finding: Finding, answer: int, *, also_unmatched: bool) -> Way:
         return Way.LISTED if answer == Answer.ABSENT else Way.CHANGED
     if finding.state == "cleared":
         # Absent: somebody gave it up since. Below the boundary: collected since, it counts as exported.
-        return Way.CHANGED if answer == Answer.ABSENT else Way.REOPEN
+        return {Answer.ABSENT: Way.CHANGED, Answer.BELOW_BOUNDARY: Way.REOPEN_BELOW}.get(Answer(answer), Way.REOPEN)
     if finding.state == "owned":
         if finding.kind is Class.PRIMARY_EXISTS:
             return Way.NOT_CLEARED
@@ -128,7 +135,7 @@ def _is_the_verdict(finding: Finding) -> bool:
 def _unregistered(finding: Finding, answer: int) -> Way:
     """The export had no entry."""
     if answer == Answer.BELOW_BOUNDARY:
-        return Way.REOPEN
+        return Way.REOPEN_BELOW
     if answer != Answer.ABSENT or finding.kind is Class.PRIMARY_EXISTS:
         return Way.CHANGED
     return Way.REPLAY

@@ -255,7 +255,7 @@ class Repairing:
             np.array([finding.event_time_ns for finding in some], np.int64),
             np.array([finding.token or 0 for finding in some], np.uint64),
             np.array([finding.generation for finding in some], np.uint32),
-            operator=way is Way.REOPEN,
+            operator=way is not Way.REOPEN_RETIRED,
             retired=way is Way.REOPEN_RETIRED,
             timeout=ASK_S if all(map(self._may_ask_again, some)) else ASK_OLD_S,
         )

@@ -86,6 +86,8 @@ def open_report(directory: Path, deployment: str) -> Report:
         raise ReportRefused(
             f"{path}: the deployment has changed since this report, or is another one; verify again, then recover"
         )
+    if not verdict.exported_ns:
+        raise ReportRefused(f"{path}: was made without a registry export, nothing can be compared; verify with one")
     return Report(directory, blake2b(data, digest_size=16).hexdigest(), verdict)
 
 

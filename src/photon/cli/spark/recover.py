@@ -20,6 +20,7 @@ TELL_S = 1.0
 
 WORDS = {
     "reopen": "are given back to the dispatchers",
+    "reopen-below": "below the boundary, only the outputs say that they are nowhere: are given back",
     "reopen-retired": "of a retired slot: are given back to the dispatchers",
     "replay": "were never registered: their dispatcher reads them again",
     "reopened": "given back: the dispatchers read them again",
@@ -30,6 +31,7 @@ WORDS = {
     "not-asked": "unmatched lines stand in the output: --also-unmatched gives them a second verdict",
     "in-doubt": "asked for before, and the answer was lost: the next verification says",
     "no-input": "no raw log has them: nothing to dispatch",
+    "backfilled": "a backfill registered them: its output was not verified; look there",
     "other-records": "they have other records too: look at the report's duplicates first",
     "noted": "damaged places in the output: their events are above, later reports leave these places out",
     "unknown": "the registry does not answer",

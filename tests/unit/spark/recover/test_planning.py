@@ -25,7 +25,7 @@ def way(finding: Finding, answer: Answer, before: Before = Before.NOT_ASKED, *, 
     ("kind", "state", "answer", "expected"),
     [
         (C.LOST_CLEARED, "cleared", PRESENT, Way.REOPEN),
-        (C.LOST_CLEARED, "cleared", BELOW, Way.REOPEN),
+        (C.LOST_CLEARED, "cleared", BELOW, Way.REOPEN_BELOW),
         (C.LOST_CLEARED, "cleared", ABSENT, Way.CHANGED),
         (C.LOST_CLEARED, "cleared", UNKNOWN, Way.UNKNOWN),
         (C.LOST_OWNED, "owned", PRESENT, Way.SLOT_DOWN),
@@ -35,7 +35,7 @@ def way(finding: Finding, answer: Answer, before: Before = Before.NOT_ASKED, *, 
         (C.LOST_RETIRED, "reopened", ABSENT, Way.LISTED),
         (C.LOST_RETIRED, "reopened", PRESENT, Way.CHANGED),
         (C.LOST_UNREGISTERED, None, ABSENT, Way.REPLAY),
-        (C.LOST_UNREGISTERED, None, BELOW, Way.REOPEN),
+        (C.LOST_UNREGISTERED, None, BELOW, Way.REOPEN_BELOW),
         (C.LOST_UNREGISTERED, None, PRESENT, Way.CHANGED),
         (C.LOST_UNREGISTERED, None, UNKNOWN, Way.UNKNOWN),
     ],
@@ -50,7 +50,7 @@ def test_losses(kind: Class, state: str | None, answer: Answer, expected: Way) -
         ("cleared", PRESENT, Way.REOPEN),
         ("owned", PRESENT, Way.NOT_CLEARED),
         ("reopened", ABSENT, Way.LISTED),
-        (None, BELOW, Way.REOPEN),
+        (None, BELOW, Way.REOPEN_BELOW),
         (None, ABSENT, Way.CHANGED),
     ],
 )
@@ -72,6 +72,12 @@ def test_an_unmatched_line_beside_another_record_is_left_to_a_person() -> None:
 def test_what_stands_in_no_log_is_not_given_back() -> None:
     for kind, state in ((C.LOST_CLEARED, "cleared"), (C.LOST_RETIRED, "owned"), (C.LOST_UNREGISTERED, None)):
         assert way(lost(1, kind, state, log=None), PRESENT) is Way.NO_INPUT
+
+
+def test_what_a_backfill_wrote_is_left_alone() -> None:
+    for state in ("cleared", "owned"):
+        kind = C.LOST_CLEARED if state == "cleared" else C.LOST_OWNED
+        assert way(lost(1, kind, state, slot="backfill-east-12ab"), PRESENT) is Way.BACKFILLED
 
 
 def test_asked_before() -> None:
