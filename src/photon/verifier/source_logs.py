@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Framing, LogFile
@@ -24,6 +25,11 @@ CANDIDATES_MAX = 256
 """Logs of one name that are tried for a record."""
 PAGES_BYTES = 32 << 20
 """Inflated pages of compressed logs that stay in memory."""
+
+NAMES_MAX = 65_536
+"""File names whose log name is remembered."""
+
+name_of = lru_cache(maxsize=NAMES_MAX)(log_name)
 
 Fits = Callable[[int, SourceRecord], bool]
 """(index of the place, what stands there in some log) -> whether this is the record that is meant."""
@@ -89,7 +95,7 @@ class SourceLogs:
         named: dict[str, list[str]] = {}
         newest_first = sorted(self._logs.items(), key=lambda item: -item[1].file.mtime_ns)
         for identity, found in newest_first:
-            named.setdefault(log_name(found.file.path), []).append(identity)
+            named.setdefault(name_of(found.file.path), []).append(identity)
         self._named = named
         self._store = LogsEventStore(
             self._side.directory,
@@ -142,12 +148,12 @@ class SourceLogs:
     def _candidate(self, place: Place, tried: set[str]) -> str | None:
         if len(tried) >= CANDIDATES_MAX:
             return None
-        named = self._named.get(log_name(place.file), ())
+        named = self._named.get(name_of(place.file), ())
         return next((identity for identity in named if identity not in tried), None)
 
     def _prefer(self, identity: str) -> None:
         """What is looked for next probably stands there too."""
-        named = self._named[log_name(self._logs[identity].file.path)]
+        named = self._named[name_of(self._logs[identity].file.path)]
         if named[0] != identity:
             named.remove(identity)
             named.insert(0, identity)
