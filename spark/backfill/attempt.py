@@ -76,7 +76,7 @@ class BatchShell:
                 step = core.answered(answers, self._clock.monotonic())
                 wait = min(PAUSE_MAX_S, 2 * wait or PAUSE_FIRST_S) if isinstance(step, Insert) else 0.0
             elif isinstance(step, Write):
-                parts = self._parts.write(batch, rows, step.winners)
+                parts = self._parts.write(str(batch), rows, step.winners)
                 step = core.written()
             else:
                 raise AttemptFailed(str(batch), step.reason)

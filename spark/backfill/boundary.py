@@ -27,30 +27,32 @@ class RegistrySilent(PhotonError):
     """No replica answers."""
 
 
-async def boundary_in(registry: Looking, from_ns: int, to_ns: int) -> int | None:
+async def boundary_in(registry: Looking, from_ns: int, to_ns: int, *, of_all: bool = False) -> int | None:
     """The first time in [from, to] at which ids can be registered, to PRECISION_NS; None: not even at ``to``.
 
-    Of several shards the latest counts. Raises RegistrySilent.
+    Of several shards the latest counts; ``of_all``: the earliest, below which no shard takes an id.
+    Raises RegistrySilent.
     """
-    if not await _below(registry, from_ns):
+    if not await _below(registry, from_ns, of_all):
         return from_ns
-    if await _below(registry, to_ns):
+    if await _below(registry, to_ns, of_all):
         return None
     below, above = from_ns, to_ns
     while above - below > PRECISION_NS:
         middle = (below + above) // 2
-        if await _below(registry, middle):
+        if await _below(registry, middle, of_all):
             below = middle
         else:
             above = middle
-    return above
+    return below + 1 if of_all else above
 
 
-async def _below(registry: Looking, time_ns: int) -> bool:
+async def _below(registry: Looking, time_ns: int, of_all: bool) -> bool:
     digests = b"".join(
         blake2b(b"photon: no event %d" % number, digest_size=DIGEST_BYTES).digest() for number in range(PROBES)
     )
     found = await registry.look_up(digests, np.full(PROBES, time_ns, np.int64), timeout=LOOK_UP_S)
     if (found.answers == Answer.UNKNOWN).any():
         raise RegistrySilent("the registry does not answer; run the same command again once it does")
-    return bool((found.answers == Answer.BELOW_BOUNDARY).any())
+    below = found.answers == Answer.BELOW_BOUNDARY
+    return bool(below.all() if of_all else below.any())

@@ -14,7 +14,7 @@ Steps 5 and 6 of a run that was cut short are done by the next one, which change
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,8 +38,8 @@ from photon.spark.backfill.manifest import (
     read_runs,
     write,
 )
-from photon.spark.backfill.names import STAGED_SUFFIX, BatchName, Places
-from photon.spark.backfill.parts import HIDDEN, Encode, PartWriter
+from photon.spark.backfill.names import KIND_OF_DIRECTORY, STAGED_SUFFIX, BatchName, Places
+from photon.spark.backfill.parts import HIDDEN, UNREGISTERED, Encode, PartWriter
 from photon.spark.backfill.staging import (
     Part,
     Result,
@@ -138,6 +138,7 @@ class Driver:
 
     async def publish(self, counts: dict[str, int], unregistered: Sequence[Part] = ()) -> Manifest:
         """After ``settle``. Raises BackfillFailed, OSError."""
+        self._drop_unregistered({part.name for part in unregistered})
         files: list[File] = []
         directories = set()
         for batch, part in self._parts(unregistered):
@@ -181,6 +182,14 @@ class Driver:
                     self._disk.remove(directory / name)
 
     # -- inside -------------------------------------------------------------------------------------------------
+    def _drop_unregistered(self, kept: Collection[str]) -> None:
+        """Those that an earlier run named and did not come to publish."""
+        for kind in KIND_OF_DIRECTORY:
+            for hour in self._disk.names(self._places.output / kind):
+                for name in self._disk.names(self._places.output / kind / hour):
+                    if name.startswith(f"part-{UNREGISTERED}") and f"{kind}/{hour}/{name}" not in kept:
+                        self._disk.remove(self._places.output / kind / hour / name)
+
     async def _open(self) -> None:
         """A new incarnation that every shard knows: inserts of all earlier ones are refused from here on."""
         past = read_runs(self._disk, self._places.runs)

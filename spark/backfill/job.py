@@ -10,7 +10,15 @@ import msgspec
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.identity import log_name
 from photon.spark import logs
-from photon.spark.backfill.work import COLUMNS, Counts, Task, TaskAttempt, clear_group
+from photon.spark.backfill.work import (
+    COLUMNS,
+    Counts,
+    Task,
+    TaskAttempt,
+    TaskResult,
+    UnregisteredAttempt,
+    clear_group,
+)
 from photon.spark.shipped_adapter import made
 from photon.spark.sources import JoinSource, LogSource
 from photon.spark.tasks import frame, task_directory
@@ -25,10 +33,8 @@ CLEAR_BATCHES = 16
 Report = Callable[[str], None]
 
 
-def joined(
-    spark: SparkSession, join: JoinSource, foreign: LogSource, primary: LogSource, report: Report
-) -> DataFrame:
-    """COLUMNS; records that cannot be read are among them. Clustered by hour, so that output files are.
+def joined(spark: SparkSession, join: JoinSource, events: DataFrame, primary: LogSource, report: Report) -> DataFrame:
+    """COLUMNS, for events with the columns of FOREIGN. Clustered by hour, so that output files are.
 
     The first record of a key in (log name without rotation suffix, identity, offset) wins, found by an aggregation
     before the join: a key with many foreign events is one row on the primary side, and adaptive execution splits it
@@ -36,7 +42,6 @@ def joined(
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    events = logs.foreign(spark, join, [foreign], report=report)
     primaries = _named(spark, logs.primary(spark, join, [primary], report=report), join, primary)
     first = F.min_by(F.struct("log", "offset", "header", "record"), F.struct("name", "identity", "offset"))
     winners = primaries.groupBy("key").agg(first.alias("primary"))
@@ -68,16 +73,18 @@ def _plain(path: str) -> str:
     return path
 
 
-def run(spark: SparkSession, rows: DataFrame, task: Task) -> Counts:
-    """Joins and registers; counts of the attempts that Spark took, one row a task."""
+def run(spark: SparkSession, rows: DataFrame, task: Task) -> TaskResult:
+    """Joins, registers (or not, see ``compare``) and writes; sums of the attempts that Spark took, one row a task."""
     shared = spark.sparkContext.broadcast(msgspec.json.encode(task))
 
     def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from _attempt(shared.value, batches)
 
-    total = Counts()
-    for row in rows.mapInArrow(attempt, "counts binary").collect():
-        total.add(msgspec.json.decode(bytes(row[0]), type=Counts))
+    total = TaskResult(Counts(), [])
+    for row in rows.mapInArrow(attempt, "result binary").collect():
+        result = msgspec.json.decode(bytes(row[0]), type=TaskResult)
+        total.counts.add(result.counts)
+        total.parts.extend(result.parts)
     return total
 
 
@@ -88,9 +95,9 @@ def _attempt(shared: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     context = TaskContext.get()
     assert context is not None, "runs in a task"
     task = msgspec.json.decode(shared, type=Task)
-    attempt = TaskAttempt(task, context.taskAttemptId(), task_directory())
-    counts = attempt.run(_rows(batches))
-    yield pa.RecordBatch.from_arrays([pa.array([msgspec.json.encode(counts)], pa.binary())], names=["counts"])
+    kind = TaskAttempt if task.registers else UnregisteredAttempt
+    result = kind(task, context.taskAttemptId(), task_directory()).run(_rows(batches))
+    yield pa.RecordBatch.from_arrays([pa.array([msgspec.json.encode(result)], pa.binary())], names=["result"])
 
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[object, ...]]:

@@ -15,12 +15,14 @@ import numpy as np
 from photon.config.disk import Disk
 from photon.idregistry.api import Kind
 from photon.joiner.rows import RowIndexes, Rows
-from photon.spark.backfill.names import DIRECTORY_OF_KIND, HOUR_NS, BatchName, Places, hour_directory
+from photon.spark.backfill.names import DIRECTORY_OF_KIND, HOUR_NS, Places, hour_directory
 from photon.spark.backfill.staging import Part
 
 KINDS_MAX = 8
 HIDDEN = ".part-"
 """How names of parts begin that are not published."""
+UNREGISTERED = "below-"
+"""What the names of parts have behind ``part-`` that no registration stands behind."""
 
 Encode = Callable[[Sequence[bytes]], bytes]
 """Lines, each with its newline -> the file."""
@@ -37,21 +39,15 @@ class PartWriter:
         self._suffix = suffix
         self._made: set[Path] = set()
 
-    def write(self, batch: BatchName, rows: Rows, winners: RowIndexes) -> list[Part]:
-        """All of them durable when this returns. Raises OSError; that ends the attempt (rule 7)."""
+    def write(self, name: str, rows: Rows, winners: RowIndexes) -> list[Part]:
+        """All of them durable when this returns. ``name``: the batch's. Raises OSError; that ends the attempt."""
         parts = []
         for kind, hour, index in _groups(rows, winners):
             lines = [rows.lines[i] for i in index.tolist()]
-            parts.append(self._part(str(batch), kind, hour, lines))
+            parts.append(self._part(name, kind, hour, lines))
         for directory in {(self._places.output / part.written).parent for part in parts}:
             self._disk.sync_dir(directory)
         return parts
-
-    def unregistered(self, name: str, kind: Kind, hour: int, lines: Sequence[bytes]) -> Part:
-        """A part that no batch stands behind. Durable when this returns."""
-        part = self._part(name, kind, hour, lines)
-        self._disk.sync_dir((self._places.output / part.written).parent)
-        return part
 
     def _part(self, name: str, kind: Kind, hour: int, lines: Sequence[bytes]) -> Part:
         directory = f"{DIRECTORY_OF_KIND[kind]}/{hour_directory(hour)}"

@@ -18,18 +18,21 @@ from photon.config.disk import Disk
 from photon.config.errors import UsageError
 from photon.idregistry.api import Slot
 from photon.joiner.slot.identity import NONCE_BYTES
+from photon.spark import logs
 from photon.spark.backfill import job as spark_job
-from photon.spark.backfill.driver import Driver, FencingRegistry
+from photon.spark.backfill.compare import missing_events
+from photon.spark.backfill.driver import BackfillFailed, Driver, FencingRegistry
 from photon.spark.backfill.formats import encoder
 from photon.spark.backfill.manifest import Job, Manifest, begun, read_manifest
 from photon.spark.backfill.names import Places
-from photon.spark.backfill.work import Counts, RegistryPlace, Task
-from photon.spark.sources import JoinSource, LogSource
+from photon.spark.backfill.work import BATCH_ROWS, Counts, RegistryPlace, Task, TaskResult
+from photon.spark.sources import JoinSource, LogSource, OutputSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCK_NAME = "lock"
+SAID_CHARS_MAX = 400
 
 Say = Callable[[str], None]
 """Told what is being done, a line each."""
@@ -42,11 +45,16 @@ class Plan:
     places: Places
     job: Job
     join: JoinSource
-    foreign: LogSource
+    foreign: LogSource | None
+    """Events to register; None: all of the range is below the registry's boundary."""
     primary: LogSource
     registry: RegistryPlace
+    forgotten: LogSource | None = None
+    """Events below the boundary, to be compared with ``outputs``."""
+    outputs: tuple[OutputSource, ...] = ()
+    """Of all datacentres."""
     joined_at: bool = True
-    batch_rows: int | None = None
+    batch_rows: int = BATCH_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +86,11 @@ async def run(
     counts = None
     if manifest is None:
         say(f"joining as {job.slot}, incarnation {driver.incarnation}")
-        rows = spark_job.joined(spark, plan.join, plan.foreign, plan.primary, say)
-        counts = await asyncio.to_thread(spark_job.run, spark, rows, task)
+        done = await asyncio.to_thread(_tasks, spark, plan, task, say)
+        counts = done.counts
         say("closing the run; doing again what discarded attempts left")
         await driver.settle()
-        manifest = await driver.publish(msgspec.structs.asdict(counts))
+        manifest = await driver.publish(msgspec.structs.asdict(counts), done.parts)
     batches = sorted({file.batch for file in manifest.files if file.batch})
     say(f"published {len(manifest.files)} files; clearing tokens")
     cleared = await asyncio.to_thread(spark_job.clear, spark, task, batches)
@@ -90,12 +98,41 @@ async def run(
     return Outcome(manifest, counts, driver.redone, cleared)
 
 
+def _tasks(spark: SparkSession, plan: Plan, task: Task, say: Say) -> TaskResult:
+    """Raises BackfillFailed."""
+    try:
+        done = TaskResult(Counts(), [])
+        if plan.forgotten is not None:
+            events = missing_events(spark, plan.join, plan.forgotten, plan.outputs, plan.registry, plan.places, say)
+            rows = spark_job.joined(spark, plan.join, events, plan.primary, say)
+            done = spark_job.run(spark, rows, msgspec.structs.replace(task, registers=False))
+        if plan.foreign is not None:
+            events = logs.foreign(spark, plan.join, [plan.foreign], report=say)
+            registered = spark_job.run(spark, spark_job.joined(spark, plan.join, events, plan.primary, say), task)
+            done.counts.add(registered.counts)
+    except Exception as error:
+        if (why := said_by_spark(error)) is None:
+            raise
+        raise BackfillFailed(f"{why}; run the same command again to go on") from error
+    return done
+
+
+def said_by_spark(error: Exception) -> str | None:
+    """One line of an error that came through Spark, our own where there is one; None: it is not Spark's."""
+    if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+        return None
+    lines = str(error).splitlines()
+    ours = [line.strip() for line in lines if line.strip().startswith("photon.")]
+    raised = [line for line in lines if "SparkException" in line or "Error:" in line]
+    return " ".join((ours or raised or lines or ["Spark failed"])[0].split())[:SAID_CHARS_MAX]
+
+
 def _staged(disk: Disk, places: Places) -> bool:
     return bool(disk.names(places.staging))
 
 
 def _task(plan: Plan, job: Job, driver: Driver) -> Task:
-    task = Task(
+    return Task(
         output=str(plan.places.output),
         slot=job.slot,
         datacentre=job.datacentre,
@@ -106,8 +143,8 @@ def _task(plan: Plan, job: Job, driver: Driver) -> Task:
         format=job.format,
         unmatched=job.unmatched,
         joined_at=plan.joined_at,
+        batch_rows=plan.batch_rows,
     )
-    return task if plan.batch_rows is None else msgspec.structs.replace(task, batch_rows=plan.batch_rows)
 
 
 @contextmanager

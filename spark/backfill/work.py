@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.envelope import Envelope
@@ -20,13 +20,15 @@ from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
 from photon.idregistry.api import Slot
 from photon.idregistry.client import RegistryClient
 from photon.joiner.api import WAIT_NS, ForeignEvent, Outcome
+from photon.joiner.rows import Rows
 from photon.joiner.verdicts import Judge, envelope_lines, rows_of, settle_mismatched
 from photon.spark.backfill.attempt import BatchShell
 from photon.spark.backfill.core import BatchCore
 from photon.spark.backfill.driver import clear_staged
 from photon.spark.backfill.formats import encoder
 from photon.spark.backfill.names import ATTEMPT_WRITER, BatchName, Places
-from photon.spark.backfill.parts import PartWriter
+from photon.spark.backfill.parts import UNREGISTERED, PartWriter
+from photon.spark.backfill.staging import Part
 from photon.spark.shipped_adapter import AdapterSpec, made
 
 BATCH_ROWS = 20_000
@@ -67,8 +69,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     adapter: AdapterSpec
     format: str
     unmatched: bool
+    registers: bool = True
+    """False: what the registry has forgotten is written without it (``compare``)."""
     joined_at: bool = True
-    batch_rows: int = BATCH_ROWS
+    batch_rows: int
     batch_bytes: int = BATCH_BYTES
     patience_s: float = 120.0
     """How long an attempt insists on an answer of the registry."""
@@ -94,6 +98,13 @@ class Counts(msgspec.Struct):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
+class TaskResult(msgspec.Struct):
+    """What a task tells the driver. ``parts``: those that no staged batch stands behind."""
+
+    counts: Counts
+    parts: list[Part]
+
+
 Row = tuple[Any, ...]
 
 
@@ -106,23 +117,26 @@ class TaskAttempt:
         self._attempt = attempt
         self._adapter: Adapter = made(task.adapter, directory)
         self._judge = Judge(self._adapter, check_payloads=True)
-        self._lines = envelope_lines(Envelope(with_joined_at=task.joined_at))
+        self._lines = envelope_lines(Envelope(with_joined_at=task.joined_at, with_token=task.registers))
         self._places = Places(Path(task.output))
         self._disk = RealDisk()
         self._clock = SystemClock()
+        self._parts = PartWriter(self._disk, self._places, ATTEMPT_WRITER, encoder(task.format), task.format)
         self._number = 0
         self.counts = Counts()
 
-    def run(self, rows: Iterable[Row]) -> Counts:
+    def run(self, rows: Iterable[Row]) -> TaskResult:
         """All rows. Raises AttemptFailed, OSError; what is staged stays for the driver."""
+        task = self._task
         with asyncio.Runner() as runner:
             registry = runner.run(self._open())
             try:
-                for some in batches(rows, self._task.batch_rows, self._task.batch_bytes):
-                    runner.run(self._batch(registry, some))
+                for some in batches(rows, task.batch_rows, task.batch_bytes):
+                    if (rows_of_batch := self._decide(some)) is not None:
+                        runner.run(self._register(registry, *rows_of_batch))
             finally:
                 runner.run(registry.close())
-        return self.counts
+        return TaskResult(self.counts, [])
 
     async def _open(self) -> RegistryClient:
         task = self._task
@@ -130,7 +144,8 @@ class TaskAttempt:
         registry.announce(Slot(task.slot, task.datacentre), [task.incarnation])
         return registry
 
-    async def _batch(self, registry: RegistryClient, some: list[Row]) -> None:
+    def _decide(self, some: list[Row]) -> tuple[BatchName, Rows] | None:
+        """What is to be registered and written; None: nothing."""
         task = self._task
         readable = [row for row in some if row[8] is None]
         self.counts.unreadable += len(some) - len(readable)
@@ -141,19 +156,37 @@ class TaskAttempt:
         self.counts.without_primary += decided.outcomes.count(Outcome.NOT_YET)
         self.counts.own += len(decided.repeats)
         if not decided.joined and not decided.undone:
-            return
+            return None
         batch = BatchName(task.incarnation, self._attempt, self._number)
         self._number += 1
         token = batch.token
-        rows = rows_of(events, decided, self._lines(events, decided, token, self._clock.now_ns()), token)
-        parts = PartWriter(self._disk, self._places, ATTEMPT_WRITER, encoder(task.format), task.format)
+        lines = self._lines(events, decided, token, self._clock.now_ns())
+        return batch, rows_of(events, decided, lines, token)
+
+    async def _register(self, registry: RegistryClient, batch: BatchName, rows: Rows) -> None:
+        task = self._task
         shell = BatchShell(
-            self._disk, self._places, registry, self._clock, parts, writer=ATTEMPT_WRITER, pause=asyncio.sleep
+            self._disk, self._places, registry, self._clock, self._parts, writer=ATTEMPT_WRITER, pause=asyncio.sleep
         )
-        core = BatchCore(rows, frozenset(task.own_incarnations), time.monotonic() + task.patience_s)
+        core = BatchCore(rows, frozenset(task.own_incarnations), self._clock.monotonic() + task.patience_s)
         await shell.run(batch, core, rows)
         for name in ("won", "own", "elsewhere", "below_boundary", "too_new"):
             setattr(self.counts, name, getattr(self.counts, name) + getattr(core.counts, name))
+
+
+class UnregisteredAttempt(TaskAttempt):
+    """Writes without asking: only for ids that nobody can register any more. Its parts count if Spark takes it."""
+
+    def run(self, rows: Iterable[Row]) -> TaskResult:
+        """All rows. Raises OSError."""
+        parts: list[Part] = []
+        for some in batches(rows, self._task.batch_rows, self._task.batch_bytes):
+            if (decided := self._decide(some)) is not None:
+                batch, would_be = decided
+                name = f"{UNREGISTERED}{batch}"
+                parts += self._parts.write(name, would_be, np.arange(len(would_be)))
+                self.counts.won += len(would_be)
+        return TaskResult(self.counts, parts)
 
 
 def batches(rows: Iterable[Row], rows_max: int, bytes_max: int) -> Iterator[list[Row]]:

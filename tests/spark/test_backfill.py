@@ -97,15 +97,22 @@ async def test_what_cannot_be_done_is_refused_in_one_line(spark: SparkSession, t
 
 # -- drivers of their own: killed --------------------------------------------------------------------------------
 SPARK = [
-    "--master", "local[2]", "--spark", "spark.ui.enabled=false", "--spark", "spark.sql.shuffle.partitions=3",
+    "--spark", "spark.ui.enabled=false", "--spark", "spark.sql.shuffle.partitions=3",
     "--spark", "spark.sql.adaptive.advisoryPartitionSizeInBytes=64k",
 ]  # fmt: skip
 
 
-def start(site: Site, output: Path, log: Path, *more: str) -> subprocess.Popen[bytes]:
+def start(site: Site, output: Path, log: Path, *more: str, master: str = "local[2]") -> subprocess.Popen[bytes]:
     with open(log, "ab") as file:
         return subprocess.Popen(
-            [sys.executable, "-m", "photon", *site.arguments(output, *SPARK, *more, "-o", "json")],
+            [
+                sys.executable,
+                "-m",
+                "photon",
+                *site.arguments(output, "--master", master, *SPARK, *more),
+                "-o",
+                "json",
+            ],
             stdout=file,
             stderr=file,
             stdin=subprocess.DEVNULL,
@@ -113,7 +120,7 @@ def start(site: Site, output: Path, log: Path, *more: str) -> subprocess.Popen[b
         )
 
 
-async def until(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
+async def until(condition: Callable[[], bool], what: str, seconds: float = 400) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, what
@@ -122,10 +129,10 @@ async def until(condition: Callable[[], bool], what: str, seconds: float = 120) 
 
 async def test_a_driver_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     """kill -9 of the driver with its Java process and its workers, once mid-run; the next run ends it."""
-    site, output, log = make_site(tmp_path / "site", 20_000), tmp_path / "out", tmp_path / "log"
+    site, output, log = make_site(tmp_path / "site", 6000), tmp_path / "out", tmp_path / "log"
     staging = output / ".backfill" / "staging"
     async with site.running():
-        driver = start(site, output, log)
+        driver = start(site, output, log, "--batch-rows", "100")
         try:
             await until(lambda: staging.exists() and any(staging.glob("*.batch")), "a batch is staged")
             os.killpg(driver.pid, signal.SIGKILL)
@@ -134,24 +141,119 @@ async def test_a_driver_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> N
             driver.wait()
         assert not (output / "manifest.json").exists()
         driver = start(site, output, log)
-        code = await in_thread(driver.wait, 240)
+        code = await in_thread(driver.wait, 400)
         assert code == 0, log.read_text()
         check_pairs(site, published(output)["joined"])
         assert await site.owned(manifest_of(output).slot) == 0
 
 
-async def test_beside_a_live_pipeline_and_with_speculation_every_event_is_there_once(tmp_path: Path) -> None:
+FAULTY = '''
+"""Joins as any adapter; once, after some records, it ends what runs it, and once it is slow."""
+import os, signal, time
+import orjson
+from photon.adapters.contract import Adapter, BadRecord, ForeignHeader
+
+
+def first(path):
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+        return True
+    except FileExistsError:
+        return False
+
+
+def parent(pid):
+    return int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+
+
+class Faulty(Adapter):
+    def __init__(self, options):
+        super().__init__(options)
+        self.calls = 0
+
+    def foreign_header(self, record, file):
+        try:
+            found = orjson.loads(record)
+        except orjson.JSONDecodeError:
+            raise BadRecord("not JSON") from None
+        return ForeignHeader(found["query_id"].encode(), found["time_us"] * 1000, found["click_id"].encode())
+
+    def primary_key(self, record, file):
+        return orjson.loads(record)["query_id"].encode()
+
+    def foreign_payload(self, record, file):
+        return record
+
+    primary_payload = foreign_payload
+
+    def join(self, *pair):
+        self.calls += 1
+        markers = self.options["markers"]
+        if self.calls == 300 and first(markers + "/ended"):
+            if self.options["ends"] == "executor":
+                os.kill(parent(parent(os.getpid())), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.calls == 250 and os.path.exists(markers + "/ended") and first(markers + "/slow"):
+            time.sleep(self.options["slow_s"])
+        return super().join(*pair)
+'''
+
+
+def make_faulty(site: Site, ends: str, slow_s: float) -> None:
+    """Its adapter ends a worker, or the executor with it, and is slow once."""
+    markers = site.directory / "markers"
+    markers.mkdir()
+    (site.directory / "faulty.py").write_text(FAULTY)
+    text = site.file.read_text()
+    begin, end = text.index("[join.clicks.primary]"), text.index("[registry]")
+    join = (
+        f'[join.clicks]\nadapter = "faulty.py:Faulty"\n[join.clicks.options]\nmarkers = "{markers}"\n'
+        f'ends = "{ends}"\nslow_s = {slow_s}\n'
+    )
+    site.file.write_text(text[:begin] + join + text[end:])
+
+
+async def test_workers_that_die_leave_nothing_lost_and_nothing_twice(tmp_path: Path) -> None:
+    site, output, log = make_site(tmp_path / "site", 6000), tmp_path / "out", tmp_path / "log"
+    make_faulty(site, "worker", 0)
+    async with site.running():
+        driver = start(site, output, log, "--batch-rows", "100", master="local[2,4]")
+        code = await in_thread(driver.wait, 400)
+        assert code == 0, log.read_text()
+        assert (site.directory / "markers" / "ended").exists()
+        check_pairs(site, published(output)["joined"])
+        said = json.loads(log.read_text().splitlines()[-1])
+        assert said["events"]["duplicate"] == 1
+        assert await site.owned(manifest_of(output).slot) == 0
+        # The second attempt met what the first one had won.
+        assert manifest_of(output).counts["own"] > 1
+
+
+@pytest.mark.full
+async def test_killed_executors_and_speculation_of_a_cluster(tmp_path: Path) -> None:
+    """Two executors as processes of their own; one is killed, and a slow task runs twice."""
+    site, output, log = make_site(tmp_path / "site", 6000), tmp_path / "out", tmp_path / "log"
+    make_faulty(site, "executor", 20)
+    speculation = {
+        "speculation": "true", "speculation.interval": "100ms", "speculation.multiplier": "1.01",
+        "speculation.quantile": "0.1", "speculation.minTaskRuntime": "100ms", "executor.memory": "512m",
+    }  # fmt: skip
+    more = [flag for name, value in speculation.items() for flag in ("--spark", f"spark.{name}={value}")]
+    async with site.running():
+        driver = start(site, output, log, "--batch-rows", "100", *more, master="local-cluster[2,1,640]")
+        code = await in_thread(driver.wait, 400)
+        assert code == 0, log.read_text()
+        assert sorted(path.name for path in (site.directory / "markers").iterdir()) == ["ended", "slow"]
+        check_pairs(site, published(output)["joined"])
+        assert await site.owned(manifest_of(output).slot) == 0
+
+
+async def test_beside_a_live_pipeline_every_event_is_there_once(tmp_path: Path) -> None:
     site, output, log = make_site(tmp_path / "site", 6000), tmp_path / "out", tmp_path / "log"
     live = site.directory / "output" / "joined"
     async with site.running(["registry", "eventstore", "joiner", "dispatcher"]):
-        # Tasks of the last stage sleep a while on their first attempt, so that Spark starts second ones.
-        more = [
-            "--spark", "spark.speculation=true", "--spark", "spark.speculation.interval=50ms",
-            "--spark", "spark.speculation.multiplier=1.01", "--spark", "spark.speculation.quantile=0.1",
-            "--spark", "spark.speculation.minTaskRuntime=50ms",
-        ]  # fmt: skip
-        driver = start(site, output, log, *more)
-        code = await in_thread(driver.wait, 240)
+        driver = start(site, output, log)
+        code = await in_thread(driver.wait, 400)
         assert code == 0, log.read_text()
         found = [record["event_id"] for record in published(output).get("joined", [])]
 

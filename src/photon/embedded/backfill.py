@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from photon.config.clock import NS_PER_S, SystemClock
 from photon.config.disk import RealDisk
@@ -20,7 +22,7 @@ from photon.spark.backfill.boundary import boundary_in
 from photon.spark.backfill.manifest import JOB_VERSION, Job
 from photon.spark.backfill.names import Places
 from photon.spark.backfill.run import Outcome, Plan, alone, check_directory, run
-from photon.spark.backfill.work import RegistryPlace
+from photon.spark.backfill.work import BATCH_ROWS, RegistryPlace
 from photon.spark.session import session
 from photon.spark.sources import Window, pipeline_sources
 
@@ -42,6 +44,9 @@ class Wish:
     format: str
     unmatched: bool
     slack_s: float
+    compare_below: bool = False
+    """Events below the registry's boundary are compared with all output; else a range that has any is refused."""
+    batch_rows: int = BATCH_ROWS
     master: str | None = None
     spark: Mapping[str, str] | None = None
     """Settings of Spark's own."""
@@ -55,13 +60,9 @@ def backfill(settings: Settings, base: Path, wish: Wish, say: Callable[[str], No
     check_directory(wish.output)
     name, pipeline = pipeline_named(settings, wish.datacentre)
     _check_range(wish)
-    sources = pipeline_sources(
-        settings,
-        base,
-        pipeline.join,
-        datacentres=[name],
-        window=Window(begin_ns=wish.from_ns, end_ns=wish.to_ns),
-    )
+    window = Window(begin_ns=wish.from_ns, end_ns=wish.to_ns)
+    sources = pipeline_sources(settings, base, pipeline.join, datacentres=[name], window=window)
+    everywhere = pipeline_sources(settings, base, pipeline.join)
     plan = Plan(
         places=Places(wish.output.absolute()),
         job=Job(
@@ -78,7 +79,9 @@ def backfill(settings: Settings, base: Path, wish: Wish, say: Callable[[str], No
         foreign=sources.foreign[0],
         primary=sources.primary[0],
         registry=_registry_place(settings, base, name),
+        outputs=tuple(everywhere.outputs),
         joined_at=settings.output.joined_at,
+        batch_rows=wish.batch_rows,
     )
     with alone(plan.places):
         return asyncio.run(_run(settings, base, wish, plan, say))
@@ -87,29 +90,47 @@ def backfill(settings: Settings, base: Path, wish: Wish, say: Callable[[str], No
 async def _run(settings: Settings, base: Path, wish: Wish, plan: Plan, say: Callable[[str], None]) -> Outcome:
     registry = registry_client(settings, tls_of(settings, base, joiner_identity(plan.job.datacentre)))
     try:
-        await _check_registry(registry, wish, plan.job.join, rule_of(settings, base, plan.job.join))
+        boundary = await _check_registry(registry, wish, plan.job.join, rule_of(settings, base, plan.job.join))
+        if boundary > wish.from_ns:
+            plan = _divided(plan, wish, boundary)
         spark = session("photon spark backfill", master=wish.master, settings=wish.spark)
         return await run(spark, plan, registry, RealDisk(), SystemClock(), say)
     finally:
         await registry.close()
 
 
-async def _check_registry(registry: RegistryClient, wish: Wish, join: str, rule: bytes) -> None:
-    """That it is this deployment's, and remembers the range. Raises UsageError, RegistrySilent."""
+async def _check_registry(registry: RegistryClient, wish: Wish, join: str, rule: bytes) -> int:
+    """That it is this deployment's, and remembers the range. The time before which nothing can be registered.
+
+    Raises UsageError, RegistrySilent.
+    """
     described = await registry.describe(timeout=DESCRIBE_S)
-    boundary = await boundary_in(registry, wish.from_ns, wish.to_ns)
+    boundary = await boundary_in(registry, wish.from_ns, wish.to_ns, of_all=wish.compare_below)
     known = described and described.id_rules.get(join)
     if known != rule:
         raise UsageError(
             f"key_file or the adapter of join {join}: not those that the registry was filled under; with others all "
             "that is read again would be joined twice"
         )
-    if boundary != wish.from_ns:
+    if boundary != wish.from_ns and not wish.compare_below:
         said = "all of the range" if boundary is None else f"the part before {_text(boundary)}"
         raise UsageError(
-            f"the registry has forgotten {said}: --from must be after its boundary; what is older can only be "
-            "compared with existing output (photon spark verify)"
+            f"the registry has forgotten {said}, which is below its boundary: take a later --from, or have older "
+            "events compared with all output: --below-boundary compare"
         )
+    return wish.to_ns if boundary is None else boundary
+
+
+def _divided(plan: Plan, wish: Wish, boundary: int) -> Plan:
+    """What is below the boundary apart."""
+    assert plan.foreign is not None, "a plan begins with the whole range"
+    below = Window(begin_ns=wish.from_ns, end_ns=boundary)
+    above = Window(begin_ns=boundary, end_ns=wish.to_ns)
+    return replace(
+        plan,
+        forgotten=msgspec.structs.replace(plan.foreign, window=below),
+        foreign=msgspec.structs.replace(plan.foreign, window=above) if boundary < wish.to_ns else None,
+    )
 
 
 def _check_range(wish: Wish) -> None:

@@ -38,8 +38,12 @@ NEED_A_PERSON = ("below_boundary", "too_new")
               help="Directory that driver and executors share; one for each backfill.")  # fmt: skip
 @click.option("--format", "file_format", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True)
 @click.option("--unmatched", is_flag=True, help="Events without a primary event get their final verdict: unmatched.")
+@click.option("--below-boundary", type=click.Choice(["refuse", "compare"]), default="refuse", show_default=True,
+              help="compare: events that the registry has forgotten are written if no output has them.")  # fmt: skip
 @click.option("--slack", default="1h", show_default=True, metavar="DURATION",
               help="How long ago --to must be at least.")  # fmt: skip
+@click.option("--batch-rows", type=click.IntRange(1, 1_000_000), default=20_000, show_default=True,
+              help="Records that a task registers at once; it bounds output files too.")  # fmt: skip
 @click.option("--master", metavar="URL", help="Of Spark; else as spark-submit says, else local[*].")
 @click.option("--spark", "spark_settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the deployment.")
@@ -52,7 +56,9 @@ def backfill(
     output: Path,
     file_format: str,
     unmatched: bool,
+    below_boundary: str,
     slack: str,
+    batch_rows: int,
     master: str | None,
     spark_settings: tuple[str, ...],
     overrides: tuple[str, ...],
@@ -84,6 +90,8 @@ def backfill(
         format=file_format,
         unmatched=unmatched,
         slack_s=_seconds(slack),
+        compare_below=below_boundary == "compare",
+        batch_rows=batch_rows,
         master=master,
         spark=_pairs(spark_settings),
     )

@@ -48,6 +48,13 @@ def test_a_range_above_or_below_it_is_told_at_once() -> None:
     assert found(Shards(100 * S, 300 * S), 150 * S, 200 * S) is None
 
 
+def test_the_earliest_boundary_is_where_no_shard_takes_anything() -> None:
+    boundary = asyncio.run(boundary_in(Shards(100 * S, 5000 * S), 0, 100_000 * S, of_all=True))
+    assert boundary is not None
+    assert 100 * S - PRECISION_NS <= boundary <= 100 * S
+    assert asyncio.run(boundary_in(Shards(100 * S, 5000 * S), 100 * S, 200 * S, of_all=True)) == 100 * S
+
+
 def test_silence_is_no_answer() -> None:
     with pytest.raises(RegistrySilent):
         found(Shards(5, silent=True), 0, 10)

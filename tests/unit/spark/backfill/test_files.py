@@ -77,7 +77,7 @@ def test_a_result_names_its_winners_and_parts(places: Places) -> None:
     rows = rows_of(events(5), NAME.token)
     writer = PartWriter(DISK, places, "attempt", encoder("jsonl"), "jsonl")
     winners = np.array([0, 1, 2, 4])
-    parts = writer.write(NAME, rows, winners)
+    parts = writer.write(str(NAME), rows, winners)
     write_result(DISK, places, result_of(NAME, 5, winners, parts), "attempt")
     [(name, path)] = result_paths(DISK, places).items()
     result = read_result(DISK, path)
