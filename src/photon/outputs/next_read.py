@@ -68,6 +68,11 @@ def _check(place: Place, files: Sequence[OutputFile], index: int, at: Position) 
         raise CursorLost(place, at, f"only {files[index].length} bytes are published")
 
 
+def behind_all(files: Sequence[OutputFile], at: Position | None) -> bool:
+    """Whether a reader stands behind all of these files: of a retired slot it may have read more than was sealed."""
+    return not files or (at is not None and at >= (files[-1].number, files[-1].length))
+
+
 def end_of(published: Iterable[SlotOutput]) -> Cursor:
     """The cursor behind all that is published."""
     ends: dict[Place, Position] = {}

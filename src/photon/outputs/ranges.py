@@ -13,7 +13,7 @@ from pathlib import Path
 from photon.config.disk import Disk
 from photon.outputs.content import FileContent, OutputMissing
 from photon.outputs.cursor import Cursor, Place, Position
-from photon.outputs.next_read import CursorLost
+from photon.outputs.next_read import CursorLost, behind_all
 from photon.outputs.published import OutputFile, SlotOutput
 
 SPLIT_BYTES = 64 << 20
@@ -69,7 +69,8 @@ def plan(
             begin = None if since is None else since.positions.get(place)
             end = None if until is None else until.positions.get(place, NOWHERE)
             for at in (begin, end):
-                _check(place, files, at)
+                if not (slot.retired and behind_all(files, at)):
+                    _check(place, files, at)
             for file in files:
                 start, stop = _part(file, begin, end)
                 found += _split(slot.slot, file, slot.output or output, start, stop, split_bytes)
@@ -122,13 +123,13 @@ def _part(file: OutputFile, begin: Position | None, end: Position | None) -> tup
     if begin is not None and file.number <= begin.number:
         start = begin.offset if file.number == begin.number else file.length
     if end is not None and file.number >= end.number:
-        stop = end.offset if file.number == end.number else 0
+        stop = min(end.offset, file.length) if file.number == end.number else 0
     return start, stop
 
 
 def _check_known(slots: Iterable[SlotOutput], cursor: Cursor | None, kinds: Collection[str] | None) -> None:
     there = {Place(slot.slot, file.kind) for slot in slots for file in slot.files}
-    retired = {slot.slot for slot in slots if slot.retired and not slot.files}
+    retired = {slot.slot for slot in slots if slot.retired}
     for place, at in (cursor or Cursor()).positions.items():
         if place not in there and place.slot not in retired and (kinds is None or place.kind in kinds):
             raise CursorLost(place, at, f"nothing of {place.slot} is published")

@@ -14,7 +14,7 @@ from photon.config.disk import Disk
 from photon.outputs.cleared import Clearing, read_clearing
 from photon.outputs.content import FileContent, OutputMissing
 from photon.outputs.cursor import Cursor, Place, Position
-from photon.outputs.next_read import CursorLost, NextRead, end_of, next_read
+from photon.outputs.next_read import CursorLost, NextRead, behind_all, end_of, next_read
 from photon.outputs.place import OutputPlace
 from photon.outputs.published import OutputFile, SlotListing, SlotOutput, name_of
 
@@ -121,8 +121,8 @@ class Reader:
     def _turn(self, slot: SlotOutput, place: Place, clearing: Clearing | None) -> Iterator[Block]:
         log = self._logs.setdefault(place, _Log(None))
         files = slot.of(place.kind)
-        if slot.retired and not files:
-            return  # wherever a reader stood in it, there is no more
+        if slot.retired and behind_all(files, log.at):
+            return
         bounds = None
         if clearing is not None and not slot.retired:  # what was sealed is cleared before anything is reopened
             bounds = clearing.bounds(files)

@@ -9,7 +9,7 @@ import pytest
 
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
-from photon.outputs import Cursor, CursorLost, CursorUnreadable, Place, Position, Reader, retired_bytes
+from photon.outputs import Cursor, CursorLost, CursorUnreadable, Place, Position, Reader, plan, retired_bytes
 from photon.outputs.content import OutputMissing
 from photon.outputs.cursor_file import CursorFile
 from photon.outputs.streaming import Stream, Terms
@@ -278,6 +278,23 @@ def test_readers_go_on_in_a_sealed_copy_and_leave_a_slot_without_one(tmp_path: P
     rest = Consumer()
     stream_of(slot, rest, stream.cursor).run()
     assert rest.out == b""
+
+
+@pytest.mark.parametrize("at", [Position(1, 3), Position(1, 4), Position(1, 8), Position(2, 1)])
+def test_who_read_more_than_was_sealed_has_no_more_to_read(tmp_path: Path, at: Position) -> None:
+    slot = WrittenSlot(tmp_path)
+    slot.append(1, b"a\nb\nc\nd\n")
+    (slot.state / "retired.json").write_bytes(retired_bytes("s0", {slot.name(1): 4}))
+    cursor = Cursor({Place("s0", "joined"): at, Place("s0", "late"): at})
+    if at == Position(1, 3):
+        with pytest.raises(CursorLost, match="no line ends there"):
+            stream_of(slot, Consumer(), cursor).run()
+        return
+    consumer = Consumer()
+    stream_of(slot, consumer, cursor).run()
+    assert consumer.out == b""
+    assert plan(slot.place.published(DISK), slot.place.output, since=cursor) == []
+    assert sum(part.end for part in plan(slot.place.published(DISK), slot.place.output, until=cursor)) == 4
 
 
 def test_a_cursor_file_serves_one_reader(tmp_path: Path) -> None:
