@@ -1,0 +1,75 @@
+"""Schedules in which a slot is redone by others than its owner (rule 13): who takes up no work, redoes what the log
+holds, drains, rolls and lets go, at any moment; the owner comes back when the lock is free, or not at all for long.
+"""
+
+from __future__ import annotations
+
+from tests.simulation.joiner.process import Process, Site, Variant
+from tests.simulation.joiner.world import Violation, World
+
+AT_ONCE_MAX = 3
+
+
+class Adopter(Process):
+    """A joiner of the datacentre in a slot that is not its own."""
+
+
+class AdoptingWorld(World):
+    """``locked`` False: adopters do not ask for the slot's lock."""
+
+    def __init__(self, seed: int, *, locked: bool = True, story: bool = False) -> None:
+        super().__init__(seed, Variant(), story=story)
+        self._locked = locked
+        self.adoptions = 0
+        """Brought to their end."""
+        self.redone = 0
+        """Of them, those that had something to redo."""
+
+    def _act(self, site: Site) -> None:
+        alive = [process for process in site.processes if process.alive]
+        if not self._locked and self.faults and 0 < len(alive) < AT_ONCE_MAX and self.random.random() < 0.05:
+            self._guard(site, self._adopt, site)
+            return
+        super()._act(site)
+
+    def _start(self, site: Site) -> None:
+        if self.random.random() < 0.5:
+            self._adopt(site)
+        else:
+            super()._start(site)
+
+    def _adopt(self, site: Site) -> None:
+        self.say(f"{site.name} is adopted")
+        process = Adopter(self, site)
+        site.processes.append(process)
+        process.step_opening()
+
+    def _submit(self, site: Site, process: Process) -> None:
+        if not isinstance(process, Adopter):
+            super()._submit(site, process)
+
+    def _act_of(self, site: Site, process: Process) -> None:
+        super()._act_of(site, process)
+        if isinstance(process, Adopter) and process.alive and self._may_go(process):
+            process.store.roll_output()
+            self.adoptions += 1
+            self.redone += process.serving._next_frame > 0  # frames that it found in the log
+            self.say(f"{site.name} is let go")
+            self._end(site, power=False)
+
+    def _may_go(self, process: Adopter) -> bool:
+        """Its log is empty and its output durable; whether all is final yet it need not wait for."""
+        core = process.core
+        idle = core is not None and core.empty and process.opening is None and process.extending is None
+        return idle and not process.appends and not process.writes and self.random.random() < 0.3
+
+
+def run_seed(seed: int, *, locked: bool = True, story: bool = False) -> AdoptingWorld:
+    """Runs one schedule; raises Violation, with the seed in it."""
+    world = AdoptingWorld(seed, locked=locked, story=story)
+    try:
+        world.run()
+    except Violation as violation:
+        told = "\n".join(world.story or [])
+        raise Violation(f"seed {seed}: {violation}\n{told}") from None
+    return world
