@@ -27,10 +27,11 @@ from photon.cli.errors import DONE, FAILED
 def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool, output_format: str) -> int:
     """Join a live stream in two datacentres, lose one of them, verify every click.
 
-    Each datacentre has an event store, two joiners, a verifier and a dispatcher; three registry replicas stand in three regions,
-    30 ms apart: all processes of their own. One whole datacentre is killed with kill -9, its registry replica
-    included; the other takes over; it returns and catches up. Exit code 0 only if every click came out exactly once
-    over both, with the right contents, and the ledgers of both agree with the truth.
+    Each datacentre has an event store, two joiners, a verifier and a dispatcher; three registry replicas stand in
+    three regions, 30 ms apart: all processes of their own. One whole datacentre is killed with kill -9, its registry
+    replica included; the other takes over; it returns and catches up. Exit code 0 only if every click came out
+    exactly once over both, with the right contents, the ledgers of both agree with the truth, and no verifier has an
+    alarm.
 
     \b
     Example:
