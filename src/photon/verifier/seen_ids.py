@@ -28,14 +28,15 @@ class SeenIds:
         self._columns_max = max(ids_max // self._recent_max - 1, 1)
         self._recent: dict[int, int] = {}
         self._columns: list[tuple[U64, U64]] = []  # newest last: (keys sorted, places)
-        self._files: dict[tuple[str, str], int] = {}
-        self._names: list[tuple[str, str]] = []
+        self._files: dict[str, int] = {}
+        self._names: list[str] = []
 
-    def add(
-        self, slot: str, file: str, digests: bytes, offsets: Sequence[int]
-    ) -> list[tuple[int, tuple[str, str, int]]]:
-        """Lines of one file, in order. (row, (slot, file, offset) of its twin) for each that stands elsewhere too."""
-        number = self._number(slot, file)
+    def add(self, file: str, digests: bytes, offsets: Sequence[int]) -> list[tuple[int, tuple[str, int]]]:
+        """Lines of one file, in order. (row, (file, offset) of its twin) for each that stands elsewhere too.
+
+        Slots of a pipeline share its output, so a file's name is enough: the directory of a slot may have a copy.
+        """
+        number = self._number(file)
         column = np.frombuffer(digests, "<u8")[::2]
         older = self._in_columns(column)
         out = []
@@ -51,18 +52,17 @@ class SeenIds:
             self._settle()
         return out
 
-    def _number(self, slot: str, file: str) -> int:
-        number = self._files.get((slot, file))
+    def _number(self, file: str) -> int:
+        number = self._files.get(file)
         if number is None:
             if len(self._names) >= FILES_MAX:
                 self._files, self._names, self._recent, self._columns = {}, [], {}, []
-            number = self._files[slot, file] = len(self._names)
-            self._names.append((slot, file))
+            number = self._files[file] = len(self._names)
+            self._names.append(file)
         return number
 
-    def _place(self, place: int) -> tuple[str, str, int]:
-        slot, file = self._names[place >> OFFSET_BITS]
-        return slot, file, place & ((1 << OFFSET_BITS) - 1)
+    def _place(self, place: int) -> tuple[str, int]:
+        return self._names[place >> OFFSET_BITS], place & ((1 << OFFSET_BITS) - 1)
 
     def _in_columns(self, keys: U64) -> dict[int, int]:
         """Row -> place, newest first."""

@@ -68,11 +68,11 @@ class LineFindings:
 
     def read(self, file: str, offsets: Sequence[int], ids: Sequence[bytes], digests: bytes) -> None:
         """See Findings."""
-        for row, twin in self._seen.add(self._slot, file, digests, offsets):
+        for row, twin in self._seen.add(file, digests, offsets):
             # Whichever is read first: of the two places it is always the same one that the alarm stands at.
-            first, (slot, name, offset) = sorted([twin, (self._slot, file, offsets[row])])
-            what = f"event {_shown(ids[row])} stands in {first[1]} at {first[2]} (slot {first[0]}) as well"
-            alarms = self._alarms.get(slot) or self._alarms[self._slot]
+            first, (name, offset) = sorted([twin, (file, offsets[row])])
+            what = f"event {_shown(ids[row])} stands in {first[0]} at {first[1]} as well"
+            alarms = self._alarms.get(_slot_of(name)) or self._alarms[self._slot]
             alarms.tell(Finding.DOUBLED, what, self._clock.now_ns(), file=name, offset=offset, event_id=ids[row])
 
     def unreadable(self, file: str, offset: int, line: bytes) -> None:
@@ -195,6 +195,11 @@ def read_owned(disk: Disk, path: Path) -> OwnedFile:
     if owned.version != VERSION:
         raise VerifierDamaged(path, f"version {owned.version}")
     return owned
+
+
+def _slot_of(file: str) -> str:
+    """Whose output file this is."""
+    return file.rpartition("/")[2].rpartition("-")[0]
 
 
 def _shown(event_id: bytes) -> str:

@@ -113,10 +113,10 @@ DIGESTER = Digester(b"key", "clicks")
 def test_an_id_that_stands_at_two_places(tmp_path: Path) -> None:
     seen = SeenIds(1000)
     ids = [b"a", b"b", b"c"]
-    assert seen.add("s0", "joined/1", DIGESTER.digests(ids), [0, 10, 20]) == []
-    assert seen.add("s0", "joined/1", DIGESTER.digests(ids), [0, 10, 20]) == []  # read again after a crash
-    assert seen.add("s1", "unmatched/1", DIGESTER.digests([b"x", b"b"]), [0, 5]) == [(1, ("s0", "joined/1", 10))]
-    assert seen.add("s0", "joined/1", DIGESTER.digests([b"c"]), [30]) == [(0, ("s0", "joined/1", 20))]
+    assert seen.add("joined/s0-1", DIGESTER.digests(ids), [0, 10, 20]) == []
+    assert seen.add("joined/s0-1", DIGESTER.digests(ids), [0, 10, 20]) == []  # read again after a crash
+    assert seen.add("unmatched/s1-1", DIGESTER.digests([b"x", b"b"]), [0, 5]) == [(1, ("joined/s0-1", 10))]
+    assert seen.add("joined/s0-1", DIGESTER.digests([b"c"]), [30]) == [(0, ("joined/s0-1", 20))]
 
 
 WINDOW_STEPS = 80
@@ -133,11 +133,11 @@ def test_the_window_is_bounded_and_long_enough() -> None:
         ids = [draw.randrange(5000) for _ in range(10)]
         fresh = list(dict.fromkeys(ids))
         offsets = [step * 100 + n for n in range(len(fresh))]
-        twins = dict(seen.add("s", "f", DIGESTER.digests([b"%d" % each for each in fresh]), offsets))
+        twins = dict(seen.add("f", DIGESTER.digests([b"%d" % each for each in fresh]), offsets))
         for row, (each, offset) in enumerate(zip(fresh, offsets, strict=True)):
             if row in twins:
-                assert twins[row][2] < offset
-                assert twins[row][2] in at[each], "another id's place"
+                assert twins[row][1] < offset
+                assert twins[row][1] in at[each], "another id's place"
             elif each in at:
                 assert step - at[each][-1] // 100 > WINDOW_STEPS, "forgotten too early"
             at.setdefault(each, []).append(offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -155,6 +156,17 @@ async def test_an_event_that_stands_in_two_slots(setup: Setup) -> None:
     async with setup.running(setup.service()):
         await until(lambda: setup.cleared(b"x"))
     assert (len(setup.alarms("s0")), len(setup.alarms("s1"))) == (0, 1)
+
+
+async def test_a_copy_of_a_slot_s_directory_makes_no_twins(setup: Setup) -> None:
+    setup.write("s0", [b"a", b"b"])
+    shutil.copytree(setup.pipeline.slots / "s0", setup.pipeline.slots / "s0.old")
+    async with setup.running(setup.service()):
+        await until(lambda: all(each.cleared > 0 for each in status_of(RealDisk(), setup.pipeline).slots))
+    assert [(each.slot, each.alarms) for each in status_of(RealDisk(), setup.pipeline).slots] == [
+        ("s0", []),
+        ("s0.old", []),
+    ]
 
 
 async def test_a_slot_whose_directory_is_not_there(setup: Setup) -> None:
