@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from photon.config.clock import SystemClock
+from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.embedded.backfill import Wish, backfill
+from photon.idregistry.client import RegistryClient
+from photon.spark.backfill.boundary import boundary_in
+from photon.spark.backfill.driver import BackfillFailed
 from photon.spark.backfill.run import Outcome
 from tests.spark.backfill_site import HOURS, Site, T, check_pairs, in_thread, make_site, manifest_of, published
 
@@ -75,8 +80,6 @@ async def test_parquet_has_the_same_records(spark: SparkSession, tmp_path: Path)
 
 
 async def test_what_cannot_be_done_is_refused_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
-    from photon.config.errors import UsageError
-
     site, output = make_site(tmp_path / "site", 30), tmp_path / "out"
     hdfs = Path("hdfs://name/out")
     with pytest.raises(UsageError, match="Hadoop file systems are not supported"):
@@ -93,6 +96,53 @@ async def test_what_cannot_be_done_is_refused_in_one_line(spark: SparkSession, t
         (site.directory / "key").write_bytes(b"another key of 32 bytes, surely.")
         with pytest.raises(UsageError, match="not those that the registry was filled under"):
             await in_thread(run_here, site, tmp_path / "other")
+
+
+async def test_what_the_registry_has_forgotten_is_compared_with_all_output(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    site, output = make_site(tmp_path / "site", 600), tmp_path / "out"
+    site.file.write_text(site.file.read_text().replace("shards = 2", 'shards = 2\nretention = "1h"'))
+    there = set(sorted(site.pairs)[::2])
+    lines = "".join(
+        json.dumps(
+            {
+                "event_id": event, "key": "k", "event_time_ns": T * NS, "foreign": {}, "primary": {},
+                "source": {"file": "c1.log", "offset": 0}, "primary_source": {"file": "a.log", "offset": 0},
+                "joined_at": "2026-01-01T00:00:00.000000Z", "token": "0000010000000001",
+            },
+            separators=(",", ":"),
+        ) + "\n"
+        for event in there
+    )  # fmt: skip
+    slot = site.directory / "state" / "slots" / "east-1"
+    slot.mkdir(parents=True)
+    (site.directory / "output" / "joined").mkdir(parents=True)
+    file = "joined/east-1-000001.jsonl"
+    (site.directory / "output" / file).write_text(lines)
+    (slot / "durable.json").write_text(json.dumps({"version": 1, "slot": "east-1", "files": {file: len(lines)}}))
+    async with site.running():
+        client = RegistryClient({"r1": site.registry}, clock=SystemClock())
+        deadline = time.monotonic() + 120
+        while await boundary_in(client, T * NS, (T + HOURS * 3600) * NS) is not None:
+            assert time.monotonic() < deadline, "the boundary moves"
+            await asyncio.sleep(0.2)
+        await client.close()
+        with pytest.raises(UsageError, match="forgotten all of the range, which is below its boundary"):
+            await in_thread(run_here, site, output)
+        done = await in_thread(lambda: run_here(site, output, compare_below=True))
+        records = published(output)["joined"]
+        assert sorted(record["event_id"] for record in records) == sorted(set(site.pairs) - there)
+        assert all("token" not in record for record in records)
+        assert all(
+            (record["primary_source"]["file"], record["primary_source"]["offset"]) == site.pairs[record["event_id"]]
+            for record in records
+        )
+        assert (done.cleared, done.manifest.counts["elsewhere"]) == (0, 0)
+        # What has a record in a file that cannot be read is not written again.
+        (site.directory / "output" / file).write_text(lines[:-9] + "x" * 8 + "\n")
+        with pytest.raises(BackfillFailed, match=r"joined/east-1-000001.jsonl, byte \d+: .* repair it"):
+            await in_thread(lambda: run_here(site, tmp_path / "other", compare_below=True))
 
 
 # -- drivers of their own: killed --------------------------------------------------------------------------------
