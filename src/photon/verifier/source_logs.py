@@ -75,7 +75,9 @@ class SourceLogs:
         self._logs: dict[str, LogFound] = {}
         self._named: dict[str, list[str]] = {}
         self._store: LogsEventStore | None = None
+        self._by_path: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
+        self._looked = False
 
     def close(self) -> None:
         """Closes the logs."""
@@ -88,22 +90,27 @@ class SourceLogs:
         return self._named
 
     def look(self) -> None:
-        """Finds the logs again and forgets what is open. Raises OSError when the directory cannot be listed."""
-        self.close()
+        """Finds the logs again; what is open stays open. Raises OSError when the directory cannot be listed."""
         self._logs = self._finder.find()
+        self._looked = True
         self._numbers = {identity: number for number, identity in enumerate(self._logs)}
         named: dict[str, list[str]] = {}
         newest_first = sorted(self._logs.items(), key=lambda item: -item[1].file.mtime_ns)
         for identity, found in newest_first:
             named.setdefault(name_of(found.file.path), []).append(identity)
         self._named = named
-        self._store = LogsEventStore(
-            self._side.directory,
-            _WhatStandsThere(self._side.framing),
-            self._path,
-            record_bytes_max=self._side.record_max,
-            pages_bytes_max=PAGES_BYTES,
-        )
+        self._by_path = {_plain(found.file.path): identity for identity, found in self._logs.items()}
+
+    def _opened(self) -> LogsEventStore:
+        if self._store is None:
+            self._store = LogsEventStore(
+                self._side.directory,
+                _WhatStandsThere(self._side.framing),
+                self._path,
+                record_bytes_max=self._side.record_max,
+                pages_bytes_max=PAGES_BYTES,
+            )
+        return self._store
 
     def _path(self, identity: str) -> str | None:
         found = self._logs.get(identity)
@@ -114,11 +121,12 @@ class SourceLogs:
 
         Raises OSError, when the log directory cannot be listed.
         """
-        if self._store is None:
+        if not self._looked:
             self.look()
         out: list[SourceRecord | None] = [None] * len(places)
         left = self._try(places, list(range(len(places))), fits, out)
         if left:  # renamed, rewritten or new since: what is open may be another log by now
+            self.close()
             self.look()
             self._try(places, left, fits, out)
         return out
@@ -146,8 +154,12 @@ class SourceLogs:
         return hopeless
 
     def _candidate(self, place: Place, tried: set[str]) -> str | None:
+        """First what has the name that the line gives, as most logs keep theirs; then all of that log name."""
         if len(tried) >= CANDIDATES_MAX:
             return None
+        same = self._by_path.get(_plain(place.file))
+        if same is not None and same not in tried:
+            return same
         named = self._named.get(name_of(place.file), ())
         return next((identity for identity in named if identity not in tried), None)
 
@@ -161,14 +173,18 @@ class SourceLogs:
     def _read(
         self, identity: str, places: Sequence[Place], rows: list[int], fits: Fits, out: list[SourceRecord | None]
     ) -> None:
-        assert self._store is not None
         found = self._logs[identity]
         file = LogFile(found.file.path, found.head.header)
         log = MappedLog(self._numbers[identity], identity, file, max(places[row].offset for row in rows))
-        read = self._store.read([Wanted(row, b"", log, places[row].offset, 0, 0) for row in rows])
+        read = self._opened().read([Wanted(row, b"", log, places[row].offset, 0, 0) for row in rows])
         for row, each in zip(rows, read, strict=True):
             if each.outcome is Read.FOUND and each.record:
                 place = places[row]
                 source = SourceRecord(each.record, LogFile(place.file, each.file.header), place.offset, identity)
                 if fits(row, source):
                     out[row] = source
+
+
+def _plain(path: str) -> str:
+    """The same without what compressing puts behind it."""
+    return path.removesuffix(".gz").removesuffix(".zst")

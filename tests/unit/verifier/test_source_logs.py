@@ -96,3 +96,25 @@ def test_headers_and_records_over_several_lines(tmp_path: Path) -> None:
     assert [each.record.count(b"c2") for each in seen] == [0, 1]
     assert seen[0].record.endswith(b'lines"')
     logs.close()
+
+
+def test_logs_of_many_hours_are_not_tried_one_after_the_other(tmp_path: Path) -> None:
+    """All of them have one log name; the one that the line names is looked at first, though it was compressed."""
+    hours = [[foreign_record(100 * hour + n) for n in range(5)] for hour in range(24)]
+    for hour, records in enumerate(hours):
+        with gzip.open(tmp_path / f"clicks.log-20261121-{hour:02}.gz", "wb") as file:
+            file.write(log_of(records))
+    logs = SourceLogs(side(tmp_path))
+    looked_at = 0
+
+    def fits(row: int, source: SourceRecord) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        return source.record == hours[row][4]
+
+    places = [Place(f"clicks.log-20261121-{hour:02}", offset_of(hours[hour], 4)) for hour in range(24)]
+    seen = logs.find(places, fits)
+    assert [each.record for each in seen if each is not None] == [records[4] for records in hours]
+    assert looked_at == len(places)
+    assert len(logs.names()) == 1
+    logs.close()
