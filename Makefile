@@ -6,7 +6,7 @@ N      ?= 200
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-unit test-sim test-integration test-full sim demo bench bench-datacentres bench-registry lint types fmt proto clean hbase hbase-down test-hbase
+.PHONY: help install test test-unit test-sim test-integration test-full sim demo bench bench-datacentres bench-registry lint types fmt proto clean hbase hbase-down test-hbase test-spark
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -39,6 +39,9 @@ hbase-down:      ## stop it; what it stored is kept
 
 test-hbase: install      ## the tests that need a real HBase; they start one of their own
 	$(BIN)/pytest tests/hbase
+
+test-spark: install      ## the tests that run Spark: sessions of their own, and a cluster of two workers (Java 17)
+	$(BIN)/pytest tests/spark --timeout 900
 
 test-full: install       ## all of it, with the long rounds
 	PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=5000 PHOTON_FULL=1 $(BIN)/pytest tests -n $(WORKERS) --timeout 3600

@@ -38,7 +38,9 @@ class Owners(msgspec.Struct, frozen=True):
     """-> row of the slot."""
 
 
-class _Shared(msgspec.Struct, frozen=True):
+class ExportShared(msgspec.Struct, frozen=True):
+    """What all readers of an export need."""
+
     directory: str
     owners: Owners
 
@@ -52,7 +54,7 @@ def registry(spark: SparkSession, source: RegistrySource, *, partition_size: int
 
 def plan_export(
     source: RegistrySource, cores: int, partition_size: int | None = None
-) -> tuple[_Shared, list[IdsPart]]:
+) -> tuple[ExportShared, list[IdsPart]]:
     """What all readers of an export need, and their parts. Raises BackupDamaged, OSError."""
     disk, directory = RealDisk(), Path(source.directory)
     manifest = read_manifest(disk, directory)
@@ -67,15 +69,15 @@ def plan_export(
     )
     total = sum(entry.bytes for entry in manifest.groups)
     size = partition_size or fair_bytes(total, cores)
-    return _Shared(str(directory), owners), list(plan_ids(disk, directory, manifest, size))
+    return ExportShared(str(directory), owners), list(plan_ids(disk, directory, manifest, size))
 
 
 def _read(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
-    common = msgspec.json.decode(shared, type=_Shared)
+    common = msgspec.json.decode(shared, type=ExportShared)
     yield from export_rows(common, msgspec.json.decode(group, type=IdsPart))
 
 
-def export_rows(shared: _Shared, part: IdsPart) -> Iterator[pa.RecordBatch]:
+def export_rows(shared: ExportShared, part: IdsPart) -> Iterator[pa.RecordBatch]:
     """REGISTRY rows of a part."""
     for columns in read_part(RealDisk(), Path(shared.directory), part):
         yield _rows(shared.owners, part.shard, columns)

@@ -1,0 +1,378 @@
+"""``spark.read.format("photon")`` and ``readStream``: joined output, and registry exports, as a source of Spark.
+
+Readers need to know nothing of Photon's files: what is published is read, and nothing beyond it (docs/output.md).
+The shape of the columns is in ``ENVELOPE``; ``photon.spark.register`` makes the format known to a session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from photon.adapters.of_settings import join_named
+from photon.config.disk import RealDisk
+from photon.config.errors import PhotonError, UsageError
+from photon.config.loader import load
+from photon.outputs.cursor import Cursor
+from photon.outputs.next_read import end_of
+from photon.outputs.place import KINDS, OutputPlace
+from photon.spark import schemas
+from photon.spark.exports import ExportShared, export_rows, plan_export
+from photon.spark.output_lines import OutputColumns
+from photon.spark.outputs import RangeWork, read_work, source_ranges
+from photon.spark.pulled_columns import Pulled, parse_columns, parsed
+from photon.spark.row_filters import RowFilter, keeps_file, kept_rows, understood
+from photon.spark.sources import OutputSource, RegistrySource, output_source
+from photon.spark.stream_offsets import bounded, decoded, encoded, furthest
+from photon.spark.tasks import fair_bytes, packed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NAME = "photon"
+LOCAL = "local"
+"""The datacentre of an output of ``photon join``."""
+ENVELOPE = (
+    "datacentre string, slot string, kind string, event_id {bytes}, key {bytes}, event_time timestamp, "
+    "event_time_ns bigint, hour bigint, foreign {bytes}, primary {bytes}, record {bytes}, reason string, "
+    "source_file string, source_offset bigint, primary_file string, primary_offset bigint, written_at string, "
+    "token string, file string, offset bigint"
+)
+"""Columns of output lines; ``{bytes}``: string, or binary where the option ``binary`` asks for it."""
+OPTIONS = frozenset(
+    {"path", "datacentre", "join", "kind", "columns", "binary", "export", "partitionbytes", "maxbytespertrigger",
+     "startingoffsets"}
+)  # fmt: skip
+CORES = 8
+"""For this many readers at least, where the number of cores is not known."""
+TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What ``option(…)`` said, checked."""
+
+    sources: tuple[OutputSource, ...]
+    export: RegistrySource | None
+    kinds: tuple[str, ...]
+    pulled: tuple[Pulled, ...]
+    binary: bool
+    partition_bytes: int | None
+    trigger_bytes: int | None
+    from_latest: bool
+
+    @property
+    def schema(self) -> str:
+        """Of the rows."""
+        if self.export is not None:
+            return schemas.REGISTRY
+        envelope = ENVELOPE.format(bytes="binary" if self.binary else "string")
+        return ", ".join([envelope, *(f"{each.name} {each.kind}" for each in self.pulled)])
+
+
+def read_options(given: Mapping[str, str]) -> Options:
+    """Raises UsageError."""
+    options = {name.lower(): value for name, value in given.items()}
+    unknown = sorted(set(options) - OPTIONS)
+    if unknown:
+        raise UsageError(f"option {unknown[0]!r}: is not known; there are: {', '.join(sorted(OPTIONS))}")
+    if ("path" in options) == ("export" in options):
+        raise UsageError('name either "path" (an output of photon join, or a deployment file) or "export" (a backup)')
+    kinds = tuple(_listed(options.get("kind", "joined")))
+    for kind in kinds:
+        if kind not in KINDS:
+            raise UsageError(f"kind {kind!r}: is not known; there are: {', '.join(KINDS)}")
+    names = {column.split(" ")[0]: "" for column in ENVELOPE.split(", ")}
+    starting = options.get("startingoffsets", "earliest")
+    if starting not in ("earliest", "latest"):
+        raise UsageError(f"startingOffsets {starting!r}: is earliest or latest")
+    export = options.get("export")
+    pulled = tuple(parse_columns(options.get("columns", ""), names))
+    return Options(
+        () if export is not None else tuple(_sources(options)),
+        None if export is None else RegistrySource(directory=str(Path(export).absolute())),
+        kinds,
+        pulled,
+        _flag("binary", options.get("binary", "false")),
+        _number("partitionBytes", options.get("partitionbytes")),
+        _number("maxBytesPerTrigger", options.get("maxbytespertrigger")),
+        starting == "latest",
+    )
+
+
+def _listed(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in TRUE + FALSE:
+        raise UsageError(f"{name} {text!r}: is true or false")
+    return text.lower() in TRUE
+
+
+def _number(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal() or not int(text):
+        raise UsageError(f"{name} {text!r}: is a number of bytes, at least 1")
+    return int(text)
+
+
+def _sources(options: Mapping[str, str]) -> Iterator[OutputSource]:
+    path = Path(options["path"].removeprefix("file://")).absolute()
+    if path.suffix != ".toml":
+        place = OutputPlace.of_join(path)
+        yield OutputSource(datacentre=LOCAL, output=str(place.output), state=str(place.state))
+        return
+    settings = load(path, environment={})
+    join = join_named(settings, options.get("join"))
+    there = {name: each for name, each in sorted(settings.datacentre.items()) if each.join == join}
+    wanted = _listed(options["datacentre"]) if "datacentre" in options else list(there)
+    for name in wanted:
+        if name not in there:
+            raise UsageError(f"datacentre {name!r}: has no pipeline of join {join}; there are: {', '.join(there)}")
+        yield output_source(path.parent, name, there[name])
+
+
+# -- the source ----------------------------------------------------------------------------------------------------
+class PhotonSource(DataSource):
+    """See the module."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return read_options(self.options).schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = read_options(self.options)
+        _check_schema(schema, options)
+        return ExportReader(options) if options.export is not None else OutputReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 Spark's name
+        options = read_options(self.options)
+        if options.export is not None:
+            raise UsageError("export: is read as a batch; a stream reads output")
+        _check_schema(schema, options)
+        return OutputStream(options, schema)
+
+
+def _check_schema(schema: StructType, options: Options) -> None:
+    ours = {each.split(" ")[0]: each.split(" ")[1] for each in options.schema.split(", ")}
+    for field in schema.fields:
+        if ours.get(field.name) != field.dataType.simpleString():
+            there = ours.get(field.name)
+            todo = f"it is {there}" if there else "pull it up with the option columns, or leave the schema out"
+            raise UsageError(f"schema: {field.name} {field.dataType.simpleString()} is not possible; {todo}")
+
+
+class Ranges(InputPartition):
+    """Ranges of output files that one task reads."""
+
+    def __init__(self, works: Sequence[RangeWork]) -> None:
+        super().__init__(msgspec.json.encode(list(works)))
+
+    def works(self) -> list[RangeWork]:
+        """What it holds."""
+        return msgspec.json.decode(self.value, type=list[RangeWork])
+
+
+def partitions_of(works: Sequence[RangeWork], size: int) -> list[Ranges]:
+    """Ranges in partitions of about so many bytes."""
+    return [Ranges(group) for group in packed([(work, work.end - work.start) for work in works], size)]
+
+
+class OutputReader(DataSourceReader):
+    """A batch: all that is published when it is planned."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._rows = RowMaker(options, schema)
+        self._filters: list[RowFilter] = []
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 Spark's name
+        for each in filters:
+            column, value = getattr(each, "attribute", ()), getattr(each, "value", None)
+            ours = understood(type(each).__name__, column, value)
+            if ours is None:
+                yield each
+            else:
+                self._filters.append(ours)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        works = self._works(1 << 62)
+        size = self._options.partition_bytes or fair_bytes(sum(work.end - work.start for work in works), CORES)
+        return partitions_of(self._works(size), size)
+
+    def _works(self, split_bytes: int) -> list[RangeWork]:
+        return [
+            work
+            for source in self._options.sources
+            for work in source_ranges(source, self._options.kinds, split_bytes)
+            if keeps_file(
+                self._filters, {"datacentre": work.datacentre, "slot": work.slot, "kind": work.name.partition("/")[0]}
+            )
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Ranges)
+        return self._rows.read(partition.works(), self._filters)
+
+
+class ExportReader(DataSourceReader):
+    """The entries of a registry export."""
+
+    def __init__(self, options: Options) -> None:
+        assert options.export is not None
+        # Planned here: what ``partitions`` notes in this object does not reach ``read``.
+        self._shared, self._parts = plan_export(options.export, CORES, options.partition_bytes)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(part) for part in self._parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return export_rows(self._shared, partition.value)
+
+
+class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Output as it grows. An offset is a cursor of each datacentre, so what a checkpoint holds was read once."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._rows = RowMaker(options, schema)
+        self._target: dict[str, Cursor] | None = None
+        """With a trigger of what is there now: not beyond this."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 Spark's name
+        start = (
+            self._ends()
+            if self._options.from_latest
+            else {each.datacentre: Cursor() for each in self._options.sources}
+        )
+        return encoded(start)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 Spark's name
+        most = self._options.trigger_bytes
+        return ReadAllAvailable() if most is None else ReadMaxBytes(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 Spark's name
+        self._target = self._ends()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 Spark's name
+        begun = decoded(start)
+        ends = self._ends() if self._target is None else self._target
+        most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        found: dict[str, Cursor] = {}
+        for source in self._options.sources:
+            at = begun.get(source.datacentre, Cursor())
+            end = furthest(at, ends.get(source.datacentre, Cursor()))
+            if most is not None:
+                works = source_ranges(source, self._options.kinds, 1 << 62, since=at, until=end)
+                end = bounded(at, works, max(most // len(self._options.sources), 1))
+            found[source.datacentre] = end
+        return encoded(found)
+
+    def _ends(self) -> dict[str, Cursor]:
+        """Behind all that is published now."""
+        disk = RealDisk()
+        return {
+            each.datacentre: end_of(
+                OutputPlace(Path(each.output), Path(each.state)).published(disk, self._options.kinds)
+            )
+            for each in self._options.sources
+        }
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        begun, ended = decoded(start), decoded(end)
+        works: list[RangeWork] = []
+        for source in self._options.sources:
+            since, until = (each.get(source.datacentre, Cursor()) for each in (begun, ended))
+            works += source_ranges(source, self._options.kinds, 64 << 20, since=since, until=until)
+        size = self._options.partition_bytes or fair_bytes(sum(work.end - work.start for work in works), CORES)
+        return partitions_of(works, size)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Ranges)
+        return self._rows.read(partition.works(), ())
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------
+class TornLine(PhotonError):
+    """A published line is no output record. One line."""
+
+
+class RowMaker:
+    """Makes rows of a schema from output lines."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._binary = options.binary
+        self._pulled = {each.name: each for each in options.pulled}
+        self._schema = schema
+
+    def read(self, works: Iterable[RangeWork], filters: Sequence[RowFilter]) -> Iterator[pa.RecordBatch]:
+        """Raises TornLine: who bills from these rows must not miss one without knowing."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        for work in works:
+            for columns in read_work(work):
+                bad = next((row for row, why in enumerate(columns.torn) if why is not None), None)
+                if bad is not None:
+                    place = f"{work.path}: at byte {columns.offsets[bad]}: {columns.torn[bad]}"
+                    raise TornLine(f"{place}; photon spark verify finds out what it was")
+                yield self._batch(work, columns, filters, schema)
+
+    def _batch(
+        self, work: RangeWork, columns: OutputColumns, filters: Sequence[RowFilter], schema: pa.Schema
+    ) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        from photon.spark.columns import HOUR_NS
+
+        lines = [line for line in columns.lines if line is not None]
+        times = [line.event_time_ns for line in lines]
+        hours = [None if time is None else time // HOUR_NS for time in times]
+        kept = kept_rows(filters, {"hour": hours, "event_time_ns": times}, len(lines))
+        said = {name: [getattr(lines[row], name) for row in kept] for name in _FROM_LINE}
+        values: dict[str, Sequence[Any]] = {
+            **said,
+            "datacentre": [work.datacentre] * len(kept),
+            "slot": [work.slot] * len(kept),
+            "kind": [work.name.partition("/")[0]] * len(kept),
+            "file": [work.name] * len(kept),
+            "offset": [columns.offsets[row] for row in kept],
+            "hour": [hours[row] for row in kept],
+            "event_time": [None if time is None else time // 1000 for time in said["event_time_ns"]],
+            "source_file": [place and place[0] for place in said["source"]],
+            "source_offset": [place and place[1] for place in said["source"]],
+            "primary_file": [place and place[0] for place in said["primary_source"]],
+            "primary_offset": [place and place[1] for place in said["primary_source"]],
+        }
+        values |= self._fields(said)
+        if not self._binary:
+            values |= {name: [_text(value) for value in values[name]] for name in _BYTES}
+        return pa.RecordBatch.from_arrays([pa.array(values[each.name], each.type) for each in schema], schema=schema)
+
+    def _fields(self, said: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+        wanted: Collection[Pulled] = [self._pulled[each] for each in self._schema.names if each in self._pulled]
+        payloads = {side: [parsed(text) for text in said[side]] for side in {each.side for each in wanted}}
+        return {each.name: [each.value(payload) for payload in payloads[each.side]] for each in wanted}
+
+
+_BYTES = ("event_id", "key", "foreign", "primary", "record")
+_FROM_LINE = (*_BYTES, "event_time_ns", "reason", "written_at", "token", "source", "primary_source")
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "backslashreplace")
+
+
+__all__ = ["NAME", "PhotonSource", "read_options"]
