@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -152,9 +153,13 @@ SPARK = [
 ]  # fmt: skip
 
 
-def start(site: Site, output: Path, log: Path, *more: str, master: str = "local[2]") -> subprocess.Popen[bytes]:
+@contextmanager
+def driver_of(
+    site: Site, output: Path, log: Path, *more: str, master: str = "local[2]"
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The command in a session of its own, with its Java process and workers; killed with them at the end."""
     with open(log, "ab") as file:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [
                 sys.executable,
                 "-m",
@@ -168,6 +173,23 @@ def start(site: Site, output: Path, log: Path, *more: str, master: str = "local[
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+async def to_its_end(site: Site, output: Path, log: Path, *more: str, master: str = "local[2]") -> None:
+    """A run that ends well."""
+    with driver_of(site, output, log, *more, master=master) as driver:
+        code = await in_thread(driver.wait, 1000)
+        assert code == 0, said(log)
+
+
+def said(log: Path) -> str:
+    return log.read_text()
 
 
 async def until(condition: Callable[[], bool], what: str, seconds: float = 400) -> None:
@@ -182,17 +204,10 @@ async def test_a_driver_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> N
     site, output, log = make_site(tmp_path / "site", 6000), tmp_path / "out", tmp_path / "log"
     staging = output / ".backfill" / "staging"
     async with site.running():
-        driver = start(site, output, log, "--batch-rows", "100")
-        try:
+        with driver_of(site, output, log, "--batch-rows", "100"):
             await until(lambda: staging.exists() and any(staging.glob("*.batch")), "a batch is staged")
-            os.killpg(driver.pid, signal.SIGKILL)
-        finally:
-            driver.kill() if driver.poll() is None else None
-            driver.wait()
         assert not (output / "manifest.json").exists()
-        driver = start(site, output, log)
-        code = await in_thread(driver.wait, 400)
-        assert code == 0, log.read_text()
+        await to_its_end(site, output, log)
         check_pairs(site, published(output)["joined"])
         assert await site.owned(manifest_of(output).slot) == 0
 
@@ -267,9 +282,7 @@ async def test_workers_that_die_leave_nothing_lost_and_nothing_twice(tmp_path: P
     site, output, log = make_site(tmp_path / "site", 6000), tmp_path / "out", tmp_path / "log"
     make_faulty(site, "worker", 0)
     async with site.running():
-        driver = start(site, output, log, "--batch-rows", "100", master="local[2,4]")
-        code = await in_thread(driver.wait, 400)
-        assert code == 0, log.read_text()
+        await to_its_end(site, output, log, "--batch-rows", "100", master="local[2,4]")
         assert (site.directory / "markers" / "ended").exists()
         check_pairs(site, published(output)["joined"])
         said = json.loads(log.read_text().splitlines()[-1])
@@ -290,9 +303,7 @@ async def test_killed_executors_and_speculation_of_a_cluster(tmp_path: Path) -> 
     }  # fmt: skip
     more = [flag for name, value in speculation.items() for flag in ("--spark", f"spark.{name}={value}")]
     async with site.running():
-        driver = start(site, output, log, "--batch-rows", "100", *more, master="local-cluster[2,1,640]")
-        code = await in_thread(driver.wait, 400)
-        assert code == 0, log.read_text()
+        await to_its_end(site, output, log, "--batch-rows", "100", *more, master="local-cluster[2,1,640]")
         assert sorted(path.name for path in (site.directory / "markers").iterdir()) == ["ended", "slow"]
         check_pairs(site, published(output)["joined"])
         assert await site.owned(manifest_of(output).slot) == 0
@@ -302,9 +313,7 @@ async def test_beside_a_live_pipeline_every_event_is_there_once(tmp_path: Path) 
     site, output, log = make_site(tmp_path / "site", 6000), tmp_path / "out", tmp_path / "log"
     live = site.directory / "output" / "joined"
     async with site.running(["registry", "eventstore", "joiner", "dispatcher"]):
-        driver = start(site, output, log)
-        code = await in_thread(driver.wait, 400)
-        assert code == 0, log.read_text()
+        await to_its_end(site, output, log)
         found = [record["event_id"] for record in published(output).get("joined", [])]
 
         def elsewhere() -> list[str]:
