@@ -25,6 +25,10 @@ NAME = "checked.json"
 VERSION = 1
 SLICE_BYTES = 128 << 10
 """Output read for one slice; a longer line is read whole."""
+CATCH_UP_BYTES = 2 << 20
+"""The same while more than BEHIND_BYTES wait: its records are read in the order of their logs, which compressed logs
+want to be read in."""
+BEHIND_BYTES = 64 << 20
 GONE_NAMED_MAX = 20
 SHOWN_MAX = 3
 """Differences that an alarm names."""
@@ -190,7 +194,7 @@ class Checker:
             source = self._source(file)
         except FileNotFoundError:
             return None
-        size = SLICE_BYTES
+        size = SLICE_BYTES if self.behind_bytes <= BEHIND_BYTES else CATCH_UP_BYTES
         while True:
             data = source.read(begin, min(size, file.length - begin))
             whole = data.rfind(b"\n") + 1
