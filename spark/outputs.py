@@ -61,8 +61,10 @@ def outputs(
     *,
     kinds: Collection[str] = KINDS,
     partition_size: int | None = None,
+    only: Collection[tuple[str, str]] | None = None,
 ) -> DataFrame:
-    """OUTPUT: each published line of these kinds. Without ``join`` digests are null.
+    """OUTPUT: each published line of these kinds. Without ``join`` digests are null. ``only``: of these files, as
+    (datacentre, name).
 
     The lengths are looked at now: what is published later is not in it, however often it is read.
     Raises PublishedDamaged, OSError.
@@ -71,6 +73,8 @@ def outputs(
     total = sum(work.end - work.start for each in files for work in each)
     size = partition_bytes(spark, total, partition_size)
     work = [(each, each.end - each.start) for source in sources for each in source_ranges(source, kinds, size)]
+    if only is not None:
+        work = [(each, weight) for each, weight in work if (each.datacentre, each.name) in only]
     shared = _Shared("" if join is None else join.join, None if join is None else join.key)
     groups = [msgspec.json.encode(group) for group in packed(work, size)]
     return frame(spark, _read, msgspec.json.encode(shared), groups, schemas.OUTPUT)

@@ -62,6 +62,8 @@ class Record:
     primary_offset: int | None
     fresh: bool = False
     """It was written after the registry's export began, which says nothing of it."""
+    given_up: bool = False
+    """An operator gave this unmatched line up, so that the event may be joined: another record takes its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,8 @@ class Finding:
 def classify(known: Known) -> list[Finding]:
     """All that is wrong with an id, or the one finding that says that nothing is; none where nobody has it."""
     entry = known.entries[0] if known.entries else None
-    verdicts = [record for record in known.records if record.kind != LATE]
+    all_ = [record for record in known.records if record.kind != LATE]
+    verdicts = [record for record in all_ if not record.given_up] or all_
     if not known.lines:
         return _without_lines(known, entry)
     if any(line.kind == UNREADABLE for line in known.lines):
@@ -186,7 +189,8 @@ def _unreadable(known: Known, verdicts: Sequence[Record]) -> list[Finding]:
 
 # -- several records -------------------------------------------------------------------------------------------
 def _several(known: Known, verdicts: Sequence[Record], line: Line, entry: Entry | None) -> list[Finding]:
-    records = max(known.records_all, len(verdicts))
+    given_up = sum(1 for record in known.records if record.given_up) if len(verdicts) < len(known.records) else 0
+    records = max(known.records_all - given_up, len(verdicts))
     if records < 2:
         return []
     by_datacentre = Counter(record.datacentre for record in verdicts)

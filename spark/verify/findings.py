@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from photon.spark.classes import Class
 from photon.spark.verify.classify import Entry, Finding, Known, Line, Record, classify
-from photon.spark.verify.rows import ENTRY, LINE, RECORD
+from photon.spark.verify.rows import ENTRY, GIVEN_UP, LINE, RECORD
 
 FOUND = (
     "event_id binary, digest binary, event_time_ns bigint, hour bigint, datacentre string, class string, key binary, "
@@ -68,7 +68,7 @@ def _record(row: dict[str, Any]) -> Record:
     return Record(
         row["datacentre"], row["kind"], row["file"], row["file_offset"], row["token"], row["event_time_ns"],
         row["key"], row["foreign"], row["primary"], row["log"], row["offset"], row["primary_log"],
-        row["primary_offset"], bool(row["fresh"]),
+        row["primary_offset"], bool(row["fresh"]), row["state"] == GIVEN_UP,
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from photon.spark.classes import Class
 from photon.spark.verify.classify import LATE, REJECTED, REOPENED, UNMATCHED, UNREADABLE
 from photon.spark.verify.findings import FOUND, findings_of
 from photon.spark.verify.fresh import JOINABLE, lines_of
-from photon.spark.verify.rows import ENTRY, LINE, NARROW, RECORD, WAITING, by_distinct
+from photon.spark.verify.rows import ENTRY, GIVEN_UP, LINE, NARROW, RECORD, WAITING, by_distinct
 
 BROADCAST_KEYS_MAX = 2_000_000
 """Hashes of so many keys are sent to every executor, so that primary records that nobody names go where they are
@@ -48,10 +48,16 @@ class Inputs:
     registry: DataFrame | None
     waiting: DataFrame | None = None
     """``digest binary``: of the dispatchers' retry stores."""
+    given_up: DataFrame | None = None
+    """``datacentre string, output_file string, output_offset bigint``: unmatched lines that an operator gave up."""
+    noted: DataFrame | None = None
+    """The same, of damaged places whose events were given back."""
     places: DataFrame | None = None
     """``datacentre string, identity string, read_to bigint``: how far dispatchers have read, a row a log."""
     places_of: tuple[str, ...] = ()
     """Datacentres whose dispatchers' places are known."""
+    opened: DataFrame | None = None
+    """``datacentre string, log string`` (without rotation suffix): the foreign logs that were read. None: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +104,7 @@ def verify(inputs: Inputs, question: Question) -> Verification:
     suspects = groups.where(~col("right"))
     listed = rows.join(suspects.select("digest", "lines", "records"), "digest")
     found = _listed(listed, question, registry=inputs.registry is not None)
-    found = _kept(found.unionByName(_torn(inputs.output)), kept)
+    found = _kept(found.unionByName(_torn(inputs)), kept)
     right = groups.where("right").groupBy("hour", "datacentre").count().withColumn("class", lit(str(Class.CORRECT)))
     others = found.groupBy("hour", "datacentre", "class").count()
     return Verification(rows, found, right.select(*others.columns).unionByName(others), kept)
@@ -112,7 +118,7 @@ def _kept(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:
 
 # -- narrow rows -------------------------------------------------------------------------------------------------
 def _narrow_rows(inputs: Inputs, foreign: DataFrame, question: Question) -> DataFrame:
-    parts = [_lines(inputs, foreign, question), _outside(foreign, question), _records(inputs.output, question)]
+    parts = [_lines(inputs, foreign, question), _outside(foreign, question), _records(inputs, question)]
     if inputs.registry is not None:
         parts.append(_entries(inputs.registry, question))
     if inputs.waiting is not None:
@@ -187,20 +193,29 @@ def _first_primaries(primary: DataFrame, wanted: DataFrame) -> DataFrame:
     return flat.repartition("datacentre", "key")
 
 
-def _records(output: DataFrame, question: Question) -> DataFrame:
+def _records(inputs: Inputs, question: Question) -> DataFrame:
+    output = inputs.output.where(col("torn").isNull()).withColumn("log", _named(col("source_file")))
+    judged = _in_range(question)
+    if inputs.opened is not None:
+        opened = inputs.opened.withColumn("opened", lit(True))
+        output = output.join(sql.broadcast(opened), ["datacentre", "log"], "left")
+        judged = judged & (col("hour").isNotNull() | col("opened").isNotNull())
+    given_up = lit(None)
+    if inputs.given_up is not None:
+        marks = inputs.given_up.select("datacentre", *_AT).distinct().withColumn("given_up", lit(GIVEN_UP))
+        output = output.join(sql.broadcast(marks), _same_place(output, marks), "left").drop(marks["datacentre"])
+        given_up = col("given_up")
     fresh = lit(False)
     if question.exported_at is not None:
         fresh = sql.coalesce(col("written_at") >= lit(question.exported_at), lit(False))
-    log = _named(col("source_file"))
     columns: dict[str, Column] = {
         name: col(name)
-        for name in ("datacentre", "kind", "file", "token", "event_time_ns", "hour", "key", "event_id")
+        for name in ("datacentre", "log", "kind", "file", "token", "event_time_ns", "hour", "key", "event_id")
     }
     columns |= {
-        "digest": sql.coalesce(col("digest"), _place_digest(col("datacentre"), log, col("source_offset"))),
+        "digest": sql.coalesce(col("digest"), _place_digest(col("datacentre"), col("log"), col("source_offset"))),
         "role": lit(RECORD),
-        "judged": _in_range(question),
-        "log": log,
+        "judged": judged,
         "offset": col("source_offset"),
         "file_offset": col("offset"),
         "foreign": _hash(sql.coalesce(col("record"), col("foreign"))),
@@ -208,8 +223,21 @@ def _records(output: DataFrame, question: Question) -> DataFrame:
         "primary_log": _named(col("primary_file")),
         "primary_offset": col("primary_offset"),
         "fresh": fresh,
+        "state": given_up,
     }
-    return _shaped(output.where(col("torn").isNull()), columns)
+    return _shaped(output, columns)
+
+
+_AT = ("output_file", "output_offset")
+
+
+def _same_place(output: DataFrame, places: DataFrame) -> Column:
+    """A line of the output stands where one of ``places`` says."""
+    return (
+        (output["datacentre"] == places["datacentre"])
+        & (output["file"] == places["output_file"])
+        & (output["offset"] == places["output_offset"])
+    )
 
 
 def _entries(registry: DataFrame, question: Question) -> DataFrame:
@@ -219,7 +247,10 @@ def _entries(registry: DataFrame, question: Question) -> DataFrame:
     return _shaped(registry, columns)
 
 
-def _torn(output: DataFrame) -> DataFrame:
+def _torn(inputs: Inputs) -> DataFrame:
+    output = inputs.output.where(col("torn").isNotNull())
+    if inputs.noted is not None:
+        output = output.join(sql.broadcast(inputs.noted), _same_place(output, inputs.noted), "left_anti")
     evidence = sql.to_json(
         sql.struct(
             col("torn").alias("why"), col("kind"), sql.substring(sql.base64("line"), 1, 400).alias("line_base64")
@@ -232,9 +263,8 @@ def _torn(output: DataFrame) -> DataFrame:
         "output_offset": col("offset"),
         "evidence": evidence,
     }
-    torn = output.where(col("torn").isNotNull())
     kinds = dict(column.split() for column in FOUND.split(", "))
-    return torn.select(*(columns.get(name, lit(None)).cast(kind).alias(name) for name, kind in kinds.items()))
+    return output.select(*(columns.get(name, lit(None)).cast(kind).alias(name) for name, kind in kinds.items()))
 
 
 def _hash(value: Column) -> Column:

@@ -9,6 +9,8 @@ import xxhash
 
 LINE, RECORD, ENTRY, WAITING = 0, 1, 2, 3
 """``role``: a raw foreign line, an output record, an entry of the registry, a row of a retry store."""
+GIVEN_UP = "given-up"
+"""``state`` of a record: an operator gave it up."""
 HASH_SEED = 42
 """Of Spark's xxhash64."""
 NARROW = (

@@ -99,6 +99,15 @@ def test_twice() -> None:
     assert len(many.evidence["records"]) == 9  # type: ignore[arg-type]
 
 
+def test_an_unmatched_line_that_was_given_up_makes_no_duplicate() -> None:
+    given_up = replace(UNMATCHED, given_up=True, token="0000020000000001")
+    assert of(Known([LINE], [given_up, RECORD], [ENTRY], records_all=2)) == [Class.CORRECT]
+    assert of(Known([LINE], [given_up], [replace(ENTRY, kind="unmatched", token=given_up.token or "")])) == [
+        Class.PRIMARY_EXISTS
+    ], "nobody has joined it yet"
+    assert of(Known([LINE], [given_up, RECORD, RECORD], [ENTRY], records_all=3)) == [Class.DUPLICATED]
+
+
 def test_invented() -> None:
     assert of(Known([], [RECORD, RECORD], [ENTRY])) == [Class.INVENTED] * 2
 

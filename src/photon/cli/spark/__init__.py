@@ -7,6 +7,7 @@ import importlib
 import click
 
 _COMMANDS = {
+    "verify": "photon.cli.spark.verify:verify",
     "recover": "photon.cli.spark.recover:recover",
     "backfill": "photon.cli.spark.backfill:backfill",
 }

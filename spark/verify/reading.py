@@ -1,0 +1,166 @@
+"""What the verification reads of its sources, as DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from glob import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
+from photon.adapters.logs.identity import log_name
+from photon.spark import exports, logs, outputs
+from photon.spark.sources import LogSource, PipelineSources, RegistrySource, Window
+from photon.spark.verify.figures import HOURS_A_DAY
+from photon.spark.verify.job import Inputs
+from photon.spark.verify.rows import ENTRY, LINE, RECORD
+from photon.spark.verify.verdict import InputFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from photon.spark.verify.run import Task
+
+HOUR_NS = 3_600_000_000_000
+PLACES = "datacentre string, output_file string, output_offset bigint"
+Name = tuple[str, str, str]
+
+
+def inputs(spark: SparkSession, task: Task, files: Sequence[InputFile], hours: tuple[int, int]) -> Inputs:
+    """Of some hours, and a day before and behind them: a record whose time is wrong is found beside its event."""
+    sources = task.sources
+    window = Window(begin_ns=(hours[0] - HOURS_A_DAY) * HOUR_NS, end_ns=(hours[1] + HOURS_A_DAY) * HOUR_NS)
+    foreign = [msgspec.structs.replace(source, window=window) for source in sources.foreign]
+    return Inputs(
+        foreign=logs.foreign(spark, sources.join, foreign),
+        primary=logs.primary(spark, sources.join, sources.primary),
+        output=outputs.outputs(spark, sources.outputs, sources.join),
+        registry=None if task.registry is None else exports.registry(spark, task.registry),
+        waiting=_waiting(spark, task.waiting),
+        given_up=_places(spark, task.given_up),
+        noted=_places(spark, task.noted),
+        places=_read_to(spark, task),
+        places_of=task.places_of,
+        opened=_opened(spark, files, window),
+    )
+
+
+def _waiting(spark: SparkSession, directory: Path | None) -> DataFrame | None:
+    return None if directory is None else spark.read.schema("digest binary").parquet(directory.absolute().as_uri())
+
+
+def _places(spark: SparkSession, table: pa.Table | None) -> DataFrame | None:
+    if table is None or not len(table):
+        return None
+    rows = table.select(["datacentre", "output_file", "output_offset"]).to_pylist()
+    return spark.createDataFrame([tuple(row.values()) for row in rows], PLACES)
+
+
+def _read_to(spark: SparkSession, task: Task) -> DataFrame | None:
+    if not task.places_of:
+        return None
+    return spark.createDataFrame(list(task.places), "datacentre string, identity string, read_to bigint")
+
+
+def _opened(spark: SparkSession, files: Sequence[InputFile], window: Window) -> DataFrame:
+    """Foreign logs that are read: of what cannot be read in others nothing can be said."""
+    assert window.begin_ns is not None
+    oldest = window.begin_ns - int(window.slack_s * 1e9)
+    opened = {
+        (each.datacentre, log_name(each.path))
+        for each in files
+        if each.what == "foreign" and (each.mtime_ns or 0) >= oldest
+    }
+    return spark.createDataFrame(sorted(opened), "datacentre string, log string")
+
+
+# -- for the days that need no new look --------------------------------------------------------------------------
+def hours_of_files(
+    spark: SparkSession, sources: PipelineSources, changed: Collection[InputFile]
+) -> dict[Name, tuple[int, int]]:
+    """First and last hour of the events of changed files; those alone are read."""
+    frames = []
+    foreign = [_only(source, changed) for source in sources.foreign]
+    if some := [source for source in foreign if source.patterns]:
+        rows = logs.foreign(spark, sources.join, some, with_records=False)
+        frames.append((rows.select("datacentre", "log", "hour"), "foreign"))
+    written = {(each.datacentre, each.path) for each in changed if each.what == "output"}
+    if written:
+        lines = outputs.outputs(spark, sources.outputs, sources.join, only=written)
+        frames.append((lines.selectExpr("datacentre", "file AS log", "hour"), "output"))
+    found: dict[Name, tuple[int, int]] = {}
+    for frame, what in frames:
+        found |= _spans(frame, what, changed)
+    return found
+
+
+def hours_of_rows(rows: DataFrame, files: Collection[InputFile]) -> dict[Name, tuple[int, int]]:
+    """The same of all files, from the rows that were verified."""
+    lines = rows.where(f"role = {LINE}").selectExpr("datacentre", "name AS log", "hour")
+    records = rows.where(f"role = {RECORD}").selectExpr("datacentre", "file AS log", "hour")
+    return _spans(lines, "foreign", files) | _spans(records, "output", files)
+
+
+def _spans(rows: DataFrame, what: str, files: Collection[InputFile]) -> dict[Name, tuple[int, int]]:
+    from pyspark.sql import functions as sql
+
+    names: dict[tuple[str, str], list[InputFile]] = {}
+    for each in files:
+        if each.what == what:
+            names.setdefault((each.datacentre, _plain(each.path)), []).append(each)
+    ends = rows.where("hour IS NOT NULL").groupBy("datacentre", "log")
+    return {
+        (what, each.datacentre, each.path): (first, last)
+        for datacentre, log, first, last in ends.agg(sql.min("hour"), sql.max("hour")).collect()
+        for each in names.get((datacentre, log), ())
+    }
+
+
+def _plain(path: str) -> str:
+    for suffix in COMPRESSED_SUFFIXES:
+        path = path.removesuffix(suffix)
+    return path
+
+
+def _only(source: LogSource, changed: Collection[InputFile]) -> LogSource:
+    paths = [each.path for each in changed if (each.what, each.datacentre) == ("foreign", source.datacentre)]
+    return msgspec.structs.replace(source, patterns=[escape(path) for path in paths], window=Window())
+
+
+def registry_prints(
+    spark: SparkSession, registry: RegistrySource | None, pieces: Sequence[tuple[int, int]]
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """Number and hash of the ids of each piece, in an export."""
+    if registry is None:
+        return dict.fromkeys(pieces, (0, 0))
+    return _prints(exports.registry(spark, registry), pieces)
+
+
+def prints_of_rows(rows: DataFrame, pieces: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:
+    """The same, from the rows that were verified."""
+    return _prints(rows.where(f"role = {ENTRY}"), pieces)
+
+
+def _prints(entries: DataFrame, pieces: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:
+    """That an id was cleared since changes nothing; that it was given up does."""
+    from pyspark.sql import functions as sql
+
+    reopened = (sql.col("state") == "reopened").cast("int")
+    each = sql.bit_xor(sql.xxhash64("digest", "token", "kind", "event_time_ns", reopened))
+    rows = entries.groupBy("hour").agg(sql.count("*"), each).collect()
+    found = dict.fromkeys(pieces, (0, 0))
+    starts = {hour: piece for piece in pieces for hour in range(*piece)}
+    for hour, count, print_ in rows:
+        if hour in starts:
+            before = found[starts[hour]]
+            found[starts[hour]] = (before[0] + count, before[1] ^ print_)
+    return found
+
+
+def absent_hours(rows: DataFrame) -> set[int]:
+    """Hours with events that have no primary event."""
+    kept = rows.where(f"role = {LINE} AND judged AND kind = 'unmatched' AND hour IS NOT NULL")
+    return {row[0] for row in kept.select("hour").distinct().collect()}

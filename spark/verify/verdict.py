@@ -1,0 +1,130 @@
+"""The report's directory: built beside it and renamed, so that a directory of that name is whole.
+
+verdict.json        what came out, for programs (Verdict)
+summary.json        counts by hour, datacentre and class; summary/ has them as Parquet
+problems/           Parquet, one row a problem (``schemas.PROBLEM``), in directories by day
+inputs.jsonl        every file that was read: what, datacentre, path, bytes, mtime_ns
+days.json           what the next run needs to know which days are still good (``days.py``)
+report.html         for people
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError
+from photon.spark.verify.figures import Figures, hour_text
+
+VERSION = 1
+VERDICT_NAME, SUMMARY_NAME, INPUTS_NAME, PAGE_NAME = "verdict.json", "summary.json", "inputs.jsonl", "report.html"
+PROBLEMS, SUMMARY = "problems", "summary"
+PARTIAL, BEFORE = ".partial", ".before"
+RIGHT, WRONG = "right", "problems"
+
+
+class ReportRefused(PhotonError):
+    """The report cannot stand there. One line."""
+
+
+class InputFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file that was read."""
+
+    what: str
+    """foreign, primary, output or registry."""
+    datacentre: str
+    path: str
+    bytes: int
+    mtime_ns: int | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """``verdict.json``."""
+
+    version: int
+    deployment: str
+    """Fingerprint of the deployment that was verified."""
+    join: str
+    exported_ns: int
+    """Wall clock before the registry's export began; 0: there was none."""
+    made_at: str
+    begin: str
+    end: str
+    verdict: str
+    """right or problems."""
+    exit: int
+    problems: int
+    counts: dict[str, int]
+    inputs: list[dict[str, Any]]
+    """Totals of what was read; every file is in inputs.jsonl."""
+    reused: list[str]
+    notes: list[str]
+
+
+def verdict_of(figures: Figures, deployment: str, exported_ns: int) -> Verdict:
+    """For programs."""
+    problems = figures.problems()
+    return Verdict(
+        version=VERSION,
+        deployment=deployment,
+        join=figures.join,
+        exported_ns=exported_ns,
+        made_at=figures.made_at,
+        begin=hour_text(figures.from_hour),
+        end=hour_text(figures.to_hour),
+        verdict=WRONG if problems else RIGHT,
+        exit=3 if problems else 0,
+        problems=problems,
+        counts={str(kind): count for kind, count in figures.totals().items()},
+        inputs=[
+            {"what": each.what, "datacentre": each.datacentre, "files": each.files, "bytes": each.bytes,
+             "newest_mtime_ns": each.newest_ns}
+            for each in figures.inputs
+        ],
+        reused=list(figures.reused),
+        notes=list(figures.notes),
+    )  # fmt: skip
+
+
+def write_report(disk: Disk, directory: Path, build: Callable[[Path], None]) -> None:
+    """``build`` is given the directory to fill. A report that stood there before is replaced when the new one is
+    whole. Raises ReportRefused, OSError, and what ``build`` raises."""
+    if directory.exists() and not (directory / VERDICT_NAME).exists() and any(directory.iterdir()):
+        raise ReportRefused(f"{directory}: holds something that is no report; name another directory")
+    building = directory.with_name(directory.name + PARTIAL)
+    before = directory.with_name(directory.name + BEFORE)
+    for leftover in (building, before):
+        if leftover.exists():
+            shutil.rmtree(leftover)
+    building.mkdir(parents=True)
+    try:
+        build(building)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+    if directory.exists():
+        disk.rename(directory, before)
+    disk.rename(building, directory)
+    disk.sync_dir(directory.parent)
+    shutil.rmtree(before, ignore_errors=True)
+
+
+def recovered(directory: Path) -> Path:
+    """Where the newest whole report stands: a run that was cut short between two renames left it beside."""
+    before = directory.with_name(directory.name + BEFORE)
+    return before if not directory.exists() and before.exists() else directory
+
+
+def write_inputs(disk: Disk, path: Path, files: Iterable[InputFile]) -> None:
+    """One line a file."""
+    disk.replace(path, b"".join(msgspec.json.encode(each) + b"\n" for each in files))
+
+
+def write_json(disk: Disk, path: Path, value: object) -> None:
+    """Readable for people too."""
+    disk.replace(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")

@@ -1,0 +1,112 @@
+"""From sources to a report, and which days are looked at again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.dataset as ds
+import pytest
+
+from photon.config.loader import load
+from photon.spark.schemas import PROBLEM
+from photon.spark.sources import PipelineSources, Window, pipeline_sources
+from photon.spark.verify.figures import HOURS_A_DAY
+from photon.spark.verify.run import Task, run
+from photon.spark.verify.verdict import ReportRefused
+from tests.spark.small_deployment import HOUR_NS, Deployment, event_of, make
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MADE_AT = "2026-11-21T03:00:00.000000Z"
+SETS = {"ads_olist_funnel": "olist", "net_zeek_apt29": "zeek", "ob_lobster_aapl": "lobster"}
+
+
+def task_of(deployment: Deployment) -> Task:
+    sources = PipelineSources(
+        deployment.source(), deployment.logs("clicks"), deployment.logs("queries"), deployment.outputs()
+    )
+    hours = [entry.time_ns // HOUR_NS for entry in deployment.registry.values()]
+    day = min(hours) // HOURS_A_DAY * HOURS_A_DAY
+    return Task(sources, "f" * 32, day - HOURS_A_DAY, max(hours) // HOURS_A_DAY * HOURS_A_DAY + HOURS_A_DAY, MADE_AT)
+
+
+def test_a_report_and_the_next_one(spark: SparkSession, tmp_path: Path) -> None:
+    deployment = make(tmp_path / "site", 5, clicks=60)
+    report = tmp_path / "report"
+    said: list[str] = []
+    first = run(spark, task_of(deployment), report, said.append)
+    assert (first.verdict.exit, first.verdict.problems, first.verdict.reused) == (0, 0, [])
+    verdict = json.loads((report / "verdict.json").read_bytes())
+    assert (verdict["version"], verdict["deployment"], verdict["verdict"]) == (1, "f" * 32, "right")
+    assert {each["what"] for each in verdict["inputs"]} == {"foreign", "primary", "output"}
+    assert "Every event exactly once" in (report / "report.html").read_text()
+    assert not list(tmp_path.glob("*.partial"))
+
+    second = run(spark, task_of(deployment), report, said.append)
+    assert said[-1] == "nothing has changed since the last report"
+    assert second.verdict.counts["correct"] == len(deployment.registry)
+    assert len(second.verdict.reused) == 2
+
+    lost = deployment.joined()[3]
+    deployment.lines.remove(lost)
+    deployment.write_outputs()
+    third = run(spark, task_of(deployment), report, said.append)
+    assert third.verdict.exit == 3
+    assert third.verdict.counts["lost-unregistered"] == 1, "there is no export"
+    assert len(third.verdict.reused) == 1, "the day before has not changed"
+    rows = ds.dataset(report / "problems", format="parquet", partitioning="hive").to_table()
+    assert rows["event_id"].to_pylist() == [event_of(lost).encode()]
+    assert set(rows.column_names) == {column.split()[0] for column in PROBLEM.split(", ")} | {"day"}
+
+    deployment.lines.append(lost)
+    deployment.write_outputs()
+    assert run(spark, task_of(deployment), report, said.append).verdict.exit == 0
+
+
+def test_what_is_no_report_is_not_replaced(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").write_bytes(b"x")
+    with pytest.raises(ReportRefused, match="no report"):
+        run(spark, task_of(make(tmp_path / "site", 1, clicks=5)), tmp_path / "photos", print)
+    assert (tmp_path / "photos" / "a.jpg").exists()
+
+
+@pytest.mark.skipif("PHOTON_TEST_DATA" not in os.environ, reason="PHOTON_TEST_DATA names no data sets")
+@pytest.mark.parametrize("name", SETS)
+def test_real_logs_verify_clean(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    data = Path(os.environ["PHOTON_TEST_DATA"]) / name
+    assert data.is_dir()
+    task = _joined(data, tmp_path, SETS[name])
+    found = run(spark, task, tmp_path / "report", print)
+    assert found.verdict.problems == 0, found.figures.examples
+    assert found.verdict.counts["correct"] > 100
+
+
+def _joined(data: Path, tmp_path: Path, config: str) -> Task:
+    """What ``photon join`` makes of a data set, as sources."""
+    example = Path(__file__).parents[2] / "config" / "examples" / f"{config}.toml"
+    primary, foreign, out = data / "primary", data / "foreign", tmp_path / "out"
+    command = [sys.executable, "-m", "photon", "join", "--once", "--quiet", "--max-rejected", "1000000"]
+    command += ["--primary", str(primary), "--foreign", str(foreign), "--output", str(out), "--config", str(example)]
+    subprocess.run(command, check=True, timeout=200, stdout=subprocess.DEVNULL)
+    text = example.read_text() + (
+        f'\n[datacentre.local]\njoin = "{_join_name(example)}"\nprimary = "{primary}"\nforeign = "{foreign}"\n'
+        f'output = "{out}"\nstate = "{out / ".photon"}"\neventstore = "127.0.0.1:1"\n'
+        '[datacentre.local.joiners.local-1]\naddress = "127.0.0.1:2"\n'
+    )
+    deployment = example.with_name("x.toml").name
+    file = tmp_path / deployment
+    file.write_text(f'key_file = "{out / ".photon" / "key"}"\n' + text)
+    settings = load(file, environment={})
+    sources = pipeline_sources(settings, example.parent, _join_name(example), final=True, window=Window())
+    return Task(sources, "f" * 32, 0, 24 * 365 * 80, MADE_AT)
+
+
+def _join_name(example: Path) -> str:
+    return next(iter(load(example, environment={}).join))
