@@ -64,6 +64,8 @@ class RecoveryLimits:
     ask_s: float = 5.0
     look_s: float = 1.0
     """From one look at the slot's files to the next."""
+    retry_s: float = 5.0
+    """After a shard that did not answer: it alone is asked again."""
     again_first_s: float = 60.0
     again_most_s: float = 3600.0
     """From one scan to the next, twice as long each time nothing was found."""
@@ -84,7 +86,7 @@ class RecoveryReport:
     """What one look did."""
 
     scanned: bool = False
-    """Every shard was scanned to its end, and every answer was heard."""
+    """The last shard was scanned to its end, and every answer was heard."""
     recovered: int = 0
     unknown: int = 0
     """Asked to be given up, and no answer: the next scan shows whether they were."""
@@ -164,7 +166,9 @@ class SlotRecovery:
         self._registry = registry
         self._pause = pause
         self._limits = limits or RecoveryLimits()
-        self._upto = 0
+        self._upto = 0  # what the scan under way, or the last one, is about
+        self._scanned = 0  # what was scanned to the end
+        self._left: tuple[int, ...] = ()  # shards that the scan under way has not done
         self._next_s = 0.0
         self._pause_s = 0.0
         self._waits = ""
@@ -203,18 +207,23 @@ class SlotRecovery:
     def _plan(self, redone: Redone, report: RecoveryReport, now: float) -> None:
         """When to scan again."""
         limits = self._limits
-        quiet = report.scanned and not report.recovered and redone.upto == self._upto
-        self._pause_s = min(limits.again_most_s, 2 * self._pause_s) if quiet else limits.again_first_s
         self._upto = redone.upto
-        self._next_s = now + (self._pause_s if report.scanned else limits.look_s)
+        if not report.scanned:
+            self._next_s = now + limits.retry_s
+            return
+        quiet = self._scanned == redone.upto and not report.recovered
+        self._pause_s = min(limits.again_most_s, 2 * self._pause_s) if quiet else limits.again_first_s
+        self._scanned = redone.upto
+        self._next_s = now + self._pause_s
 
     # -- the registry ------------------------------------------------------------------------------------------
     async def _scan(self, redone: Redone, report: RecoveryReport) -> None:
-        shards = await self._registry.shards(timeout=self._limits.ask_s)
-        report.scanned = bool(shards)
-        for shard in shards:
-            if not await self._scan_shard(shard, redone, report):
-                report.scanned = False
+        if redone.upto != self._upto or not self._left:
+            self._left = await self._registry.shards(timeout=self._limits.ask_s)
+            if not self._left:
+                return
+        self._left = tuple([shard for shard in self._left if not await self._scan_shard(shard, redone, report)])
+        report.scanned = not self._left
 
     async def _scan_shard(self, shard: int, redone: Redone, report: RecoveryReport) -> bool:
         """Whether it was scanned to its end and every answer was heard."""

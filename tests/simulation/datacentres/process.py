@@ -29,6 +29,7 @@ from photon.joiner.engine import Surroundings
 from photon.joiner.service import JoinerService
 from photon.joiner.slot.slot import SlotPaths
 from photon.joiner.verdicts import envelope_lines
+from photon.verifier.recovery import SlotRecovery
 from photon.verifier.verifier import VerifierLimits
 from tests.simulation.datacentres import settings
 from tests.simulation.datacentres.follower import SimulatedFollower, SimulatedReads
@@ -205,7 +206,7 @@ class Store(Process):
 
 
 class JoinerProcess(Process):
-    """One slot: engine, service and verifier."""
+    """One slot: engine, service, verifier and recovery by token, which finds nothing as long as logs are sound."""
 
     def __init__(self, world: World, place: Place, name: str) -> None:
         super().__init__(world, place, name)
@@ -235,7 +236,8 @@ class JoinerProcess(Process):
         self.listen(JoinerService({JOIN: engine}), "Join")
         limits = VerifierLimits(period_s=settings.VERIFIER_PERIOD_S, clear_timeout_s=2.0)
         verifier = variant.verifier(disk, paths.state, paths.output, world.digester, registry, limits=limits)
-        await verifier.run(asyncio.Event())
+        recovery = SlotRecovery(disk, paths.state, registry.recovery, limits=settings.RECOVERY)
+        await asyncio.gather(verifier.run(asyncio.Event()), recovery.run(asyncio.Event(), self.clock))
 
     def die(self, reason: str) -> NoReturn:
         if "simulated" not in reason:

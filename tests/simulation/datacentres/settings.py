@@ -6,6 +6,7 @@ from photon.config.clock import NS_PER_S
 from photon.dispatcher.retry import Patience
 from photon.eventstore.api import Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
+from photon.verifier.recovery import RecoveryLimits
 
 UNCERTAINTY_S = 5.0
 """S: no two clocks differ by more."""
@@ -23,6 +24,7 @@ STORE_TIMEOUT_S = 3.0
 JOIN_TIMEOUT_S = 5.0
 INSERT_TIMEOUT_S = 2.5
 VERIFIER_PERIOD_S = 1.5
+RECOVERY = RecoveryLimits(look_s=2.0, retry_s=2.0, ask_s=2.0, again_first_s=10.0, again_most_s=40.0)
 REOPENED_S = 1.0
 """Dispatchers read the list of reopened ids so often."""
 NO_PROGRESS = Progress(read_past_ns=NOTHING_READ_NS)

@@ -277,7 +277,7 @@ class World:
         if self.copies and random.random() < 0.15:
             self._copy(site)
             return
-        if self.rots and random.random() < 0.15:
+        if self.rots and random.random() < 0.25:
             self._rot(site)
             return
         kind = random.randrange(9)
@@ -306,6 +306,7 @@ class World:
         else:
             self._end(site, power=False)
             self.say(f"{site.name} loses its redo log")
+            site.disk.crash_after(None)  # nobody is at work there
             for name in site.disk.names(STATE / "redo"):
                 site.disk.remove(STATE / "redo" / name)
             site.disk.sync_dir(STATE / "redo")
@@ -318,7 +319,8 @@ class World:
             site.copy = site.disk.copy()
         elif site.newest is None:
             self._end(site, power=False)
-            self.network.messages = [each for each in self.network.messages if each.call.what not in CONFIG_CALLS]
+            for under_way in (self.network.messages, self.network.stragglers):
+                under_way[:] = [each for each in under_way if each.call.what not in CONFIG_CALLS]
             site.newest = site.disk.copy()
             self.say(f"{site.name}: the copy is put back")
             site.put_back = True
@@ -416,7 +418,7 @@ class World:
         return "; ".join(parts)
 
     def _at_rest(self) -> bool:
-        if any(site.pending for site in self.sites) or self.network.messages:
+        if any(site.pending for site in self.sites) or self.network.messages or self.network.stragglers:
             return False
         if self.model.owned() or self.model.reopened():
             return False

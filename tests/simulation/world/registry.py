@@ -27,6 +27,8 @@ from photon.idregistry.scanning import EntryPage
 from photon.idregistry.witness import Witness, Witnessed, refusal
 
 OWNED, CLEARED, REOPENED = "owned", "cleared", "reopened"
+SELDOM, OFTEN = 0.05, 0.5
+"""How often a message that was applied comes once more, much later. There are few questions about reopening."""
 CONFIG_CALLS = ("open", "witness", "extend")
 
 
@@ -223,6 +225,7 @@ class Network:
         self._too_new = too_new
         self.calls: list[Call] = []
         self.messages: list[Message] = []
+        self.stragglers: list[Message] = []
         self.down: set[int] = set()
         self.faults = True
 
@@ -247,7 +250,9 @@ class Network:
         return self.model.shard_of(fields[0])
 
     def deliver_one(self) -> bool:
-        """Applies some message that is under way; now and then it stays under way and comes a second time."""
+        """Applies some message that is under way; now and then it comes a second time, soon or late."""
+        if self.stragglers and self._random.random() < 0.05:
+            self.messages.append(self.stragglers.pop(self._random.randrange(len(self.stragglers))))
         able = [message for message in self.messages if message.shard not in self.down]
         if not able:
             return False
@@ -263,8 +268,10 @@ class Network:
             self.messages.remove(message)
             message.answers = [(Answer.TOO_NEW, None) for _ in message.rows]
             return True
-        if not self.faults or call.what == "open" or self._random.random() < 0.95:
-            self.messages.remove(message)
+        self.messages.remove(message)
+        again = 0.0 if not self.faults or call.what == "open" else OFTEN if call.what == "reopen" else SELDOM
+        if self._random.random() < again:
+            self.stragglers.append(message)
         message.answers = [self._apply(call, call.rows[row]) for row in message.rows]
         return True
 
