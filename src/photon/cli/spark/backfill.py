@@ -36,7 +36,8 @@ NEED_A_PERSON = ("below_boundary", "too_new")
 @click.option("--to", "until", metavar="TIME", required=True, help="Event times before this.")
 @click.option("--output", type=click.Path(path_type=Path), required=True,
               help="Directory that driver and executors share; one for each backfill.")  # fmt: skip
-@click.option("--format", "file_format", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True)
+@click.option("--format", "file_format", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True,
+              help="The joiner's lines, or their members as columns.")  # fmt: skip
 @click.option("--unmatched", is_flag=True, help="Events without a primary event get their final verdict: unmatched.")
 @click.option("--below-boundary", type=click.Choice(["refuse", "compare"]), default="refuse", show_default=True,
               help="compare: events that the registry has forgotten are written if no output has them.")  # fmt: skip
