@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from photon.config.tls import WAN, towards
+from photon.demo.alarms import alarms_in
 from photon.demo.check import check
 from photon.demo.deployment import REPLICAS, DemoDeployment, Shape
 from photon.demo.feed import Feed, Logs
@@ -91,10 +92,12 @@ class Rig:
                     await asyncio.sleep(0.1)
 
     def verify(self) -> None:
-        """Every click exactly once over both datacentres, contents right, ledgers in agreement with the truth."""
+        """Every click exactly once over both datacentres, contents right, ledgers in agreement with the truth, and
+        nothing that the verifiers object to."""
         outputs = [place.output for place in self.demo.places.values()]
         problems = check(outputs, self.generator.truth).problems
         problems += ledger_problems(self.observer.ledgers(), self.generator.truth)
+        problems += alarms_in(self.demo)
         assert problems == []
 
     async def settled(self) -> None:
