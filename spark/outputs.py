@@ -75,8 +75,14 @@ def outputs(
     work = [(each, each.end - each.start) for source in sources for each in source_ranges(source, kinds, size)]
     if only is not None:
         work = [(each, weight) for each, weight in work if (each.datacentre, each.name) in only]
+    return lines_of(spark, [each for each, _ in work], join, size)
+
+
+def lines_of(spark: SparkSession, work: Sequence[RangeWork], join: JoinSource | None, size: int) -> DataFrame:
+    """OUTPUT: these lines, about ``size`` bytes a partition. Without ``join`` digests are null."""
     shared = _Shared("" if join is None else join.join, None if join is None else join.key)
-    groups = [msgspec.json.encode(group) for group in packed(work, size)]
+    weighed = [(each, each.end - each.start) for each in work]
+    groups = [msgspec.json.encode(group) for group in packed(weighed, size)]
     return frame(spark, _read, msgspec.json.encode(shared), groups, schemas.OUTPUT)
 
 
@@ -186,4 +192,4 @@ def _digests(ids: Sequence[bytes | None], digester: Digester | None) -> pa.Array
     return binary([None if each is None else digester.digest(each) for each in ids])
 
 
-__all__ = ["RangeWork", "output_rows", "outputs", "read_work", "source_ranges"]
+__all__ = ["RangeWork", "lines_of", "output_rows", "outputs", "read_work", "source_ranges"]

@@ -11,8 +11,13 @@ import msgspec
 
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.identity import log_name
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
 from photon.spark import exports, logs, outputs
+from photon.spark.backfill.manifest import read_job, read_manifest
+from photon.spark.backfill.names import Places
 from photon.spark.sources import LogSource, PipelineSources, RegistrySource, Window
+from photon.spark.tasks import partition_bytes
 from photon.spark.verify.figures import HOURS_A_DAY
 from photon.spark.verify.job import Inputs
 from photon.spark.verify.rows import ENTRY, LINE, RECORD
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
 
 HOUR_NS = 3_600_000_000_000
 PLACES = "datacentre string, output_file string, output_offset bigint"
+ALL_HOURS = (-(1 << 40), 1 << 40)
 Name = tuple[str, str, str]
 
 
@@ -37,7 +43,7 @@ def inputs(spark: SparkSession, task: Task, files: Sequence[InputFile], hours: t
     return Inputs(
         foreign=logs.foreign(spark, sources.join, foreign),
         primary=logs.primary(spark, sources.join, sources.primary),
-        output=outputs.outputs(spark, sources.outputs, sources.join),
+        output=_output(spark, task),
         registry=None if task.registry is None else exports.registry(spark, task.registry),
         waiting=_waiting(spark, task.waiting),
         given_up=_places(spark, task.given_up),
@@ -46,6 +52,32 @@ def inputs(spark: SparkSession, task: Task, files: Sequence[InputFile], hours: t
         places_of=task.places_of,
         opened=_opened(spark, files, window),
     )
+
+
+def _output(spark: SparkSession, task: Task) -> DataFrame:
+    sources = task.sources
+    written = outputs.outputs(spark, sources.outputs, sources.join)
+    work = [each for directory in task.backfills for each in backfilled(directory, sources.join.join)]
+    if not work:
+        return written
+    size = partition_bytes(spark, sum(each.end for each in work))
+    return written.union(outputs.lines_of(spark, work, sources.join, size))
+
+
+def backfilled(directory: Path, join: str) -> list[outputs.RangeWork]:
+    """The files that a backfill shows. Raises BackfillDamaged, UsageError for what is no backfill of this join."""
+    places, disk = Places(directory.absolute()), RealDisk()
+    job = read_job(disk, places.job)
+    if job is None or job.join != join:
+        raise UsageError(f"--backfill {directory}: holds no backfill of join {join}; name its output directory")
+    if job.format != "jsonl":
+        raise UsageError(f"--backfill {directory}: has the format {job.format}; only jsonl can be verified")
+    manifest = read_manifest(disk, places.manifest)
+    return [
+        outputs.RangeWork(job.datacentre, job.slot, file.name, file.bytes, True, False,
+                          str(places.output / file.name), 0, file.bytes)
+        for file in (manifest.files if manifest is not None else ())
+    ]  # fmt: skip
 
 
 def _waiting(spark: SparkSession, directory: Path | None) -> DataFrame | None:
@@ -91,7 +123,10 @@ def hours_of_files(
     if written:
         lines = outputs.outputs(spark, sources.outputs, sources.join, only=written)
         frames.append((lines.selectExpr("datacentre", "file AS log", "hour"), "output"))
-    found: dict[Name, tuple[int, int]] = {}
+    # Files of backfills are not read for this: they may be of any hour.
+    found: dict[Name, tuple[int, int]] = {
+        (each.what, each.datacentre, each.path): ALL_HOURS for each in changed if "/hour=" in each.path
+    }
     for frame, what in frames:
         found |= _spans(frame, what, changed)
     return found

@@ -24,6 +24,7 @@ from photon.spark.verify.job import Question, Verification, verify
 from photon.spark.verify.page import page
 from photon.spark.verify.reading import (
     absent_hours,
+    backfilled,
     hours_of_files,
     hours_of_rows,
     inputs,
@@ -60,6 +61,8 @@ class Task:
     places_of: tuple[str, ...] = ()
     waiting: Path | None = None
     """Directory of Parquet files with the digests (``digest``) that wait in retry stores."""
+    backfills: Sequence[Path] = ()
+    """Output directories of backfills of the range."""
     given_up: pa.Table | None = None
     noted: pa.Table | None = None
     ledger: list[LedgerLine] = field(default_factory=list)
@@ -90,7 +93,7 @@ def _build(spark: SparkSession, task: Task, before: Path, building: Path, say: C
     disk = RealDisk()
     files = _input_files(task, task.notes.append)
     figures = _figures(task, files)
-    days = Days.since(report.recovered(before), task.deployment, files)
+    days = Days.since(before, task.deployment, files)
     pieces = pieces_of(task.from_hour, task.to_hour)
     good = _good(spark, task, days, pieces)
     hours = span_of([at for at in pieces if at not in {(each.begin, each.end) for each in good}])
@@ -187,7 +190,9 @@ def _input_files(task: Task, note: Callable[[str], None]) -> list[InputFile]:
             found.append(InputFile(what=what, datacentre=datacentre, path=log.path, bytes=log.size,
                                    mtime_ns=log.mtime_ns))  # fmt: skip
     for source in sources.outputs:
-        found += (_output_file(source.datacentre, work) for work in outputs.source_ranges(source, KINDS, 1 << 62))
+        found += (_output_file(work) for work in outputs.source_ranges(source, KINDS, 1 << 62))
+    for directory in task.backfills:
+        found += (_output_file(work) for work in backfilled(directory, sources.join.join))
     if task.registry is not None:
         root = Path(task.registry.directory)
         found += (
@@ -198,12 +203,12 @@ def _input_files(task: Task, note: Callable[[str], None]) -> list[InputFile]:
     return found
 
 
-def _output_file(datacentre: str, work: outputs.RangeWork) -> InputFile:
-    path = Path(work.path)
-    mtime_ns = path.stat().st_mtime_ns if path.exists() else None
-    return InputFile(
-        what="output", datacentre=datacentre, path=work.name, bytes=work.end - work.start, mtime_ns=mtime_ns
-    )
+def _output_file(work: outputs.RangeWork) -> InputFile:
+    """A final file is there compressed."""
+    plain = Path(work.path)
+    path = next((each for each in (plain, plain.with_name(plain.name + ".gz")) if each.exists()), None)
+    return InputFile(what="output", datacentre=work.datacentre, path=work.name, bytes=work.end - work.start,
+                     mtime_ns=None if path is None else path.stat().st_mtime_ns)  # fmt: skip
 
 
 # -- what came out -----------------------------------------------------------------------------------------------

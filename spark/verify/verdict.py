@@ -94,10 +94,12 @@ def verdict_of(figures: Figures, deployment: str, exported_ns: int) -> Verdict:
 def write_report(disk: Disk, directory: Path, build: Callable[[Path], None]) -> None:
     """``build`` is given the directory to fill. A report that stood there before is replaced when the new one is
     whole. Raises ReportRefused, OSError, and what ``build`` raises."""
-    if directory.exists() and not (directory / VERDICT_NAME).exists() and any(directory.iterdir()):
-        raise ReportRefused(f"{directory}: holds something that is no report; name another directory")
     building = directory.with_name(directory.name + PARTIAL)
     before = directory.with_name(directory.name + BEFORE)
+    if not directory.exists() and before.exists():  # cut short between the two renames
+        disk.rename(before, directory)
+    if directory.exists() and not (directory / VERDICT_NAME).exists() and any(directory.iterdir()):
+        raise ReportRefused(f"{directory}: holds something that is no report; name another directory")
     for leftover in (building, before):
         if leftover.exists():
             shutil.rmtree(leftover)
@@ -112,12 +114,6 @@ def write_report(disk: Disk, directory: Path, build: Callable[[Path], None]) -> 
     disk.rename(building, directory)
     disk.sync_dir(directory.parent)
     shutil.rmtree(before, ignore_errors=True)
-
-
-def recovered(directory: Path) -> Path:
-    """Where the newest whole report stands: a run that was cut short between two renames left it beside."""
-    before = directory.with_name(directory.name + BEFORE)
-    return before if not directory.exists() and before.exists() else directory
 
 
 def write_inputs(disk: Disk, path: Path, files: Iterable[InputFile]) -> None:

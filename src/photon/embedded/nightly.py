@@ -50,6 +50,7 @@ class Wish:
     """A backup of the registry; None: one is taken now."""
     no_registry: bool = False
     keep_export: Path | None = None
+    backfills: Sequence[Path] = ()
     master: str | None = None
     spark: Mapping[str, str] | None = None
 
@@ -68,6 +69,7 @@ def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Cal
             from_hour=wish.from_ns // HOUR_NS,
             to_hour=wish.to_ns // HOUR_NS,
             made_at=_text(time.time_ns()),
+            backfills=wish.backfills,
             given_up=repairs.given_up_unmatched() if has_repairs else None,
             noted=repairs.damages() if has_repairs else None,
         )

@@ -32,6 +32,8 @@ SLACK_S = 3600.0
 @click.option("--export", type=click.Path(path_type=Path),
               help="A backup of the registry made after --to; default: one is made now.")  # fmt: skip
 @click.option("--keep-export", type=click.Path(path_type=Path), help="Where the backup made now is kept.")
+@click.option("--backfill", "backfills", type=click.Path(path_type=Path), multiple=True,
+              help="Output directory of a backfill of this range; may be given several times.")  # fmt: skip
 @click.option("--without-registry", is_flag=True, help="Compare logs and outputs alone.")
 @click.option("--master", metavar="URL", help="Of Spark; else as spark-submit says, else local[*].")
 @click.option("--spark", "spark_settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's.")
@@ -45,6 +47,7 @@ def verify(
     join_name: str | None,
     export: Path | None,
     keep_export: Path | None,
+    backfills: tuple[Path, ...],
     without_registry: bool,
     master: str | None,
     spark_settings: tuple[str, ...],
@@ -80,6 +83,7 @@ def verify(
         export=export,
         no_registry=without_registry,
         keep_export=keep_export,
+        backfills=backfills,
         master=master,
         spark=_pairs(spark_settings),
     )
