@@ -6,6 +6,7 @@ import pytest
 
 from photon.spark.classes import Class
 from photon.spark.ledger_beside import Counted, compare, unexplained
+from photon.spark.ledger_counts import Group, folded
 from photon.spark.verify.figures import Count, LedgerLine
 
 RIGHT = {"read": 100, "joined": 60, "unmatched": 2, "filtered": 3, "late": 1, "rejected": 4, "elsewhere": 30}
@@ -60,6 +61,16 @@ def test_an_hour_that_the_ledger_does_not_know() -> None:
     lines = [LedgerLine(4, "east", RIGHT)]
     found = compare(lines, {(5, "east"): Counted(7), (5, "west"): Counted(9)}, [])
     assert [(each.datacentre, each.name, each.unexplained) for each in found] == [("east", "read", 7)]
+
+
+def test_rows_are_counted_by_hour_and_datacentre() -> None:
+    found = folded([
+        Group(5, "east", 0, "joined", False, None, 90), Group(5, "east", 0, "unmatched", True, None, 10),
+        Group(5, "east", 1, "joined", None, False, 60), Group(5, "east", 1, "joined", None, True, 3),
+        Group(5, "east", 2, "joined", None, None, 70), Group(5, None, 1, "joined", None, None, 1),
+        Group(6, "west", 1, "late", None, None, 2),
+    ])  # fmt: skip
+    assert found == {(5, "east"): Counted(100, 10, {"joined": 63}, 3), (6, "west"): Counted(0, 0, {"late": 2}, 0)}
 
 
 def test_a_ledger_that_does_not_balance() -> None:
