@@ -112,9 +112,7 @@ def test_what_is_planted_is_told_once_and_nothing_else(tmp_path: Path) -> None:
         defects.plant()
         site.release("verifier east")
         for _ in range(2):
-            until(lambda: site.verifier_pid() is not None, WAIT_S, "the verifier runs")
             site.kill_verifier()
-            until(lambda: site.verifier_pid() is None, WAIT_S, "it is gone")
         until(lambda: site.slot()["behind"] == 0 and site.cleared(), WAIT_S, "all is checked and cleared")
         until(lambda: Counter(site.alarms()) == defects.expected, WAIT_S, f"told: {defects.expected}")
         told = [json.loads(line) for line in (site.state / "verifier/alarms.jsonl").read_text().splitlines()[1:]]

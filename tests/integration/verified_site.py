@@ -100,10 +100,12 @@ class Site:
         ask(self.base / ".photon-run", Request(do="release", names=(name,)))
 
     def kill_verifier(self) -> None:
-        """kill -9; it is started again."""
+        """kill -9 of the one that runs by now; another one is started in its place."""
+        until(lambda: self.verifier_pid() is not None, WAIT_S, "the verifier runs")
         pid = self.verifier_pid()
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
+        until(lambda: self.verifier_pid() != pid, WAIT_S, "it is gone")
 
     def kill_joiner(self) -> None:
         """kill -9 at once, and it stays down."""
