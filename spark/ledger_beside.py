@@ -7,8 +7,10 @@ or something was done that nobody noted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from photon.spark.classes import Class
 from photon.spark.verify.figures import Count, LedgerLine
@@ -30,8 +32,18 @@ class Counted:
     """Of them, those that the dispatcher had not read when the ledger was."""
     records: dict[str, int] = field(default_factory=dict)
     """Of each output log."""
+    backfilled: int = 0
+    """Of them, those that a backfill wrote: no dispatcher counts them."""
     fresh: int = 0
     """Records written after the ledger was read."""
+
+
+class Why(NamedTuple):
+    """What may explain differences of an hour, in all datacentres together."""
+
+    lost: int
+    more: int
+    reread: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +66,11 @@ def compare(
     lines = {(each.hour, each.datacentre): each.counts for each in ledger}
     known = {datacentre for _, datacentre in lines}
     lost, more = _by_hour(findings)
+    # Given back and dispatched again, an event may have got its verdict from another datacentre than the first time,
+    # and before that one read it again.
+    reread: Counter[int | None] = Counter()
+    for (hour, _), counts in lines.items():
+        reread[hour] += counts.get("reread", 0)
     found: list[Difference] = []
     for cell, own in sorted(counted.items(), key=lambda each: (each[0][0] is None, each[0][0] or 0, each[0][1])):
         hour, datacentre = cell
@@ -62,7 +79,8 @@ def compare(
         said = lines.get(cell, {})
         found += _balance(hour, datacentre, said)
         found += _read(hour, datacentre, said, own)
-        found += _written(hour, datacentre, said, own, lost.get(hour, 0), more.get(hour, 0))
+        why = Why(lost.get(hour, 0), more.get(hour, 0), reread[hour])
+        found += _written(hour, datacentre, said, own, why)
     return found
 
 
@@ -98,24 +116,22 @@ def _read(hour: int | None, datacentre: str, said: Mapping[str, int], own: Count
     return _difference(hour, datacentre, "read", read, own.lines, explained)
 
 
-def _written(
-    hour: int | None, datacentre: str, said: Mapping[str, int], own: Counted, lost: int, more: int
-) -> list[Difference]:
+def _written(hour: int | None, datacentre: str, said: Mapping[str, int], own: Counted, why: Why) -> list[Difference]:
     found = []
     for name in VERDICTS:
         told, there = said.get(name, 0), own.records.get(name, 0)
         if there < told:
             if name == "filtered":  # by the foreign side alone: counted, and no line
                 continue
-            # Given back and dispatched again, an event may have got its verdict from another datacentre.
-            explained = {"lost or pending": lost, "read again": said.get("reread", 0)}
+            explained = {"lost or pending": why.lost, "read again": why.reread}
         else:
             explained = {
                 "written since": own.fresh,
+                "backfilled": own.backfilled,
                 "pending": said.get("pending", 0),
                 "not read yet": own.unread,
-                "read again": said.get("reread", 0),
-                "duplicated or invented": more,
+                "read again": why.reread,
+                "duplicated or invented": why.more,
             }
         found += _difference(hour, datacentre, name, told, there, explained)
     return found

@@ -21,13 +21,15 @@ class Group(NamedTuple):
     kind: str | None
     unread: bool | None
     fresh: bool | None
+    backfilled: bool | None
     rows: int
 
 
 def counted(rows: DataFrame) -> dict[Cell, Counted]:
     """``rows``: NARROW of everything (``verify.job.Verification.rows``), which Spark keeps."""
-    names = ["hour", "datacentre", "role", "kind", "unread", "fresh"]
-    groups = rows.where("judged AND hour IS NOT NULL").groupBy(*names).count().select(*names, "count")
+    names = ["hour", "datacentre", "role", "kind", "unread", "fresh", "backfilled"]
+    judged = rows.where("judged AND hour IS NOT NULL").selectExpr("*", "file LIKE '%/hour=%' AS backfilled")
+    groups = judged.groupBy(*names).count().select(*names, "count")
     return folded(Group(*row) for row in groups.collect())
 
 
@@ -44,4 +46,5 @@ def folded(groups: Iterable[Group]) -> dict[Cell, Counted]:
         elif group.kind is not None:
             own.records[group.kind] = own.records.get(group.kind, 0) + group.rows
             own.fresh += group.rows if group.fresh else 0
+            own.backfilled += group.rows if group.backfilled else 0
     return found

@@ -42,13 +42,24 @@ def test_a_missing_record_is_a_finding_unless_the_verification_found_it_lost() -
         (Counted(100, 0, RECORDS | {"joined": 63}, fresh=3), {}, "written since"),
         (Counted(100, 0, RECORDS | {"joined": 63}), {"pending": 3, "elsewhere": 27}, "pending"),
         (Counted(100, 0, RECORDS | {"joined": 63}), {"reread": 3}, "read again"),
+        (Counted(100, 0, RECORDS | {"joined": 63}, backfilled=3), {}, "backfilled"),
     ],
 )
 def test_more_records_than_the_ledger_has(counted: Counted, ledger: dict[str, int], why: str) -> None:
     [(_, _, _, explained, left)] = differing(counted, **ledger)
     assert (explained, left) == ({why: 3}, 0)
-    more = Counted(100, 0, RECORDS | {"joined": 66}, counted.fresh)
+    more = Counted(100, 0, RECORDS | {"joined": 66}, fresh=counted.fresh)
     assert differing(more, **ledger)[0][4] >= 3
+
+
+def test_what_was_given_back_may_be_joined_elsewhere() -> None:
+    """East lost three records that west has joined again; only west has read them again."""
+    ledger = [LedgerLine(5, "east", RIGHT), LedgerLine(5, "west", RIGHT | {"reread": 3})]
+    fewer, more = Counted(100, 0, RECORDS | {"joined": 57}), Counted(100, 0, RECORDS | {"joined": 63})
+    found = compare(ledger, {(5, "east"): fewer, (5, "west"): more}, [])
+    assert [(each.datacentre, each.explained, each.unexplained) for each in found] == [
+        ("east", {"read again": 3}, 0), ("west", {"read again": 3}, 0),
+    ]  # fmt: skip
 
 
 def test_lines_that_were_not_read() -> None:
@@ -65,12 +76,15 @@ def test_an_hour_that_the_ledger_does_not_know() -> None:
 
 def test_rows_are_counted_by_hour_and_datacentre() -> None:
     found = folded([
-        Group(5, "east", 0, "joined", False, None, 90), Group(5, "east", 0, "unmatched", True, None, 10),
-        Group(5, "east", 1, "joined", None, False, 60), Group(5, "east", 1, "joined", None, True, 3),
-        Group(5, "east", 2, "joined", None, None, 70), Group(5, None, 1, "joined", None, None, 1),
-        Group(6, "west", 1, "late", None, None, 2),
+        Group(5, "east", 0, "joined", False, None, None, 90), Group(5, "east", 0, "unmatched", True, None, None, 10),
+        Group(5, "east", 1, "joined", None, False, None, 60), Group(5, "east", 1, "joined", None, True, None, 3),
+        Group(5, "east", 2, "joined", None, None, None, 70), Group(5, None, 1, "joined", None, None, None, 1),
+        Group(6, "west", 1, "late", None, None, None, 2),
     ])  # fmt: skip
-    assert found == {(5, "east"): Counted(100, 10, {"joined": 63}, 3), (6, "west"): Counted(0, 0, {"late": 2}, 0)}
+    assert found == {
+        (5, "east"): Counted(100, 10, {"joined": 63}, 0, 3),
+        (6, "west"): Counted(0, 0, {"late": 2}, 0, 0),
+    }
 
 
 def test_a_ledger_that_does_not_balance() -> None:
