@@ -6,9 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from photon.spark.classes import Class
 from photon.spark.verify.advice import GOOD
+
+if TYPE_CHECKING:
+    from photon.spark.ledger_beside import Difference
 
 HOURS_A_DAY = 24
 
@@ -71,6 +75,8 @@ class Figures:
     examples: list[Example] = field(default_factory=list)
     inputs: list[InputTotal] = field(default_factory=list)
     ledger: list[LedgerLine] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
+    """Between the ledger and what was counted, explained ones too."""
     reused: list[str] = field(default_factory=list)
     """Days that were verified before, and whose inputs have not changed."""
     notes: list[str] = field(default_factory=list)
@@ -84,8 +90,12 @@ class Figures:
         return {kind: found[kind] for kind in Class if found[kind]}
 
     def problems(self) -> int:
-        """How many findings ask for something."""
-        return sum(count for kind, count in self.totals().items() if kind not in GOOD)
+        """How many findings ask for something, differences of the ledger that nothing explains among them."""
+        return sum(count for kind, count in self.totals().items() if kind not in GOOD) + len(self.unexplained())
+
+    def unexplained(self) -> list[Difference]:
+        """Of the ledger."""
+        return [each for each in self.differences if each.unexplained]
 
 
 def bars(counts: Iterable[Count], from_hour: int, to_hour: int, bars_max: int) -> tuple[int, list[Counter[Class]]]:

@@ -14,6 +14,7 @@ BARS_MAX = 96
 CHART = (1040, 120)
 """Width and height of a chart, in the units of its SVG."""
 EXAMPLES_SHOWN = 5
+DIFFERENCES_SHOWN = 20
 _STYLE = """
 :root{--ink:#1c2330;--dim:#667085;--line:#e3e7ee;--back:#f6f7f9;--card:#fff;--good:#1f8a5b;--wait:#c58a13;--bad:#c4312e;
 --soft:#9fd3bb}
@@ -210,7 +211,28 @@ def _ledger(figures: Figures) -> str:
         for each in figures.ledger
     )
     table = f"<table><tr><th>hour</th><th>datacentre</th>{head}</tr>{rows}</table>"
-    return f'<h2>Ledger of the dispatchers</h2><div class="card wide">{table}</div>'
+    beside = _differences(figures)
+    return f'<h2>Ledger of the dispatchers</h2>{beside}<div class="card wide">{table}</div>'
+
+
+def _differences(figures: Figures) -> str:
+    """What the ledger says otherwise than logs and outputs, what nothing explains first."""
+    shown = sorted(figures.differences, key=lambda each: -each.unexplained)[:DIFFERENCES_SHOWN]
+    if not shown:
+        return '<p class="dim">It agrees with what was counted in logs and outputs.</p>'
+    rows = "".join(
+        f"<tr><td>{hour_text(each.hour)}</td><td>{escape(each.datacentre)}</td>"
+        f'<td class="name">{escape(each.name)}</td>'
+        f'<td class="n">{each.ledger:,}</td><td class="n">{each.counted:,}</td>'
+        f"<td>{escape(', '.join(f'{why}: {count:,}' for why, count in each.explained.items()))}</td>"
+        f'<td class="n">{each.unexplained:,}</td></tr>'
+        for each in shown
+    )
+    head = (
+        '<tr><th>hour</th><th>datacentre</th><th>count</th><th class="n">ledger</th><th class="n">counted</th>'
+        '<th>may be explained by</th><th class="n">unexplained</th></tr>'
+    )
+    return f'<div class="card wide"><h3>Differences from what was counted</h3><table>{head}{rows}</table></div>'
 
 
 def _inputs(figures: Figures) -> str:

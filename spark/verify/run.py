@@ -13,6 +13,8 @@ from photon.config.disk import RealDisk
 from photon.outputs.place import KINDS
 from photon.spark import logs, outputs
 from photon.spark.classes import Class
+from photon.spark.ledger_beside import compare
+from photon.spark.ledger_counts import counted
 from photon.spark.schemas import PROBLEM
 from photon.spark.shipped_adapter import AdapterSpec, made
 from photon.spark.sources import PipelineSources, RegistrySource
@@ -110,7 +112,7 @@ def _build(spark: SparkSession, task: Task, before: Path, building: Path, say: C
         say(f"verifying {_piece_text(*hours)}")
         found = verify(inputs(spark, task, files, hours), _question(task, *hours))
         try:
-            _collect(found, problems, figures, days, [at for at in pieces if hours[0] <= at[0] < hours[1]])
+            _collect(task, found, problems, figures, days, [at for at in pieces if hours[0] <= at[0] < hours[1]])
         finally:
             found.close()
     _write_summary(figures.counts, building)
@@ -132,16 +134,20 @@ def _good(spark: SparkSession, task: Task, days: Days, pieces: Sequence[tuple[in
 
 
 def _collect(
-    found: Verification, problems: Path, figures: Figures, days: Days, todo: Sequence[tuple[int, int]]
+    task: Task, found: Verification, problems: Path, figures: Figures, days: Days, todo: Sequence[tuple[int, int]]
 ) -> None:
     """What came out of the pieces ``todo``."""
     _write_problems(found, problems)
     new = _counts(found)
     figures.counts += new
     figures.examples = _examples(found)
+    figures.differences = compare(task.ledger, counted(found.rows), new)
+    odd = {each.hour for each in figures.unexplained()}
     days.ranges = hours_of_rows(found.rows, days.files)
     registry, absent = prints_of_rows(found.rows, todo), absent_hours(found.rows)
     for at, counts in counts_by_piece(todo, new).items():
+        if any(hour in odd for hour in range(*at)):
+            continue  # it is looked at again
         has_absent = any(hour in absent for hour in range(*at))
         days.keep([Piece(begin=at[0], end=at[1], absent=has_absent, registry=registry[at], counts=counts)])
 

@@ -60,6 +60,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     exit: int
     problems: int
     counts: dict[str, int]
+    ledger_unexplained: int
+    """Counts of the dispatchers' ledgers that differ from what was counted, and nothing explains it; in problems."""
     inputs: list[dict[str, Any]]
     """Totals of what was read; every file is in inputs.jsonl."""
     reused: list[str]
@@ -81,6 +83,7 @@ def verdict_of(figures: Figures, deployment: str, exported_ns: int) -> Verdict:
         exit=3 if problems else 0,
         problems=problems,
         counts={str(kind): count for kind, count in figures.totals().items()},
+        ledger_unexplained=len(figures.unexplained()),
         inputs=[
             {"what": each.what, "datacentre": each.datacentre, "files": each.files, "bytes": each.bytes,
              "newest_mtime_ns": each.newest_ns}

@@ -6,6 +6,7 @@ import re
 from html.parser import HTMLParser
 
 from photon.spark.classes import Class
+from photon.spark.ledger_beside import Difference
 from photon.spark.verify.advice import GOOD, MEANING, PROBLEMS, TO_DO
 from photon.spark.verify.figures import Count, Example, Figures, InputTotal, LedgerLine, bars
 from photon.spark.verify.page import page
@@ -89,6 +90,22 @@ def test_problems_stand_first_and_what_logs_say_is_escaped() -> None:
     assert text.index("torn</td>") < text.index("correct</td>")
     assert "99.9993 %" in text
     assert "5.0 MiB" in text
+
+
+def test_a_difference_of_the_ledger_that_nothing_explains_is_a_problem() -> None:
+    shown = figures(
+        [Count(HOUR, "east", Class.CORRECT, 7)],
+        ledger=[LedgerLine(HOUR, "east", {"read": 9})],
+        differences=[
+            Difference(HOUR, "east", "read", 9, 7, {"not read yet": 1}, 1),
+            Difference(HOUR, "west", "joined", 8, 7, {"pending": 1}, 0),
+        ],
+    )
+    assert shown.problems() == 1
+    text = page(shown)
+    checked(text)
+    assert "1 problem<" in text
+    assert "not read yet: 1" in text
 
 
 def test_bars_are_hours_or_days() -> None:

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from photon.cli.errors import ATTENTION, DONE
-
 if TYPE_CHECKING:
     from photon.config.settings import Settings
     from photon.spark.verify.run import Outcome
@@ -94,7 +92,7 @@ def verify(
     done = nightly(settings, deployment.parent, wish, partial(_export, settings, deployment.parent),
                    lambda line: click.echo(f"photon: {line}", err=True))  # fmt: skip
     _show(done, report, output_format)
-    return ATTENTION if done.verdict.problems else DONE
+    return done.verdict.exit
 
 
 def _newest(settings: Settings, now_ns: int) -> int:
@@ -136,6 +134,8 @@ def _show(done: Outcome, report: Path, output_format: str) -> None:
         for kind, count in done.figures.totals().items()
     ]
     print_table([("events", True), ("finding", False), ("what to do", False)], rows)
+    if done.verdict.ledger_unexplained:
+        click.echo(f"{done.verdict.ledger_unexplained:,} counts of the dispatchers' ledgers differ, see the report")
     problems = done.verdict.problems
     said = f"{problems:,} problems" if problems else "every event exactly once"
     click.echo(f"{report / 'report.html'}: {said}")
