@@ -1,0 +1,96 @@
+"""The schedules in the documents are well formed, and the commands in them exist with these options."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+
+from photon.cli.main import main
+
+DOCS = Path(__file__).parents[2] / "docs"
+_FIELD = re.compile(r"\*|[0-9]+(-[0-9]+)?(,[0-9]+)*|\*/[0-9]+")
+
+
+def blocks(document: str, language: str) -> list[str]:
+    found = re.findall(rf"```{language}\n(.*?)```", (DOCS / document).read_text(), re.DOTALL)
+    assert found, f"{document} has no {language}"
+    return found
+
+
+def commands_in(text: str) -> list[list[str]]:
+    """Words of each photon command, shell continued lines joined."""
+    lines = text.replace("\\\n", " ").splitlines()
+    return [shlex.split(line) for line in map(str.strip, lines) if line.startswith("photon ")]
+
+
+def check(words: list[str]) -> None:
+    """The command is there, and so are its options; required ones are given."""
+    command: click.Command = main
+    context = click.Context(main)
+    rest = words[1:]
+    while isinstance(command, click.Group):
+        found = command.get_command(context, rest[0])
+        assert found is not None, words
+        command, rest = found, rest[1:]
+    known = {name: option for option in command.params for name in option.opts}
+    given = [word for word in rest if word.startswith("-")]
+    assert [word for word in given if word not in known] == [], words
+    assert [name for name, option in known.items() if option.required and not {*option.opts} & {*given}] == [], words
+
+
+@pytest.mark.parametrize("document", ["verification.md", "spark.md"])
+def test_photon_commands_in_shell_examples(document: str) -> None:
+    text = (DOCS / document).read_text()
+    indented = "\n".join(line for line in text.splitlines() if line.startswith("    photon "))
+    found = [*commands_in(indented)]
+    for block in re.findall(r"```(?:bash)?\n(.*?)```", text, re.DOTALL):
+        found += commands_in(block)
+    assert found
+    for words in found:
+        check(words)
+
+
+def test_scripts() -> None:
+    for script in blocks("verification.md", "bash"):
+        done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_crontabs() -> None:
+    for table in blocks("verification.md", "cron"):
+        [line] = [line for line in table.splitlines() if not line.startswith("#")]
+        fields = line.split(None, 6)
+        assert all(_FIELD.fullmatch(field) for field in fields[:5])
+        assert [int(field) for field in fields[:2]] == [30, 4]
+        assert fields[5:7] == [
+            "photon",
+            "/usr/local/bin/photon-nightly /etc/photon/photon.toml /var/lib/photon/reports",
+        ]
+
+
+def test_airflow() -> None:
+    """It compiles, and its commands, with the templates filled in, exist."""
+    for source in blocks("spark.md", "python"):
+        tree = ast.parse(source)
+        if not source.count("BashOperator"):
+            continue
+        names: dict[str, object] = {}
+        assigned = [node for node in tree.body if isinstance(node, ast.Assign) and "DEPLOYMENT" in ast.unparse(node)]
+        exec(compile(ast.Module(assigned, []), "dag", "exec"), names)
+        calls = [
+            node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "BashOperator"
+        ]
+        assert len(calls) == 3
+        for call in calls:
+            [value] = [keyword.value for keyword in call.keywords if keyword.arg == "bash_command"]
+            command = eval(compile(ast.Expression(value), "dag", "eval"), names)
+            filled, templates = re.subn(r"\{\{ [\w.| ]+ \}\}", "2026-11-20", command)
+            assert templates
+            assert not {"{", "}"} & {*filled}
+            check(shlex.split(filled))
