@@ -9,6 +9,7 @@ import structlog
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import DIGEST_BYTES, Answer
+from photon.idregistry.operations.restored import CLOSED, CLOSED_REASON
 from photon.idregistry.outcomes import Refusal, Status
 from photon.idregistry.proposing import proposed
 from photon.idregistry.raft.api import Applied, NotLeader, ProposalOutcome
@@ -134,6 +135,8 @@ class RecoveryServer:
         answers = await self._in_shard(request.shard, reopen, timeout)
         if isinstance(answers, Refusal):
             return answers
+        if (answers == CLOSED).any():
+            return Refusal(Status.UNKNOWN, f"shard {request.shard} {CLOSED_REASON}")
         elsewhere = answers == WRONG_SHARD
         if elsewhere.all() and ids:
             return Refusal(Status.WRONG_SHARD, "the ids are not this shard's")

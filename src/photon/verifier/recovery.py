@@ -15,6 +15,9 @@ Why no id is written twice
 - Bytes that readers were not shown yet (not synced, not witnessed) are no bytes that the verifier has read: it waits.
 - Reopening compares on the whole token when it is applied: an id that somebody has taken since is left alone,
   however late the request comes.
+- A registry that was restored from a backup has forgotten clears, and who was given which id since. Its shards are
+  closed, and give nothing up, until the outputs were registered again; and the incarnations after it are so much
+  higher that ids of those before it are told apart: they are left to the operator.
 
 Why no id is lost, an insert of the dead process that is still under way included
 - It may arrive after the scan, in a shard that has not heard of a newer incarnation yet (one that has says STALE).
@@ -41,6 +44,8 @@ import structlog
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, U8, U32, U64, Answer
+from photon.idregistry.commands import take
+from photon.idregistry.operations.restoring import INCARNATIONS_SINCE_MAX
 from photon.idregistry.outcomes import Refusal
 from photon.idregistry.scanning import EntryPage
 from photon.outputs.cleared import Clearing, read_clearing
@@ -90,6 +95,8 @@ class RecoveryReport:
     recovered: int = 0
     unknown: int = 0
     """Asked to be given up, and no answer: the next scan shows whether they were."""
+    older: int = 0
+    """Owned since before the registry was restored from a backup: left to the operator."""
     waits: str = ""
     """Why nothing may be given up yet; empty when nothing stands in the way."""
     examples: list[str] = field(default_factory=list)
@@ -244,15 +251,21 @@ class SlotRecovery:
                 return whole
 
     async def _give_up(self, page: EntryPage, redone: Redone, report: RecoveryReport) -> bool:
-        theirs = page.tokens >> np.uint64(BATCH_BITS) <= np.uint64(redone.upto)
-        if not theirs.all():
+        incarnations = (page.tokens >> np.uint64(BATCH_BITS)).astype(np.int64)
+        if (incarnations > redone.upto).any():
             raise AssertionError(f"a scan up to incarnation {redone.upto} gave ids of a later one")
-        if not len(page):
+        rows = np.flatnonzero(incarnations + INCARNATIONS_SINCE_MAX > redone.upto)
+        report.older += len(page) - len(rows)
+        if not len(rows):
             return True
         answers = await self._registry.reopen(
-            page.digests, page.times, page.tokens, page.generations, timeout=self._limits.ask_s
+            take(page.digests, DIGEST_BYTES, rows),
+            page.times[rows],
+            page.tokens[rows],
+            page.generations[rows],
+            timeout=self._limits.ask_s,
         )
-        reopened = np.flatnonzero(answers == Answer.REOPENED)
+        reopened = rows[answers == Answer.REOPENED]
         report.recovered += len(reopened)
         report.unknown += int(np.count_nonzero(answers == Answer.UNKNOWN))
         report.examples += [_example(page, row) for row in reopened[: EXAMPLES_MAX - len(report.examples)].tolist()]
@@ -261,6 +274,12 @@ class SlotRecovery:
     # -- notices -----------------------------------------------------------------------------------------------
     def _tell(self, redone: Redone, report: RecoveryReport) -> None:
         self.recovered += report.recovered
+        if report.older:
+            log.warning(
+                "ids are owned since before the registry was restored; photon spark verify says which have no record",
+                slot=redone.slot,
+                ids=report.older,
+            )
         if report.recovered or report.unknown:
             log.error(
                 "ids were registered and never written: given up, to be joined again",

@@ -12,6 +12,7 @@ import pytest
 
 from photon.config.disk import RealDisk
 from photon.idregistry.api import I64, U8, U32, U64, Answer, Slot, token_of
+from photon.idregistry.operations.restoring import INCARNATIONS_SINCE_MAX
 from photon.idregistry.outcomes import Refusal, Status
 from photon.idregistry.scanning import EntryPage
 from photon.outputs.cleared import Clearing
@@ -137,6 +138,16 @@ async def test_what_is_owned_up_to_the_incarnation_is_given_up_and_nothing_else(
     report = await recovery(tmp_path, registry).run_once(0.0)
     assert (report.scanned, report.recovered, len(report.examples)) == (True, 6, 6)
     assert registry.states(IDS) == ["cleared", *[REOPENED] * 5, OWNED, OWNED, REOPENED]
+
+
+async def test_ids_of_before_a_restored_registry_are_left_alone(tmp_path: Path) -> None:
+    registry = Registry()
+    registry.own(IDS, 3)
+    publish(tmp_path, upto=3 + INCARNATIONS_SINCE_MAX)
+    report = await recovery(tmp_path, registry).run_once(0.0)
+    assert (report.scanned, report.recovered, report.older) == (True, 0, len(IDS))
+    publish(tmp_path, upto=2 + INCARNATIONS_SINCE_MAX)
+    assert (await recovery(tmp_path, registry).run_once(0.0)).recovered == len(IDS)
 
 
 async def test_it_waits_until_the_place_was_read(tmp_path: Path) -> None:

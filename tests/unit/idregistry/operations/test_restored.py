@@ -45,6 +45,7 @@ def test_while_closed_nothing_new_is_given_away() -> None:
     restored(shard)
     assert shard.machine.closed
     assert shard.insert(Row(1), Row(2), Row(3, incarnation=2)) == [CLOSED] * 3
+    assert shard.do(reopen([Row(1)])).tolist() == [CLOSED]
     assert shard.clear(Row(1)) == [A.CLEARED]
     shard.reload()
     assert shard.machine.closed
