@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,8 +24,10 @@ from photon.spark.backfill.driver import BackfillFailed
 from photon.spark.backfill.job import Report
 from photon.spark.backfill.names import Places
 from photon.spark.backfill.work import RegistryPlace
-from photon.spark.outputs import outputs
+from photon.spark.outputs import lines_of, outputs
 from photon.spark.sources import JoinSource, LogSource, OutputSource
+from photon.spark.tasks import partition_bytes
+from photon.spark.verify.reading import backfilled
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,11 +41,19 @@ LOOK_UP_S = 60.0
 DIRECTORY = "forgotten"
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """All that may have a record of an event."""
+
+    outputs: Sequence[OutputSource]
+    backfills: Sequence[Path]
+
+
 def missing_events(
     spark: SparkSession,
     join: JoinSource,
     foreign: LogSource,
-    sources: Sequence[OutputSource],
+    written: Written,
     registry: RegistryPlace,
     places: Places,
     report: Report,
@@ -57,7 +69,11 @@ def missing_events(
     shutil.rmtree(kept, ignore_errors=True)  # another run's: the registry is asked again
     ids = logs.foreign(spark, join, [foreign], with_records=False).where(F.col("unreadable").isNull())
     _forgotten(spark, ids, registry).write.parquet(str(kept))
-    lines = outputs(spark, sources, join, kinds=KINDS)
+    lines = outputs(spark, written.outputs, join, kinds=KINDS)
+    work = [each for directory in written.backfills for each in backfilled(directory, join.join)]
+    if work:
+        size = partition_bytes(spark, sum(each.end for each in work))
+        lines = lines.union(lines_of(spark, work, join, size))
     torn = lines.where(F.col("torn").isNotNull()).select("datacentre", "file", "offset", "torn").take(1)
     if torn:
         where, file, offset, why = torn[0]

@@ -20,7 +20,7 @@ from photon.idregistry.api import Slot
 from photon.joiner.slot.identity import NONCE_BYTES
 from photon.spark import logs
 from photon.spark.backfill import job as spark_job
-from photon.spark.backfill.compare import missing_events
+from photon.spark.backfill.compare import Written, missing_events
 from photon.spark.backfill.driver import BackfillFailed, Driver, FencingRegistry
 from photon.spark.backfill.formats import encoder
 from photon.spark.backfill.manifest import Job, Manifest, begun, read_manifest
@@ -53,6 +53,8 @@ class Plan:
     """Events below the boundary, to be compared with ``outputs``."""
     outputs: tuple[OutputSource, ...] = ()
     """Of all datacentres."""
+    backfills: tuple[Path, ...] = ()
+    """Outputs of other backfills that reach into the range."""
     joined_at: bool = True
     batch_rows: int = BATCH_ROWS
 
@@ -103,7 +105,8 @@ def _tasks(spark: SparkSession, plan: Plan, task: Task, say: Say) -> TaskResult:
     try:
         done = TaskResult(Counts(), [])
         if plan.forgotten is not None:
-            events = missing_events(spark, plan.join, plan.forgotten, plan.outputs, plan.registry, plan.places, say)
+            written = Written(plan.outputs, plan.backfills)
+            events = missing_events(spark, plan.join, plan.forgotten, written, plan.registry, plan.places, say)
             rows = spark_job.joined(spark, plan.join, events, plan.primary, say)
             done = spark_job.run(spark, rows, msgspec.structs.replace(task, registers=False))
         if plan.foreign is not None:

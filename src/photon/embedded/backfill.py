@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,9 @@ from photon.config.settings import Settings
 from photon.config.tls import joiner_identity
 from photon.embedded.services import pipeline_named, registry_client, rule_of, tls_of
 from photon.spark.backfill.boundary import boundary_in
-from photon.spark.backfill.manifest import JOB_VERSION, Job
+from photon.spark.backfill.formats import JSONL
+from photon.spark.backfill.known import known_backfills, remember
+from photon.spark.backfill.manifest import JOB_VERSION, Job, begun
 from photon.spark.backfill.names import Places
 from photon.spark.backfill.run import Outcome, Plan, alone, check_directory, run
 from photon.spark.backfill.work import BATCH_ROWS, RegistryPlace
@@ -80,10 +82,13 @@ def backfill(settings: Settings, base: Path, wish: Wish, say: Callable[[str], No
         primary=sources.primary[0],
         registry=_registry_place(settings, base, name),
         outputs=tuple(everywhere.outputs),
+        backfills=tuple(_others(base, pipeline.join, wish)),
         joined_at=settings.output.joined_at,
         batch_rows=wish.batch_rows,
     )
     with alone(plan.places):
+        disk = RealDisk()
+        remember(disk, base, plan.places.output, begun(disk, plan.places.job, plan.job))
         return asyncio.run(_run(settings, base, wish, plan, say))
 
 
@@ -131,6 +136,18 @@ def _divided(plan: Plan, wish: Wish, boundary: int) -> Plan:
         forgotten=msgspec.structs.replace(plan.foreign, window=below),
         foreign=msgspec.structs.replace(plan.foreign, window=above) if boundary < wish.to_ns else None,
     )
+
+
+def _others(base: Path, join: str, wish: Wish) -> Iterator[Path]:
+    """Outputs of other backfills that reach into the range. Raises UsageError for one that cannot be compared."""
+    for known in known_backfills(RealDisk(), base, join, wish.from_ns, wish.to_ns):
+        if known.path.absolute() == wish.output.absolute():
+            continue
+        if known.job.format != JSONL and wish.compare_below:
+            raise UsageError(
+                f"--below-boundary compare: {known.path} is a backfill in {known.job.format}, not jsonl"
+            )
+        yield known.path
 
 
 def _check_range(wish: Wish) -> None:

@@ -24,6 +24,8 @@ from photon.embedded.ledger import ledger_file
 from photon.embedded.ledgers import accounts
 from photon.embedded.services import deployment_key
 from photon.idregistry.operations.backup import check_backup, read_manifest
+from photon.spark.backfill.formats import JSONL
+from photon.spark.backfill.known import known_backfills
 from photon.spark.fingerprint import fingerprint
 from photon.spark.recover.repairs import DIRECTORY, Repairs
 from photon.spark.session import session
@@ -69,16 +71,29 @@ def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Cal
             from_hour=wish.from_ns // HOUR_NS,
             to_hour=wish.to_ns // HOUR_NS,
             made_at=_text(time.time_ns()),
-            backfills=wish.backfills,
             given_up=repairs.given_up_unmatched() if has_repairs else None,
             noted=repairs.damages() if has_repairs else None,
         )
+        _add_backfills(task, base, join, wish)
         _add_standing(settings, base, names, task, work)
         if not wish.no_registry:
             _add_registry(task, wish, work, export, say)
         task.ledger = _ledger(settings, base, names, task)
         spark = session("photon spark verify", master=wish.master, settings=wish.spark)
         return run(spark, task, wish.report, say)
+
+
+def _add_backfills(task: Task, base: Path, join: str, wish: Wish) -> None:
+    """Those that were named, and those that this deployment knows of."""
+    found = {path.absolute(): None for path in wish.backfills}
+    for known in known_backfills(RealDisk(), base, join, wish.from_ns, wish.to_ns):
+        if known.job.format == JSONL:
+            found[known.path.absolute()] = None
+        else:
+            task.notes.append(
+                f"{known.path}: a backfill in {known.job.format} is not read: what it has written seems lost"
+            )
+    task.backfills = tuple(found)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from photon.config.errors import UsageError
 from photon.eventstore.api import PrimaryRecord
 from photon.joiner.api import ForeignEvent
 from photon.spark.backfill.formats import LineUnreadable, encoder, to_parquet
+from photon.spark.backfill.known import known_backfills, remember
 from photon.spark.backfill.manifest import BackfillDamaged, Job, begun, read_manifest
 from photon.spark.backfill.names import HOUR_NS, BatchName, Places, hour_directory
 from photon.spark.backfill.parts import PartWriter
@@ -106,6 +107,21 @@ def test_a_directory_serves_the_job_that_it_was_begun_for(places: Places) -> Non
     places.manifest.write_bytes(b'{"version":1')
     with pytest.raises(BackfillDamaged, match=r"manifest\.json: unreadable"):
         read_manifest(DISK, places.manifest)
+
+
+def test_a_deployment_knows_its_backfills(places: Places, tmp_path: Path) -> None:
+    def known(join: str, since: int, until: int) -> list[Path]:
+        return [each.path for each in known_backfills(DISK, tmp_path, join, since, until)]
+
+    assert known("j", 0, 9) == []
+    remember(DISK, tmp_path, places.output, JOB)
+    assert known("j", 0, 9) == []  # its directory is gone, or not made yet
+    begun(DISK, places.job, JOB)
+    assert known("j", 0, 9) == known("j", 1, 2) == [places.output]
+    assert known("j", 2, 9) == known("j", 0, 1) == known("other", 0, 9) == []
+    (tmp_path / "backfills" / "s.json").write_bytes(b"{")
+    with pytest.raises(BackfillDamaged, match=r"s\.json: unreadable"):
+        known("j", 0, 9)
 
 
 def test_parquet_has_the_members_of_the_line(tmp_path: Path) -> None:
