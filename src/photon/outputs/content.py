@@ -50,6 +50,11 @@ class FileContent:
         if self._unpacking is not None:
             self._unpacking.give_back(data)
 
+    def check(self) -> None:
+        """All of a file was read: raises OutputMissing if it is a final one and its checksum says it is damaged."""
+        if self._unpacking is not None:
+            self._unpacking.check()
+
     def _read(self, length: int) -> bytes:
         # The final file is there before the plain one goes. Once more round: after a power cut the plain one is back.
         for _ in range(2):
@@ -84,6 +89,13 @@ class _Unpacking:
 
     def give_back(self, data: bytes) -> None:
         self._given_back = data + self._given_back
+
+    def check(self) -> None:
+        """The checksum stands behind the last byte. No word on a file of which there is more to read."""
+        if more := self.read(1):
+            self.give_back(more)
+        elif not self._member.eof:
+            raise OutputMissing(self._path, "is cut short")
 
     def read(self, length: int) -> bytes:
         parts = [self._given_back[:length]]

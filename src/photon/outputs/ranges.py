@@ -86,6 +86,8 @@ def read_range(disk: Disk, part: FileRange, *, block_bytes: int = BLOCK_BYTES) -
     at, rest, skipping = content.at, b"", part.start > 0
     while at < part.end:
         read = content.read(min(block_bytes, part.file.length - content.at))
+        if content.at == part.file.length:
+            content.check()
         data = rest + read
         if skipping:  # the end of a line that begins in an earlier range
             cut = data.find(b"\n") + 1

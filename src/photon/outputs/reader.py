@@ -176,5 +176,7 @@ class Reader:
                 raise OutputMissing(path, f"no line ends from byte {step.start} to byte {content.at}")
             more = min(wanted, step.end - content.at)
             data, wanted = data + content.read(more), wanted + more
+        if content.at == step.file.length and end == len(data):
+            content.check()  # before the file's last lines go out: the cursor stays within a damaged file
         content.give_back(data[end:])
         return data[:end]

@@ -9,7 +9,17 @@ import pytest
 
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
-from photon.outputs import Cursor, CursorLost, CursorUnreadable, Place, Position, Reader, plan, retired_bytes
+from photon.outputs import (
+    Cursor,
+    CursorLost,
+    CursorUnreadable,
+    Place,
+    Position,
+    Reader,
+    plan,
+    read_range,
+    retired_bytes,
+)
 from photon.outputs.content import OutputMissing
 from photon.outputs.cursor_file import CursorFile
 from photon.outputs.streaming import Stream, Terms
@@ -188,6 +198,26 @@ def test_what_went_out_before_an_error_is_saved(tmp_path: Path) -> None:
     cursor, flushed = consumer.saved[-1]
     assert cursor.positions[Place("s0", "joined")].number == 1
     assert flushed == len(consumer.out)
+
+
+def test_the_last_lines_of_a_damaged_final_file_are_not_passed_on(tmp_path: Path) -> None:
+    slot = WrittenSlot(tmp_path)
+    slot.append(1, lines(0, 100))
+    slot.roll(1)
+    slot.finish(1)
+    final = slot.path(1).with_name(slot.path(1).name + ".gz")
+    packed = bytearray(final.read_bytes())
+    packed[-6] ^= 1  # in the checksum, so that all bytes are right
+    final.write_bytes(packed)
+    consumer = Consumer()
+    stream = stream_of(slot, consumer)
+    with pytest.raises(OutputMissing, match="is damaged"):
+        stream.run()
+    at = stream.cursor.positions[Place("s0", "joined")]
+    assert 0 < at.offset == len(consumer.out) < len(lines(0, 100))
+    [part] = plan(slot.place.published(DISK), slot.place.output)
+    with pytest.raises(OutputMissing, match="is damaged"):
+        list(read_range(DISK, part))
 
 
 def test_only_what_is_cleared(tmp_path: Path) -> None:
