@@ -27,7 +27,7 @@ from photon.idregistry.scanning import EntryPage
 from photon.idregistry.witness import Witness, Witnessed, refusal
 
 OWNED, CLEARED, REOPENED = "owned", "cleared", "reopened"
-SELDOM, OFTEN = 0.05, 0.5
+SELDOM, OFTEN = 0.1, 0.5
 """How often a message that was applied comes once more, much later. There are few questions about reopening."""
 CONFIG_CALLS = ("open", "witness", "extend")
 
@@ -269,11 +269,15 @@ class Network:
             message.answers = [(Answer.TOO_NEW, None) for _ in message.rows]
             return True
         self.messages.remove(message)
-        again = 0.0 if not self.faults or call.what == "open" else OFTEN if call.what == "reopen" else SELDOM
-        if self._random.random() < again:
+        if self._random.random() < self._comes_again(call):
             self.stragglers.append(message)
         message.answers = [self._apply(call, call.rows[row]) for row in message.rows]
         return True
+
+    def _comes_again(self, call: Call) -> float:
+        if call.what == "reopen":  # mostly asked when the faults are over
+            return OFTEN
+        return SELDOM if self.faults and call.what != "open" else 0.0
 
     def _apply(self, call: Call, row: tuple[Any, ...]) -> Any:
         if call.what == "open":
