@@ -251,6 +251,12 @@ def _torn(inputs: Inputs) -> DataFrame:
     output = inputs.output.where(col("torn").isNotNull())
     if inputs.noted is not None:
         output = output.join(sql.broadcast(inputs.noted), _same_place(output, inputs.noted), "left_anti")
+        # Of a file that is gone the place where reading ended depends on how its parts were shared out.
+        files = inputs.noted.select(
+            "datacentre", col("output_file").alias("file"), lit(True).alias("noted")
+        ).distinct()
+        output = output.join(sql.broadcast(files), ["datacentre", "file"], "left")
+        output = output.where("noted IS NULL OR length(line) > 0")
     evidence = sql.to_json(
         sql.struct(
             col("torn").alias("why"), col("kind"), sql.substring(sql.base64("line"), 1, 400).alias("line_base64")

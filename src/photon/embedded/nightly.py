@@ -160,7 +160,7 @@ def _ledger(settings: Settings, base: Path, names: Sequence[str], task: Task) ->
             task.notes.append(f"ledger of {account.datacentre}: {account.missing or 'it tells no hours'}")
             continue
         lines += (
-            LedgerLine(hour, account.datacentre, line.as_dict())
+            LedgerLine(hour, account.datacentre, line.as_dict() | line.apart())
             for hour, line in account.whole.hours.items()
             if task.from_hour <= hour < task.to_hour
         )
