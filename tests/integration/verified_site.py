@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from click.testing import CliRunner
 
+from photon.cli.main import main
 from photon.embedded.control import Request, ask
+from photon.embedded.states import ServiceState
 from photon.embedded.supervisor import free_ports
 from tests.integration.commands import alive, photon, until
 
@@ -86,18 +89,18 @@ class Site:
         assert result.code == 0, result.err
         self.pids |= {row["pid"] for row in json.loads(result.out)["processes"] if row["pid"]}
 
-    def ps(self) -> dict[str, dict[str, Any]]:
-        rows = {row["name"]: row for row in json.loads(photon("ps", self.file, "-o", "json").out)["processes"]}
-        self.pids |= {row["pid"] for row in rows.values() if row["pid"]}
-        return rows
+    def _ask(self, request: Request) -> dict[str, ServiceState]:
+        states = {each.name: each for each in ask(self.base / ".photon-run", request).services}
+        self.pids |= {each.pid for each in states.values() if each.pid}
+        return states
 
     def hold(self, name: str) -> None:
         """kill -9, and it stays down until it is released."""
-        ask(self.base / ".photon-run", Request(do="kill", names=(name,), hold=True))
-        until(lambda: self.ps()[name]["state"] == "held", WAIT_S, f"{name} is held")
+        self._ask(Request(do="kill", names=(name,), hold=True))
+        until(lambda: self._ask(Request(do="ps"))[name].state == "held", WAIT_S, f"{name} is held")
 
     def release(self, name: str) -> None:
-        ask(self.base / ".photon-run", Request(do="release", names=(name,)))
+        self._ask(Request(do="release", names=(name,)))
 
     def kill_verifier(self) -> None:
         """kill -9 of the one that runs by now; another one is started in its place."""
@@ -109,7 +112,7 @@ class Site:
 
     def kill_joiner(self) -> None:
         """kill -9 at once, and it stays down."""
-        ask(self.base / ".photon-run", Request(do="kill", names=(f"joiner {SLOT}",), hold=True))
+        self._ask(Request(do="kill", names=(f"joiner {SLOT}",), hold=True))
         until(lambda: self.slot()["state"] == "down", WAIT_S, "nobody holds the slot")
 
     def verifier_pid(self) -> int | None:
@@ -119,10 +122,11 @@ class Site:
 
     # -- what is verified ------------------------------------------------------------------------------------------
     def status(self) -> dict[str, Any]:
-        result = photon("verifier", "status", "--config", self.file, "-o", "json")
-        found: dict[str, Any] = json.loads(result.out)
+        """As the command shows it; called here in this process, as it is asked again and again."""
+        result = CliRunner().invoke(main, ["verifier", "status", "--config", str(self.file), "-o", "json"])
+        found: dict[str, Any] = json.loads(result.output)
         wanting = found["verifier"] is None or any(each["alarms"] or each["problem"] for each in found["slots"])
-        assert result.code == (3 if wanting else 0), result.err
+        assert result.exit_code == (3 if wanting else 0), result.output
         return found
 
     def slot(self) -> dict[str, Any]:
