@@ -24,7 +24,7 @@ from photon.outputs.cursor import Cursor
 from photon.outputs.next_read import end_of
 from photon.outputs.place import KINDS, OutputPlace
 from photon.spark import schemas
-from photon.spark.exports import ExportShared, export_rows, plan_export
+from photon.spark.exports import export_rows, plan_export
 from photon.spark.output_lines import OutputColumns
 from photon.spark.outputs import RangeWork, read_work, source_ranges
 from photon.spark.pulled_columns import Pulled, parse_columns, parsed

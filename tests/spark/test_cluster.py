@@ -1,0 +1,126 @@
+"""A standalone cluster with two workers whose Python does not have Photon: what is shipped is what runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.cluster import HOME, HOST, Cluster, bare_environment, packed, python_without, running
+from tests.spark.conftest import require_spark
+from tests.spark.test_outputs import slot_with_lines
+
+ROOT = Path(__file__).parents[2]
+SMALL = ("msgspec", "orjson", "xxhash", "zstandard")
+"""Libraries with compiled parts that a cluster for Spark does not have by itself."""
+DEPLOYMENT = """\
+key_file = "key"
+[join.clicks]
+adapter = "mine.py:Mine"
+[join.clicks.options.primary]
+format = "jsonl"
+key = "q"
+[join.clicks.options.foreign]
+format = "jsonl"
+key = "q"
+id = "id"
+time = { field = "t", unit = "s" }
+[datacentre.east]
+join = "clicks"
+primary = "queries"
+foreign = "clicks"
+output = "out"
+state = "state"
+eventstore = "127.0.0.1:1"
+[datacentre.east.joiners.s0]
+address = "127.0.0.1:2"
+"""
+ADAPTER = """\
+from photon.adapters.configured import ConfiguredAdapter
+class Mine(ConfiguredAdapter):
+    pass
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    require_spark()
+    with running(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Path:
+    """A deployment with logs and output, and an adapter of its own."""
+    for name, text in (("photon.toml", DEPLOYMENT), ("mine.py", ADAPTER), ("key", "k" * 32)):
+        (tmp_path / name).write_text(text)
+    for name in ("clicks", "queries"):
+        (tmp_path / name).mkdir()
+        lines = [json.dumps({"id": f"c{n}", "q": f"q{n}", "t": n, "pad": "x" * 40}) for n in range(200)]
+        (tmp_path / name / "a.log").write_text("\n".join(lines) + "\n")
+    slot_with_lines(tmp_path)
+    return tmp_path / "photon.toml"
+
+
+def submit(cluster: Cluster, deployment: Path, python: Path, *more: str, source: bool) -> dict[str, Any]:
+    """Runs the driver by spark-submit; Photon is where this Python's is, not where the executors' is."""
+    settings = {
+        "spark.driver.host": HOST,
+        "spark.driver.bindAddress": HOST,
+        "spark.ui.enabled": "false",
+        "spark.executor.memory": "512m",
+        "spark.driver.memory": "512m",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.pyspark.python": str(python),
+        "spark.pyspark.driver.python": sys.executable,
+    }
+    flags = [each for name, value in settings.items() for each in ("--conf", f"{name}={value}")]
+    command = [str(HOME / "bin" / "spark-submit"), "--master", cluster.master, *flags, *more]
+    command += [str(ROOT / "tests" / "spark" / "driver.py"), str(deployment), "source" if source else "no"]
+    environment = bare_environment() | {"SPARK_HOME": str(HOME)}
+    done = subprocess.run(
+        command, env=environment, cwd=cluster.directory, capture_output=True, text=True, timeout=1500, check=False
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return said
+
+
+def check(said: dict[str, Any]) -> None:
+    assert said["before"] == [None] * 4  # else this would show nothing
+    for origin in said["after"]:
+        assert ".zip" in origin
+        assert str(ROOT) not in origin
+    assert said["clicks"] == sorted(f"c{n}" for n in range(200))
+    assert (said["pairs"], said["output"], said["same"]) == (200, 300, True)
+
+
+def test_the_package_and_the_adapter_are_shipped(cluster: Cluster, deployment: Path, tmp_path: Path) -> None:
+    python = python_without(tmp_path / "venv")
+    said = submit(cluster, deployment, python, source=True)
+    check(said)
+    assert said["source"] == sorted(f"e{n}" for n in range(20))
+
+
+def test_libraries_come_as_an_archive(cluster: Cluster, deployment: Path, tmp_path: Path) -> None:
+    python = python_without(tmp_path / "venv", SMALL)
+    missing = subprocess.run([str(python), "-c", "import orjson"], capture_output=True, check=False)
+    assert missing.returncode == 1
+    archive = packed(tmp_path / "libraries.tar.gz", SMALL)
+    more = ("--archives", f"{archive}#libraries", "--conf", "spark.executorEnv.PYTHONPATH=./libraries")
+    check(submit(cluster, deployment, python, *more, source=False))
+
+
+def test_without_java_one_line_says_what_to_install(tmp_path: Path) -> None:
+    script = "from photon.spark.session import session\nfrom photon.config.errors import PhotonError\n"
+    script += "try:\n    session('x')\nexcept PhotonError as e:\n    print(e, e.exit_code)\n"
+    environment = dict(os.environ) | {"JAVA_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("install Java 17 (for instance openjdk-17-jre-headless) 1")
+    assert done.stdout.count("\n") == 1

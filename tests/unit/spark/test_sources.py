@@ -1,0 +1,132 @@
+"""What a deployment file says of data for Spark, as plain data, and the package that is shipped."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import photon
+from photon.adapters.contract import LogFile
+from photon.config.errors import UsageError
+from photon.config.loader import load
+from photon.config.settings import Join, Settings
+from photon.spark.logs import names_of, without
+from photon.spark.schemas import FOREIGN
+from photon.spark.shipped_adapter import adapter_spec, decoded, encoded, made
+from photon.spark.shipping import package_zip
+from photon.spark.sources import JoinSource, Window, pipeline_sources
+from photon.spark.tasks import fair_bytes, packed
+
+DEPLOYMENT = """\
+key_file = "key"
+[limits]
+record = "2KiB"
+[join.clicks]
+foreign_files = ["click/*.log"]
+[join.clicks.primary]
+format = "jsonl"
+key = "q"
+[join.clicks.foreign]
+format = "jsonl"
+key = "q"
+id = "id"
+time = { field = "t", unit = "s" }
+"""
+PIPELINE = """\
+[datacentre.%(name)s]
+join = "clicks"
+primary = "%(name)s/queries"
+foreign = "/logs/%(name)s"
+output = "%(name)s/out"
+state = "%(name)s/state"
+eventstore = "127.0.0.1:%(port)d1"
+[datacentre.%(name)s.joiners.%(name)s-1]
+address = "127.0.0.1:%(port)d2"
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    file = tmp_path / "photon.toml"
+    file.write_text(
+        DEPLOYMENT + "".join(PIPELINE % {"name": name, "port": port} for name, port in (("west", 1), ("east", 2)))
+    )
+    (tmp_path / "key").write_bytes(b"k" * 20)
+    return load(file, environment={})
+
+
+def test_a_pipelines_places(settings: Settings, tmp_path: Path) -> None:
+    window = Window(begin_ns=5, end_ns=9)
+    found = pipeline_sources(settings, tmp_path, "clicks", window=window)
+    assert [each.datacentre for each in found.foreign] == ["east", "west"]
+    foreign, primary, output = found.foreign[0], found.primary[0], found.outputs[0]
+    assert (foreign.directory, foreign.patterns, foreign.max_record) == ("/logs/east", ["click/*.log"], 2048)
+    assert foreign.window == window
+    assert (primary.directory, primary.patterns) == (str(tmp_path / "east/queries"), ["**/*"])
+    assert primary.window == Window()
+    assert (output.output, output.state) == (str(tmp_path / "east/out"), str(tmp_path / "east/state"))
+    assert [
+        each.datacentre for each in pipeline_sources(settings, tmp_path, "clicks", datacentres=["west"]).outputs
+    ] == ["west"]
+    with pytest.raises(UsageError, match=r"datacentre north: no pipeline of join 'clicks'; there are: east, west"):
+        pipeline_sources(settings, tmp_path, "clicks", datacentres=["north"])
+
+
+def test_a_join_is_plain_data_and_does_not_show_its_key(settings: Settings, tmp_path: Path) -> None:
+    join = pipeline_sources(settings, tmp_path, "clicks").join
+    assert msgspec.json.decode(msgspec.json.encode(join), type=JoinSource) == join
+    assert join.key == b"k" * 20
+    assert "kkk" not in f"{join} {join!r}"
+
+
+def test_an_adapters_files_travel_with_it(tmp_path: Path) -> None:
+    base, elsewhere = tmp_path / "base", tmp_path / "elsewhere"
+    base.mkdir()
+    (base / "mine.py").write_text(
+        "from photon.adapters.configured import ConfiguredAdapter\n"
+        "class Mine(ConfiguredAdapter):\n"
+        "    def primary_key(self, record, file):\n"
+        "        return b'<' + super().primary_key(record, file) + b'>'\n"
+    )
+    side = {"format": "jsonl", "key": "q"}
+    foreign = side | {"time": {"field": "t", "unit": "s"}}
+    join = Join(adapter="mine.py:Mine", options={"primary": side, "foreign": foreign})
+    spec = decoded(encoded(adapter_spec("clicks", join, base)))
+    (base / "mine.py").unlink()
+    adapter = made(spec, elsewhere)
+    assert adapter.primary_key(b'{"q":"x"}', LogFile("a")) == b"<x>"
+    assert type(adapter).__module__ == "photon_adapter_mine"
+    assert made(spec, elsewhere) is adapter
+    with pytest.raises(UsageError, match=r"mine\.py: cannot be read"):
+        adapter_spec("clicks", join, base)
+
+
+def test_the_package_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
+    (tmp_path / "again").mkdir()
+    first, second = package_zip(tmp_path), package_zip(tmp_path / "again")
+    assert first.name == second.name
+    assert first.read_bytes() == second.read_bytes()
+    with zipfile.ZipFile(first) as archive:
+        names = set(archive.namelist())
+    root = Path(photon.__file__).parent
+    for room in ("adapters/logs", "idregistry/raft", "outputs", "spark", "cli"):
+        for path in (root / room).glob("*.py"):
+            assert f"photon/{room}/{path.name}" in names
+    assert {"photon/__init__.py", "photon/py.typed"} <= names
+    assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
+
+
+def test_schemas_without_columns() -> None:
+    assert names_of(without(FOREIGN, "record", "header")) == [
+        name for name in names_of(FOREIGN) if name not in ("record", "header")
+    ]
+
+
+def test_work_is_packed_in_order() -> None:
+    assert packed([("a", 5), ("b", 5), ("c", 1), ("d", 20), ("e", 1)], 10) == [["a", "b"], ["c"], ["d"], ["e"]]
+    assert packed([], 10) == []
+    assert fair_bytes(1 << 30, 4) == (1 << 30) // 12
+    assert (fair_bytes(0, 4), fair_bytes(1 << 50, 4)) == (4 << 20, 128 << 20)
