@@ -144,7 +144,9 @@ def _local_defaults(master: str | None, submitted: Mapping[str, str]) -> dict[st
     if not master.startswith("local"):
         return {}
     partitions = max(PARTITIONS_A_CORE * _cores(master), PARTITIONS_MIN)
-    return {"spark.sql.shuffle.partitions": str(partitions), "spark.driver.bindAddress": "127.0.0.1"}
+    # Results of more than 1 MiB are fetched from the driver's own address: it must be the one that it listens at.
+    here = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    return {"spark.sql.shuffle.partitions": str(partitions), **here}
 
 
 def _cores(master: str) -> int:
