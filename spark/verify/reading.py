@@ -16,7 +16,7 @@ from photon.config.errors import UsageError
 from photon.spark import exports, logs, outputs
 from photon.spark.backfill.manifest import read_job, read_manifest
 from photon.spark.backfill.names import Places
-from photon.spark.sources import LogSource, PipelineSources, RegistrySource, Window
+from photon.spark.sources import LogSource, PipelineSources, Window
 from photon.spark.tasks import partition_bytes
 from photon.spark.verify.figures import HOURS_A_DAY
 from photon.spark.verify.job import Inputs
@@ -44,7 +44,7 @@ def inputs(spark: SparkSession, task: Task, files: Sequence[InputFile], hours: t
         foreign=logs.foreign(spark, sources.join, foreign),
         primary=logs.primary(spark, sources.join, sources.primary),
         output=_output(spark, task),
-        registry=None if task.registry is None else exports.registry(spark, task.registry),
+        registry=registry_of_join(spark, task),
         waiting=_waiting(spark, task.waiting),
         given_up=_places(spark, task.given_up),
         noted=_places(spark, task.noted),
@@ -62,6 +62,17 @@ def _output(spark: SparkSession, task: Task) -> DataFrame:
         return written
     size = partition_bytes(spark, sum(each.end for each in work))
     return written.union(outputs.lines_of(spark, work, sources.join, size))
+
+
+def registry_of_join(spark: SparkSession, task: Task) -> DataFrame | None:
+    """The ids of this join, and those of which nobody knows whose they are."""
+    if task.registry is None:
+        return None
+    entries = exports.registry(spark, task.registry)
+    if not task.others:
+        return entries
+    others = ", ".join(f"'{name}'" for name in task.others)  # names as the settings allow them
+    return entries.where(f"datacentre IS NULL OR datacentre NOT IN ({others})")
 
 
 def backfilled(directory: Path, join: str) -> list[outputs.RangeWork]:
@@ -166,12 +177,11 @@ def _only(source: LogSource, changed: Collection[InputFile]) -> LogSource:
 
 
 def registry_prints(
-    spark: SparkSession, registry: RegistrySource | None, pieces: Sequence[tuple[int, int]]
+    spark: SparkSession, task: Task, pieces: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], tuple[int, int]]:
     """Number and hash of the ids of each piece, in an export."""
-    if registry is None:
-        return dict.fromkeys(pieces, (0, 0))
-    return _prints(exports.registry(spark, registry), pieces)
+    entries = registry_of_join(spark, task)
+    return dict.fromkeys(pieces, (0, 0)) if entries is None else _prints(entries, pieces)
 
 
 def prints_of_rows(rows: DataFrame, pieces: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:

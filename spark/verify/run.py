@@ -63,6 +63,8 @@ class Task:
     places_of: tuple[str, ...] = ()
     waiting: Path | None = None
     """Directory of Parquet files with the digests (``digest``) that wait in retry stores."""
+    others: tuple[str, ...] = ()
+    """Datacentres of other joins of the deployment: their ids stand in the same registry."""
     backfills: Sequence[Path] = ()
     """Output directories of backfills of the range."""
     given_up: pa.Table | None = None
@@ -128,7 +130,7 @@ def _good(spark: SparkSession, task: Task, days: Days, pieces: Sequence[tuple[in
     """Pieces that need no new look."""
     if not any(at in days.pieces for at in pieces):
         return []
-    registry = registry_prints(spark, task.registry, pieces)
+    registry = registry_prints(spark, task, pieces)
     changed = [each for each in days.changed() if each.what in EVENT_SIDES]
     return days.good(pieces, registry, hours_of_files(spark, task.sources, changed) if changed else {})
 

@@ -13,12 +13,14 @@ import pyarrow.dataset as ds
 import pytest
 
 from photon.config.loader import load
-from photon.spark.schemas import PROBLEM
-from photon.spark.sources import PipelineSources, Window, pipeline_sources
+from photon.spark import exports
+from photon.spark.schemas import PROBLEM, REGISTRY
+from photon.spark.sources import PipelineSources, RegistrySource, Window, pipeline_sources
 from photon.spark.verify.figures import HOURS_A_DAY
+from photon.spark.verify.reading import registry_of_join
 from photon.spark.verify.run import Task, run
 from photon.spark.verify.verdict import ReportRefused
-from tests.spark.small_deployment import HOUR_NS, Deployment, event_of, make
+from tests.spark.small_deployment import HOUR_NS, Deployment, Entry, event_of, make
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,6 +77,20 @@ def test_what_is_no_report_is_not_replaced(spark: SparkSession, tmp_path: Path) 
     with pytest.raises(ReportRefused, match="no report"):
         run(spark, task_of(make(tmp_path / "site", 1, clicks=5)), tmp_path / "photos", print)
     assert (tmp_path / "photos" / "a.jpg").exists()
+
+
+def test_ids_of_other_joins_stand_in_the_same_registry(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = [Entry(b"d" * 16, 1, "01", "joined", site).row() for site in ("east", "views-east")]
+    unknown = [*entries[0][:10], None, None, None]
+    frame = spark.createDataFrame([*entries, tuple(unknown)], REGISTRY)
+    monkeypatch.setattr(exports, "registry", lambda *_: frame)
+    task = task_of(make(tmp_path, 1, clicks=5))
+    task.registry, task.others = RegistrySource(directory="-"), ("views-east",)
+    found = registry_of_join(spark, task)
+    assert found is not None
+    assert [row["datacentre"] for row in found.collect()] == ["east", None]
 
 
 @pytest.mark.skipif("PHOTON_TEST_DATA" not in os.environ, reason="PHOTON_TEST_DATA names no data sets")
