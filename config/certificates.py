@@ -30,7 +30,7 @@ PEM_BYTES_MAX = 1 << 20
 BACKDATED = timedelta(hours=1)
 """Valid from so long ago: the machine that checks may be behind the one that issued."""
 
-ROLES = ("registry", "eventstore", "cache", "joiner", "dispatcher", "operator")
+ROLES = ("registry", "eventstore", "cache", "joiner", "dispatcher", "verifier", "operator")
 CLIENTS_ONLY = "operator"
 _IDENTITY = re.compile(rf"(?:{'|'.join(ROLES)})-{NAME[1:-1]}|operator|wan")
 
@@ -70,8 +70,8 @@ def check_identity(identity: str) -> None:
     """Raises CertificateError."""
     if not _IDENTITY.fullmatch(identity):
         raise CertificateError(
-            f"{identity!r}: must be registry-REPLICA, eventstore-, cache-, joiner- or dispatcher-DATACENTRE, wan, "
-            "operator or operator-NAME"
+            f"{identity!r}: must be registry-REPLICA, eventstore-, cache-, joiner-, dispatcher- or "
+            "verifier-DATACENTRE, wan, operator or operator-NAME"
         )
 
 

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from photon.config import certificate_files as files
-from photon.config.certificates import CertificateError, facts, issue, make_authority, read_certificate
+from photon.config.certificates import (
+    CertificateError,
+    check_identity,
+    facts,
+    issue,
+    make_authority,
+    read_certificate,
+)
 from photon.config.loader import convert
 from photon.config.tls import OPERATOR, dns_name, identities, identity_of
 
@@ -213,3 +220,5 @@ def test_what_a_deployment_needs() -> None:
         "verifier-east",
         "operator",
     ]
+    for each in identities(settings):
+        check_identity(each)
