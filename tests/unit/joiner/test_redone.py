@@ -16,7 +16,7 @@ from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.redo_log import RedoLogDamaged
 from photon.joiner.slot.redone import Redone as RedoneFile
 from photon.joiner.slot.slot import SlotPaths, SlotStore
-from tests.unit.joiner.helpers import answers_of, rows_for
+from tests.unit.joiner.helpers import FakeRegistry, FakeStore, answers_of, engine_at, rows_for
 
 C, T, U = Answer.COMMITTED, Answer.TAKEN, Answer.UNKNOWN
 OLD, NEW = token_of(3, 9), token_of(5, 1)
@@ -142,3 +142,15 @@ def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
     assert recovered.lost == ()
     assert sum(len(rows) for _, rows in recovered.kept) == 1
     assert list((tmp_path / "state/redo").glob("damaged-*")) == []
+
+
+# -- the engine ----------------------------------------------------------------------------------------------------
+async def test_each_start_publishes_it_before_it_is_drained(tmp_path: Path) -> None:
+    registry = FakeRegistry()
+    for incarnation in (1, 2):
+        engine = engine_at(tmp_path, registry, FakeStore({}))
+        await engine.start()
+        assert await engine.drain(10.0)
+        found = msgspec.json.decode((tmp_path / "state/redone.json").read_bytes(), type=RedoneFile)
+        assert found.upto == incarnation - 1
+        await engine.close()
