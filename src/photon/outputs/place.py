@@ -15,6 +15,7 @@ SLOTS_DIRECTORY = "slots"
 EXPORTS_DIRECTORY = "exports"
 """Dispatchers publish here what they write themselves, in the same form as slots."""
 EMBEDDED_STATE = ".photon"
+BACKFILL_MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,10 @@ class OutputPlace:
             return cls(output, state)
         if not output.is_dir():
             raise UsageError(f"{output}: {'not a directory' if output.exists() else 'no such directory'}")
+        if (output / BACKFILL_MANIFEST).is_file():
+            raise UsageError(
+                f"{output}: a backfill's output: what {BACKFILL_MANIFEST} names there is complete as it is"
+            )
         if any((output / kind).is_dir() for kind in KINDS):
             raise UsageError(f"{output}: a deployment's output: name it with --config FILE --datacentre NAME")
         raise UsageError(f"{output}: no output of photon join; a deployment's is named with --config FILE")
