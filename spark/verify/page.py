@@ -77,13 +77,14 @@ def _verdict(figures: Figures) -> str:
 
 def _tiles(figures: Figures) -> str:
     totals = figures.totals()
-    events = sum(totals.values())
+    judged = sum(totals.values()) - totals.get(Class.PENDING, 0)
+    right = totals.get(Class.CORRECT, 0) + totals.get(Class.LATE, 0)
     shown = [
         (f"{totals.get(Class.CORRECT, 0):,}", "correct"),
         (f"{figures.problems():,}", _many("problem", figures.problems())),
         (f"{totals.get(Class.PENDING, 0):,}", "pending, not judged"),
         (f"{totals.get(Class.LATE, 0):,}", "late"),
-        (_share(totals.get(Class.CORRECT, 0), events), "correct of all"),
+        (_share(right, judged), "right of what was judged"),
     ]
     tiles = "".join(f'<div class="tile"><b>{value}</b><span>{name}</span></div>' for value, name in shown)
     return f'<div class="tiles">{tiles}</div>'
@@ -195,7 +196,7 @@ def _examples(examples: Iterable[Example]) -> str:
 def _example(each: Example) -> str:
     cells = (f"<code>{escape(text)}</code>" for text in (each.event, each.place, each.output, each.evidence))
     event, place, output, evidence = cells
-    where = f"{hour_text(each.hour)}<br><small>{escape(each.datacentre)}</small>"
+    where = f"{hour_text(each.hour).replace(' ', '&nbsp;')}<br><small>{escape(each.datacentre)}</small>"
     return f"<tr><td>{event}</td><td>{where}</td><td>{place}</td><td>{output}</td><td>{evidence}</td></tr>"
 
 

@@ -88,7 +88,7 @@ def test_problems_stand_first_and_what_logs_say_is_escaped() -> None:
     assert "<script" not in text
     assert text.count("&lt;script&gt;") >= 9
     assert text.index("torn</td>") < text.index("correct</td>")
-    assert "99.9993 %" in text
+    assert "99.9997 %" in text
     assert "5.0 MiB" in text
 
 
