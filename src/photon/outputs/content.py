@@ -38,6 +38,11 @@ class FileContent:
         self.at = at
         self._unpacking: _Unpacking | None = None
 
+    @property
+    def unpacked(self) -> bool:
+        """Whether going on costs nothing, while a new reader would unpack from the beginning."""
+        return self._unpacking is not None
+
     def read(self, length: int) -> bytes:
         """The next ``length`` bytes; fewer where the file ends. Raises OutputMissing, OSError."""
         data = self._read(length)

@@ -128,6 +128,8 @@ class Reader:
             bounds = clearing.bounds(files)
             ahead = [file for file in files if log.at is None or (file.number, file.length) > log.at]
             self.held_back.update(clearing.trouble_in(ahead))
+        if log.content is not None and not log.content.unpacked:
+            log.content = None  # what stands before is looked at again: a dispatcher may have lost its memory of it
         left = TURN_BYTES
         while left > 0 and (step := self._next(place, files, log.at, bounds, slot.output)) is not None:
             path = (slot.output or self._place.output) / step.file.name

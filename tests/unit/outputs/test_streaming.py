@@ -178,6 +178,18 @@ def test_following_ends_when_asked_and_finds_new_slots(tmp_path: Path) -> None:
     assert consumer.out == data + b"later\nnew\n"
 
 
+def test_a_file_that_was_written_anew_is_not_gone_on_with_in_the_middle_of_a_line(tmp_path: Path) -> None:
+    """A dispatcher that goes on from an older copy of its database writes other lines where it had written before."""
+    slot = WrittenSlot(tmp_path)
+    slot.append(1, b"one\ntwo\n")
+    reader = Reader(DISK, slot.place)
+    assert [block.data for block in reader.read()] == [b"one\ntwo\n"]
+    slot.path(1).write_bytes(b"")
+    slot.append(1, b"one\nother\nthree\n")
+    with pytest.raises(CursorLost, match="no line ends there"):
+        list(reader.read())
+
+
 def test_after_a_broken_pipe_nothing_is_saved(tmp_path: Path) -> None:
     slot, _ = filled(tmp_path)
     consumer = Consumer()
