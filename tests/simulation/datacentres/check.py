@@ -20,6 +20,7 @@ from photon.joiner.api import ForeignEvent
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.joiner.verdicts import tag_of
 from tests.simulation.datacentres.process import DispatcherProcess, JoinerProcess
+from tests.simulation.datacentres.retiring import listed_ids
 from tests.simulation.datacentres.truth import Event
 from tests.simulation.world.faulty_disk import FaultyDisk
 
@@ -158,6 +159,20 @@ def twice(world: World) -> list[str]:
     return [f"twice: {event_id!r} is {where}" for event_id, where in places.items() if len(where) > 1]
 
 
+def unlisted(world: World) -> list[str]:
+    """Records of lost slots whose ids others have by now, and that the list of their retirement does not name."""
+    entries = {event_id: owner.entry for event_id, owner in owners(world).items() if owner}
+    found = []
+    for lost in world.lost:
+        listed = listed_ids(world, lost.slot)
+        for record in _records_on(lost.disk, lost.joiner, lost.place.name, only_whole=True):
+            entry = entries.get(record.event_id)
+            given_up = entry is not None and f"{entry.token:016x}" != record.fields.get("token")
+            if given_up and world.digester.digest(record.event_id) not in listed:
+                found.append(f"not listed: {record.event_id!r} was in {record.where} and given up")
+    return found
+
+
 def owned_without_record(world: World) -> list[str]:
     """Ids that some token owns and that stand in no output."""
     written = {record.event_id for record in records(world)}
@@ -171,7 +186,7 @@ def _owned(world: World) -> list[bytes]:
 
 def findings(world: World) -> list[str]:
     """Broken promises; the first is the one to tell."""
-    found = twice(world)
+    found = twice(world) + unlisted(world)
     by_id = {record.event_id: record for record in records(world)}
     found += [f"invented: {event_id!r}" for event_id in by_id if event_id not in world.truth.events]
     for event_id, event in world.truth.events.items():

@@ -1,23 +1,25 @@
 """A joiner's disk that is gone for ever, and the operator who retires its slot (protocol rule 14).
 
-What ``photon slot retire`` does, by the production client: the intent in the config group, fences in all shards, then
-ids that still carry the slot's tokens are reopened by compare. It may be killed at any step and begins again.
+What ``photon slot retire`` does, by the production code: the intent in the config group, fences in all shards, the
+list of ids, then what still carries the slot's tokens is reopened by compare. It may be killed at any step and begins
+again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from photon.idregistry.api import INCARNATION_BITS, Answer
-from photon.idregistry.outcomes import Refusal
+from photon.embedded.slots.id_list import IdList
+from photon.embedded.slots.retiring import Asking, NotAnswered, Retirement, RetiringRefused
+from photon.idregistry.api import INCARNATION_BITS
 from photon.idregistry.recovery.asking import Recovery
 from photon.idregistry.scanning import EntryPage
-from tests.simulation.datacentres.process import Process
+from tests.simulation.datacentres.process import Process, ProcessDisk
 from tests.simulation.world.faulty_disk import FaultyDisk
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ LOST_MAX = 3
 """Disks that a schedule loses at most."""
 LOOK_S = 0.7
 TIMEOUT_S = 3.0
+OPERATOR = "north-operator"
 ALL = (1 << INCARNATION_BITS) - 1
 
 
@@ -57,10 +60,29 @@ def lose_slot(world: World) -> None:
     place.slots[name] = f"{name}.{len(world.lost)}"
 
 
+def list_path(slot: str) -> Path:
+    """Where the operator keeps the list of a slot's ids."""
+    return Path(f"/lists/{slot}.jsonl")
+
+
+def listed_ids(world: World, slot: str) -> set[bytes]:
+    """Digests on the list of a slot that was retired."""
+    (disk,) = [place.disks[name] for place in world.places.values() for name in place.disks if name == OPERATOR]
+    if not disk.exists(list_path(slot)):
+        return set()
+    lines = disk.read(list_path(slot)).splitlines()[1:]
+    return {bytes.fromhex(json.loads(line)["digest"]) for line in lines}
+
+
+async def _nothing_known(_: EntryPage) -> dict[bytes, bytes]:
+    return {}
+
+
 class Operator(Process):
     """Retires the slots that are lost, one after the other."""
 
     async def run(self) -> None:
+        self.place.disks.setdefault(self.name, FaultyDisk(Random(self.random.getrandbits(64))))
         recovery = self.registry().recovery
         while True:
             for lost in self.world.lost:
@@ -71,29 +93,21 @@ class Operator(Process):
 
     async def _retire(self, recovery: Recovery, slot: str) -> bool:
         """Whether it is done; if not, it begins again."""
-        shards = await recovery.retire_slot(slot, timeout=TIMEOUT_S)
-        if isinstance(shards, Refusal):
-            return "no slot" in shards.reason or "not known" in shards.reason
-        for shard in shards:
-            first = await recovery.scan_owned(shard, slot, ALL, timeout=TIMEOUT_S)
-            if isinstance(first, Refusal) or not first.fenced:
-                return False
-        return all([await self._reopen(recovery, slot, shard) for shard in shards])
-
-    async def _reopen(self, recovery: Recovery, slot: str, shard: int) -> bool:
-        cursor = b""
-        while True:
-            page = await recovery.scan_owned(shard, slot, ALL, cursor=cursor, limit=5, timeout=TIMEOUT_S)
-            if isinstance(page, Refusal) or not await self._give_up(recovery, page):
-                return False
-            cursor = page.cursor
-            if not cursor:
-                return True
-
-    async def _give_up(self, recovery: Recovery, page: EntryPage) -> bool:
-        if not len(page):
-            return True
-        self.world.say(f"{len(page)} ids are to be reopened")
-        columns = (page.digests, page.times, page.tokens, page.generations)
-        answers = await recovery.reopen(*columns, retired=True, timeout=TIMEOUT_S)
-        return not np.any(answers == Answer.UNKNOWN)
+        disk: Any = ProcessDisk(self.place.disks[self.name], self)
+        retirement = Retirement(
+            slot=slot,
+            asking=Asking(recovery, self.clock, slot, TIMEOUT_S, page_ids=5),
+            disk=disk,
+            id_list=IdList(disk, list_path(slot), slot),
+            place=None,
+            already=False,
+            resolve=_nothing_known,
+            tell=self.world.say,
+        )
+        try:
+            await retirement.run()
+        except RetiringRefused as refused:
+            return "no slot is named" in str(refused)  # it was lost before it was ever opened
+        except NotAnswered:
+            return False
+        return True

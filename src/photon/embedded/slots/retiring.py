@@ -125,11 +125,14 @@ class Report:
 class Asking:
     """Asks the registry until it answers, for a bounded time."""
 
-    def __init__(self, recovery: Recovery, clock: Clock, slot: str, wait_s: float) -> None:
+    def __init__(
+        self, recovery: Recovery, clock: Clock, slot: str, wait_s: float, *, page_ids: int = PAGE_IDS
+    ) -> None:
         self._recovery = recovery
         self._clock = clock
         self._slot = slot
         self._wait_s = wait_s
+        self._page_ids = page_ids
 
     async def intent(self) -> tuple[int, ...]:
         """The shards that must be fenced. Raises RetiringRefused, NotAnswered."""
@@ -162,7 +165,7 @@ class Asking:
         while True:
             page = await self._answered(
                 lambda cursor=cursor: self._recovery.scan_owned(  # type: ignore[misc]
-                    shard, self._slot, ALL_INCARNATIONS, cursor=cursor, limit=PAGE_IDS, timeout=ASK_S
+                    shard, self._slot, ALL_INCARNATIONS, cursor=cursor, limit=self._page_ids, timeout=ASK_S
                 ),
                 f"shard {shard}",
             )

@@ -1,0 +1,22 @@
+"""Ids of a lost slot are given up only once they are listed (rule 14): readers of its output are told which."""
+
+from __future__ import annotations
+
+import pytest
+
+from photon.embedded.slots.id_list import IdList
+from tests.simulation.datacentres.world import Violation, run_seed
+
+SEEDS = (3, 6, 7, *range(8, 60))
+"""In the first ones a slot is lost that owned ids whose records somebody may have read."""
+
+
+def test_a_list_that_is_not_written_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(IdList, "sync", lambda self: None)
+    for seed in SEEDS:
+        try:
+            run_seed(seed)
+        except Violation as violation:
+            if "not listed" in str(violation):
+                return
+    pytest.fail(f"{len(SEEDS)} schedules and nothing found")
