@@ -38,6 +38,7 @@ SETTINGS = {
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
+    "spark.python.authenticate.socketTimeout": "60s",
     "spark.sql.parquet.compression.codec": "zstd",
 }
 """What a session that is made here has, where nobody said otherwise."""

@@ -6,7 +6,6 @@ nothing else: the libraries with compiled parts that Photon needs must be there 
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Sequence
@@ -38,11 +37,9 @@ def ship(spark: SparkSession, py_files: Sequence[Path] = ()) -> None:
     context = spark.sparkContext
     beside = _same_process(context.master or "local")
     if not beside and context.applicationId not in _shipped and Path(photon.__file__).exists():
-        directory = Path(tempfile.mkdtemp(prefix="photon-ship-"))
-        try:
-            context.addPyFile(str(package_zip(directory)))  # copied by Spark
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+        # Executors fetch it from where it lies, whenever they start: it must stay as long as the application.
+        directory = Path(tempfile.mkdtemp(prefix="photon-ship-", dir=context._temp_dir))
+        context.addPyFile(str(package_zip(directory)))
         _shipped.add(context.applicationId)
     for path in py_files:
         if not path.is_file():

@@ -22,6 +22,7 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.default.parallelism": "2",
+    "spark.python.authenticate.socketTimeout": "300s",
 }
 
 
