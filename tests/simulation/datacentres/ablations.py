@@ -22,9 +22,11 @@ from photon.dispatcher.replay.coverage import Coverage, Span
 from photon.dispatcher.replay.reopened import Id, Reopened
 from photon.dispatcher.state import Changes
 from photon.eventstore.api import EventLookUps, Found
-from photon.idregistry.api import Answer, InsertAnswers, Inserts, Kind
+from photon.idregistry import commands as c
+from photon.idregistry.api import DIGEST_BYTES, U8, Answer, InsertAnswers, Inserts, Kind
 from photon.idregistry.raft.api import Applied
 from photon.idregistry.routing import RoutedRegistry
+from photon.idregistry.state_machine import ShardMachine
 from photon.joiner import engine as joiner_engine
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome, TakenBy
 from photon.joiner.core import SlotCore
@@ -171,12 +173,30 @@ class AnswersWithoutMajority(registry.ModelGroup):
             end.answer(proposal, Applied(end.machine.apply(end.applied, proposal.command)))
 
 
+# -- retirement (rule 14) -----------------------------------------------------------------------------------------
+def deleted(self: ShardMachine, command: c.Reopen) -> U8:
+    """An id that is given up is as if nobody had ever had it: whoever comes may have it, and no list names it."""
+    answers = _reopen(self, command)
+    for row in np.flatnonzero(answers == Answer.REOPENED).tolist():
+        digest = command.digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES]
+        time = int(c.i64(command.times)[row])
+        entry = self._table.get(digest, time)
+        assert entry is not None
+        self._table.put(digest, time, replace(entry, generation=0))
+    return answers
+
+
+_reopen = ShardMachine._reopen
+
+
 @dataclass(frozen=True)
 class Ablation:
     """A measure taken out, and what the world has to find then (a regular expression over the violation)."""
 
     variant: Variant
     finds: str
+    loses_slots: bool = False
+    """Only schedules in which a slot is lost and retired can show it."""
 
 
 LOST = "lost"
@@ -223,6 +243,9 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
         Variant(patches=((Coverage, "put", first_times_only),)), REOPENED
     ),
     "reopened: counted anew": Ablation(Variant(patches=((Stretch, "counted", counted_anew),)), LEDGER),
+    "retired: deleted in place of reopened": Ablation(
+        Variant(patches=((ShardMachine, "_reopen", deleted),)), f"{REOPENED}|{LOST}", loses_slots=True
+    ),
     "registry: a deposed leader answers": Ablation(
         Variant(patches=((registry, "ModelGroup", AnswersWithoutMajority),)), f"{TWICE}|{LOST}"
     ),

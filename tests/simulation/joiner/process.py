@@ -57,6 +57,8 @@ class Variant:
     witness: bool = True
     unique_ids: bool = True
     locks: bool = True
+    rots: float = 0.3
+    """In so many of the schedules redo logs rot."""
 
 
 @dataclass

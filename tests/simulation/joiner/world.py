@@ -90,7 +90,7 @@ class World:
         doubled = [each for each in self.ids if random.random() < 0.4]
         self.lines = [(number, each) for number, each in enumerate(self.ids + doubled)]
         self.copies = random.random() < 0.3
-        self.rots = random.random() < 0.3
+        self.rots = random.random() < variant.rots
         self.sites: list[Site] = []
         for number in range(random.choice((1, 1, 2))):
             name = f"dc{number}"
