@@ -1,0 +1,108 @@
+"""Verify, recover, verify again: real processes, the real registry, an output file deleted by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from photon.cli.spark.verify import _export
+from photon.embedded.deployment import Deployment
+from photon.embedded.ledger import read_ledger
+from photon.embedded.nightly import Wish, nightly
+from photon.embedded.supervisor import Supervisor
+from photon.spark import schemas
+from photon.spark.verify.job import Inputs, _torn
+from photon.spark.verify.run import Outcome
+from tests.integration.test_recover import JOINED, UNMATCHED, Site, write
+from tests.integration.test_skip import T, joined, until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HOUR_NS = 3_600_000_000_000
+BEGIN_NS = T * 10**9 // HOUR_NS * HOUR_NS
+WISH = {"from_ns": BEGIN_NS, "to_ns": BEGIN_NS + 2 * HOUR_NS}
+
+
+@pytest.mark.timeout(900)
+async def test_what_a_deleted_file_held_is_joined_again_once(spark: SparkSession, tmp_path: Path) -> None:
+    here = Site(tmp_path)
+    write(tmp_path, "queries/q.log", JOINED)
+    write(tmp_path, "clicks/c.log", [*JOINED, *UNMATCHED])
+    events = len(JOINED) + len(UNMATCHED)
+    supervisor = Supervisor()
+    try:
+        await supervisor.start(list(Deployment(here.file, here.settings, tmp_path / "run").services()))
+        await until(lambda: here.all_done(events), "all is read")
+        await until(lambda: held(here) == {"joined": len(JOINED), "unmatched": len(UNMATCHED)}, "all files are final")
+
+        write(tmp_path, "queries/q.log", UNMATCHED)
+        [deleted, *_] = here.finals("joined")
+        lost = gzip.decompress(deleted.read_bytes()).count(b"\n")
+        deleted.unlink()
+        found = (await verified(here)).verdict
+        assert found.exit == 3
+        assert {kind: count for kind, count in found.counts.items() if kind not in ("correct", "torn")} == {
+            "lost-cleared": lost, "primary-exists": len(UNMATCHED),
+        }  # fmt: skip
+        assert found.counts["torn"] == 1
+
+        done = await here.recover("--apply", "--also-unmatched")
+        counts: Any = done.json["classes"]
+        assert (done.code, counts) == (0, {
+            "lost-cleared": {"reopened": lost},
+            "primary-exists": {"reopened": len(UNMATCHED)},
+            "torn": {"noted": 1},
+        }), done.err  # fmt: skip
+        await until(lambda: len(joined(tmp_path)) >= events, "they are joined")
+        assert Counter(joined(tmp_path)) == {f"c{n}": 1 for n in (*JOINED, *UNMATCHED)}
+        await until(lambda: held(here)["joined"] == events, "all files are final again")
+        again = lost + len(UNMATCHED)
+        await until(lambda: sum(read_ledger(state)["reread"] for state in here.states) >= again, "all is counted")
+        clean = await verified(here)
+        assert clean.verdict.counts == {"correct": events}, clean.figures.examples
+        assert clean.figures.unexplained() == []
+        assert clean.verdict.exit == 0
+    finally:
+        await supervisor.stop()
+
+
+def test_noted_places_are_left_out(spark: SparkSession) -> None:
+    """A file that is gone as a whole, however its reading was shared out; of a damaged one only that line."""
+    names = [column.split()[0] for column in schemas.OUTPUT.split(", ")]
+
+    def torn(file: str, offset: int, line: bytes) -> tuple[object, ...]:
+        values = {"datacentre": "east", "kind": "joined", "file": file, "offset": offset, "line": line, "torn": "why"}
+        return tuple(values.get(name) for name in names)
+
+    rows = [torn("gone", 0, b""), torn("gone", 500, b""), torn("rotten", 700, b"x"), torn("rotten", 800, b"y"),
+            torn("other", 0, b"")]  # fmt: skip
+    output = spark.createDataFrame(rows, schemas.OUTPUT)
+    noted = spark.createDataFrame(
+        [("east", "gone", 0), ("east", "rotten", 700)],
+        "datacentre string, output_file string, output_offset bigint",
+    )
+    found = _torn(Inputs(foreign=output, primary=output, output=output, registry=None, noted=noted))
+    places = sorted((row["output_file"], row["output_offset"]) for row in found.collect())
+    assert places == [("other", 0), ("rotten", 800)]
+
+
+def held(here: Site) -> Counter[str]:
+    """Lines in final files."""
+    found = Counter[str]()
+    for kind in ("joined", "unmatched"):
+        for file in here.finals(kind):
+            found[kind] += gzip.decompress(file.read_bytes()).count(b"\n")
+    return found
+
+
+async def verified(here: Site) -> Outcome:
+    wish = Wish(**WISH, report=here.directory / "report")
+    export = partial(_export, here.settings, here.directory)
+    return await asyncio.to_thread(nightly, here.settings, here.directory, wish, export, print)
