@@ -46,6 +46,8 @@ class Finding(enum.StrEnum):
     """A file that the verifier relies on cannot be read."""
 
 
+ENDS_ITSELF = (Finding.OWNED, Finding.DAMAGED)
+
 ADVICE = {
     Finding.DOUBLED: "bill it once; keep both files, find out by their tokens which processes wrote them",
     Finding.NOT_OWNED: "take the line out of what is billed unless its event stands nowhere else; report it",
@@ -95,11 +97,12 @@ class AlarmLog:
         self._old = directory / OLD_NAME
         self._slot = slot
         self._bytes_max = bytes_max
-        self._told: set[tuple[str, str, int]] = set()
-        for path in (self._old, self._path):
-            self._told |= {alarm.key for alarm in read_lines(disk, path) if not alarm.over}
-        self._open = _open(read_lines(disk, self._path))
-        self._told -= {alarm.key for alarm in read_lines(disk, self._path) if alarm.over} - set(self._open)
+        older, lines = read_lines(disk, self._old), read_lines(disk, self._path)
+        if older and not disk.exists(self._path):  # a crash before the new file was there
+            self._begin(lines := list(_open(older).values()))
+        self._open = _open(lines)
+        self._told = _lines_told([*older, *lines])
+        self._full_at = -1  # the file's size when as many stood as may
         self._mend()
 
     @property
@@ -114,12 +117,16 @@ class AlarmLog:
     def tell(
         self, finding: Finding, what: str, at_ns: int, *, file: str = "", offset: int = 0, event_id: bytes = b""
     ) -> None:
-        """Durable when it returns. One that was told before is not told again, unless it was over meanwhile."""
+        """Durable when it returns. One that was told before is not told again; one that ends by itself may be, when
+        it was over meanwhile."""
         shown = event_id.decode("utf-8", "backslashreplace")[:ID_CHARS_MAX]
         alarm = Alarm(at_ns, finding.value, what[:WHAT_CHARS_MAX], file, offset, shown, ADVICE[finding])
-        if alarm.key in self._told or (len(self._open) >= OPEN_MAX and finding is not Finding.OWNED):
+        if alarm.key in self._open or alarm.key in self._told:
             return
-        self._told.add(alarm.key)
+        if finding not in ENDS_ITSELF:
+            if self._is_full():
+                return
+            self._told.add(alarm.key)
         self._open[alarm.key] = alarm
         self._append(alarm)
         log.error(
@@ -127,11 +134,22 @@ class AlarmLog:
             event_id=shown, todo=alarm.todo,
         )  # fmt: skip
 
+    def _is_full(self) -> bool:
+        """As many stand as may. Somebody may have acknowledged them since."""
+        if len(self._open) < OPEN_MAX:
+            return False
+        size = self._disk.size(self._path)
+        if size != self._full_at:
+            self._open = _open(read_lines(self._disk, self._path))
+            self._full_at = size
+            if len(self._open) >= OPEN_MAX:
+                log.error("no further alarms about lines are told", slot=self._slot, stand=len(self._open))
+        return len(self._open) >= OPEN_MAX
+
     def over(self, finding: Finding, at_ns: int, *, file: str = "", offset: int = 0) -> None:
         """It no longer holds."""
         alarm = self._open.pop((finding.value, file, offset), None)
         if alarm is not None:
-            self._told.discard(alarm.key)
             log.info("verifier alarm over", slot=self._slot, finding=alarm.finding, what=alarm.what)
             self._append(msgspec.structs.replace(alarm, at_ns=at_ns, over=True))
 
@@ -140,10 +158,10 @@ class AlarmLog:
         if not self._disk.exists(self._path):
             self._begin([])
         elif self._disk.size(self._path) + len(line) > self._bytes_max:
-            kept = list(_open(read_lines(self._disk, self._path)).values())
+            lines = read_lines(self._disk, self._path)
             self._disk.rename(self._path, self._old)
-            self._told = set(self._open)
-            self._begin(kept)
+            self._told = _lines_told(lines)
+            self._begin(list(_open(lines).values()))
         append(self._disk, self._path, line)
 
     def _begin(self, kept: list[Alarm]) -> None:
@@ -196,6 +214,11 @@ def read_lines(disk: Disk, path: Path) -> list[Alarm]:
         return [msgspec.json.decode(line, type=Alarm) for line in lines]
     except msgspec.MsgspecError as bad:
         raise AlarmsDamaged(f"{path}: unreadable ({bad}); move it away, it is begun again") from None
+
+
+def _lines_told(lines: list[Alarm]) -> set[tuple[str, str, int]]:
+    """Alarms about lines: they are over when they are acknowledged, and not told again for that."""
+    return {alarm.key for alarm in lines if alarm.finding not in ENDS_ITSELF}
 
 
 def _open(lines: list[Alarm]) -> dict[tuple[str, str, int], Alarm]:

@@ -209,3 +209,23 @@ def _run(setup: Setup, disk: Any) -> None:
         checker.commit(done)
         checker.save()
     checker.close()
+
+
+def test_alarms_are_carried_over_though_it_is_killed_at_any_write(tmp_path: Path) -> None:
+    for crash in range(200):
+        directory = tmp_path / str(crash)
+        directory.mkdir()
+        disk: Any = CrashingDisk(crash)
+        crashed = False
+        for attempt in (disk, RealDisk()):
+            try:
+                alarms = AlarmLog(attempt, directory, "s0", bytes_max=2500)
+                for n in range(12):
+                    alarms.tell(Finding.TORN, "x" * 250, n, file="f", offset=n)
+            except Crash:
+                crashed = True
+        stand = open_alarms(RealDisk(), directory)
+        assert [each.offset for each in stand] == list(range(12)), crash
+        if not crashed:
+            return
+    raise AssertionError("there are more writes than this test reckons with")

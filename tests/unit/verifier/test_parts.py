@@ -77,6 +77,10 @@ def test_a_rotten_disk_does_not_flood_the_log(tmp_path: Path) -> None:
         alarms.tell(Finding.TORN, "x", n, file="f", offset=n)
     alarms.tell(Finding.OWNED, "told all the same", 0)
     assert len(open_alarms(DISK, tmp_path)) == OPEN_MAX + 1
+    acknowledge(DISK, tmp_path, 1)
+    alarms.tell(Finding.TORN, "x", 1, file="f", offset=OPEN_MAX + 20)
+    alarms.tell(Finding.TORN, "x", 1, file="f", offset=3)  # acknowledged
+    assert [each.offset for each in open_alarms(DISK, tmp_path)] == [OPEN_MAX + 20]
 
 
 def test_acknowledged_alarms_stay_over_while_the_verifier_runs(tmp_path: Path) -> None:
@@ -85,6 +89,8 @@ def test_acknowledged_alarms_stay_over_while_the_verifier_runs(tmp_path: Path) -
     assert acknowledge(DISK, tmp_path, 9) == 1
     assert acknowledge(DISK, tmp_path, 9) == 0
     alarms.tell(Finding.TORN, "x", 2, file="f", offset=1)  # the same line, read once more
+    again = AlarmLog(DISK, tmp_path, "s0", bytes_max=2000)
+    again.tell(Finding.TORN, "x", 2, file="f", offset=1)
     assert open_alarms(DISK, tmp_path) == []
     for n in range(2, 20):  # carried on into further files
         alarms.tell(Finding.TORN, "x" * 200, n, file="f", offset=n)
