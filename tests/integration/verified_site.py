@@ -118,7 +118,8 @@ class Site:
     def verifier_pid(self) -> int | None:
         """Of the one that holds the pipeline's lock."""
         said = self.status()["verifier"]
-        return None if said is None else int(said.removeprefix("pid "))
+        number = (said or "").removeprefix("pid ")
+        return int(number) if number.isdigit() else None  # it has just made the file
 
     # -- what is verified ------------------------------------------------------------------------------------------
     def status(self) -> dict[str, Any]:

@@ -4,33 +4,48 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from photon.config.errors import PhotonError
 
 NAME = "lock"
+WAIT_S = 0.5
+POLL_S = 0.02
+HOLDER_BYTES = 20
+"""What the holder writes has one length, so that it is never half of its predecessor's."""
 
 
 class VerifierBusy(PhotonError):
     """Another process verifies here. One line."""
 
 
-def take(directory: Path) -> int:
+def take(directory: Path, *, wait_s: float = WAIT_S, sleep: Callable[[float], None] = time.sleep) -> int:
     """The descriptor that holds ``lock`` in this directory until it is closed or the process is dead.
 
-    Raises VerifierBusy, OSError.
+    Waits for a moment: who only looks holds it as well, for as long as that takes. Raises VerifierBusy, OSError.
     """
     path = directory / NAME
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(fd, 100, 0).decode(errors="replace").strip()
-        os.close(fd)
-        raise VerifierBusy(f"{path}: another verifier ({holder or 'pid unknown'}) runs here; stop it first") from None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"pid {os.getpid()}".encode(), 0)
+    left = round(wait_s / POLL_S)
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if not left:
+                holder = _holder(fd)
+                os.close(fd)
+                raise VerifierBusy(f"{path}: another verifier ({holder}) runs here; stop it first") from None
+        left -= 1
+        sleep(POLL_S)
+    os.pwrite(fd, f"pid {os.getpid()}".ljust(HOLDER_BYTES).encode(), 0)
     return fd
+
+
+def _holder(fd: int) -> str:
+    return os.pread(fd, 100, 0).decode(errors="replace").strip() or "pid unknown"
 
 
 def holder_of(path: Path) -> str | None:
@@ -45,7 +60,7 @@ def holder_of(path: Path) -> str | None:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return os.pread(fd, 100, 0).decode(errors="replace").strip() or "pid unknown"
+        return _holder(fd)
     finally:
         os.close(fd)
     return None

@@ -235,6 +235,22 @@ def test_one_verifier_at_a_time(tmp_path: Path) -> None:
     os.close(lock.take(tmp_path))
 
 
+def test_who_only_looks_holds_nobody_back(tmp_path: Path) -> None:
+    os.close(lock.take(tmp_path))
+    looking = os.open(tmp_path / "lock", os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    waited: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            fcntl.flock(looking, fcntl.LOCK_UN)
+
+    os.close(lock.take(tmp_path, sleep=sleep))
+    assert len(waited) == 3
+    os.close(looking)
+
+
 def test_what_is_seen_of_a_slot(tmp_path: Path) -> None:
     state = tmp_path / "s0"
     assert str(state_of(DISK, state)) == "its directory is not there"
