@@ -116,6 +116,8 @@ class Repairing:
         self._rules = rules
         self._told = told
         self._asked: set[bytes] = set()
+        self._doubtful: set[bytes] = set()
+        """Of the batch: asked for, and an answer was lost."""
 
     async def run(self) -> Progress:
         """What was done by this run and those before it; what would be done, without ``apply``.
@@ -184,7 +186,9 @@ class Repairing:
                 became[row] = answered
             elif way in ASKED:
                 open_rows.append(row)
-        told = [row for row, finding in enumerate(batch) if row in {*open_rows} or finding.digest in before]
+        self._doubtful = {digest for digest, answer in before.items() if answer in (JUST_ASKED, UNANSWERED)}
+        opened = set(open_rows)
+        told = [row for row, finding in enumerate(batch) if row in opened or finding.digest in before]
         if open_rows:
             await self._ask(name, batch, chosen, became, open_rows, told)
         return became
@@ -234,6 +238,7 @@ class Repairing:
                 some = [row for row in left if chosen[row] is way]
                 if some:
                     await self._reopen(batch, some, way, became)
+            self._doubtful.update(batch[row].digest for row in left if became[row] == UNANSWERED)
             # What may be collected is asked for once: a second time nothing might compare.
             left = [row for row in left if became[row] == UNANSWERED and self._may_ask_again(batch[row])]
             if not left:
@@ -264,8 +269,13 @@ class Repairing:
             became[row] = named.get(answer, UNANSWERED)
 
     def _note(self, name: BatchName, batch: Sequence[Finding], became: Sequence[str], rows: Sequence[int]) -> None:
+        """An answer that was lost may have been REOPENED, whatever is there now: only that answer settles it."""
         noted = [batch[row] for row in rows]
-        self._repairs.write(name, noted, [became[row] for row in rows], self._clock.now_ns())
+        answers = [
+            UNANSWERED if became[row] != REOPENED and batch[row].digest in self._doubtful else became[row]
+            for row in rows
+        ]
+        self._repairs.write(name, noted, answers, self._clock.now_ns())
 
 
 def _silent(what: str) -> RegistrySilent:

@@ -188,6 +188,8 @@ async def test_killed_anywhere_and_begun_again(tmp_path: Path, round_: int) -> N
     written = site.world.written
     assert [number for number, times in written.items() if times > 1] == []
     assert not set(written) & {*site.of(Class.LOST_OWNED)}
+    given_up = set(site.repairs.given_up_unmatched()["output_offset"].to_pylist())
+    assert {number for number in site.of(Class.PRIMARY_EXISTS) if number in written} <= given_up
     counts = {**ended.counts[LOSSES], **ended.counts[UNMATCHED]}
     for kind in (Class.LOST_CLEARED, Class.PRIMARY_EXISTS):
         doubtful = counts[str(kind)].get("in-doubt", 0)
