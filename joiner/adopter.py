@@ -34,7 +34,9 @@ from photon.outputs.published import read_slot
 LOOK_S = 5.0
 """From one look at the directories to the next: half to one and a half times so long."""
 HOLD_S = 5.0
-"""A slot is held so long at most, and given back; less than an owner waits for its lock (``lock.WAIT_S``)."""
+"""An open slot is held so long at most, and given back; less than an owner waits for its lock (``lock.WAIT_S``)."""
+START_S = 60.0
+"""To open it: the registry may be away, and a large log takes its time to be read and copied."""
 POLL_S = 0.1
 MARK_NAME = "adopted.json"
 MARK_VERSION = 1
@@ -92,6 +94,7 @@ class Adopter:
         self._look_s = look_s
         self._orphans = Orphans(adopt_after_s)
         self._said: dict[str, str] = {}
+        self._moved: set[str] = set()  # slots of which the last try did a part
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until ``stop``."""
@@ -114,7 +117,8 @@ class Adopter:
                 done.append(slot)
                 self._said.pop(slot, None)
                 continue
-            again = self._orphans.tried(slot, _taken(self._slots / slot), self._clock.monotonic())
+            taken = _taken(self._slots / slot)
+            again = self._orphans.tried(slot, taken, self._clock.monotonic(), moved=slot in self._moved)
             if self._said.get(slot) != why:
                 log.warning("an orphaned slot is not done yet", slot=slot, why=why, again_s=again)
                 self._said[slot] = why
@@ -150,13 +154,17 @@ class Adopter:
             raise SlotEnded(reason)
 
         try:
-            async with self._open(slot, die) as adopted, asyncio.timeout(self._hold_s):
+            async with self._open(slot, die) as adopted:
                 try:
-                    return await self._bring_to_its_end(slot, adopted, ended)
+                    async with asyncio.timeout(START_S):
+                        await adopted.engine.start()
+                    async with asyncio.timeout(self._hold_s):
+                        return await self._bring_to_its_end(slot, adopted, ended)
                 finally:
+                    self._note(slot, adopted.engine)
                     await asyncio.shield(adopted.engine.close(at_once=True))
         except TimeoutError:
-            return f"the registry or the verifier did not answer within {self._hold_s:g} s"
+            return "the registry did not answer in time, or more is left to redo and clear than fits into one try"
         except SlotEnded as reason:
             return str(reason)
         except (PhotonError, ValueError, OSError) as error:
@@ -164,7 +172,6 @@ class Adopter:
 
     async def _bring_to_its_end(self, slot: str, adopted: Adopted, ended: list[str]) -> str:
         engine, state = adopted.engine, self._slots / slot
-        await engine.start()
         while not await engine.drain(POLL_S):
             if ended:
                 return ended[0]
@@ -180,6 +187,14 @@ class Adopter:
         last = read_state(self._disk, state / STATE_NAME, Slot(slot, self._datacentre, "")).last
         self._disk.replace(state / MARK_NAME, msgspec.json.encode(Mark(MARK_VERSION, last)))
         return ""
+
+    def _note(self, slot: str, engine: JoinerEngine) -> None:
+        """Whether this try has redone anything of what it found."""
+        self._moved.discard(slot)
+        if engine.started:
+            stats = engine.stats()
+            if stats.open_ids < stats.redone:
+                self._moved.add(slot)
 
     def _not_final(self, state: Path) -> list[str]:
         """Files that somebody will make final yet; those with trouble in them wait for an operator."""

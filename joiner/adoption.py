@@ -62,10 +62,13 @@ class Orphans:
         due = [name for name, each in free.items() if now >= max(each.since + self._adopt_after_s, each.next)]
         return sorted(due, key=lambda name: (free[name].since, name))
 
-    def tried(self, slot: str, taken: int, now: float) -> float:
-        """It was taken up and is not done. ``taken``: of the lock after our own try. Returns seconds to the next."""
+    def tried(self, slot: str, taken: int, now: float, *, moved: bool = False) -> float:
+        """It was taken up and is not done. Returns seconds to the next try.
+
+        ``taken``: of the lock after our own try; ``moved``: a part of it was done, the rest may come soon.
+        """
         free = self._free.setdefault(slot, _Free(now, taken))
         free.taken = taken
-        free.pause = min(PAUSE_MOST_S, 2 * free.pause) if free.pause else PAUSE_FIRST_S
+        free.pause = min(PAUSE_MOST_S, 2 * free.pause) if free.pause and not moved else PAUSE_FIRST_S
         free.next = now + free.pause
         return free.pause

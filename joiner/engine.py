@@ -226,6 +226,11 @@ class JoinerEngine:
         self._lock.release()
 
     @property
+    def started(self) -> bool:
+        """Whether the slot is open."""
+        return self._shell is not None
+
+    @property
     def shell(self) -> SlotShell:
         """The running slot."""
         if self._shell is None:
