@@ -486,7 +486,7 @@ ABLATIONS: dict[str, Ablation] = {
     "rule 13: given up before the place was read": Ablation(Variant(recovery=NotRead), TWICE),
     "rule 13: reopened without compare": Ablation(Variant(registry=ReopensWithoutCompare), TWICE),
     "rule 13: reopened without a higher generation": Ablation(
-        Variant(registry=ReopensWithoutGeneration, rots=1.0), LOST
+        Variant(registry=ReopensWithoutGeneration, rots=1.0, late_inserts=0.5), LOST
     ),
     "rule 13: no recovery": Ablation(Variant(recovery=NoRecovery), LOST),
     "rule 8: verifier beyond the durable length": Ablation(Variant(verifier=VerifierBeyondDurable), LOST),

@@ -59,6 +59,8 @@ class Variant:
     locks: bool = True
     rots: float = 0.3
     """In so many of the schedules redo logs rot."""
+    late_inserts: float = 0.0
+    """So many inserts come once more even when the faults are over."""
 
 
 @dataclass

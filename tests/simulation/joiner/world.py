@@ -83,7 +83,7 @@ class World:
         self.segment_bytes = random.choice((1, 800, 100_000))
         self.digester = Digester(b"key", "clicks")
         self.model = variant.registry(random.choice((1, 2, 3)), checks_stale=random.random() < 0.5)
-        self.network = Network(self.model, random, too_new=random.choice((0.0, 0.05, 0.3)))
+        self.network = Network(self.model, random, too_new=random.choice((0.0, 0.05, 0.3)), late=variant.late_inserts)
         self.judge = Judge(PairAdapter({}), check_payloads=False)
         self.build = envelope_lines(Envelope())
         self.ids = [b"id-%d" % number for number in range(random.randint(2, 7))]

@@ -219,10 +219,12 @@ class Call:
 class Network:
     """Carries calls as messages: applied in any order, late, or never; replies get lost."""
 
-    def __init__(self, model: ModelRegistry, random: Random, *, too_new: float = 0.0) -> None:
+    def __init__(self, model: ModelRegistry, random: Random, *, too_new: float = 0.0, late: float = 0.0) -> None:
+        """``late``: so many inserts come once more even when the faults are over."""
         self.model = model
         self._random = random
         self._too_new = too_new
+        self._late = late
         self.calls: list[Call] = []
         self.messages: list[Message] = []
         self.stragglers: list[Message] = []
@@ -277,7 +279,9 @@ class Network:
     def _comes_again(self, call: Call) -> float:
         if call.what == "reopen":  # mostly asked when the faults are over
             return OFTEN
-        return SELDOM if self.faults and call.what != "open" else 0.0
+        if not self.faults:
+            return self._late if call.what == "insert" else 0.0
+        return SELDOM if call.what != "open" else 0.0
 
     def _apply(self, call: Call, row: tuple[Any, ...]) -> Any:
         if call.what == "open":
