@@ -25,6 +25,8 @@ from photon.spark.backfill.boundary import boundary_in
 from photon.spark.backfill.driver import BackfillFailed
 from photon.spark.backfill.run import Outcome
 from tests.spark.backfill_site import HOURS, Site, T, check_pairs, in_thread, make_site, manifest_of, published
+from tests.spark.cluster import HOST, running
+from tests.spark.conftest import require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -172,6 +174,7 @@ def driver_of(
             stderr=file,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
+            env=os.environ | {"PYSPARK_PYTHON": sys.executable},
         )
     try:
         yield process
@@ -294,19 +297,23 @@ async def test_workers_that_die_leave_nothing_lost_and_nothing_twice(tmp_path: P
 
 @pytest.mark.full
 async def test_killed_executors_and_speculation_of_a_cluster(tmp_path: Path) -> None:
-    """Two executors as processes of their own; one is killed, and a slow task runs twice."""
+    """A standalone cluster of two workers; an executor is killed, and a slow task runs twice."""
+    require_spark()
     site, output, log = make_site(tmp_path / "site", 6000), tmp_path / "out", tmp_path / "log"
     make_faulty(site, "executor", 20)
-    speculation = {
+    settings = {
         "speculation": "true", "speculation.interval": "100ms", "speculation.multiplier": "1.01",
         "speculation.quantile": "0.1", "speculation.minTaskRuntime": "100ms", "executor.memory": "512m",
+        "driver.host": HOST, "driver.bindAddress": HOST,
     }  # fmt: skip
-    more = [flag for name, value in speculation.items() for flag in ("--spark", f"spark.{name}={value}")]
-    async with site.running():
-        await to_its_end(site, output, log, "--batch-rows", "100", *more, master="local-cluster[2,1,640]")
-        assert sorted(path.name for path in (site.directory / "markers").iterdir()) == ["ended", "slow"]
-        check_pairs(site, published(output)["joined"])
-        assert await site.owned(manifest_of(output).slot) == 0
+    more = [flag for name, value in settings.items() for flag in ("--spark", f"spark.{name}={value}")]
+    (tmp_path / "cluster").mkdir()
+    with running(tmp_path / "cluster") as cluster:
+        async with site.running():
+            await to_its_end(site, output, log, "--batch-rows", "100", *more, master=cluster.master)
+            assert sorted(path.name for path in (site.directory / "markers").iterdir()) == ["ended", "slow"]
+            check_pairs(site, published(output)["joined"])
+            assert await site.owned(manifest_of(output).slot) == 0
 
 
 async def test_beside_a_live_pipeline_every_event_is_there_once(tmp_path: Path) -> None:
