@@ -161,20 +161,26 @@ def _outside(foreign: DataFrame, question: Question) -> DataFrame:
 
 def _lines(inputs: Inputs, foreign: DataFrame, question: Question) -> DataFrame:
     """The fresh join: a line of NARROW for each foreign record of the range."""
-    wanted = foreign.where(_in_range(question)).withColumn(
-        "digest",
-        sql.coalesce(col("digest"), _place_digest(col("datacentre"), _named(col("log")), col("offset"))),
-    )
-    first = _first_primaries(inputs.primary, foreign.where(_in_range(question)))
-    pairs = wanted.join(first, ["datacentre", "key"], "left")
-    names = [column.split()[0] for column in JOINABLE.split(", ")]
     run = lines_of(question.make_adapter, question.from_hour, question.to_hour)
-    return pairs.select(*names).mapInArrow(run, NARROW)
+    return pairs(inputs.primary, foreign, question).mapInArrow(run, NARROW)
+
+
+def pairs(primary: DataFrame, foreign: DataFrame, question: Question) -> DataFrame:
+    """JOINABLE: each foreign record of the range with the primary record of its key."""
+    wanted = foreign.where(_in_range(question)).withColumn("named", sql.xxhash64("key"))
+    first = _first_primaries(primary, wanted)
+    place = _place_digest(col("datacentre"), _named(col("log")), col("offset"))
+    # ``named`` follows from the key. It is joined on because the first primaries come partitioned by their key alone:
+    # so both sides get a shuffle of the join's own, and only such ones does Spark split where a key is hot.
+    joined = wanted.withColumn("digest", sql.coalesce(col("digest"), place)).join(
+        first, ["datacentre", "key", "named"], "left"
+    )
+    return joined.select(*(column.split()[0] for column in JOINABLE.split(", ")))
 
 
 def _first_primaries(primary: DataFrame, wanted: DataFrame) -> DataFrame:
     """For each key that somebody names, the primary record that wins in its datacentre."""
-    keys = wanted.where(col("key").isNotNull()).select(sql.xxhash64("key").alias("named")).distinct()
+    keys = wanted.where(col("key").isNotNull()).select("named").distinct()
     hashed = primary.withColumn("named", sql.xxhash64("key"))
     if keys.limit(BROADCAST_KEYS_MAX + 1).count() <= BROADCAST_KEYS_MAX:
         hashed = hashed.join(sql.broadcast(keys), "named", "left_semi")
@@ -187,10 +193,10 @@ def _first_primaries(primary: DataFrame, wanted: DataFrame) -> DataFrame:
         col("record").alias("p_record"),
     )
     first = hashed.groupBy("datacentre", "key").agg(sql.min(order).alias("first"))
-    flat = first.select("datacentre", "key", "first.p_log", "first.p_name", "first.p_offset", "first.p_header",
-                        "first.p_record")  # fmt: skip
-    # A shuffle of its own: Spark splits a hot key only where both sides of the join are nothing but shuffled.
-    return flat.repartition("datacentre", "key")
+    return first.withColumn("named", sql.xxhash64("key")).select(
+        "datacentre", "key", "named", "first.p_log", "first.p_name", "first.p_offset", "first.p_header",
+        "first.p_record",
+    )  # fmt: skip
 
 
 def _records(inputs: Inputs, question: Question) -> DataFrame:

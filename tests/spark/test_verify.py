@@ -12,12 +12,20 @@ import pytest
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.spark import logs, outputs, schemas
-from photon.spark.verify.job import Inputs, Question, Verification, verify
+from photon.spark.verify.job import Inputs, Question, Verification, pairs, verify
 from tests.spark.small_deployment import FOREIGN, HOUR_NS, PRIMARY, SITES, Deployment, make, plant
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SKEW = {
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.adaptive.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.adaptive.skewJoin.skewedPartitionFactor": "1.0",
+    "spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes": "20KB",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "20KB",
+}
+"""What is small here is dealt with as if it were big."""
 SEED = int(os.environ.get("PHOTON_SEED", "0"))
 make_adapter = partial(ConfiguredAdapter, {"primary": PRIMARY, "foreign": FOREIGN, "where": "join.clicks"})
 
@@ -66,3 +74,36 @@ def test_planted_defects_are_found_and_nothing_else(spark: SparkSession, tmp_pat
         if row["class"] not in ("invented", "torn"):
             assert (row["log"], row["hour"] is not None) != (None, False)
     found.close()
+
+
+def test_a_hot_key_finds_the_first_of_its_primaries(spark: SparkSession) -> None:
+    before = {name: spark.conf.get(name, None) for name in SKEW}
+    names = [column.split()[0] for column in schemas.FOREIGN.split(", ")]
+    foreign = spark.range(0, 20_000, 1, 4).selectExpr(
+        "'east' AS datacentre", "'a.log' AS log", "'ab' AS identity", "id AS offset",
+        "CAST(NULL AS BINARY) AS header", "CAST(CAST(id AS STRING) AS BINARY) AS event_id",
+        "unhex(md5(CAST(id AS STRING))) AS digest",
+        "CAST(if(id % 50 = 0, CAST(id AS STRING), 'hot') AS BINARY) AS key", "1L AS event_time_ns", "0L AS hour",
+        "CAST(repeat('x', 100) AS BINARY) AS record", "CAST(NULL AS STRING) AS unreadable", "false AS unread",
+    )  # fmt: skip
+    assert foreign.columns == [*names, "unread"]
+    primary = spark.range(0, 1_000, 1, 3).selectExpr(
+        "'east' AS datacentre", "if(id < 500, 'q.log.1', 'p.log') AS log", "'ab' AS identity", "id AS offset",
+        "CAST(NULL AS BINARY) AS header", "CAST('hot' AS BINARY) AS key", "CAST('{}' AS BINARY) AS record",
+    )  # fmt: skip
+    try:
+        for name, value in SKEW.items():
+            spark.conf.set(name, value)
+        found = pairs(primary, foreign, Question(0, 1, ("east",), make_adapter)).select(
+            "offset", "p_name", "p_offset"
+        )
+        rows = found.collect()
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
+    assert sorted(row["offset"] for row in rows) == list(range(20_000))
+    assert {(row["p_name"], row["p_offset"]) for row in rows if row["offset"] % 50} == {("p.log", 500)}
+    assert {row["p_name"] for row in rows if row["offset"] % 50 == 0} == {None}
