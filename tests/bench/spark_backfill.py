@@ -58,7 +58,8 @@ def backfill(root: Path, file: Path, master: str, file_format: str) -> tuple[flo
     """Wall s, CPU s, events by what became of them."""
     output = root / f"backfill-{file_format}"
     command = [sys.executable, "-m", "photon", "spark", "backfill", "--deployment", str(file), "--from", "2000-01-01"]
-    command += ["--to", str(int(time.time()) - 1), "--slack", "0s", "--output", str(output), "-o", "json", "--format", file_format]
+    command += ["--to", str(int(time.time()) - 1), "--slack", "0s", "--output", str(output), "-o", "json"]
+    command += ["--format", file_format]
     command += ["--master", master, "--spark", "spark.ui.enabled=false"]
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
