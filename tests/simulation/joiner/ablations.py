@@ -481,7 +481,9 @@ ABLATIONS: dict[str, Ablation] = {
     "rule 13: redone said when only answered": Ablation(Variant(core=RedoneWhenAnswered), TWICE),
     "rule 13: redone without the carried-over ids": Ablation(Variant(core=RedoneWithoutCarried), TWICE),
     "rule 13: redone of the incarnation that says it": Ablation(Variant(core=RedoneOfItself), TWICE),
-    "rule 13: a place that is not synced": Ablation(Variant(core=RedoneWhenWritten, store=PlaceNotSynced), EITHER),
+    "rule 13: a place that is not synced": Ablation(
+        Variant(core=RedoneWhenWritten, store=PlaceNotSynced, rots=1.0), EITHER
+    ),
     "rule 13: the place of the start": Ablation(Variant(store=PlaceOfTheStart), TWICE),
     "rule 13: given up before the place was read": Ablation(Variant(recovery=NotRead), TWICE),
     "rule 13: reopened without compare": Ablation(Variant(registry=ReopensWithoutCompare), TWICE),
