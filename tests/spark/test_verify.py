@@ -76,11 +76,11 @@ def test_planted_defects_are_found_and_nothing_else(spark: SparkSession, tmp_pat
     found.close()
 
 
-def test_a_hot_key_finds_the_first_of_its_primaries(spark: SparkSession) -> None:
+def test_a_hot_key_is_split_and_finds_the_first_of_its_primaries(spark: SparkSession) -> None:
     before = {name: spark.conf.get(name, None) for name in SKEW}
     names = [column.split()[0] for column in schemas.FOREIGN.split(", ")]
     foreign = spark.range(0, 20_000, 1, 4).selectExpr(
-        "'east' AS datacentre", "'a.log' AS log", "'ab' AS identity", "id AS offset",
+        "if(id < 0, 'west', 'east') AS datacentre", "'a.log' AS log", "'ab' AS identity", "id AS offset",
         "CAST(NULL AS BINARY) AS header", "CAST(CAST(id AS STRING) AS BINARY) AS event_id",
         "unhex(md5(CAST(id AS STRING))) AS digest",
         "CAST(if(id % 50 = 0, CAST(id AS STRING), 'hot') AS BINARY) AS key", "1L AS event_time_ns", "0L AS hour",
@@ -88,16 +88,17 @@ def test_a_hot_key_finds_the_first_of_its_primaries(spark: SparkSession) -> None
     )  # fmt: skip
     assert foreign.columns == [*names, "unread"]
     primary = spark.range(0, 1_000, 1, 3).selectExpr(
-        "'east' AS datacentre", "if(id < 500, 'q.log.1', 'p.log') AS log", "'ab' AS identity", "id AS offset",
-        "CAST(NULL AS BINARY) AS header", "CAST('hot' AS BINARY) AS key", "CAST('{}' AS BINARY) AS record",
+        "if(id < 0, 'west', 'east') AS datacentre", "if(id < 500, 'q.log.1', 'p.log') AS log", "'ab' AS identity",
+        "id AS offset", "CAST(NULL AS BINARY) AS header", "CAST(if(id < 0, '-', 'hot') AS BINARY) AS key",
+        "CAST('{}' AS BINARY) AS record",
     )  # fmt: skip
     try:
         for name, value in SKEW.items():
             spark.conf.set(name, value)
-        found = pairs(primary, foreign, Question(0, 1, ("east",), make_adapter)).select(
-            "offset", "p_name", "p_offset"
-        )
-        rows = found.collect()
+        found = pairs(primary, foreign, Question(0, 1, ("east",), make_adapter))
+        wide = found.select("offset", "event_id", "record", "p_name", "p_offset")
+        rows = wide.collect()
+        plan = str(wide._jdf.queryExecution().executedPlan().toString())  # type: ignore[operator]
     finally:
         for name, value in before.items():
             if value is None:
@@ -107,3 +108,4 @@ def test_a_hot_key_finds_the_first_of_its_primaries(spark: SparkSession) -> None
     assert sorted(row["offset"] for row in rows) == list(range(20_000))
     assert {(row["p_name"], row["p_offset"]) for row in rows if row["offset"] % 50} == {("p.log", 500)}
     assert {row["p_name"] for row in rows if row["offset"] % 50 == 0} == {None}
+    assert "skew=true" in plan
