@@ -448,7 +448,8 @@ class Ablation:
     finds: str
 
 
-LOST = "lost"
+LOST = "lost|its log was always sound"
+"""What a sound log loses is recovered by token: that it had to be is the finding."""
 TWICE = "twice"
 EITHER = "lost|twice"
 ABLATIONS: dict[str, Ablation] = {
@@ -464,7 +465,7 @@ ABLATIONS: dict[str, Ablation] = {
     "rule 4: forgotten at append": Ablation(Variant(core=ForgottenAtAppend), LOST),
     "rule 4: forgotten with an unknown id": Ablation(Variant(core=ForgottenWithUnknown, store=Tolerant), LOST),
     "rule 4: final before cleared": Ablation(Variant(store=FinalBeforeCleared), TWICE),
-    "rule 4: names not synced": Ablation(Variant(store=NamesNotSynced), "the file is gone|lost"),
+    "rule 4: names not synced": Ablation(Variant(store=NamesNotSynced), f"{LOST}|the file is gone"),
     "rule 5: no redo": Ablation(Variant(store=NoRedo), LOST),
     "rule 5: redo under a new token": Ablation(Variant(core=RedoUnderNewToken), LOST),
     "rule 5: published without asking": Ablation(Variant(core=PublishedUnasked), TWICE),
@@ -473,10 +474,10 @@ ABLATIONS: dict[str, Ablation] = {
     "rule 6: no lock": Ablation(Variant(locks=False), TWICE),
     "rule 6: nonce reused": Ablation(Variant(open=reused_nonce), TWICE),
     "rule 6: nonce asked with before it is durable": Ablation(Variant(open=nonce_from_the_cache), "refused"),
-    "rule 6: without a witness": Ablation(Variant(witness=False), "lost|changed|twice"),
-    "rule 7: failed sync tried again": Ablation(Variant(store=FailedSyncRetried), "lost|changed|damaged"),
-    "rule 7: output's tail not rewritten": Ablation(Variant(store=TailsNotRewritten), "lost|changed|damaged"),
-    "rule 7: kept log not copied": Ablation(Variant(store=LogNotCopied), "lost|damaged"),
+    "rule 6: without a witness": Ablation(Variant(witness=False), f"{LOST}|changed|twice"),
+    "rule 7: failed sync tried again": Ablation(Variant(store=FailedSyncRetried), f"{LOST}|changed|damaged"),
+    "rule 7: output's tail not rewritten": Ablation(Variant(store=TailsNotRewritten), f"{LOST}|changed|damaged"),
+    "rule 7: kept log not copied": Ablation(Variant(store=LogNotCopied), f"{LOST}|damaged"),
     "rule 13: redone said at start": Ablation(Variant(core=RedoneAtStart), TWICE),
     "rule 13: redone said when only answered": Ablation(Variant(core=RedoneWhenAnswered), TWICE),
     "rule 13: redone without the carried-over ids": Ablation(Variant(core=RedoneWithoutCarried), TWICE),
