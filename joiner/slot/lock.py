@@ -64,8 +64,8 @@ class SlotLock:
 
 
 def is_held(directory: Path) -> bool:
-    """Whether a process lives in the slot; looked at without holding the lock for longer than an instant: who wants it
-    at that instant tries again."""
+    """Whether a process lives in the slot. Holds the lock for no longer than an instant: who wants it just then tries
+    again."""
     try:
         fd = os.open(directory / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -144,9 +144,7 @@ def _others(base: Path, join: str, wish: Wish) -> Iterator[Path]:
         if known.path.absolute() == wish.output.absolute():
             continue
         if known.job.format != JSONL and wish.compare_below:
-            raise UsageError(
-                f"--below-boundary compare: {known.path} is a backfill in {known.job.format}, not jsonl"
-            )
+            raise UsageError(f"--below-boundary compare: {known.path} is a backfill in {known.job.format}, not jsonl")
         yield known.path
 
 
