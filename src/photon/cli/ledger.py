@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -127,9 +128,11 @@ def _all(settings: Any, base: Path) -> _Seen:
 
 # -- again and again ---------------------------------------------------------------------------------------------
 def _watch(look: Callable[[], _Seen], every: float, output_format: str) -> int:
-    """Until Ctrl-C, or until nobody reads it any more; the exit code is that of the last look."""
+    """Until Ctrl-C or SIGTERM, or until nobody reads it any more; the exit code is that of the last look."""
     seen = None
     with contextlib.ExitStack() as stack:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            stack.callback(signal.signal, number, signal.signal(number, signal.default_int_handler))
         show = _shown(output_format, stack)
         try:
             while True:

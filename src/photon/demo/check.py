@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -39,11 +40,17 @@ def records(directory: Path) -> Iterator[dict[str, Any]]:
     for name in sorted(names):
         if name.endswith(".tmp") or (name.endswith(".gz") and name.removesuffix(".gz") in names):
             continue  # while a file is being compressed the plain one counts
-        data = (directory / name).read_bytes()
-        if name.endswith(".gz"):
-            data = gzip.decompress(data)
+        data = _content(directory / name)
         for line in data[: data.rfind(b"\n") + 1].splitlines():
             yield orjson.loads(line)
+
+
+def _content(path: Path) -> bytes:
+    if path.suffix != ".gz":
+        with contextlib.suppress(FileNotFoundError):  # it has been compressed since the directory was listed
+            return path.read_bytes()
+        path = path.with_name(path.name + ".gz")
+    return gzip.decompress(path.read_bytes())
 
 
 def check(outputs: Iterable[Path], truth: Truth) -> Findings:
