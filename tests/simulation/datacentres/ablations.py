@@ -202,12 +202,14 @@ class Ablation:
 LOST = "lost"
 TWICE = "twice"
 LEDGER = "ledger"
+RECOVERED = "registered and never written"
+"""Recovery by token had something to do, though no disk lost anything."""
 _DISPATCHER = dispatcher_engine
 _SLOT_STORE = (joiner_engine, "SlotStore")
 REOPENED = "are reopened"
 ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in tests/simulation/joiner
     "joiner: unknown taken for committed": Ablation(_core(of_the_joiner.UnknownIs), TWICE),
-    "joiner: no redo": Ablation(Variant(patches=((*_SLOT_STORE, of_the_joiner.NoRedo),)), LOST),
+    "joiner: no redo": Ablation(Variant(patches=((*_SLOT_STORE, of_the_joiner.NoRedo),)), f"{LOST}|{RECOVERED}"),
     "joiner: output not looked into": Ablation(Variant(patches=((*_SLOT_STORE, of_the_joiner.NotLookedUp),)), TWICE),
     "joiner: unmatched not registered": Ablation(
         Variant(patches=((processes, "RoutedRegistry", UnmatchedUnregistered),)), TWICE

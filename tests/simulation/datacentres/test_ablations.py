@@ -17,7 +17,7 @@ SEEDS = 60
 def test_the_simulator_notices_a_missing_measure(name: str) -> None:
     ablation = ABLATIONS[name]
     for seed in range(SEEDS):
-        if ablation.loses_slots and not World(seed).loses_slots:
+        if ablation.loses_slots and not _loses_slots(seed):
             continue
         try:
             run_seed(seed, ablation.variant)
@@ -26,3 +26,9 @@ def test_the_simulator_notices_a_missing_measure(name: str) -> None:
                 print(f"{name}: seed {seed}: {violation}")
                 return
     pytest.fail(f"{name}: {SEEDS} schedules and nothing found")
+
+
+def _loses_slots(seed: int) -> bool:
+    world = World(seed)
+    world.loop.close()  # it is never run
+    return world.loses_slots
