@@ -50,7 +50,7 @@ class RedoLogDamaged(PhotonError):
     def __str__(self) -> str:
         return (
             f"{self.path}: damaged redo log at byte {self.offset} ({self.why}); restore this file from the disk's "
-            "backup, or run `photon joiner serve --accept-damaged-log` once: what is lost is then joined again"
+            "backup; a deployment goes on without it after `photon joiner serve --accept-damaged-log`, once"
         )
 
 
