@@ -26,7 +26,7 @@ def test_a_slot_that_others_redo_keeps_the_promises() -> None:
 
 
 def test_schedules_reach_what_they_are_for() -> None:
-    worlds = [run_seed(seed) for seed in range(40)]
+    worlds = [run_seed(seed) for seed in range(120)]
     assert sum(world.adoptions for world in worlds) > 20
     assert sum(world.redone for world in worlds) > 2
 
