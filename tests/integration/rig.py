@@ -98,7 +98,7 @@ class Rig:
         problems = check(outputs, self.generator.truth).problems
         problems += ledger_problems(self.observer.ledgers(), self.generator.truth)
         problems += alarms_in(self.demo)
-        assert problems == []
+        assert not problems, problems
 
     async def settled(self) -> None:
         """Waits until every record has its verdict."""

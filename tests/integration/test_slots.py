@@ -18,6 +18,7 @@ SECONDS = 6.0
 SHAPE = Shape(datacentres=("east",), joiners=2, round_trip_s=None, unmatched_after_s=3.0)
 SLOT = "east-1"
 NAME = f"joiner {SLOT}"
+VERIFIER = "verifier east"
 OUTPUTS = ("joined", "filtered", "unmatched", "rejected")
 WAIT_S = 60.0
 
@@ -31,12 +32,14 @@ class Slots:
         self.state = self.place.state / "slots" / SLOT
         self.file = rig.demo.deployment.file
 
-    async def down(self) -> None:
-        self.rig.supervisor.kill(NAME, hold=True)
-        await self.rig._gone([NAME])
+    async def down(self, *others: str) -> None:
+        for name in (NAME, *others):
+            self.rig.supervisor.kill(name, hold=True)
+        await self.rig._gone([NAME, *others])
 
-    async def up(self) -> None:
-        self.rig.supervisor.release(NAME)
+    async def up(self, *others: str) -> None:
+        for name in (NAME, *others):
+            self.rig.supervisor.release(name)
         await self.rig.supervisor.ready(WAIT_S)
 
     def copy(self, to: Path) -> bool:
@@ -137,13 +140,13 @@ async def test_copies_of_a_slot_are_refused_and_the_newest_goes_on(tmp_path: Pat
         twice = await asyncio.to_thread(slots.serve, older)  # while the original is at work
         assert "is it a copy" in twice or "older copy of slot east-1" in twice, twice
         await when(lambda: slots.shown() > then, "more is shown")
-        await slots.down()
+        await slots.down(VERIFIER)  # it would object to a directory that is half put back
         assert slots.copy(newest)
         slots.put_back(older)
         for _ in range(2):  # a refused start changes nothing
             refused = await asyncio.to_thread(slots.serve, slots.place.state.parent)
             assert "this directory is an older copy of slot east-1" in refused, refused
         slots.put_back(newest)
-        await slots.up()
+        await slots.up(VERIFIER)
 
     await adopting(tmp_path, "0s").run(drill)
