@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
+
+from photon.cli.lazy import LazyGroup
 
 _COMMANDS = {
     "serve": "photon.cli.serve:registry_serve",
@@ -23,20 +23,7 @@ _COMMANDS = {
 """Name -> module:command."""
 
 
-class _Lazy(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in _COMMANDS:
-            return None
-        module, _, attribute = _COMMANDS[name].partition(":")
-        command = getattr(importlib.import_module(module), attribute)
-        assert isinstance(command, click.Command)
-        return command
-
-
-@click.group(cls=_Lazy)
+@click.group(cls=LazyGroup, lazily=_COMMANDS)
 def registry() -> None:
     """The IdRegistry: the replicated set of event ids that have a verdict.
 

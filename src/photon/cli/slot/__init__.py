@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
+
+from photon.cli.lazy import LazyGroup
 
 _COMMANDS = {
     "list": "photon.cli.slot.show:list_slots",
@@ -14,20 +14,7 @@ _COMMANDS = {
 """Name -> module:command."""
 
 
-class _Lazy(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in _COMMANDS:
-            return None
-        module, _, attribute = _COMMANDS[name].partition(":")
-        command = getattr(importlib.import_module(module), attribute)
-        assert isinstance(command, click.Command)
-        return command
-
-
-@click.group(cls=_Lazy)
+@click.group(cls=LazyGroup, lazily=_COMMANDS)
 def slot() -> None:
     """The slots of joiners: what they own and have written; retire one whose disk is gone.
 

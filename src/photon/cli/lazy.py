@@ -1,0 +1,28 @@
+"""A command group whose commands are imported when they are called, for a quick start."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+
+class LazyGroup(click.Group):
+    """``lazily``: name -> module:command, in the order in which help lists them."""
+
+    def __init__(self, *args: Any, lazily: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._lazily = lazily
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._lazily)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self._lazily:
+            return None
+        module, _, attribute = self._lazily[name].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
