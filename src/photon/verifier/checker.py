@@ -19,7 +19,7 @@ from photon.verifier.alarms import Finding
 from photon.verifier.comparison import differences
 from photon.verifier.published_lines import NotPublished, PublishedLine, read_published
 from photon.verifier.sources import Gone, Looked, Missing, Sources
-from photon.verifier.verifier import OutputShort, VerifierDamaged
+from photon.verifier.verifier import OutputShort, read_versioned
 
 NAME = "checked.json"
 VERSION = 1
@@ -219,15 +219,7 @@ class Checker:
 
 def read_checked(disk: Disk, path: Path) -> CheckedFile:
     """How far a slot is checked; nothing where nobody has checked it yet. Raises VerifierDamaged."""
-    if not disk.exists(path):
-        return CheckedFile()
-    try:
-        known = msgspec.json.decode(disk.read(path), type=CheckedFile)
-    except msgspec.MsgspecError as bad:
-        raise VerifierDamaged(path, str(bad)) from None
-    if known.version != VERSION:
-        raise VerifierDamaged(path, f"version {known.version}")
-    return known
+    return read_versioned(disk, path, CheckedFile, VERSION) or CheckedFile()
 
 
 def _lines(data: bytes) -> list[bytes]:

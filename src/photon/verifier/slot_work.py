@@ -20,7 +20,7 @@ from photon.verifier.owned import VERSION, OwnedCount, OwnedFile, TooLong, too_l
 from photon.verifier.recovery import SlotRecovery
 from photon.verifier.seen_ids import SeenIds
 from photon.verifier.slot_state import state_of
-from photon.verifier.verifier import Verifier, VerifierDamaged
+from photon.verifier.verifier import Verifier, read_versioned
 
 OWNED_NAME = "owned.json"
 ASK_S = 5.0
@@ -186,15 +186,7 @@ class OwnedStep:
 
 def read_owned(disk: Disk, path: Path) -> OwnedFile:
     """The last whole count of a slot; nothing where nobody has counted yet. Raises VerifierDamaged."""
-    if not disk.exists(path):
-        return OwnedFile()
-    try:
-        owned = msgspec.json.decode(disk.read(path), type=OwnedFile)
-    except msgspec.MsgspecError as bad:
-        raise VerifierDamaged(path, str(bad)) from None
-    if owned.version != VERSION:
-        raise VerifierDamaged(path, f"version {owned.version}")
-    return owned
+    return read_versioned(disk, path, OwnedFile, VERSION) or OwnedFile()
 
 
 def _slot_of(file: str) -> str:

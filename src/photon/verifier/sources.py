@@ -15,7 +15,7 @@ from photon.verifier.comparison import SourceRecord, is_foreign, is_primary
 from photon.verifier.log_memory import VERSION, LogMemory
 from photon.verifier.published_lines import Place, PublishedLine
 from photon.verifier.source_logs import Side, SourceLogs
-from photon.verifier.verifier import VerifierDamaged
+from photon.verifier.verifier import read_versioned
 
 NAME = "logs.json"
 PRIMARY_BEFORE_NS = 86_400 * 10**9
@@ -126,12 +126,5 @@ class Sources:
             self._saved_ns = now_ns
 
     def _load(self) -> _File:
-        if not self._disk.exists(self._path):
-            return _File(VERSION, LogMemory(), LogMemory())
-        try:
-            known = msgspec.json.decode(self._disk.read(self._path), type=_File)
-        except msgspec.MsgspecError as bad:
-            raise VerifierDamaged(self._path, str(bad)) from None
-        if known.version != VERSION:
-            raise VerifierDamaged(self._path, f"version {known.version}")
-        return known
+        known = read_versioned(self._disk, self._path, _File, VERSION)
+        return known or _File(VERSION, LogMemory(), LogMemory())

@@ -24,8 +24,6 @@ from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.idregistry.api import DIGEST_BYTES, Answer, Digester, Registry
 
-T = TypeVar("T")
-
 log = structlog.get_logger(__name__)
 
 _NEWLINE = 10
@@ -96,6 +94,27 @@ class VerifierDamaged(PhotonError):
 
     def __str__(self) -> str:
         return f"{self.path}: unreadable ({self.why}); remove it to verify the slot's output again from its beginning"
+
+
+class _Versioned(Protocol):
+    @property
+    def version(self) -> int: ...
+
+
+V = TypeVar("V", bound=_Versioned)
+
+
+def read_versioned(disk: Disk, path: Path, kind: type[V], version: int) -> V | None:
+    """One of the small files that the verifier keeps or relies on; None: it is not there. Raises VerifierDamaged."""
+    if not disk.exists(path):
+        return None
+    try:
+        found = msgspec.json.decode(disk.read(path), type=kind)
+    except msgspec.MsgspecError as bad:
+        raise VerifierDamaged(path, str(bad)) from None
+    if found.version != version:
+        raise VerifierDamaged(path, f"version {found.version}")
+    return found
 
 
 @dataclass(slots=True, eq=False)
@@ -277,21 +296,15 @@ class Verifier:
 
     # -- small files -----------------------------------------------------------------------------------------
     def _read_durable(self) -> dict[str, int]:
-        if not self._disk.exists(self._durable_path):
-            return {}
-        durable = self._decode(self._durable_path, _Durable)
-        if durable.version != DURABLE_VERSION:
-            raise VerifierDamaged(self._durable_path, f"version {durable.version}")
-        return durable.files
+        durable = read_versioned(self._disk, self._durable_path, _Durable, DURABLE_VERSION)
+        return durable.files if durable is not None else {}
 
     def _load(self) -> dict[str, int]:
         if self._positions is None:
             self._positions = {}
             self._disk.make_dir(self._cleared_path.parent)
-            if self._disk.exists(self._cleared_path):
-                cleared = self._decode(self._cleared_path, ClearedFile)
-                if cleared.version != CLEARED_VERSION:
-                    raise VerifierDamaged(self._cleared_path, f"version {cleared.version}")
+            cleared = read_versioned(self._disk, self._cleared_path, ClearedFile, CLEARED_VERSION)
+            if cleared is not None:
                 self._positions = dict(cleared.files)
                 self._trouble = dict(cleared.trouble)
         return self._positions
@@ -299,12 +312,6 @@ class Verifier:
     def _save(self, positions: dict[str, int]) -> None:
         cleared = ClearedFile(CLEARED_VERSION, positions, self._trouble)
         self._disk.replace(self._cleared_path, msgspec.json.encode(cleared))
-
-    def _decode(self, path: Path, kind: type[T]) -> T:
-        try:
-            return msgspec.json.decode(self._disk.read(path), type=kind)
-        except msgspec.MsgspecError as bad:
-            raise VerifierDamaged(path, str(bad)) from bad
 
 
 def _fields(report: VerifierReport) -> dict[str, object]:
