@@ -139,8 +139,8 @@ class Site:
         return sorted((alarm["finding"], alarm["event_id"]) for alarm in self.slot()["alarms"])
 
     def settled(self) -> bool:
-        """All clicks stand in the output, which is cleared and checked to its end."""
-        if len(self.ids()) < self.events:
+        """All clicks stand in the output, which is published, cleared and checked to its end."""
+        if len(self.ids()) < self.events or not self.published():
             return False
         slot = self.slot()
         return bool(slot["published"] == slot["cleared"] == slot["checked"] > 0 and not slot["owned"])
