@@ -79,8 +79,20 @@ def certs_issue(
 @click.option("--days", type=DAYS, default=365, show_default=True, help="How long the certificates are valid.")
 @click.option("--renew", is_flag=True, help="Also issue anew what expires within 30 days.")
 @click.option("--force", is_flag=True, help="Issue all anew; the authority stays.")
+@click.option("--each-in", "parent", type=click.Path(path_type=Path), metavar="DIR",
+              help="Each identity in a directory DIR/IDENTITY of its own, for volumes; needs --ca.")  # fmt: skip
+@click.option("--directories-only", is_flag=True, help="With --each-in: only make those directories.")
 @OUTPUT
-def certs_for(file: Path, authority: Path | None, days: int, renew: bool, force: bool, output_format: str) -> None:
+def certs_for(
+    file: Path,
+    authority: Path | None,
+    days: int,
+    renew: bool,
+    force: bool,
+    parent: Path | None,
+    directories_only: bool,
+    output_format: str,
+) -> None:
     """Issue whatever certificate a deployment file's processes and its operator lack, into the directory of [tls].
 
     Can be repeated: what is there is kept. A process takes up a renewed certificate when it is restarted.
@@ -89,6 +101,7 @@ def certs_for(file: Path, authority: Path | None, days: int, renew: bool, force:
     Examples:
       photon certs for photon.toml
       photon certs for photon.toml --ca /safe/ca --renew
+      photon certs for photon.toml --ca /safe/ca --each-in /certs
     """
     from photon.config.certificate_files import AUTHORITY, begin, issue_missing
     from photon.config.certificates import AUTHORITY_DAYS
@@ -100,17 +113,26 @@ def certs_for(file: Path, authority: Path | None, days: int, renew: bool, force:
     if settings.tls is None:
         raise UsageError(f'{file}: has no [tls]; add the table with directory = "certs"')
     directory, now = file.parent / settings.tls.directory, datetime.now(UTC)
+    places = {identity: directory if parent is None else parent / identity for identity in identities(settings)}
+    if directories_only and parent is not None:
+        for place in places.values():
+            place.mkdir(parents=True, exist_ok=True)
+        return
+    if directories_only or (parent is not None and authority is None):
+        raise UsageError("--each-in goes with --ca or with --directories-only, and the latter only with it")
     authority = authority or directory
     if not (authority / f"{AUTHORITY}.crt").exists():
         begin(authority, "photon", now, days=AUTHORITY_DAYS)
-    done = issue_missing(authority, directory, identities(settings), now, days=days, renew=renew, force=force)
+    done: dict[str, str] = {}
+    for identity, place in places.items():
+        done |= issue_missing(authority, place, [identity], now, days=days, renew=renew, force=force)
     if output_format == "json":
         import orjson
 
-        click.echo(orjson.dumps({"directory": str(directory), "certificates": done}).decode())
+        click.echo(orjson.dumps({"directory": str(parent or directory), "certificates": done}).decode())
         return
     for identity, what in done.items():
-        click.echo(f"{directory / identity}.crt: {what}")
+        click.echo(f"{places[identity] / identity}.crt: {what}")
 
 
 @certs.command("show")

@@ -33,6 +33,7 @@ _NOUNS = {
     "spark": "photon.cli.spark",
     "slot": "photon.cli.slot",
     "wan": "photon.cli.wan",
+    "health": "photon.cli.health",
 }
 
 
