@@ -19,6 +19,10 @@ _NOUNS = {
     "up": "photon.cli.up",
     "ps": "photon.cli.ps",
     "down": "photon.cli.down",
+    "restart": "photon.cli.running",
+    "hold": "photon.cli.running",
+    "release": "photon.cli.running",
+    "reload": "photon.cli.running",
     "ledger": "photon.cli.ledger",
     "read": "photon.cli.read",
     "config": "photon.cli.config",
@@ -33,7 +37,6 @@ _NOUNS = {
     "spark": "photon.cli.spark",
     "slot": "photon.cli.slot",
     "wan": "photon.cli.wan",
-    "health": "photon.cli.health",
 }
 
 

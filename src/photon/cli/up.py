@@ -89,19 +89,28 @@ def _detached(file: Path, run: Path, timeout: float, unhealthy_after: float, out
 def _attached(
     file: Path, settings: Settings, run: Path, unhealthy_after: float, *, follow: bool, dated: bool
 ) -> None:
+    from photon.cli.config import checked
     from photon.config.tls import OPERATOR
     from photon.embedded import runtime
     from photon.embedded.deployment import Deployment
     from photon.embedded.services import logged, tls_of
-    from photon.embedded.up import Up
+    from photon.embedded.up import Up, check_runnable
 
-    tls = logged(tls_of(settings, file.absolute().parent, OPERATOR))
-    deployment = Deployment(file.absolute(), settings, run, tls=tls)
+    def deployment(settings: Settings) -> Deployment:
+        tls = logged(tls_of(settings, file.absolute().parent, OPERATOR))
+        return Deployment(file.absolute(), settings, run, tls=tls)
+
+    def again() -> Deployment:
+        settings, _, notes = checked(file)
+        check_runnable(file, settings, notes)
+        return deployment(settings)
+
+    first = deployment(settings)
 
     async def main() -> None:
         stop = asyncio.Event()
-        say = _sayer([service.name for service in deployment.services()], stop, dated=dated)
-        up = Up(deployment, say=say, unhealthy_s=unhealthy_after or None, follow=follow)
+        say = _sayer([service.name for service in first.services()], stop, dated=dated)
+        up = Up(first, say=say, unhealthy_s=unhealthy_after or None, follow=follow, load=again)
 
         def told() -> None:
             if stop.is_set():

@@ -10,7 +10,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -27,7 +27,16 @@ CONNECTIONS_MAX = 16
 IDLE_S = 30.0
 """A connection that asks nothing for so long is closed."""
 
-Action = Literal["ps", "down", "restart", "kill", "hold", "release", "pause", "resume"]
+Action = Literal["ps", "down", "restart", "kill", "hold", "release", "pause", "resume", "reload"]
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a changed deployment file means for the processes: names."""
+
+    started: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    """They run on as they are; their next start is by the new file."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,6 +48,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     datacentre: str | None = None
     hold: bool = False
     """With kill: stay down until release."""
+    environment: dict[str, str] | None = None
+    """With restart: variables beside those of ``photon up`` from then on; None: as they were."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +59,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     pid: int = 0
     """Of ``photon up``."""
     services: list[ServiceState] = []
+    changes: Changes | None = None
+    """Of a reload."""
 
 
 class ControlFailed(PhotonError):
@@ -129,7 +142,10 @@ def act(supervisor: Supervisor, request: Request, down: Callable[[], None]) -> R
         case "kill":
             for name in chosen:
                 supervisor.kill(name, hold=request.hold)
-        case "hold" | "release" | "restart" | "pause" | "resume" as action:
+        case "restart":
+            for name in chosen:
+                supervisor.restart(name, request.environment)
+        case "hold" | "release" | "pause" | "resume" as action:
             for name in chosen:
                 getattr(supervisor, action)(name)
     states = supervisor.states()
@@ -140,7 +156,15 @@ def act(supervisor: Supervisor, request: Request, down: Callable[[], None]) -> R
 class ControlServer:
     """Listens in a run directory that this process has locked."""
 
-    def __init__(self, run: Path, supervisor: Supervisor, down: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        run: Path,
+        supervisor: Supervisor,
+        down: Callable[[], None],
+        reload: Callable[[], Awaitable[Changes]] | None = None,
+    ) -> None:
+        """``reload`` raises PhotonError when the file cannot be taken up; nothing has changed then."""
+        self._reload = reload
         self._run = run
         self._supervisor = supervisor
         self._down = down
@@ -199,8 +223,19 @@ class ControlServer:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             await self._say(writer, Reply(error=f"not a request: {error}"))
             return False
-        await self._say(writer, act(self._supervisor, request, self._down))
+        await self._say(writer, await self._done(request))
         return True
+
+    async def _done(self, request: Request) -> Reply:
+        if request.do != "reload":
+            return act(self._supervisor, request, self._down)
+        if self._reload is None:
+            return Reply(error="reload: there is no deployment file")
+        try:
+            changes = await self._reload()
+        except PhotonError as error:
+            return Reply(error=f"nothing has changed: {error}")
+        return Reply(pid=os.getpid(), services=self._supervisor.states(), changes=changes)
 
     async def _say(self, writer: asyncio.StreamWriter, reply: Reply) -> None:
         writer.write(msgspec.json.encode(reply) + b"\n")

@@ -13,8 +13,8 @@ import random
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,8 @@ class Watching:
 class _Running:
     service: Service
     restarts: Restarts
+    next: Service | None = None
+    """What its next process is, where that is another one."""
     process: asyncio.subprocess.Process | None = None
     task: asyncio.Task[None] | None = None
     spawn: asyncio.Task[None] | None = None
@@ -81,6 +83,8 @@ class _Running:
     told: bool = False
     """Its present process was told to end by an operator."""
     paused: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables beside the supervisor's own."""
     since_s: float = 0.0
     log_from: int = 0
     """What its present process says begins at this byte of its log."""
@@ -167,6 +171,22 @@ class Supervisor:
             await self._start(running)
             running.task = asyncio.create_task(self._keep(running), name=f"keep {service.name}")
 
+    def redefine(self, service: Service) -> None:
+        """What a process of this name is from its next start on; how it is asked changes at once."""
+        running = self._running[service.name]
+        running.next = service
+        running.service = replace(running.service, to=service.to, datacentre=service.datacentre)
+
+    async def remove(self, names: Sequence[str]) -> None:
+        """Ends processes; afterwards they are not known any more."""
+        for name in names:
+            self.hold(name)
+        await self.gone(names)
+        for name in names:
+            task = self._running.pop(name).task
+            if task is not None:
+                task.cancel()
+
     async def ready(self, timeout: float, names: Sequence[str] | None = None) -> None:
         """Waits until each service with an address is healthy. Without ``names``: all but those that are held.
 
@@ -235,9 +255,12 @@ class Supervisor:
         """Lets a held service start again."""
         self._running[name].free.set()
 
-    def restart(self, name: str) -> int | None:
-        """Ends it gracefully and starts it again at once; one that waits for its restart need not wait any longer."""
+    def restart(self, name: str, environment: Mapping[str, str] | None = None) -> int | None:
+        """Ends it gracefully and starts it again at once; one that waits for its restart need not wait any longer.
+        ``environment``: its variables beside the supervisor's own from then on; None: as they were."""
         running = self._running[name]
+        if environment is not None:
+            running.environment = dict(environment)
         running.free.set()
         running.soon.set()
         return self._end_soon(running)
@@ -302,6 +325,7 @@ class Supervisor:
 
     async def _spawn(self, running: _Running) -> None:
         limit = self._watching.log_bytes if self._watching is not None else None
+        running.service, running.next = running.next or running.service, None
         with open_log(running.service.log, limit) as log:
             running.log_from = log.tell()
             process = await asyncio.create_subprocess_exec(
@@ -312,6 +336,7 @@ class Supervisor:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
+                env={**os.environ, **running.environment} if running.environment else None,
                 start_new_session=True,  # Ctrl-C reaches the supervisor alone, which then stops them in order
             )
         running.process, running.problem = process, ""

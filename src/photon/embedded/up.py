@@ -13,13 +13,13 @@ from pathlib import Path
 
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
-from photon.embedded.control import ControlServer
+from photon.embedded.control import Changes, ControlServer
 from photon.embedded.deployment import Deployment
 from photon.embedded.leftovers import end_leftovers, forget, remember
 from photon.embedded.process_log import LOG_BYTES, LogFollower, cut_log, is_above, plain
 from photon.embedded.restarts import LONG_RUN
-from photon.embedded.run_directory import LOG_NAME, kept_routes, locked
-from photon.embedded.supervisor import Supervisor, Watching
+from photon.embedded.run_directory import LOG_NAME, can_listen, kept_routes, locked
+from photon.embedded.supervisor import Service, Supervisor, Watching
 from photon.wan.routes import write_routes
 
 FOLLOW_S = 0.2
@@ -63,15 +63,21 @@ class Up:
         say: Callable[[str, str], None],
         unhealthy_s: float | None,
         follow: bool,
+        load: Callable[[], Deployment],
         log_bytes: int = LOG_BYTES,
     ) -> None:
-        """``say(process, line)`` hears what happens and, with ``follow``, what the processes write; ``unhealthy_s``:
-        one that has not answered for so long is killed and started again."""
+        """``load()``: the deployment as its file says now, raises PhotonError; ``say(process, line)`` hears what
+        happens and, with ``follow``, what the processes write; ``unhealthy_s``: one that has not answered for so long
+        is killed and started again."""
         self._deployment = deployment
         self._run = deployment.run
         self._say = say
         self._follow = follow
         self._log_bytes = log_bytes
+        self._load = load
+        self._stages: list[list[str]] = []
+        self._followers: dict[str, LogFollower] = {}
+        self._reloading = asyncio.Lock()
         self.supervisor = Supervisor(
             policy=LONG_RUN,
             watching=Watching(unhealthy_s=unhealthy_s, log_bytes=log_bytes),
@@ -83,34 +89,71 @@ class Up:
         with locked(self._run):
             for name in await asyncio.to_thread(end_leftovers, self._run):
                 self._say(name, "was left by a photon up that was killed; it has ended")
-            deployment = self._deployment
-            make_directories(deployment.settings, deployment.file.parent)
-            if deployment.settings.wan is not None:
-                routes = kept_routes(deployment.settings, deployment.routes_file)
-                write_routes(deployment.routes_file, routes)
-                deployment = replace(deployment, routes=routes)
-            await self._supervise(deployment, stop)
+            self._deployment = self._with_routes(self._deployment)
+            await self._supervise(stop)
+
+    def _with_routes(self, deployment: Deployment) -> Deployment:
+        """Makes what its processes write in, and the proxy's routes. Raises UsageError."""
+        make_directories(deployment.settings, deployment.file.parent)
+        if deployment.settings.wan is None:
+            return deployment
+        ours = {route.listen for route in self._deployment.routes}
+        routes = kept_routes(
+            deployment.settings, deployment.routes_file, is_free=lambda port: port in ours or can_listen(port)
+        )
+        write_routes(deployment.routes_file, routes)
+        return replace(deployment, routes=routes)
+
+    async def reload(self) -> Changes:
+        """Takes up the deployment file as it is now: starts what is new, ends what it has not any more; the others go
+        on, and are started by the new file when they are restarted. Raises PhotonError."""
+        async with self._reloading:
+            before = self._deployment
+            after = self._with_routes(await asyncio.to_thread(self._load))
+            services = {service.name: service for service in after.services()}
+            known = {service.name: service for service in before.services()}
+            ended = [name for name in known if name not in services]
+            started = [service for name, service in services.items() if name not in known]
+            changed = [name for name in services if name in known and _differs(known[name], services[name])]
+            self._deployment = after
+            self._arrange()
+            for name in services:
+                if name in known:
+                    self.supervisor.redefine(services[name])
+            await self.supervisor.remove(ended)
+            await self.supervisor.start(started)
+            if after.routes != before.routes and "wan" in known and "wan" in services:
+                self.supervisor.restart("wan")  # it reads its routes at its start
+            return Changes(
+                started=tuple(service.name for service in started), ended=tuple(ended), changed=tuple(changed)
+            )
+
+    def _arrange(self) -> None:
+        stages = self._deployment.stages()
+        self._stages = [[service.name for service in stage] for stage in stages]
+        if self._follow:
+            logs = {service.name: service.log for stage in stages for service in stage}
+            self._followers = {name: self._followers.get(name) or LogFollower(log) for name, log in logs.items()}
 
     def hurry(self) -> None:
         """kill -9 of what has not ended yet."""
         for name in self.supervisor.names():
             self.supervisor.kill(name, hold=True)
 
-    async def _supervise(self, deployment: Deployment, stop: asyncio.Event) -> None:
-        stages = deployment.stages()
-        control = ControlServer(self._run, self.supervisor, stop.set)
-        followers = {s.name: LogFollower(s.log) for stage in stages for s in stage} if self._follow else {}
-        following = asyncio.create_task(self._housekeeping(followers))
+    async def _supervise(self, stop: asyncio.Event) -> None:
+        self._arrange()
+        control = ControlServer(self._run, self.supervisor, stop.set, self.reload)
+        following = asyncio.create_task(self._housekeeping())
         try:
             await control.start()
-            await self.supervisor.start([service for stage in stages for service in stage])
+            await self.supervisor.start(self._deployment.services())
             await stop.wait()
             self._say("photon", f"stopping {len(self.supervisor.names())} processes")
         finally:
-            await self.supervisor.stop([[service.name for service in stage] for stage in reversed(stages)])
+            await self.supervisor.stop(list(reversed(self._stages)))
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-            self._hand_on(followers)
+            self._hand_on()
             await control.close()
             forget(self._run)
 
@@ -122,16 +165,21 @@ class Up:
         except OSError as error:  # a full disk is no reason to end what runs
             self._say("photon", f"{self._run}: cannot be written: {error.strerror}")
 
-    async def _housekeeping(self, followers: dict[str, LogFollower]) -> None:
+    async def _housekeeping(self) -> None:
         own = self._run / LOGS / LOG_NAME
         while True:
             await asyncio.sleep(FOLLOW_S)
-            self._hand_on(followers)
+            self._hand_on()
             with contextlib.suppress(OSError):  # tried again
                 if is_above(own, self._log_bytes):
                     cut_log(own)
 
-    def _hand_on(self, followers: dict[str, LogFollower]) -> None:
-        for name, follower in followers.items():
+    def _hand_on(self) -> None:
+        for name, follower in self._followers.items():
             for line in follower.lines():
                 self._say(name, plain(line))
+
+
+def _differs(before: Service, after: Service) -> bool:
+    """Whether the same name is another process now; certificates are read at each start anyway."""
+    return (before.arguments, before.address) != (after.arguments, after.address)

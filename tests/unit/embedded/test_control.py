@@ -6,15 +6,17 @@ import asyncio
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from photon.config.errors import UsageError
 from photon.embedded.control import (
     CONNECTIONS_MAX,
     REQUEST_BYTES,
     SOCKET_NAME,
+    Changes,
     ControlFailed,
     ControlServer,
     NobodyListens,
@@ -50,7 +52,7 @@ class FakeSupervisor(Supervisor):
     def release(self, name: str) -> None:
         self.done.append(("release", name, False))
 
-    def restart(self, name: str) -> int | None:
+    def restart(self, name: str, environment: Mapping[str, str] | None = None) -> int | None:
         self.done.append(("restart", name, False))
         return None
 
@@ -68,7 +70,13 @@ class Site:
         self.run = run
         self.supervisor = FakeSupervisor()
         self.down = asyncio.Event()
-        self.server = ControlServer(run, self.supervisor, self.down.set)
+        self.mistake = ""
+        self.server = ControlServer(run, self.supervisor, self.down.set, self.reload)
+
+    async def reload(self) -> Changes:
+        if self.mistake:
+            raise UsageError(self.mistake)
+        return Changes(started=("joiner x",), changed=("wan",))
 
     async def ask(self, request: Request) -> list[str]:
         reply = await asyncio.to_thread(ask, self.run, request)
@@ -109,6 +117,15 @@ async def test_it_is_its_owner_s_alone(site: Site) -> None:
     mode = (site.run / SOCKET_NAME).stat().st_mode
     assert stat.S_ISSOCK(mode)
     assert stat.S_IMODE(mode) == 0o600
+
+
+async def test_a_changed_file_is_taken_up_or_changes_nothing(site: Site) -> None:
+    reply = await asyncio.to_thread(ask, site.run, Request(do="reload"))
+    assert reply.changes == Changes(started=("joiner x",), changed=("wan",))
+    site.mistake = "f.toml: joinr: unknown key"
+    with pytest.raises(ControlFailed, match=r"nothing has changed: f\.toml: joinr: unknown key"):
+        await asyncio.to_thread(ask, site.run, Request(do="reload"))
+    assert site.supervisor.done == []
 
 
 async def test_each_action_reaches_the_processes_named_and_those_of_a_datacentre(site: Site) -> None:

@@ -104,6 +104,29 @@ async def test_what_an_operator_may_do(tmp_path: Path, supervisor: Supervisor) -
     assert supervisor.failure() is None
 
 
+async def test_a_process_is_another_one_from_its_next_start_on_and_is_taken_out(
+    tmp_path: Path, supervisor: Supervisor
+) -> None:
+    first, second, moved = _proxies(tmp_path, 3)
+    await supervisor.start([first, second])
+    await supervisor.ready(READY_S)
+    old = supervisor.pid("p0")
+    supervisor.redefine(replace(moved, name="p0", datacentre="west"))
+    before = supervisor.states()[0]
+    assert (before.pid, before.address, before.datacentre) == (old, first.address, "west")
+    supervisor.restart("p0")
+    await _until(lambda: supervisor.pid("p0") not in (None, old), "another process")
+    await _until(lambda: _state(supervisor, "p0") == "up", "up")
+    assert supervisor.states()[0].address == moved.address
+
+    pid = supervisor.pid("p1")
+    await supervisor.remove(["p1"])
+    assert supervisor.names() == ["p0"]
+    assert not _lives(pid)
+    await supervisor.start([second])
+    await supervisor.ready(READY_S, ["p1"])
+
+
 async def test_one_that_hangs_is_killed_and_one_that_was_paused_is_not(tmp_path: Path) -> None:
     supervisor = Supervisor(policy=LONG_RUN, watching=Watching(every_s=0.1, unhealthy_s=1.5))
     await supervisor.start(_proxies(tmp_path, 1))

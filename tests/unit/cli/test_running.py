@@ -1,0 +1,159 @@
+"""photon restart, hold, release and reload against a photon up whose processes are the lightest there are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+import pytest
+from click.testing import CliRunner, Result
+
+from photon.cli.main import main
+from photon.config.errors import UsageError
+from photon.config.settings import Settings
+from photon.embedded.control import NobodyListens, Request, ask
+from photon.embedded.deployment import Deployment
+from photon.embedded.states import ServiceState
+from photon.embedded.supervisor import Service, free_ports
+from photon.embedded.up import Up
+from photon.wan.routes import write_routes
+
+WAIT_S = 120.0
+FAILED, USAGE = 1, 2
+
+
+@dataclass(frozen=True)
+class Small(Deployment):
+    """Proxies without routes stand for processes of other kinds; the file had a line for each."""
+
+    lines: tuple[str, ...] = ()
+
+    def stages(self) -> list[list[Service]]:
+        return [[self._one(*line.split(",")) for line in self.lines]]
+
+    def _one(self, name: str, datacentre: str, port: str) -> Service:
+        address = f"127.0.0.1:{port}"
+        command = ("wan", "serve", "--routes", str(self.routes_file), "--control", address, "--stop-with-parent")
+        return Service(name, command, self.run / f"{name}.log", address, "photon.v1.Wan", datacentre)
+
+
+class Site:
+    def __init__(self, directory: Path) -> None:
+        self.file = directory / "photon.toml"
+        self.run = directory / ".photon-run"
+        self.run.mkdir()
+        self.ports = free_ports(5)
+        self.lines = [
+            f"registry r1,east,{self.ports[0]}",
+            f"joiner east-1,east,{self.ports[1]}",
+            f"joiner west-1,west,{self.ports[2]}",
+        ]
+        self.write()
+        write_routes(self.load().routes_file, [])
+
+    def load(self) -> Deployment:
+        lines = tuple(self.file.read_text().splitlines())
+        if "a mistake" in lines:
+            raise UsageError(f"{self.file}: a mistake")
+        return Small(self.file, Settings(), self.run, lines=lines)
+
+    def write(self) -> None:
+        self.file.write_text("\n".join(self.lines))
+
+    async def photon(self, verb: str, *arguments: str) -> Result:
+        command = [verb, str(self.file), *arguments]
+        return await asyncio.to_thread(CliRunner().invoke, main, command)
+
+    async def states(self) -> dict[str, ServiceState]:
+        try:
+            return {each.name: each for each in (await asyncio.to_thread(ask, self.run, Request(do="ps"))).services}
+        except NobodyListens:
+            return {}
+
+    async def pids(self) -> dict[str, int | None]:
+        return {name: state.pid for name, state in (await self.states()).items()}
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    """Its processes are up."""
+    site, stop = Site(tmp_path), asyncio.Event()
+
+    up = Up(site.load(), say=lambda *_: None, unhealthy_s=None, follow=True, load=site.load)
+    running = asyncio.create_task(up.run(stop))
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while [state.state for state in (await site.states()).values()] != ["up"] * 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        yield site
+    finally:
+        stop.set()
+        await running
+
+
+async def test_restart_is_one_after_the_other_and_waits(site: Site) -> None:
+    before = await site.pids()
+    done = await site.photon("restart", "joiner")
+    assert done.exit_code == 0, done.output
+    assert [line.partition(" after ")[0] for line in done.output.splitlines()] == [
+        "joiner east-1: up again",
+        "joiner west-1: up again",
+    ]
+    after = await site.pids()
+    assert [name for name in before if before[name] != after[name]] == ["joiner east-1", "joiner west-1"]
+    assert {state.state for state in (await site.states()).values()} == {"up"}
+    again = await site.photon("restart", "joiner-east-1", "registry", "--datacentre", "east")
+    assert [line.partition(":")[0] for line in again.output.splitlines()] == ["registry r1", "joiner east-1"]
+
+
+async def test_what_is_held_stays_down_until_it_is_released(site: Site) -> None:
+    held = await site.photon("hold", "--datacentre", "east")
+    assert (held.exit_code, held.output) == (0, "held: registry r1, joiner east-1\n")
+    assert [state.state for state in (await site.states()).values()] == ["held", "held", "up"]
+    late = await site.photon("restart", "nobody")
+    assert late.exit_code == USAGE
+    released = await site.photon("release", "registry r1", "joiner east-1")
+    assert (released.exit_code, released.output) == (0, "up: registry r1, joiner east-1\n")
+
+
+async def test_wrong_usage_is_one_line(site: Site) -> None:
+    for arguments, why in (
+        ((), "restart: of what?"),
+        (("joiner east-7",), "joiner east-7: no such process; there are: registry r1, joiner east-1"),
+        (("joiner", "--datacentre", "north"), "--datacentre north: no process is lost with it"),
+    ):
+        said = await site.photon("restart", *arguments)
+        assert (said.exit_code, said.output.count("\n")) == (USAGE, 1)
+        assert why in said.output
+
+
+async def test_a_changed_file_is_taken_up(site: Site) -> None:
+    before = await site.pids()
+    site.lines[0] = f"registry r1,east,{site.ports[3]}"
+    site.lines[2] = f"joiner east-2,east,{site.ports[4]}"
+    site.write()
+    done = await site.photon("reload", "-o", "json")
+    assert done.exit_code == 0, done.output
+    said = orjson.loads(done.output)
+    assert (said["started"], said["ended"], said["changed"]) == (
+        ["joiner east-2"],
+        ["joiner west-1"],
+        ["registry r1"],
+    )
+    after = await site.states()
+    assert list(after) == ["registry r1", "joiner east-1", "joiner east-2"]
+    assert (after["registry r1"].pid, after["joiner east-1"].pid) == (before["registry r1"], before["joiner east-1"])
+    assert (await site.photon("restart", "registry")).exit_code == 0
+    assert (await site.states())["registry r1"].address == f"127.0.0.1:{site.ports[3]}"
+    nothing = await site.photon("reload")
+    assert nothing.output == "started: none\nended: none\nchanged, when they are restarted: none\n"
+    now = await site.pids()
+    site.lines.append("a mistake")
+    site.write()
+    refused = await site.photon("reload")
+    assert refused.exit_code == FAILED
+    assert "nothing has changed" in refused.output
+    assert await site.pids() == now
