@@ -37,6 +37,8 @@ _NOUNS = {
     "spark": "photon.cli.spark",
     "slot": "photon.cli.slot",
     "wan": "photon.cli.wan",
+    "health": "photon.cli.health",
+    "feed": "photon.cli.feed",
 }
 
 

@@ -88,9 +88,16 @@ class Generator:
 
     def lines(self) -> Iterator[Line]:
         """All lines, nearly in order of arrival: sort by ``at_us`` for the exact order."""
+        for _, lines in self.rounds():
+            yield from lines
+
+    def rounds(self) -> Iterator[tuple[int, list[Line]]]:
+        """A click at a time with the queries around it: (when the round begins, its lines). No line of a later round
+        arrives before that. ``truth`` holds the rounds that were taken."""
         rnd = self._random
         moment = 0.0
         for _ in range(self._clicks):
+            begins, lines = int(moment), []
             clicked = rnd.randrange(self._per_click)
             for position in range(self._per_click):
                 moment += self._gap_us
@@ -98,9 +105,10 @@ class Generator:
                 query_id = self._event_id(at)
                 query = Line(at, True, self._query(query_id, self._epoch_us + at))
                 if position == clicked:
-                    yield from self._clicked(query_id, query)
+                    lines.extend(self._clicked(query_id, query))
                 else:
-                    yield query
+                    lines.append(query)
+            yield begins, lines
 
     def _event_id(self, at: int) -> str:
         """ServerIP:ProcessID:TimestampMicros, strictly increasing per process (paper, section 3.1)."""

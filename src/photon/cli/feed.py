@@ -1,0 +1,116 @@
+"""``photon feed serve | check``: a generated stream into log directories, and whether all of it came out once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from photon.cli.errors import DONE, FAILED
+from photon.cli.wan import DURATION
+
+if TYPE_CHECKING:
+    from photon.demo.check import Findings
+
+POLL_S = 2.0
+
+
+class _Size(click.ParamType[int]):
+    """``512MiB``, or a bare number of bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Bytes."""
+        from photon.config.units import size
+
+        try:
+            return size(int(value) if str(value).isdigit() else value)
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
+
+
+@click.group()
+def feed() -> None:
+    """Write a generated stream of queries and clicks, and check what became of it.
+
+    \b
+    Examples:
+      photon feed serve --into east/logs --into west/logs --rate 50
+      photon feed check --of east/logs --output east/output --output west/output
+    """
+
+
+@feed.command("serve")
+@click.option("--into", "directories", multiple=True, required=True, type=click.Path(path_type=Path),
+              help="Gets queries/ and clicks/; given several times, each gets the same files.")  # fmt: skip
+@click.option("--rate", type=click.IntRange(1, 100_000), default=50, show_default=True,
+              help="Clicks a second; there are ten times as many queries.")  # fmt: skip
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the first stream; each start begins one.")
+@click.option("--keep", type=_Size(), default="1GiB", show_default=True,
+              help="The oldest files are deleted beyond so much, in each directory.")  # fmt: skip
+@click.option("--stop-at", type=_Size(), default="8GiB", show_default=True,
+              help="Nothing more is written after so much.")  # fmt: skip
+def serve(directories: tuple[Path, ...], rate: int, seed: int, keep: int, stop_at: int) -> None:
+    """Write until SIGTERM; a line that has begun its way is then written at once.
+
+    \b
+    Example:
+      photon feed serve --into east/logs --into west/logs --rate 50 --keep 512MiB
+    """
+    from photon.demo.endless import FeedOptions, feed
+    from photon.embedded import runtime
+    from photon.embedded.stopping import stop_event
+
+    options = FeedOptions(directories, rate, seed, keep, stop_at)
+
+    async def main() -> None:
+        await feed(options, stop_event(with_parent=False), click.echo)
+
+    runtime.run(main())
+
+
+@feed.command("check")
+@click.option(
+    "--of", "directory", required=True, type=click.Path(path_type=Path), help="Where the stream was written."
+)
+@click.option("--output", "outputs", multiple=True, required=True, type=click.Path(path_type=Path),
+              help="Of one datacentre; name all of them.")  # fmt: skip
+@click.option("--wait", type=DURATION, default="0s", show_default=True, help="How long events may still come out.")
+@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def check(directory: Path, outputs: tuple[Path, ...], wait: float, output_format: str) -> int:
+    """Compare outputs with the truth of a stream that was stopped in order: every click once, rightly joined.
+
+    \b
+    Example:
+      photon feed check --of east/logs --output east/output --output west/output --wait 60s
+    Exit codes: 0 every click came out exactly once over all outputs, 1 not.
+    """
+    import time
+
+    from photon.demo.check import check as compare
+    from photon.demo.endless import truth_of
+
+    truth = truth_of(directory)
+    deadline = time.monotonic() + wait
+    findings = compare(outputs, truth)
+    while findings.problems and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+        findings = compare(outputs, truth)
+    _show(findings, len(truth.joined) + len(truth.unmatched), output_format)
+    return FAILED if findings.problems else DONE
+
+
+def _show(findings: Findings, clicks: int, output_format: str) -> None:
+    if output_format == "json":
+        import orjson
+
+        said = {"clicks": clicks, "joined": findings.joined, "unmatched": findings.unmatched}
+        said |= {"rejected": findings.rejected, "problems": findings.problems}
+        click.echo(orjson.dumps(said).decode())
+        return
+    for problem in findings.problems:
+        click.echo(problem)
+    verdict = "not as it should be" if findings.problems else "each exactly once"
+    click.echo(f"{clicks:,} clicks: {findings.joined:,} joined, {findings.unmatched:,} unmatched: {verdict}")
