@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +17,25 @@ if TYPE_CHECKING:
     from photon.idregistry.operations.inspection import GroupRow, Inspection
 
 
+BEHIND_MAX = 1000
+"""Entries: a replica that lacks more has not caught up."""
+PAUSE_S = 0.2
+
+
 @click.command()
 @deployment
 @formatted
-def status(config: Path, overrides: tuple[str, ...], output_format: str) -> int:
+@click.option("--wait", is_flag=True, help="Until each group is led and each replica answers and has caught up.")
+@click.option("--timeout", type=float, default=120.0, show_default=True, help="Of --wait, seconds.")
+def status(config: Path, overrides: tuple[str, ...], output_format: str, wait: bool, timeout: float) -> int:
     """Show each group: leader, term, lag of every replica, ids, bytes, batches, commit times, alarms.
 
     \b
     Group 0 is the config group, the others are shards. Lag is in entries, committed but not applied there.
-    Example:
+    Examples:
       photon registry status --config photon.toml -o json
-    Exit codes: 0 each group is led and each replica answers, 3 not so, 1 no replica answers.
+      photon registry status --config photon.toml --wait
+    Exit codes: 0 each group is led and each replica answers, 3 not so (--wait: not in time), 1 no replica answers.
     """
     from photon.config.errors import PhotonError
     from photon.idregistry.operations.inspection import group_rows
@@ -33,6 +43,10 @@ def status(config: Path, overrides: tuple[str, ...], output_format: str) -> int:
     settings = loaded(config, overrides)
     with connected(settings, config.parent) as client:
         found = client.inspect_all()
+        deadline = time.monotonic() + timeout
+        while wait and not _all_is_well(found) and time.monotonic() < deadline:
+            time.sleep(PAUSE_S)
+            found = client.inspect_all()
     if all(each.reply is None for each in found.values()):
         why = "; ".join(f"{each.name} at {client.addresses[each.name]}: {each.why}" for each in found.values())
         raise PhotonError(f"no registry replica answers ({why})")
@@ -45,6 +59,16 @@ def status(config: Path, overrides: tuple[str, ...], output_format: str) -> int:
         for name, why in silent.items():
             click.echo(f"replica {name} at {client.addresses[name]}: {why}")
     return DONE if all(row.leader for row in rows) and not silent else ATTENTION
+
+
+def _all_is_well(found: Mapping[str, Inspection]) -> bool:
+    """Whether a further replica may be restarted: nothing is silent, leaderless or far behind."""
+    from photon.idregistry.operations.inspection import group_rows
+
+    rows = group_rows(found)
+    lags = [each.behind for row in rows for each in row.lags]
+    answer = all(each.reply is not None for each in found.values())
+    return answer and all(row.leader for row in rows) and all(lag is not None and lag < BEHIND_MAX for lag in lags)
 
 
 def _as_json(row: GroupRow) -> dict[str, Any]:
@@ -109,7 +133,8 @@ def members(config: Path, overrides: tuple[str, ...], output_format: str) -> int
         print_json({"epoch": settings.registry.epoch, "members": rows})
     else:
         columns = [("replica", False), ("address", False), ("datacentre", False), ("region", False),
-                   ("epoch", True), ("round trip", True), ("leads", True), ("state", False)]  # fmt: skip
+                   ("release", False), ("epoch", True), ("round trip", True), ("leads", True),
+                   ("state", False)]  # fmt: skip
         print_table(columns, [_member_cells(row) for row in rows])
     return DONE if all(row["state"] == "reachable" for row in rows) else ATTENTION
 
@@ -140,6 +165,6 @@ def _member(settings: Settings, each: Inspection) -> dict[str, Any]:
 
 def _member_cells(row: dict[str, Any]) -> list[str]:
     trip = row["round_trip_ms"]
-    shown = [row["replica"], row["address"], row["datacentre"], row["region"], row["epoch"]]
+    shown = [row["replica"], row["address"], row["datacentre"], row["region"], row["version"], row["epoch"]]
     shown += ["-" if trip is None else f"{trip} ms", row["leads"], row["state"]]
     return ["-" if each in (None, "") else str(each) for each in shown]
