@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from photon.config.errors import UsageError
+from photon.config.roles import CLIENTS_ONLY, PLACED, Role
 from photon.config.settings import NAME
 from photon.config.tls import SUFFIX, dns_name, identity_of
 
@@ -30,9 +31,7 @@ PEM_BYTES_MAX = 1 << 20
 BACKDATED = timedelta(hours=1)
 """Valid from so long ago: the machine that checks may be behind the one that issued."""
 
-ROLES = ("registry", "eventstore", "cache", "joiner", "dispatcher", "verifier", "operator")
-CLIENTS_ONLY = "operator"
-_IDENTITY = re.compile(rf"(?:{'|'.join(ROLES)})-{NAME[1:-1]}|operator|wan")
+_IDENTITY = re.compile(rf"(?:{'|'.join(sorted(PLACED | {Role.OPERATOR}))})-{NAME[1:-1]}|operator|wan")
 
 
 class CertificateError(UsageError):
@@ -70,8 +69,8 @@ def check_identity(identity: str) -> None:
     """Raises CertificateError."""
     if not _IDENTITY.fullmatch(identity):
         raise CertificateError(
-            f"{identity!r}: must be registry-REPLICA, eventstore-, cache-, joiner-, dispatcher- or "
-            "verifier-DATACENTRE, wan, operator or operator-NAME"
+            f"{identity!r}: must be registry-REPLICA, eventstore-, cache-, joiner-, dispatcher-, verifier-, copies-, "
+            "status- or spark-DATACENTRE, wan, operator or operator-NAME"
         )
 
 
@@ -98,7 +97,7 @@ def issue(authority: Pair, identity: str, now: datetime, *, days: int = DAYS, ho
     ends = min(now + timedelta(days=days), signer.not_valid_after_utc)
     builder = _builder(_subject(identity), signer.subject, key.public_key(), now, ends)
     purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
-    if identity.partition("-")[0] != CLIENTS_ONLY:
+    if identity.partition("-")[0] not in CLIENTS_ONLY:
         purposes.append(ExtendedKeyUsageOID.SERVER_AUTH)
     issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer_key.public_key())
     builder = (

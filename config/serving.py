@@ -9,10 +9,12 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from photon.config.authorisation import Authorisation
 from photon.config.message_bounds import bounded
+from photon.config.rights import DatacentreOf
 from photon.config.tls import CannotListen, Tls, bind
 
-__all__ = ["CannotListen", "CountedFields", "HealthyServer", "listen", "server_options"]
+__all__ = ["CannotListen", "CountedFields", "HealthyServer", "listen", "make_server"]
 
 CONNECTIONS_MAX = 1024
 """Of one port; further ones are refused."""
@@ -21,6 +23,8 @@ STREAMS_MAX = 256
 METADATA_BYTES_MAX = 16 << 10
 REQUEST_BYTES_MAX = 64 << 10
 """Of services that do not name a size: they are asked small questions."""
+REPLY_BYTES_MAX = 4 << 20
+"""And so much they answer at most; it is what their callers take (config/tls.py)."""
 HANDSHAKE_MS = 10_000
 """A connection that has not said by then in good form that it speaks HTTP/2 (and who it is) is closed."""
 _BOUNDS = {
@@ -29,6 +33,7 @@ _BOUNDS = {
     "grpc.max_metadata_size": METADATA_BYTES_MAX,
     "grpc.absolute_max_metadata_size": METADATA_BYTES_MAX,
     "grpc.max_receive_message_length": REQUEST_BYTES_MAX,
+    "grpc.max_send_message_length": REPLY_BYTES_MAX,
     "grpc.server_handshake_timeout_ms": HANDSHAKE_MS,
     "grpc.so_reuseport": 0,  # two processes on one port would take each other's requests: the second one must fail
 }
@@ -38,6 +43,22 @@ def server_options(options: Sequence[tuple[str, int]] = ()) -> list[tuple[str, i
     """What every server of ours is told; ``options`` go before the bounds above. A message that is too large is
     refused by its declared length, before a byte of it is kept; so is one that would be when decompressed."""
     return list({**_BOUNDS, **dict(options)}.items())
+
+
+def make_server(
+    options: Sequence[tuple[str, int]] = (),
+    *,
+    tls: Tls | None,
+    requests_max: int | None = None,
+    datacentre_of: DatacentreOf | None = None,
+) -> grpc.aio.Server:
+    """The one way to a server: bounded, and over TLS with config/rights.py before each of its handlers. ``bind`` it
+    with the same ``tls``. ``requests_max``: see listen; ``datacentre_of``: see config/rights.py."""
+    return grpc.aio.server(
+        options=server_options(options),
+        maximum_concurrent_rpcs=requests_max,
+        interceptors=() if tls is None else (Authorisation(tls.identity, datacentre_of),),
+    )
 
 
 class CountedFields:
@@ -96,7 +117,7 @@ async def listen(
     requests in flight are refused at once (RESOURCE_EXHAUSTED). ``tls`` None: plain text.
     Raises CannotListen.
     """
-    server = grpc.aio.server(options=server_options(options), maximum_concurrent_rpcs=requests_max)
+    server = make_server(options, tls=tls, requests_max=requests_max)
     add(server)
     servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)

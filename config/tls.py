@@ -21,7 +21,6 @@ OPERATOR = "operator"
 WAN = "wan"
 SUFFIX = ".photon.internal"
 """Ends the DNS name that an identity has in its certificate. ``.internal`` is nobody's, so no resolver answers it."""
-_TRANSPORT = "transport_security_type"
 _NAMES = "x509_subject_alternative_name"
 
 _HANDSHAKE_PROBLEMS = {
@@ -138,14 +137,6 @@ def caller(context: Any) -> str:
     return next((identity for name in names if (identity := identity_of(name.decode("ascii", "replace")))), "")
 
 
-def may_operate(context: Any) -> bool:
-    """Whether the other end may do what operators do: over TLS operators, on a plain connection everybody."""
-    if b"ssl" not in context.auth_context().get(_TRANSPORT, ()):
-        return True
-    who = caller(context)
-    return who == OPERATOR or who.startswith(f"{OPERATOR}-")
-
-
 def registry_identity(replica: str) -> str:
     """Of a registry replica."""
     return f"registry-{replica}"
@@ -176,11 +167,16 @@ def cache_identity(datacentre: str) -> str:
     return f"cache-{datacentre}"
 
 
+def spark_identity(datacentre: str) -> str:
+    """Of the Spark jobs that register ids in a datacentre's name: backfills, on the driver and on executors."""
+    return f"spark-{datacentre}"
+
+
 def identities(settings: Settings) -> list[str]:
     """Every identity that a deployment needs a certificate for."""
     found = [registry_identity(name) for name in settings.registry.replicas]
     for name, pipeline in settings.datacentre.items():
         found += [eventstore_identity(name), joiner_identity(name), dispatcher_identity(name)]
-        found.append(verifier_identity(name))
+        found += [verifier_identity(name), spark_identity(name)]
         found += [cache_identity(name)] if pipeline.caches else []
     return [*found, *([WAN] if settings.wan is not None else []), OPERATOR]

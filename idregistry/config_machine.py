@@ -144,6 +144,12 @@ class ConfigMachine:
             known = self._slots.get(slot)
             return known.newest if known else 0
 
+    def datacentre_of(self, slot: str = "", incarnation: int = 0) -> str:
+        """To which datacentre a slot belongs, named or by one of its incarnations; empty: not heard of here."""
+        with self._lock:
+            known = self._slots.get(slot or self._holders.get(incarnation, ""))
+            return known.datacentre if known is not None else ""
+
     def witnessed(self, slot: str) -> Witnessed:
         """A slot's witness as of the last entry applied here."""
         with self._lock:

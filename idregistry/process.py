@@ -19,7 +19,7 @@ from photon.config.disk import Disk, RealDisk
 from photon.config.errors import PhotonError
 from photon.config.interval_clock import IntervalClock, KernelTime
 from photon.config.kernel_time import kernel_time
-from photon.config.serving import server_options
+from photon.config.serving import make_server
 from photon.config.tls import CannotListen, Tls, bind
 from photon.idregistry import commands as c
 from photon.idregistry.allocator import keep_lean
@@ -31,7 +31,7 @@ from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.raft.identity import known_groups
 from photon.idregistry.raft.options import RaftOptions, RaftStopped
 from photon.idregistry.server import Machines, RegistryReplica, shards_to_open
-from photon.idregistry.service import SERVER_OPTIONS, RegistryServicer
+from photon.idregistry.service import SERVER_OPTIONS, RegistryServicer, datacentres_in
 from photon.idregistry.sharding import single_range
 
 log = structlog.get_logger(__name__)
@@ -121,7 +121,7 @@ async def serve_registry(
         clocks=clocks,
     )
     peer_clocks = PeerClocks(settings.name, clocks, settings.peers, settings.tls)
-    server = grpc.aio.server(options=server_options(SERVER_OPTIONS))
+    server = make_server(SERVER_OPTIONS, tls=settings.tls, datacentre_of=datacentres_in(machines.config))
     health = HealthServicer()
     await health.set(HEALTH_SERVICE, _NOT_SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)

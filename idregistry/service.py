@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import grpc.aio
 
+from photon.config.rights import OWNED_SLOT, DatacentreOf
 from photon.config.serving import CountedFields
-from photon.config.tls import may_operate
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry import registry_pb2_grpc
 from photon.idregistry.api import Opened, Slot
 from photon.idregistry.clocks.wire import status_of
-from photon.idregistry.outcomes import OwnerColumns, Refusal, SlotClaim, Status
+from photon.idregistry.config_machine import ConfigMachine
+from photon.idregistry.outcomes import OwnerColumns, Refusal, SlotClaim
 from photon.idregistry.recovery.messages import witness_logs
 from photon.idregistry.recovery.serving import RecoveryServer, Request
 from photon.idregistry.resharding.wire import ask_of, reply_of
@@ -23,7 +24,6 @@ MESSAGE_BYTES_MAX = 4 << 20
 """Of one request or reply; the largest batch of ids has 720 KiB."""
 REQUEST_FIELDS_MAX = 64
 """Of one request, at its top level: two witnesses have 32 logs. A larger request with more is not parsed at all."""
-ONLY_OPERATORS = "only operators may retire slots, or reopen ids by their word"
 REQUEST_SECONDS_DEFAULT = 5.0
 """For callers that set no deadline."""
 _REPLY_MARGIN = 0.05
@@ -127,7 +127,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         return pb.ReadClockReply(now_ns=self._replica.clocks.time.clock.now_ns())
 
     async def Reshard(self, request: pb.ReshardRequest, context: Context) -> pb.ReshardReply:  # noqa: N802
-        ask = ask_of(request) if may_operate(context) else Refusal(Status.REFUSED, "only operators may change shards")
+        ask = ask_of(request)
         if not isinstance(ask, Refusal):
             outcome = await self._replica.reshard(ask, timeout=_timeout(context))
             if not isinstance(outcome, Refusal):
@@ -163,10 +163,8 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         return await self._recover(request, context, pb.ListSlotsReply)
 
     async def _recover(self, request: Request, context: Context, kind: type[Reply]) -> Reply:
-        if _by_word(request) and not may_operate(context):
-            made: Any = kind  # replies of all kinds have a status and a reason
-            return cast(Reply, made(status=pb.STATUS_REFUSED, reason=ONLY_OPERATORS))
-        reply: Reply = await self._recovery.answer(request, timeout=_timeout(context))
+        reply = await self._recovery.answer(request, timeout=_timeout(context))
+        assert isinstance(reply, kind)
         return reply
 
     def add_to_server(self, server: grpc.aio.Server) -> None:
@@ -175,9 +173,15 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         registry_pb2_grpc.add_RegistryServicer_to_server(self, counted)  # type: ignore[no-untyped-call]
 
 
-def _by_word(request: Request) -> bool:
-    """Whether it rests on what an operator knows and no process can."""
-    return isinstance(request, pb.RetireSlotRequest) or (isinstance(request, pb.ReopenRequest) and request.operator)
+def datacentres_in(config: ConfigMachine) -> DatacentreOf:
+    """Whose slot a request means, as far as this replica has heard."""
+
+    def datacentre_of(kind: str, request: Any) -> str:
+        if kind == OWNED_SLOT:
+            return config.datacentre_of(slot=request.slot)
+        return config.datacentre_of(incarnation=request.caller)
+
+    return datacentre_of
 
 
 def _timeout(context: Context) -> float:

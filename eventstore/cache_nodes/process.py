@@ -19,14 +19,13 @@ async def serve(
     ready: Callable[[int], None],
     stop: asyncio.Event,
     tls: Tls | None = None,
-    feeder: str | None = None,
 ) -> None:
     """Serves at ``address`` (host:port or unix:/path) until ``stop``; ``tls`` None: in plain text.
 
-    ``feeder``: over TLS, the identity that may feed and ask it. ``ready(port)`` is called once it serves. Keeps
+    ``ready(port)`` is called once it serves. Keeps
     nothing on disk: what it held is gone when it returns. Raises CannotListen.
     """
-    server, service = await start_server(CacheNode(bytes_max), address, tls, None if tls is None else feeder)
+    server, service = await start_server(CacheNode(bytes_max), address, tls)
     try:
         ready(server.port)
         await stop.wait()

@@ -10,7 +10,7 @@ import grpc
 
 from photon.config.message_bounds import bounded
 from photon.config.serving import HealthyServer, listen
-from photon.config.tls import Tls, caller
+from photon.config.tls import Tls
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore import eventstore_pb2_grpc
 from photon.eventstore.cache_nodes import wire
@@ -35,10 +35,8 @@ class CacheService(eventstore_pb2_grpc.CacheServicer):
     """Handlers: wire to node and back. Feeds are taken in by a thread of their own, so that no look-up waits for
     the index to be merged."""
 
-    def __init__(self, node: CacheNode, feeder: str | None) -> None:
-        """``feeder``: over TLS the identity that may feed and ask; None: anybody on a plain connection."""
+    def __init__(self, node: CacheNode) -> None:
         self._node = node
-        self._feeder = feeder
         self._feeding = ThreadPoolExecutor(1, thread_name_prefix="feed")
         self._feeds = 0
 
@@ -46,7 +44,6 @@ class CacheService(eventstore_pb2_grpc.CacheServicer):
         self, request: pb.CacheFeed, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.CacheFed:
         """See eventstore.proto."""
-        await self._check_caller(context)
         if self._feeds >= FEEDS_MAX:
             await _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{FEEDS_MAX} feeds are under way")
         self._feeds += 1
@@ -63,7 +60,6 @@ class CacheService(eventstore_pb2_grpc.CacheServicer):
         self, request: pb.CacheFind, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.CacheFound:
         """See eventstore.proto."""
-        await self._check_caller(context)
         try:
             hashes = wire.asked(request)
         except WireError as err:
@@ -80,22 +76,15 @@ class CacheService(eventstore_pb2_grpc.CacheServicer):
         """Ends the thread."""
         self._feeding.shutdown(wait=True)
 
-    async def _check_caller(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        """What is fed becomes part of outputs, and what is asked for leaves the process."""
-        if self._feeder is not None and caller(context) != self._feeder:
-            await _abort(context, grpc.StatusCode.PERMISSION_DENIED, f"only {self._feeder} may feed or ask this node")
-
 
 async def _abort(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, details: str) -> NoReturn:
     await context.abort(code, details)
     raise AssertionError("abort returned")
 
 
-async def start_server(
-    node: CacheNode, address: str, tls: Tls | None = None, feeder: str | None = None
-) -> tuple[HealthyServer, CacheService]:
+async def start_server(node: CacheNode, address: str, tls: Tls | None = None) -> tuple[HealthyServer, CacheService]:
     """Listens and serves: see config.serving.listen. Raises CannotListen."""
-    service = CacheService(node, feeder)
+    service = CacheService(node)
 
     def add(server: grpc.aio.Server) -> None:
         handlers = {

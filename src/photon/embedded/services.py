@@ -169,7 +169,6 @@ async def serve_cache(
         ready=lambda port: log.info("cache node serves", node=node, address=configured.address),
         stop=stop,
         tls=logged(tls_of(settings, base, cache_identity(name))),
-        feeder=eventstore_identity(name),
     )
 
 

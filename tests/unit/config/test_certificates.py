@@ -218,6 +218,7 @@ def test_what_a_deployment_needs() -> None:
         "joiner-east",
         "dispatcher-east",
         "verifier-east",
+        "spark-east",
         "operator",
     ]
     for each in identities(settings):

@@ -1,4 +1,4 @@
-"""What operators ask: messages go there and back, and over TLS only operators give logs up."""
+"""What operators ask: messages go there and back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import grpc
 import pytest
 
-from photon.config.tls import dns_name
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore import operating
 from photon.eventstore.api import (
@@ -57,16 +56,7 @@ class Aborted(Exception):
 
 
 class Call:
-    """A call over TLS by this identity; None: in plain text."""
-
-    def __init__(self, identity: str | None) -> None:
-        self.names = () if identity is None else (dns_name(identity).encode(),)
-        self.plain = identity is None
-
-    def auth_context(self) -> dict[str, tuple[bytes, ...]]:
-        if self.plain:
-            return {}
-        return {"transport_security_type": (b"ssl",), "x509_subject_alternative_name": self.names}
+    """A call that ends with what it is aborted with."""
 
     async def abort(self, code: grpc.StatusCode, details: str) -> None:
         raise Aborted(code, details)
@@ -80,26 +70,15 @@ def test_messages_there_and_back() -> None:
     assert operating.forgotten_of(operating.forget_reply(forgotten)) == forgotten
 
 
-@pytest.mark.parametrize("who", ["joiner-east", "eventstore-east", "operators"])
-async def test_over_tls_only_operators_give_logs_up(who: str) -> None:
+async def test_logs_are_given_up_when_that_is_asked_for() -> None:
     store = Store()
-    with pytest.raises(Aborted) as refused:
-        await operating.forget(store, pb.ForgetRequest(logs=["a"], apply=True), Call(who))  # type: ignore[arg-type]
-    assert refused.value.args[0] is grpc.StatusCode.PERMISSION_DENIED
-    assert store.asked == []
-    await operating.forget(store, pb.ForgetRequest(logs=["a"]), Call(who))  # type: ignore[arg-type]
-    assert store.asked == [(["a"], False)]
-
-
-@pytest.mark.parametrize("who", [None, "operator", "operator-alice"])
-async def test_operators_do(who: str | None) -> None:
-    store = Store()
-    reply = await operating.forget(store, pb.ForgetRequest(logs=["a"], apply=True), Call(who))  # type: ignore[arg-type]
-    assert store.asked == [(["a"], True)]
+    await operating.forget(store, pb.ForgetRequest(logs=["a"]), Call())  # type: ignore[arg-type]
+    reply = await operating.forget(store, pb.ForgetRequest(logs=["a"], apply=True), Call())  # type: ignore[arg-type]
+    assert store.asked == [(["a"], False), (["a"], True)]
     assert [each.path for each in reply.logs] == ["a.log.7"]
 
 
 async def test_a_disk_that_is_full_is_one_line() -> None:
     store = Store(OSError(28, "No space left on device", "state/forgotten-logs"))
     with pytest.raises(Aborted, match="forgotten-logs: No space left on device"):
-        await operating.forget(store, pb.ForgetRequest(logs=["a"], apply=True), Call(None))  # type: ignore[arg-type]
+        await operating.forget(store, pb.ForgetRequest(logs=["a"], apply=True), Call())  # type: ignore[arg-type]

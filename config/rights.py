@@ -1,0 +1,162 @@
+"""Which role may call which method: the whole of it. A method that stands nowhere here is refused to everybody.
+
+config/authorisation.py asks this table before any handler runs; docs/security.md shows it, a test compares both.
+It holds over TLS only: a plain connection shows no identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from photon.config.roles import CLIENTS_ONLY, Identity, Role, identity_parts
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Under which conditions a role may call a method. All that are set must hold."""
+
+    same_datacentre: bool = False
+    """Only a service of the caller's own datacentre."""
+    names_own: str = ""
+    """Path of the request's field that, where it is set, must name the caller's datacentre."""
+    owns: str = ""
+    """Kind of thing that the request means and that must be of the caller's datacentre: OWNED_SLOT, ..."""
+    without: str = ""
+    """Flag of the request that it must not set: what rests on an operator's word."""
+
+    def said(self) -> str:
+        """For people: the words of docs/security.md."""
+        said = [
+            "in its datacentre" if self.same_datacentre else "",
+            "its datacentre's slots" if self.names_own or self.owns else "",
+            f"without `{self.without}`" if self.without else "",
+        ]
+        return ", ".join(filter(None, said)) or "yes"
+
+
+OWNED_SLOT = "slot"
+"""The slot that the request names."""
+OWNED_CALLER = "caller"
+"""The slot of the incarnation in whose name the request is made."""
+
+DatacentreOf = Callable[[str, Any], str]
+"""(OWNED_SLOT or OWNED_CALLER, request) -> datacentre; empty: not heard of here, its handler will see."""
+
+_ANY = Right()
+_HERE = Right(same_datacentre=True)
+_EVERYBODY = dict.fromkeys(Role, _ANY)
+_OPERATOR = {Role.OPERATOR: _ANY}
+_OWN_SLOT = Right(owns=OWNED_SLOT)
+
+Rights = Mapping[str, Mapping[Role, Right]]
+
+RIGHTS: Rights = {
+    "/grpc.health.v1.Health/Check": _EVERYBODY,
+    "/grpc.health.v1.Health/List": _EVERYBODY,
+    "/grpc.health.v1.Health/Watch": _EVERYBODY,
+    "/photon.v1.Registry/OpenSlot": dict.fromkeys((Role.JOINER, Role.SPARK), Right(names_own="slot.datacentre")),
+    "/photon.v1.Registry/Insert": dict.fromkeys(
+        (Role.JOINER, Role.SPARK), Right(names_own="slot.datacentre", owns=OWNED_CALLER)
+    ),
+    "/photon.v1.Registry/Clear": {Role.VERIFIER: _ANY, Role.SPARK: _ANY, **_OPERATOR},
+    "/photon.v1.Registry/ClearBelow": {Role.VERIFIER: _ANY, **_OPERATOR},
+    "/photon.v1.Registry/LookUp": {
+        **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.SPARK), _ANY),
+        **_OPERATOR,
+    },
+    "/photon.v1.Registry/Describe": {
+        **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.COPIES, Role.STATUS, Role.SPARK), _ANY),
+        **_OPERATOR,
+    },
+    "/photon.v1.Registry/ReadWitness": {
+        Role.JOINER: _OWN_SLOT,
+        Role.SPARK: _OWN_SLOT,
+        **dict.fromkeys((Role.VERIFIER, Role.COPIES), _ANY),
+        **_OPERATOR,
+    },
+    "/photon.v1.Registry/ExtendWitness": {Role.JOINER: _OWN_SLOT},
+    "/photon.v1.Registry/ListSlots": {
+        **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.COPIES, Role.STATUS), _ANY),
+        **_OPERATOR,
+    },
+    "/photon.v1.Registry/ScanOwned": {Role.VERIFIER: _ANY, **_OPERATOR},
+    "/photon.v1.Registry/ScanReopened": {Role.DISPATCHER: _ANY, **_OPERATOR},
+    "/photon.v1.Registry/Reopen": {Role.VERIFIER: Right(without="operator"), **_OPERATOR},
+    "/photon.v1.Registry/RetireSlot": _OPERATOR,
+    "/photon.v1.Registry/Reshard": _OPERATOR,
+    "/photon.v1.Registry/ReadClock": {Role.REGISTRY: _ANY},
+    "/photon.v1.RegistryOperator/Inspect": _OPERATOR,
+    "/photon.v1.RegistryOperator/Barrier": _OPERATOR,
+    "/photon.v1.RegistryOperator/Export": _OPERATOR,
+    "/photon.v1.RegistryOperator/TransferLeader": _OPERATOR,
+    "/photon.v1.RegistryOperator/OpenShard": _OPERATOR,
+    "/photon.v1.RegistryOperator/RegisterAgain": _OPERATOR,
+    "/photon.v1.RaftPeer/Exchange": {Role.REGISTRY: _ANY},
+    "/photon.v1.EventStore/LookUp": {Role.JOINER: _HERE},
+    "/photon.v1.EventStore/Progress": {Role.JOINER: _HERE, Role.DISPATCHER: _HERE, **_OPERATOR},
+    "/photon.v1.EventStore/Forget": _OPERATOR,
+    "/photon.v1.Cache/Feed": {Role.EVENTSTORE: _HERE},
+    "/photon.v1.Cache/Find": {Role.EVENTSTORE: _HERE},
+    "/photon.v1.Cache/Counts": {Role.EVENTSTORE: _HERE, **_OPERATOR},
+    "/photon.v1.Joiner/Join": {Role.DISPATCHER: _HERE},
+    "/photon.v1.Dispatcher/Status": {Role.STATUS: _ANY, **_OPERATOR},
+    "/photon.v1.Metrics/Read": {Role.STATUS: _ANY, **_OPERATOR},
+    "/photon.v1.Wan/Set": _OPERATOR,
+    "/photon.v1.Wan/List": _OPERATOR,
+}
+
+
+def refusal(
+    method: str, caller: str, server: str, request: Any, datacentre_of: DatacentreOf | None = None
+) -> str | None:
+    """Why the call is refused, one line; None: it may be made.
+
+    ``caller``: identity in the certificate that was shown, empty: none. ``server``: identity of the service that was
+    called. ``request`` None: a stream, whose conditions on requests cannot be checked here.
+    """
+    who = identity_parts(caller)
+    roles = RIGHTS.get(method, {})
+    right = roles.get(who.role) if who is not None else None
+    if who is None or right is None:
+        return f"{_named(caller, method)}: it is for {_who(roles)}; show the certificate of such a process"
+    at = identity_parts(server)
+    if right.same_datacentre and (at is None or at.place != who.place):
+        return f"{_named(caller, method)} of {server}: ask one of its own datacentre, {who.place}"
+    if request is None:
+        return None
+    if right.without and _field(request, right.without):
+        return f"{_named(caller, method)} with `{right.without}` set: that is an operator's"
+    return _others_slot(right, who, caller, method, request, datacentre_of)
+
+
+def _others_slot(
+    right: Right, who: Identity, caller: str, method: str, request: Any, datacentre_of: DatacentreOf | None
+) -> str | None:
+    places = [
+        str(_field(request, right.names_own) or "") if right.names_own else "",
+        datacentre_of(right.owns, request) if right.owns and datacentre_of is not None else "",
+    ]
+    for place in places:
+        if place and place != who.place:
+            return f"{_named(caller, method)} for a slot of datacentre {place}: it is of {who.place}"
+    return None
+
+
+def _field(request: Any, path: str) -> Any:
+    for name in path.split("."):
+        request = getattr(request, name)
+    return request
+
+
+def _named(caller: str, method: str) -> str:
+    return f"{caller or 'a certificate without an identity'} may not call {method[1:]}"
+
+
+def _who(roles: Mapping[Role, Right]) -> str:
+    return " and ".join(sorted(roles)) or "nobody"
+
+
+SERVERS = tuple(role for role in Role if role not in CLIENTS_ONLY)
+"""Roles that listen."""

@@ -1,0 +1,48 @@
+"""Roles: what an identity says of the process that shows it, beside the datacentre or replica that it belongs to."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Role(enum.StrEnum):
+    """The first word of an identity."""
+
+    REGISTRY = "registry"
+    EVENTSTORE = "eventstore"
+    CACHE = "cache"
+    JOINER = "joiner"
+    DISPATCHER = "dispatcher"
+    VERIFIER = "verifier"
+    COPIES = "copies"
+    STATUS = "status"
+    SPARK = "spark"
+    WAN = "wan"
+    OPERATOR = "operator"
+
+
+PLACED = frozenset(Role) - {Role.WAN, Role.OPERATOR}
+"""Their identities name a replica (``registry-r1``) or a datacentre (``joiner-east``)."""
+CLIENTS_ONLY = frozenset({Role.OPERATOR, Role.SPARK, Role.STATUS})
+"""Nobody calls them, so their certificates are not for servers: none of them can pose as a service."""
+
+_ROLES = {str(role): role for role in Role}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Taken apart."""
+
+    role: Role
+    place: str
+    """A datacentre; of a replica and of an operator its name; empty: none."""
+
+
+def identity_parts(identity: str) -> Identity | None:
+    """None: no identity of ours. ``joiner-us-east`` is the joiner of ``us-east``."""
+    word, dash, place = identity.partition("-")
+    role = _ROLES.get(word)
+    if role is None or (dash and not place) or (role in PLACED and not place) or (role is Role.WAN and place):
+        return None
+    return Identity(role, place)
