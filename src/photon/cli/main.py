@@ -16,6 +16,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # children execute a
 _NOUNS = {
     "join": "photon.cli.join",
     "demo": "photon.cli.demo",
+    "chaos": "photon.cli.chaos",
     "up": "photon.cli.up",
     "ps": "photon.cli.ps",
     "down": "photon.cli.down",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -48,6 +49,8 @@ class Shape:
     """Between any two regions; None: no proxy between them."""
     unmatched_after_s: float = 4.0
     shards: int = 2
+    replicas: Mapping[str, str] = field(default_factory=lambda: REPLICAS)
+    """Of the registry: name -> datacentre."""
     tls: bool = False
     """Mutual TLS between all processes, with certificates made for it."""
 
@@ -59,9 +62,10 @@ class DemoDeployment:
         """Makes the directories, the deployment file, its key and the proxy's routes."""
         self.shape = shape
         per_datacentre = max(1, shape.workers) + 2 + shape.caches + shape.joiners
-        between = len(REPLICAS) ** 2  # ports of the proxy at most; all are drawn at once, so that none is drawn twice
-        ports = iter(free_ports(len(REPLICAS) + per_datacentre * len(shape.datacentres) + 1 + between))
-        self.replicas = {name: f"127.0.0.1:{next(ports)}" for name in REPLICAS}
+        # Ports of the proxy at most; all are drawn at once, so that none is drawn twice.
+        between = len(shape.replicas) * len({*shape.replicas.values(), *shape.datacentres})
+        ports = iter(free_ports(len(shape.replicas) + per_datacentre * len(shape.datacentres) + 1 + between))
+        self.replicas = {name: f"127.0.0.1:{next(ports)}" for name in shape.replicas}
         self.wan = f"127.0.0.1:{next(ports)}"
         """Control of the proxy, where there is one."""
         pipelines = ""
@@ -76,7 +80,9 @@ class DemoDeployment:
             pipelines += _pipeline(name, own, shape)
         (directory / "key").write_bytes(os.urandom(32))
         file = directory / "photon.toml"
-        file.write_text(_HEAD.format(after=shape.unmatched_after_s, shards=shape.shards) + self._middle() + pipelines)
+        tolerate = (len(shape.replicas) - 1) // 2
+        head = _HEAD.format(after=shape.unmatched_after_s, shards=shape.shards, tolerate=tolerate)
+        file.write_text(head + self._middle() + pipelines)
         settings = load(file, environment={})
         self.tls = _certificates(directory / CERTIFICATES, settings) if shape.tls else None
         routes = routes_of(settings, list(ports))
@@ -96,7 +102,7 @@ class DemoDeployment:
             + workers
             + "".join(
                 f'\n[registry.replicas.{name}]\naddress = "{address}"\ndirectory = "registry/{name}"\n'
-                f'datacentre = "{REPLICAS[name]}"\n'
+                f'datacentre = "{self.shape.replicas[name]}"\n'
                 for name, address in self.replicas.items()
             )
         )
@@ -132,7 +138,7 @@ uncertainty = "1s"
 
 [registry]
 shards = {shards}
-tolerate = 1
+tolerate = {tolerate}
 """
 
 

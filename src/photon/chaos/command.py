@@ -1,0 +1,214 @@
+"""What ``photon chaos`` does: a run over a deployment of its own or one that is there, one fault by hand, heal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import orjson
+
+from photon.chaos import disks, site
+from photon.chaos.api import INSTANT, ChaosFailed, Do, Step, WrongScenario
+from photon.chaos.faults import Faults
+from photon.chaos.processes import ProcessesTarget, libfaketime
+from photon.chaos.report import Report
+from photon.chaos.run import REPORT_NAME, Options, Run, plan
+from photon.chaos.scenario import Scenario, by_hand, load
+from photon.chaos.site import Site, Wanted
+from photon.chaos.topology import Topology, topology_of
+from photon.chaos.watch import Watch
+from photon.config.loader import load as load_settings
+from photon.demo.deployment import DemoDeployment, Shape
+from photon.embedded import runtime
+from photon.embedded.run_directory import run_directory
+from photon.wan.api import Fault
+from photon.wan.links import Change
+
+T = TypeVar("T")
+RANDOM_EVERY_S, RANDOM_LONGEST_S, RANDOM_SECONDS, RANDOM_RATE = 15.0, 10.0, 180.0, 50
+DISK_REPLICA = "r5"
+"""Whose directory is a small file system where random faults may fill one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the operator said."""
+
+    scenario: str | None
+    """None: random faults."""
+    seed: int | None
+    minutes: float | None
+    rate: int | None
+    config: Path | None
+    run: Path | None
+    own_traffic: bool
+    directory: Path | None
+    joiners: int
+    spark: bool
+
+
+def planned(wishes: Wishes) -> tuple[Scenario, list[Step], int]:
+    """What would happen, with nothing started. Raises UsageError."""
+    scenario, seed = _scenario(wishes), _seed(wishes)
+    with tempfile.TemporaryDirectory(prefix="photon-chaos-") as made:
+        if wishes.config is not None:
+            settings = load_settings(wishes.config, environment=os.environ)
+        else:
+            shape = Shape(joiners=wishes.joiners, replicas=site.REPLICAS)
+            settings = DemoDeployment(Path(made), shape).deployment.settings
+    able = set(Do)
+    if wishes.config is not None or not disks.can_mount():
+        able -= set() if any(step.do is Do.DISK for step in scenario.steps) else {Do.DISK}
+    if libfaketime() is None:
+        able.discard(Do.CLOCK)
+    return scenario, plan(scenario, seed, topology_of(settings), frozenset(able)), seed
+
+
+def carry_out(wishes: Wishes, say: Callable[[str], None]) -> tuple[Report, Path]:
+    """Runs it; the report, and the directory where all is kept. Raises PhotonError, OSError."""
+    scenario, seed = _scenario(wishes), _seed(wishes)
+    say(f"scenario {scenario.name}, seed {seed}")
+    directory = (wishes.directory or Path(tempfile.mkdtemp(prefix="photon-chaos-"))).absolute()
+    with contextlib.ExitStack() as stack:
+        if wishes.config is not None:
+            file = wishes.config.absolute()
+            found = Site(file, load_settings(file, environment=os.environ), run_directory(file, wishes.run))
+        else:
+            wanted = Wanted(joiners=wishes.joiners, disks=_disks(scenario))
+            found = stack.enter_context(site.running(directory, wanted, say))
+        rate = wishes.rate or scenario.rate
+        options = Options(scenario, seed, directory, rate if wishes.own_traffic else 0, wishes.spark)
+        report = runtime.run(_run(options, found, own_logs=wishes.own_traffic, say=say))
+    (directory / REPORT_NAME).write_bytes(orjson.dumps(as_json(report), option=orjson.OPT_INDENT_2))
+    return report, directory
+
+
+def as_json(report: Report) -> dict[str, object]:
+    """For programs."""
+    return {"version": 1, "good": report.good, **asdict(report), "growing": [use.name for use in report.growing]}
+
+
+def one_fault(
+    config: Path,
+    run: Path | None,
+    do: str,
+    targets: Sequence[str],
+    lasts: float | None,
+    options: Mapping[str, object],
+) -> str:
+    """One fault by hand; what was done. Without ``lasts`` it stays until ``heal_all``. Raises PhotonError."""
+    kind = Do(do)
+    if kind is Do.CLOCK and lasts is None:
+        raise WrongScenario("clock: say --for; afterwards the process starts again with a right clock")
+    if kind is Do.LOSS and lasts is None:
+        raise WrongScenario("loss: say --for; connections are reset again and again as long as this command runs")
+    # A kill without a time is over at once; all others stay until they are healed.
+    step = by_hand(kind, targets, 0.0 if kind in INSTANT else lasts or (0.0 if kind is Do.KILL else 1.0), **options)
+
+    async def done(target: ProcessesTarget, topology: Topology, found: Site) -> str:
+        topology.check(step)
+        watch = Watch(found, target, None)
+        faults = Faults(target, topology, watch.leader, None)
+        try:
+            what = await faults.begin(0, step)
+            if lasts is None:
+                return f"{do}: {what}".strip()
+            await asyncio.sleep(lasts)
+        finally:
+            if lasts is not None:
+                problems = await faults.heal()
+            await watch.close()
+        if problems:
+            raise ChaosFailed(problems[0])
+        return f"{do}: {what}, healed after {lasts:g} s"
+
+    return _at(config, run, done)
+
+
+def heal_all(config: Path, run: Path | None) -> list[str]:
+    """Takes back what faults by hand, or a run that was killed, have left; what was done. Raises PhotonError."""
+
+    async def healed(target: ProcessesTarget, topology: Topology, found: Site) -> list[str]:
+        said = []
+        processes = await target.processes()
+        if paused := [name for name, now in processes.items() if now.detail == "paused"]:
+            await target.resume(paused)
+            said.append(f"go on: {', '.join(paused)}")
+        if held := [name for name, now in processes.items() if now.detail == "held"]:
+            await target.release(held)
+            said.append(f"start again: {', '.join(held)}")
+        wan = found.settings.wan
+        if wan is not None:
+            delay_s = wan.round_trip / 2
+            changed = [
+                Change(each.source, each.destination, delay_s, Fault.NONE)
+                for each in await target.directions()
+                if each.fault is not Fault.NONE or abs(each.delay_s - delay_s) > 1e-6
+            ]
+            if changed:
+                await target.change(changed)
+                said.append(f"{len(changed)} directions between regions are as they were")
+        for name in topology.processes:
+            await target.empty(name)
+        return said or ["there was nothing to heal"]
+
+    return _at(config, run, healed)
+
+
+def _at(config: Path, run: Path | None, what: Callable[[ProcessesTarget, Topology, Site], Awaitable[T]]) -> T:
+    file = config.absolute()
+    settings = load_settings(file, environment=os.environ)
+    found = Site(file, settings, run_directory(file, run))
+    topology = topology_of(settings)
+
+    async def done() -> T:
+        target = ProcessesTarget(file, settings, found.run, topology, own_logs=False, library=libfaketime())
+        try:
+            return await what(target, topology, found)
+        finally:
+            await target.close()
+
+    return runtime.run(done())
+
+
+async def _run(options: Options, found: Site, *, own_logs: bool, say: Callable[[str], None]) -> Report:
+    topology = topology_of(found.settings)
+    target = ProcessesTarget(
+        found.file, found.settings, found.run, topology, own_logs=own_logs, library=libfaketime()
+    )
+    try:
+        return await Run(options, found, target, topology, say).run()
+    finally:
+        await target.close()
+
+
+def _scenario(wishes: Wishes) -> Scenario:
+    if wishes.scenario is None:
+        seconds = RANDOM_SECONDS if wishes.minutes is None else wishes.minutes * 60
+        return Scenario("random", "random faults", seconds, RANDOM_RATE, True, (), RANDOM_EVERY_S, RANDOM_LONGEST_S)
+    found = load(wishes.scenario)
+    if wishes.minutes is None:
+        return found
+    if found.steps:
+        raise WrongScenario(f"--minutes goes with random faults; {found.name} says itself how long it takes")
+    return msgspec.structs.replace(found, seconds=wishes.minutes * 60)
+
+
+def _seed(wishes: Wishes) -> int:
+    return wishes.seed if wishes.seed is not None else random.SystemRandom().randrange(1 << 30)
+
+
+def _disks(scenario: Scenario) -> tuple[str, ...]:
+    """Replicas that need a small file system. Raises ChaosFailed where none can be made."""
+    named = {name.removeprefix("registry ") for step in scenario.steps if step.do is Do.DISK for name in step.target}
+    if named and not disks.can_mount():
+        raise ChaosFailed("disk: needs root, to mount a small file system")
+    return tuple(sorted(named & set(site.REPLICAS)))

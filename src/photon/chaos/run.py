@@ -1,0 +1,264 @@
+"""A run: traffic, faults by plan, heal, wait until all is settled, verify, figures."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from photon.chaos import resources, verify
+from photon.chaos.api import ChaosFailed, Do, Step, Target
+from photon.chaos.faults import Faults
+from photon.chaos.figures import back, latency
+from photon.chaos.follow import Follower
+from photon.chaos.history import History
+from photon.chaos.plan import random_plan
+from photon.chaos.report import Report
+from photon.chaos.scenario import Scenario
+from photon.chaos.site import Site
+from photon.chaos.topology import Topology
+from photon.chaos.traffic import Traffic
+from photon.chaos.watch import Watch
+from photon.config.errors import PhotonError
+from photon.demo.generator import Disorder, Generator
+
+SETTLE_S = 300.0
+"""After the last line and the heal: until each event must have its verdict."""
+UP_S = 180.0
+POLL_S = 0.5
+QUERIES_PER_CLICK = 2
+NEAR_S = 2.0
+"""A datacentre is at the head of its logs with less than so much of the traffic unread."""
+EVENT_BYTES = 140
+HISTORY_NAME, REPORT_NAME = "history.jsonl", "report.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """One run."""
+
+    scenario: Scenario
+    seed: int
+    directory: Path
+    """Of history and report."""
+    rate: int
+    """Foreign events a second; 0: none of our own, what is there is used."""
+    spark: bool = False
+    """Verify with ``photon spark verify`` too."""
+    disorder: Disorder = field(default_factory=lambda: Disorder(late_by=1.0, query_delay=0.4))
+
+
+def plan(scenario: Scenario, seed: int, topology: Topology, able: frozenset[Do]) -> list[Step]:
+    """What happens when: the scenario's own faults, and random ones where it wants them. Raises WrongScenario."""
+    scenario.checked(topology, able)
+    steps = list(scenario.steps)
+    if scenario.every_s is not None:
+        steps += random_plan(
+            seed, topology, scenario.seconds, able, every_s=scenario.every_s, longest_s=scenario.longest_s
+        )
+    return sorted(steps, key=lambda step: step.at_s)
+
+
+def partial(steps: Sequence[Step]) -> frozenset[str]:
+    """Datacentres whose ledgers cannot agree with the truth after this: what is skipped is not read, what was
+    truncated is read twice."""
+    return frozenset(
+        step.target[0] for step in steps if step.do is Do.TRUNCATE or step.options.get("state") == "lost"
+    )
+
+
+class Run:
+    """Make it on the event loop it is used on."""
+
+    def __init__(
+        self, options: Options, site: Site, target: Target, topology: Topology, say: Callable[[str], None]
+    ) -> None:
+        """``say`` is told what happens."""
+        self._options = options
+        self._site = site
+        self._target = target
+        self._topology = topology
+        self._say = say
+        self._steps = plan(options.scenario, options.seed, topology, target.able)
+        self._partial = partial(self._steps)
+        self.report = Report(options.scenario.name, options.seed, faults=len(self._steps))
+        self._spans: dict[int, tuple[int, int]] = {}  # of a step, wall times
+        self._returns: list[tuple[str, float, float]] = []  # datacentre, left, returned
+
+    async def run(self) -> Report:
+        """To its end; the history and the report are written as files too. Raises PhotonError, OSError."""
+        options = self._options
+        options.directory.mkdir(parents=True, exist_ok=True)
+        self.report.load_before = os.getloadavg()[0]
+        about = {
+            "scenario": options.scenario.name,
+            "seed": options.seed,
+            "rate": options.rate,
+            "seconds": options.scenario.seconds,
+            "deployment": str(self._site.file),
+            "plan": [asdict(step) for step in self._steps],
+        }
+        with History(options.directory / HISTORY_NAME, **about) as history:
+            self.report.history = str(history.path)
+            traffic = self._traffic() if options.rate else None
+            follower = None
+            if traffic is not None:
+                outputs = {name: place.output for name, place in self._site.places().items()}
+                follower = Follower(outputs, traffic.complete_ns, time.time_ns)
+            watch = Watch(self._site, self._target, follower)
+            watch.start()
+            try:
+                await self._during(history, traffic, follower, watch)
+            finally:
+                await watch.close()
+            history.add(watch.now_s(), "verdict", good=self.report.good, problems=self.report.problems)
+        return self.report
+
+    def _traffic(self) -> Traffic:
+        options = self._options
+        # What is left out is left out with its malformed lines, which each datacentre rejects for itself.
+        malformed = 0.0 if self._partial else options.disorder.malformed
+        disorder = Disorder(**{**asdict(options.disorder), "malformed": malformed})
+        generator = Generator(
+            options.seed,
+            clicks=max(1, int(options.scenario.seconds * options.rate)),
+            seconds=options.scenario.seconds,
+            queries_per_click=QUERIES_PER_CLICK,
+            disorder=disorder,
+            epoch_us=time.time_ns() // 1000,
+        )
+        return Traffic(generator, {name: place.logs for name, place in self._site.places().items()})
+
+    async def _during(
+        self, history: History, traffic: Traffic | None, follower: Follower | None, watch: Watch
+    ) -> None:
+        faults = Faults(self._target, self._topology, watch.leader, traffic)
+        feeding = asyncio.create_task(traffic.run() if traffic is not None else self._nothing())
+        steps = [
+            asyncio.create_task(self._step(number, step, faults, history, watch))
+            for number, step in enumerate(self._steps)
+        ]
+        try:
+            await asyncio.gather(*steps)
+            await asyncio.sleep(max(0.0, self._options.scenario.seconds - watch.now_s()))
+        finally:
+            for task in steps:
+                task.cancel()
+            await asyncio.gather(*steps, return_exceptions=True)
+            problems = await faults.heal()
+            history.add(watch.now_s(), "heal", problems=problems)
+            self.report.problems += problems
+            if not feeding.done() and problems:
+                feeding.cancel()
+        self._say("all is healed; waiting until every event has its verdict")
+        await feeding
+        healed_s = watch.now_s()
+        await self._until_settled(traffic, follower, watch)
+        self.report.settle_s = round(watch.now_s() - healed_s, 1)
+        history.add(watch.now_s(), "settled", seconds=self.report.settle_s, ledgers=watch.ledgers())
+        await self._verify(traffic, watch)
+        self._figures(traffic, follower, watch)
+
+    async def _nothing(self) -> None:
+        await asyncio.sleep(self._options.scenario.seconds)
+
+    async def _step(self, number: int, step: Step, faults: Faults, history: History, watch: Watch) -> None:
+        await asyncio.sleep(max(0.0, step.at_s - watch.now_s()))
+        begun_s, begun_ns = watch.now_s(), time.time_ns()
+        try:
+            self._say(f"{begun_s:6.1f} s  {step.words()}")
+            what = await faults.begin(number, step)
+            history.add(watch.now_s(), "begin", fault=number, do=step.do, to=what)
+            self._spans[number] = (begun_ns, time.time_ns())
+            await asyncio.sleep(max(0.0, step.at_s + step.for_s - watch.now_s()))
+            await self._end(number, faults)
+            ended_s = watch.now_s()
+            history.add(ended_s, "end", fault=number, do=step.do, to=what)
+            if step.do is Do.AWAY:
+                self._returns.append((step.target[0], begun_s, ended_s))
+        except (PhotonError, TimeoutError, OSError) as error:
+            said = f"{step.words()}: {error or type(error).__name__}"
+            history.add(watch.now_s(), "failed", fault=number, do=step.do, error=said)
+            self._say(f"{watch.now_s():6.1f} s  {said}")
+            self.report.problems.append(f"a fault could not be done: {said}")
+        finally:
+            self._spans[number] = (begun_ns, time.time_ns())
+
+    async def _end(self, number: int, faults: Faults) -> None:
+        """The proxy, or a reader that is asked, may be away for a moment itself."""
+        deadline = time.monotonic() + UP_S
+        while True:
+            try:
+                return await faults.end(number)
+            except ChaosFailed:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(POLL_S)
+
+    async def _until_settled(self, traffic: Traffic | None, follower: Follower | None, watch: Watch) -> None:
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            why = await self._unsettled(traffic, follower, watch)
+            if not why:
+                return
+            if (failure := watch.failure()) is not None:
+                raise ChaosFailed(failure)
+            if time.monotonic() > deadline:
+                self.report.problems.append(f"not settled {SETTLE_S:g} s after the heal: {why}")
+                return
+            await asyncio.sleep(POLL_S)
+
+    async def _unsettled(self, traffic: Traffic | None, follower: Follower | None, watch: Watch) -> str:
+        """Why it is not over, in one line; empty: it is."""
+        down = [f"{name} is {now.detail}" for name, now in (await self._target.processes()).items() if not now.up]
+        if down:
+            return "; ".join(down)
+        ledgers = watch.ledgers()
+        for name, ledger in ledgers.items():
+            if ledger["pending"]:
+                return f"{name} has {ledger['pending']} events pending"
+            if traffic is not None and name not in self._partial and ledger["read"] != traffic.generator.truth.lines:
+                return f"{name} has read {ledger['read']} of {traffic.generator.truth.lines} lines"
+        if traffic is None or follower is None:
+            return ""
+        truth = traffic.generator.truth
+        missing = len(truth.joined) + len(truth.unmatched) - follower.events
+        if missing > 0:
+            return f"{missing} events have no line in any output"
+        for name, lines in follower.lines.items():
+            if name not in self._partial and lines["rejected"] < ledgers[name]["rejected"]:
+                return f"{name} has not written all rejected lines"
+        return ""
+
+    async def _verify(self, traffic: Traffic | None, watch: Watch) -> None:
+        problems, site = self.report.problems, self._site
+        self._say("verifying")
+        verified = ["the alarms of the verifiers"]
+        problems += await asyncio.to_thread(verify.alarms, site)
+        if traffic is not None:
+            truth = traffic.generator.truth
+            outputs = [place.output for place in site.places().values()]
+            problems += await asyncio.to_thread(verify.against_truth, outputs, truth)
+            problems += verify.ledgers_against_truth(watch.ledgers(), truth, self._partial)
+            verified.append("outputs and ledgers against the generator's truth")
+        if self._options.spark:
+            problems += await verify.with_spark(site, self._options.directory / "spark", "2h")
+            verified.append("photon spark verify")
+        self.report.verified = ", ".join(verified)
+
+    def _figures(self, traffic: Traffic | None, follower: Follower | None, watch: Watch) -> None:
+        report, options = self.report, self._options
+        report.seconds = round(watch.now_s(), 1)
+        if traffic is not None and follower is not None:
+            truth = traffic.generator.truth
+            report.events = len(truth.joined) + len(truth.unmatched)
+            outstanding = max(0, report.events - follower.events)
+            report.latency = latency(follower.verdicts, list(self._spans.values()), outstanding)
+        near = max(4096, int(NEAR_S * options.rate * EVENT_BYTES))
+        report.backs = [back(name, left, came, watch.seen[name], near) for name, left, came in self._returns]
+        report.wasted = sum(ledger["wasted"] for ledger in watch.ledgers().values())
+        report.uses = resources.uses(watch.lives)
+        report.load_after = os.getloadavg()[0]

@@ -1,0 +1,146 @@
+"""What is seen of a deployment while faults happen: dispatchers, outputs, memory and open files."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+import grpc
+
+from photon.chaos.api import ChaosFailed, Target
+from photon.chaos.figures import Seen
+from photon.chaos.follow import Follower
+from photon.chaos.resources import Sample, read_process
+from photon.chaos.site import Site
+from photon.chaos.topology import REGISTRY
+from photon.config.tls import OPERATOR, dispatcher_identity, open_channel, registry_identity, towards
+from photon.dispatcher.client import DispatcherClient
+from photon.embedded.ledger import EMPTY, read_ledger
+from photon.embedded.services import tls_of
+from photon.idregistry import registry_pb2, registry_pb2_grpc
+
+SHARD = 1
+"""The group whose leader counts as the leader."""
+ASK_S = 1.0
+FOLLOW_S = 0.1
+SEE_S = 0.5
+RESOURCES_S = 5.0
+SEEN_MAX = 200_000
+"""Of a datacentre."""
+SAMPLES_MAX = 20_000
+"""Of a process."""
+
+
+class Watch:
+    """Make it on the event loop it is used on; ``close`` it."""
+
+    def __init__(self, site: Site, target: Target, follower: Follower | None) -> None:
+        """``follower`` None: the outputs are not looked at while it runs."""
+        self._site = site
+        self._target = target
+        self._follower = follower
+        self._began = time.monotonic()
+        self.began_ns = time.time_ns()
+        settings = site.settings
+        tls = tls_of(settings, site.file.parent, OPERATOR)
+        self._dispatchers = {
+            name: [
+                DispatcherClient(address, towards(tls, dispatcher_identity(name)))
+                for address in pipeline.dispatcher_addresses()
+            ]
+            for name, pipeline in settings.datacentre.items()
+        }
+        self._replicas = {
+            name: open_channel(replica.address, to=towards(tls, registry_identity(name)))
+            for name, replica in settings.registry.replicas.items()
+        }
+        self.seen: dict[str, list[Seen]] = {name: [] for name in settings.datacentre}
+        self.lives: dict[tuple[str, int], list[Sample]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def now_s(self) -> float:
+        """Since the run's beginning."""
+        return time.monotonic() - self._began
+
+    def start(self) -> None:
+        """Watches from now on."""
+        self._tasks = [asyncio.create_task(each) for each in (self._follow(), self._see(), self._resources())]
+
+    async def close(self) -> None:
+        """Ends watching, and the connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for clients in self._dispatchers.values():
+            for client in clients:
+                await client.close()
+        for channel in self._replicas.values():
+            await channel.close(None)
+
+    def failure(self) -> str | None:
+        """Why watching ended of itself."""
+        for task in self._tasks:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                return f"watching failed: {type(error).__name__}: {error}"
+        return None
+
+    async def leader(self) -> str | None:
+        """The process that leads the registry's first shard."""
+        found = await asyncio.gather(*(self._describe(name) for name in self._replicas))
+        for name, described in zip(self._replicas, found, strict=True):
+            for group in described.groups if described is not None else ():
+                if group.group == SHARD and group.is_leader:
+                    return f"{REGISTRY}{name}"
+        return None
+
+    def ledgers(self) -> dict[str, dict[str, int]]:
+        """Of each datacentre, from its dispatcher's database."""
+        return {name: read_ledger(place.state) for name, place in self._site.places().items()}
+
+    async def _follow(self) -> None:
+        while self._follower is not None:
+            await asyncio.to_thread(self._follower.follow)
+            await asyncio.sleep(FOLLOW_S)
+
+    async def _see(self) -> None:
+        while True:
+            now = self.now_s()
+            found = await asyncio.gather(*(self._status(name) for name in self._dispatchers))
+            for name, seen in zip(self._dispatchers, found, strict=True):
+                up, lag, ledger = seen
+                if len(self.seen[name]) < SEEN_MAX:
+                    self.seen[name].append(Seen(now, up, lag, ledger["read"], ledger["wasted"]))
+            await asyncio.sleep(SEE_S)
+
+    async def _status(self, datacentre: str) -> tuple[bool, int, Mapping[str, int]]:
+        for client in self._dispatchers[datacentre]:
+            status = await client.status(timeout=ASK_S)
+            if status is not None:
+                return True, max(0, status.bytes_known - status.bytes_read), EMPTY | dict(status.ledger)
+        last = self.seen[datacentre][-1] if self.seen[datacentre] else None
+        kept = EMPTY | ({} if last is None else {"read": last.read, "wasted": last.wasted})
+        return False, 0, kept
+
+    async def _resources(self) -> None:
+        while True:
+            now = self.now_s()
+            try:
+                processes = await self._target.processes()
+            except ChaosFailed:
+                processes = {}
+            for name, process in processes.items():
+                sample = None if process.pid is None else read_process(process.pid, now)
+                if sample is not None and process.pid is not None:
+                    samples = self.lives.setdefault((name, process.pid), [])
+                    if len(samples) < SAMPLES_MAX:
+                        samples.append(sample)
+            await asyncio.sleep(RESOURCES_S)
+
+    async def _describe(self, name: str) -> registry_pb2.DescribeReply | None:
+        stub = registry_pb2_grpc.RegistryStub(self._replicas[name])  # type: ignore[no-untyped-call]
+        try:
+            reply: registry_pb2.DescribeReply = await stub.Describe(registry_pb2.DescribeRequest(), timeout=ASK_S)
+        except grpc.aio.AioRpcError:
+            return None
+        return reply

@@ -1,0 +1,192 @@
+"""``photon chaos``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from photon.cli.errors import ATTENTION, DONE
+from photon.cli.processes import run_option
+from photon.cli.wan import DURATION
+
+FAULTS = ("kill", "pause", "cut", "loss", "delay", "disk", "clock", "away", "restart", "reshard")
+"""That can be done by hand."""
+
+config_option = click.option(
+    "--config", type=click.Path(path_type=Path), metavar="FILE", help="The deployment file that photon up runs."
+)
+format_option = click.option(
+    "-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
+
+
+@click.group()
+def chaos() -> None:
+    """Do faults to a running deployment, heal it, and verify every event.
+
+    \b
+    Example:
+      photon chaos run short --directory /tmp/chaos
+    """
+
+
+@chaos.command("list")
+@format_option
+def list_(output_format: str) -> None:
+    """Show the scenarios that come with Photon.
+
+    \b
+    Example:
+      photon chaos list
+    """
+    from photon.chaos.scenario import load, names
+
+    found = [load(name) for name in names()]
+    if output_format == "json":
+        import orjson
+
+        rows = [{"name": s.name, "about": s.about, "seconds": s.seconds, "rate": s.rate} for s in found]
+        click.echo(orjson.dumps(rows).decode())
+        return
+    from rich.table import Table
+
+    from photon.cli import tables
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("scenario", "seconds", "events/s", "what happens"):
+        table.add_column(column, justify="right" if column in ("seconds", "events/s") else "left")
+    for each in found:
+        table.add_row(each.name, f"{each.seconds:g}", str(each.rate), each.about)
+    tables.show(table)
+
+
+@chaos.command("run")
+@click.argument("scenario", required=False)
+@click.option("--random", "drawn", is_flag=True, help="Random faults in place of a scenario: a new one every 15 s.")
+@click.option("--seed", type=int, help="Of the faults and of the traffic; drawn and shown where it is not given.")
+@click.option("--minutes", type=click.FloatRange(min=0.2, max=1440.0), help="How long; only with random faults.")
+@click.option("--rate", type=click.IntRange(min=1, max=100_000), help="Events a second in place of the scenario's.")
+@config_option
+@run_option
+@click.option("--traffic", type=click.Choice(["own", "existing"]),
+              help="With --config: write lines of our own, or use what comes.  [default: existing]")  # fmt: skip
+@click.option("--directory", type=click.Path(path_type=Path), metavar="DIR",
+              help="New directory for the history, the report and, without --config, the deployment.")  # fmt: skip
+@click.option("--joiners", type=click.IntRange(1, 16), default=2, show_default=True,
+              help="Without --config: in each datacentre.")  # fmt: skip
+@click.option("--verify", "how", type=click.Choice(["quick", "spark"]), default="quick", show_default=True,
+              help="quick: outputs and ledgers against the truth; spark: photon spark verify too.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Only show what would happen when.")
+@format_option
+def run(
+    scenario: str | None,
+    drawn: bool,
+    seed: int | None,
+    minutes: float | None,
+    rate: int | None,
+    config: Path | None,
+    run: Path | None,
+    traffic: str | None,
+    directory: Path | None,
+    joiners: int,
+    how: str,
+    dry_run: bool,
+    output_format: str,
+) -> int:
+    """Run a scenario: traffic, faults, heal, wait until all is settled, verify.
+
+    SCENARIO is a name from photon chaos list or a file. Without --config it makes a deployment of its own (five
+    registry replicas in three regions 100 ms apart, pipelines in east and west) and ends it afterwards.
+
+    \b
+    Examples:
+      photon chaos run two-replicas-down --directory /tmp/chaos
+      photon chaos run --random --seed 7 --minutes 3 -o json
+      photon chaos run soak --minutes 60 --rate 100
+      photon chaos run my-scenario.toml --config photon.toml --dry-run
+    Exit codes: 0 every event has exactly one verdict, 3 something is wrong, 1 failed, 2 wrong usage.
+    """
+    from photon.chaos.command import Wishes, carry_out, planned
+    from photon.config.errors import UsageError
+
+    if (scenario is None) != drawn:
+        raise UsageError("name a SCENARIO or say --random, one of them; photon chaos list shows the scenarios")
+    if config is None and (run is not None or traffic is not None):
+        raise UsageError("--run and --traffic go with --config")
+    wishes = Wishes(
+        scenario, seed, minutes, rate, config, run, traffic != "existing" if traffic else config is None, directory,
+        joiners, how == "spark",
+    )  # fmt: skip
+    from photon.cli import chaos_view
+
+    if dry_run:
+        found, steps, drawn_seed = planned(wishes)
+        chaos_view.show_plan(found, steps, drawn_seed, output_format)
+        return DONE
+    report, kept = carry_out(wishes, lambda line: click.echo(f"photon: {line}", err=True))
+    chaos_view.show_report(report, kept, output_format)
+    return DONE if report.good else ATTENTION
+
+
+@chaos.command("fault")
+@click.argument("do", type=click.Choice(FAULTS))
+@click.argument("targets", nargs=-1)
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", required=True,
+              help="The deployment file that photon up runs.")  # fmt: skip
+@run_option
+@click.option("--for", "lasts", type=DURATION, help="How long; without it until photon chaos heal.")
+@click.option("--fault", type=click.Choice(["drop", "reset", "refuse"]), help="Of a cut.  [default: drop]")
+@click.option("--one-way", is_flag=True, help="Of a cut or a delay.")
+@click.option("--delay", type=DURATION, help="Of a delay: how much more, one way.")
+@click.option("--skew", type=float, help="Of a clock: seconds, also below 0.")
+@click.option("--shards", type=click.IntRange(1), help="Of a reshard.")
+def fault(
+    do: str,
+    targets: tuple[str, ...],
+    config: Path,
+    run: Path | None,
+    lasts: float | None,
+    fault: str | None,
+    one_way: bool,
+    delay: float | None,
+    skew: float | None,
+    shards: int | None,
+) -> None:
+    """Do one fault by hand. TARGETS are processes as photon ps shows them, leader, regions, or a datacentre.
+
+    \b
+    Examples:
+      photon chaos fault kill "joiner east-1" --config photon.toml
+      photon chaos fault pause leader --for 10s --config photon.toml
+      photon chaos fault cut east west --one-way --config photon.toml
+      photon chaos fault away west --for 5m --config photon.toml
+    """
+    from photon.chaos.command import one_fault
+
+    options = {
+        "fault": fault,
+        "both": False if one_way else None,
+        "delay": delay,
+        "skew": skew,
+        "shards": shards,
+    }
+    said = one_fault(config, run, do, targets, lasts, options)
+    click.echo(said)
+
+
+@chaos.command("heal")
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", required=True,
+              help="The deployment file that photon up runs.")  # fmt: skip
+@run_option
+def heal(config: Path, run: Path | None) -> None:
+    """Take back all faults: paused processes go on, held ones start, cuts and delays are lifted, disks are emptied.
+
+    \b
+    Example:
+      photon chaos heal --config photon.toml
+    """
+    from photon.chaos.command import heal_all
+
+    for line in heal_all(config, run):
+        click.echo(line)
