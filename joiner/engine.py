@@ -15,17 +15,19 @@ from photon.adapters.contract import Adapter
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.eventstore.api import EventStore
-from photon.idregistry.api import Opened, Registry, Slot
+from photon.idregistry.api import Registry, Slot
 from photon.joiner.admission import Bounds, Throttle
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
+from photon.joiner.copies.shipping import Copying
 from photon.joiner.core import CoreLimits, SlotCore
+from photon.joiner.opening import open_slot, shipping, to_its_end
 from photon.joiner.shell import Die, ShellLimits, SlotShell
-from photon.joiner.slot.identity import SlotRefused, open_incarnation, read_state
+from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import POLL_S, WAIT_S, SlotLock
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.redo_log import SEGMENT_BYTES
-from photon.joiner.slot.slot import STATE_NAME, SlotPaths, SlotStore
-from photon.joiner.slot.witness import WitnessKeeper, ask_witness
+from photon.joiner.slot.slot import SlotPaths, SlotStore
+from photon.joiner.slot.witness import WitnessKeeper
 from photon.joiner.verdicts import (
     Decided,
     Judge,
@@ -107,8 +109,13 @@ class JoinerEngine:
         limits: JoinerLimits | None = None,
         check_payloads: bool = True,
         accept_damaged_log: bool = False,
+        copying: Copying | None = None,
     ) -> None:
-        """``accept_damaged_log``: by the operator's word, a start leaves out what cannot be read of the redo log."""
+        """``accept_damaged_log``: by the operator's word, a start leaves out what cannot be read of the redo log.
+
+        ``copying`` None: the output has no copy in another datacentre.
+        """
+        self._copying = copying
         self._slot = slot
         self._paths = paths
         self._world = world
@@ -141,8 +148,9 @@ class JoinerEngine:
                 output_limits=limits.output,
                 segment_bytes=limits.segment_bytes,
             )
-            opened = await self._open(store)
-            recovered = await _to_its_end(partial(store.recover, accept_damaged_log=self._accept_damaged_log))
+            store.ships = self._copying is not None
+            opened, ends = await open_slot(self._slot, self._paths, store, world, self._copying)
+            recovered = await to_its_end(partial(store.recover, accept_damaged_log=self._accept_damaged_log))
         except BaseException:
             self._lock.release()
             raise
@@ -167,28 +175,12 @@ class JoinerEngine:
         )
         core = SlotCore(incarnation, limits.core)
         witness = WitnessKeeper(self._slot.name, incarnation, opened.witness)
-        self._shell = SlotShell(core, store, world.registry, world.clock, world.die, limits.shell, witness)
-        if not opened.witness:  # before anything is written: until there is a witness all that is durable is shown
-            await self._shell.witnessed(float("inf"))
+        copies = None
+        if self._copying is not None:
+            copies = shipping(self._copying, self._slot, incarnation, store, world.clock, ends)
+        self._shell = SlotShell(core, store, world.registry, world.clock, world.die, limits.shell, witness, copies)
+        await self._shell.begin_witness()  # before anything is written
         self._shell.start(recovered.kept)
-
-    async def _open(self, store: SlotStore) -> Opened:
-        """Opens the slot if its output has all that the witness has; looks again afterwards (rule 6)."""
-        world = self._world
-        read_state(world.disk, self._paths.state / STATE_NAME, self._slot)  # another slot's directory is no old copy
-        seen = await ask_witness(world.registry, self._slot.name, asyncio.sleep)
-        await _to_its_end(partial(store.check_witness, seen))
-        opened = await open_incarnation(
-            world.disk,
-            self._paths.state / STATE_NAME,
-            self._slot,
-            world.registry,
-            draw_nonce=world.draw_nonce,
-            pause=asyncio.sleep,
-        )
-        if opened.witness != seen:
-            await _to_its_end(partial(store.check_witness, opened.witness))
-        return opened
 
     async def _take_lock(self) -> None:
         """Waits a bounded time for a predecessor that is being killed; not in a thread: that could not be stopped."""
@@ -236,6 +228,26 @@ class JoinerEngine:
         if self._shell is None:
             raise RuntimeError("the joiner is not started")
         return self._shell
+
+    @property
+    def opened(self) -> JoinerEngine | None:
+        """This, while its slot is open."""
+        return self if self.started else None
+
+    @property
+    def slot(self) -> str:
+        """Its name."""
+        return self._slot.name
+
+    @property
+    def directories(self) -> SlotPaths:
+        """Where it writes."""
+        return self._paths
+
+    @property
+    def redo_limit(self) -> int:
+        """Bytes of redo log above which new work is refused."""
+        return self._limits.bounds.redo_bytes
 
     def stats(self) -> JoinerStats:
         """A snapshot, for metrics and the progress view."""
@@ -291,13 +303,3 @@ class JoinerEngine:
         lines = self._build_lines(events, decided, token, self._world.clock.now_ns())
         reply = await shell.register(rows_of(events, decided, lines, token), deadline)
         return merge_reply(events, decided, reply, self._slot.datacentre)
-
-
-async def _to_its_end(work: Callable[[], _T]) -> _T:
-    """Runs it in a thread, which a cancellation waits for: the lock must not be let go while it writes (rule 6)."""
-    running = asyncio.create_task(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.gather(running, return_exceptions=True)
-        raise

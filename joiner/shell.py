@@ -17,6 +17,8 @@ import structlog
 
 from photon.config.clock import Clock
 from photon.idregistry.api import Answer, InsertAnswers, Inserts, Kind, Registry
+from photon.joiner.copies.shipping import PERIOD_S as COPIES_S
+from photon.joiner.copies.shipping import CopyShipping, CopyStats
 from photon.joiner.core import SlotCore
 from photon.joiner.instructions import (
     Append,
@@ -62,8 +64,9 @@ class SlotShell:
         die: Die,
         limits: ShellLimits | None = None,
         witness: WitnessKeeper | None = None,
+        copies: CopyShipping | None = None,
     ) -> None:
-        """``witness`` None: there is none, all that is durable is shown."""
+        """``witness`` None: there is none, all that is durable is shown. ``copies`` None: the output has no copy."""
         self.core = core
         self.store = store
         self._registry = registry
@@ -72,6 +75,7 @@ class SlotShell:
         self._ended = False
         self._limits = limits or ShellLimits()
         self._witness = witness
+        self._copies = copies
         self._witnessing = asyncio.Lock()
         self._finishing = asyncio.Lock()
         self._calls: dict[int, asyncio.Future[Reply]] = {}
@@ -96,6 +100,8 @@ class SlotShell:
         self._do(self.core.start(kept))
         for loop in (self._redo_loop, self._output_loop, self._tick_loop, self._maintain_loop, self._witness_loop):
             self._tasks.append(asyncio.create_task(self._guarded(loop)))
+        if self._copies is not None:
+            self._tasks.append(asyncio.create_task(self._guarded(self._copies_loop, self._copies)))
 
     async def register(self, rows: Rows, deadline: float) -> Reply:
         """Logs, registers and writes one batch; the outcomes of its rows, at ``deadline`` (monotonic) or before."""
@@ -126,18 +132,34 @@ class SlotShell:
             await asyncio.sleep(self._limits.tick_s)
         return True
 
+    async def begin_witness(self) -> None:
+        """Waits until there is a witness: until then all that is durable is shown."""
+        while self._witness is not None and not self._witness.end:
+            await self.extend_witness()
+            if not self._witness.end:
+                await asyncio.sleep(self._limits.tick_s)
+
+    @property
+    def copies(self) -> CopyStats | None:
+        """How the copy of the output is; None: there is none."""
+        return None if self._copies is None else self._copies.stats()
+
     async def roll(self) -> None:
         """Closes the output files, so that they can become final once they are cleared."""
         await self._in(1, self.store.roll_output)
         await self.extend_witness()
 
     async def extend_witness(self) -> bool:
-        """The witness gets all that is durable now, and it is shown; False: the registry did not answer (rule 6)."""
+        """The witness gets all that is durable now, and the copy has, and it is shown (rules 6 and 14).
+
+        False: the registry did not answer, or the copy lacks something.
+        """
         keeper = self._witness
         if keeper is None:
             return True
         async with self._witnessing:
-            whole = self.store.witness
+            durable = self.store.witness
+            whole = durable if self._copies is None else self._copies.bound(durable, keeper.end)
             while (to := keeper.due(whole)) is not None:
                 known = await self._registry.extend_witness(keeper.slot, keeper.incarnation, keeper.end, to)
                 if reason := keeper.heard(known):
@@ -147,7 +169,7 @@ class SlotShell:
                 await self._in(1, self.store.show, to)
                 if to == whole:
                     break
-            return True
+            return whole == durable
 
     async def finish_cleared(self) -> int:
         """Makes final what is rolled and cleared; how many files."""
@@ -266,6 +288,15 @@ class SlotShell:
         while True:
             await asyncio.sleep(self._limits.witness_s)
             await self.extend_witness()
+
+    async def _copies_loop(self, copies: CopyShipping) -> None:
+        while True:
+            moved = await copies.step()
+            if copies.ended:
+                self._die(copies.ended)
+            self.store.held = copies.held
+            if not moved:
+                await asyncio.sleep(COPIES_S)
 
     # -- threads and failures --------------------------------------------------------------------------------
     async def _in(self, pool: int, work: Callable[..., None], *args: Any) -> None:

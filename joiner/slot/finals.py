@@ -78,6 +78,18 @@ class Finals:
         entry = self._listed.get(plain.removesuffix(SUFFIX) + FINAL_SUFFIX)
         return -1 if entry is None else entry.uncompressed_bytes
 
+    def kept(self, slot: str, kind: Kind) -> dict[int, int]:
+        """File number -> uncompressed bytes of those that are listed and still there."""
+        prefix = f"{DIRECTORY_OF[kind]}/{slot}-"
+        there = set(self._disk.names(self._root / DIRECTORY_OF[kind]))
+        return {
+            int(name[len(prefix) : -len(FINAL_SUFFIX)]): entry.uncompressed_bytes
+            for name, entry in self._listed.items()
+            if name.startswith(prefix)
+            and name[len(prefix) : -len(FINAL_SUFFIX)].isdigit()
+            and name.rpartition("/")[2] in there
+        }
+
     def settle(self, files: OutputFiles) -> None:
         """At start: finishes what a crash cut short."""
         changed = False

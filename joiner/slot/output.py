@@ -73,6 +73,11 @@ class OutputFiles:
         self.witness: Witness | None = None
         """None: there is none, all that is durable is shown."""
 
+    def close_older(self) -> None:
+        """Files with a successor are closed for ever, also those that a start took from the copy."""
+        for kind in KINDS:
+            self.rolled.update(self.name(kind, number) for number in self.numbers(kind)[:-1])
+
     def prepare(self) -> None:
         """Makes the directories, reads the published lengths. Raises OutputDamaged for an unreadable file."""
         for kind in KINDS:
@@ -114,9 +119,12 @@ class OutputFiles:
         return None
 
     def _shown(self, name: str, length: int, witness: Witness) -> int:
+        return shown(witness, *self.place_of(name), length)
+
+    def place_of(self, name: str) -> tuple[int, int]:
+        """Place in KINDS and number of a plain file."""
         directory, file = name.split("/")
-        number = int(file[len(self.slot) + 1 : -len(SUFFIX)])
-        return shown(witness, _PLACES[directory], number, length)
+        return _PLACES[directory], int(file[len(self.slot) + 1 : -len(SUFFIX)])
 
     def name(self, kind: Kind, number: int, suffix: str = SUFFIX) -> str:
         """Relative to the output root."""

@@ -9,7 +9,7 @@ to a third; ``recover`` comes before all of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,9 @@ import numpy as np
 from photon.config.disk import Disk
 from photon.idregistry.api import Kind, incarnation_of
 from photon.idregistry.witness import Witness
+from photon.joiner.copies.api import CopyOf, Keeper
+from photon.joiner.copies.local import LocalOutput
+from photon.joiner.copies.taking import Lacking, lacking, take
 from photon.joiner.rows import Rows
 from photon.joiner.slot.finals import Finals, read_cleared, ready
 from photon.joiner.slot.output import OutputFiles, OutputLimits, Outputs
@@ -75,6 +78,13 @@ class SlotStore:
         self._files = OutputFiles(disk, paths.output, paths.state / DURABLE_NAME, slot)
         self._finals = Finals(disk, paths.output, paths.state / MANIFEST_NAME)
         self._outputs: Outputs | None = None
+        self.ships = False
+        """The output is copied: ``local_files`` is kept up to date, and what the copy lacks is not made final."""
+        self.held: Witness = ()
+        """What the copy is known to hold."""
+        self.local_files: tuple[tuple[tuple[int, int], ...], ...] = ()
+        """For each of KINDS: (file number, durable length) in order, final files too; may be read from any thread."""
+        self._final_files: list[dict[int, int]] = [{} for _ in KINDS]
 
     @property
     def redo_bytes(self) -> int:
@@ -102,6 +112,26 @@ class SlotStore:
         check_output(self._disk, self._paths.output, self._slot, witness[: len(KINDS)], name, self._finals.length_of)
         self._files.witness = witness or None
 
+    def lacks(self, ends: Witness) -> Lacking:
+        """In which logs the output lacks what its copy has. Raises SlotRefused, OSError."""
+        self._finals.load()
+        return lacking(self._files, self._finals, ends)
+
+    async def take(
+        self, wanted: Lacking, keeper: Keeper, of: CopyOf, pause: Callable[[float], Awaitable[None]]
+    ) -> list[str]:
+        """From the copy, before ``recover``; names of the files. Raises SlotRefused, OSError."""
+        return await take(self._files, wanted, keeper, of, pause)
+
+    def copied_output(self) -> LocalOutput:
+        """For whoever ships it."""
+        return LocalOutput(self._disk, self._paths.output, lambda at, number: self._files.name(KINDS[at], number))
+
+    @property
+    def shown(self) -> Witness:
+        """What is published; may be read from any thread."""
+        return self._files.witness or ()
+
     def show(self, witness: Witness) -> None:
         """The witness has so much now: readers and verifier may see it. On the output's thread."""
         self._files.witness = witness
@@ -121,6 +151,7 @@ class SlotStore:
         self._files.prepare()
         self._finals.load()
         self._finals.settle(self._files)
+        self._files.close_older()
         frames, lost = self._read_log(accept_damaged_log)
         rows = [Rows.decode(frame.tokens, b"".join(frame.body)) for frame in frames]
         place = oldest(decode_place(frame.note) for frame in frames) if frames else None
@@ -128,6 +159,8 @@ class SlotStore:
         found = repair_output(self._files, place, logged)
         starts = next_numbers(self._files, self._finals.highest(self._slot), place)
         self._outputs = Outputs(self._files, self._output_limits, starts)
+        self._final_files = [self._finals.kept(self._slot, kind) if self.ships else {} for kind in KINDS]
+        self._look_at_files()
         kept = list(enumerate(_missing(rows, found.lines)))
         note = encode_place(self._outputs.place)
         # All that the output holds is durable and published by now: only then may the log forget it.
@@ -162,6 +195,16 @@ class SlotStore:
     def sync_output(self, now: float) -> None:
         """Makes all output durable, with its names, and publishes its length; rolls what is due."""
         self.outputs.sync(now)
+        self._look_at_files()
+
+    def _look_at_files(self) -> None:
+        """What is durable, as whoever ships it may see it."""
+        if self.ships:
+            found = [dict(each) for each in self._final_files]
+            for name, length in self._files.lengths.items():
+                at, number = self._files.place_of(name)
+                found[at][number] = length
+            self.local_files = tuple(tuple(sorted(each.items())) for each in found)
 
     def publish_redone(self, upto: int) -> None:
         """Incarnations up to this one have left nothing in the log; the place is what is synced now (rule 13)."""
@@ -171,11 +214,18 @@ class SlotStore:
         """Closes the output files, so that they can become final (drain)."""
         self.outputs.sync(0.0)
         self.outputs.roll()
+        self._look_at_files()
 
     # -- final files -----------------------------------------------------------------------------------------
     def cleared(self) -> list[str]:
-        """Rolled files whose ids are all cleared: they may leave the redo's sight."""
-        return list(ready(self._files, read_cleared(self._disk, self._paths.state / CLEARED_NAME)))
+        """Rolled files whose ids are all cleared, and of which the copy has all: they may leave the redo's sight."""
+        found = ready(self._files, read_cleared(self._disk, self._paths.state / CLEARED_NAME))
+        return [name for name in found if not self.ships or self._is_held(name)]
+
+    def _is_held(self, name: str) -> bool:
+        at, number = self._files.place_of(name)
+        length = self._files.lengths.get(name, 0)
+        return at < len(self.held) and (number, length) <= (self.held[at].number, self.held[at].length)
 
     def finish(self, name: str) -> None:
         """Compresses a file of ``cleared`` and lists it in the manifest; ``forget`` comes next."""
@@ -184,10 +234,12 @@ class SlotStore:
     def forget(self, names: Sequence[str]) -> None:
         """These files are final: they are no longer published as growing ones."""
         for name in names:
-            self._files.lengths.pop(name, None)
+            at, number = self._files.place_of(name)
+            self._final_files[at][number] = self._files.lengths.pop(name, 0)
             self._files.rolled.discard(name)
         if names:
             self._files.publish()
+            self._look_at_files()
 
     def place(self) -> Place:
         """The current place in the output."""

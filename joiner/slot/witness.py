@@ -26,10 +26,16 @@ class PrefixHash:
     """Of all bytes of a file, as they come."""
 
     def __init__(self) -> None:
-        self._hash = xxhash.xxh3_128()
+        self._hash: xxhash.xxh3_128 = xxhash.xxh3_128()
 
     def update(self, data: bytes) -> None:
         self._hash.update(data)
+
+    def copy(self) -> PrefixHash:
+        """One that goes on by itself."""
+        found = PrefixHash()
+        found._hash = self._hash.copy()  # type: ignore[assignment]
+        return found
 
     def log(self, number: int, length: int) -> WitnessLog:
         """The witness of file ``number``, of which ``length`` bytes were taken up."""

@@ -1,0 +1,208 @@
+"""What a slot ships to its copy next, and how much of its output it may show meanwhile (rule 14). Pure.
+
+Only durable bytes are shipped, from exactly the copy's end, one request at a time, so that the copy is a byte-wise
+prefix of the slot's output. What the copy has acknowledged may be shown. While no keeper answers, the slot waits for
+``wait_s`` and then shows what is durable here alone, until the copy has caught up.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from photon.idregistry.witness import Witness
+from photon.joiner.copies.api import EMPTY, CopyAnswer, Status, held_by_all
+
+LocalFiles = tuple[tuple[tuple[int, int], ...], ...]
+"""For each of KINDS: (file number, durable length) of the slot's files, in order; final ones too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShipperLimits:
+    """Sizes in bytes, times in seconds."""
+
+    request_bytes: int = 4 << 20
+    """Shipped at once, and so all that is ever under way; one line longer than that goes alone."""
+    retry_first_s: float = 0.2
+    retry_max_s: float = 5.0
+    trouble_s: float = 30.0
+    """After a refusal that only an operator can mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Ask the keeper to fence earlier incarnations; then ``answered``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Find out whether the slot's output begins with these bytes; then ``verified``."""
+
+    ends: Witness
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes of one file: ``start`` to at most ``end``, cut where a line ends."""
+
+    log: int
+    number: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ship:
+    """Send these behind ``ends``, at most ``request_bytes`` in all; then ``answered``."""
+
+    ends: Witness
+    pieces: tuple[Piece, ...]
+    shown: Witness
+
+
+Step = Open | Verify | Ship
+
+
+class Shipper:
+    """Of one incarnation of one slot. Times are monotonic seconds."""
+
+    def __init__(
+        self, incarnation: int, *, wait_s: float, required: bool, now: float, limits: ShipperLimits | None = None
+    ) -> None:
+        """``required``: never show what the copy does not have."""
+        self.incarnation = incarnation
+        self._wait_s = wait_s
+        self._required = required
+        self.limits = limits or ShipperLimits()
+        self.ends: Witness | None = None
+        """What the copy holds, and this output begins with; None: not known yet."""
+        self._told: Witness | None = None  # what the keeper says it holds; not compared yet
+        self._asked: Step | None = None
+        self._again_s = now
+        self._pause_s = 0.0
+        self._waiting_since: float | None = now
+        self._shown_there: Witness = ()
+        self.fallback = False
+        """What is durable here alone is shown."""
+        self.trouble = ""
+        """Why nothing can be shipped until somebody mends it."""
+        self.ended = ""
+        """Why the process must end: another one works in this slot, or it is retired."""
+
+    def next(self, now: float, local: LocalFiles, shown: Witness) -> Step | None:
+        """What to do now, once; None: nothing, or something is under way. ``shown``: published so far."""
+        self._look(now, local)
+        if self._asked is not None or self.ended or now < self._again_s:
+            return None
+        if self.ends is None:
+            self._asked = Open() if self._told is None else Verify(self._told)
+            return self._asked
+        pieces = self._pieces(local)
+        if pieces or shown != self._shown_there:
+            self._asked = Ship(self.ends, pieces, shown)
+        return self._asked
+
+    def opened(self, ends: Witness) -> None:
+        """The start has opened the copy, and the output begins with all of it."""
+        self.ends = ends
+
+    def answered(self, answer: CopyAnswer | None, now: float, *, expected: Witness | None = None) -> None:
+        """The keeper's answer to the last step; ``expected``: where the copy should end now, by the bytes sent."""
+        asked, self._asked = self._asked, None
+        if answer is None:
+            self._retry(now)
+        elif answer.status is Status.STALE:
+            self.ended = (
+                f"the keeper of the copy has seen incarnation {answer.newest}, this process is {self.incarnation}: "
+                "another process is at work in this slot"
+            )
+        elif answer.status is Status.SEALED:
+            self.ended = "the copy of this slot is sealed: the slot is retired; start with another slot name"
+        elif answer.status is Status.REFUSED:
+            self._refused(answer.reason, now)
+        elif answer.status is Status.OK and isinstance(asked, Ship) and answer.ends == expected:
+            self.ends = answer.ends
+            self._shown_there = asked.shown
+            self._heard(now)
+        else:
+            opened = answer.newest == self.incarnation  # else it was set aside there, and has to be opened first
+            self.ends, self._told = None, answer.ends if opened else None
+            self._again_s = now
+
+    def verified(self, same: bool, now: float) -> None:
+        """Whether the slot's output begins with what ``Verify`` named."""
+        self._asked = None
+        if same:
+            self.ends, self._told = self._told, None
+            self._heard(now)
+        else:
+            self._refused("the copy holds other bytes than this slot's output; set its directory aside there", now)
+
+    def failed(self, why: str, now: float) -> None:
+        """The last step could not be done here."""
+        self._asked = None
+        self._refused(why, now)
+
+    def bound(self, now: float, local: LocalFiles, whole: Witness, end: Witness) -> Witness:
+        """Up to where the witness, and with it what is shown, may go. ``whole``: is durable; ``end``: it has now."""
+        self._look(now, local)
+        if self.fallback:
+            return whole
+        return held_by_all(whole, self.ends or EMPTY, end)
+
+    def behind(self, local: LocalFiles) -> int:
+        """Durable bytes that the copy does not have, as far as is known."""
+        ends = self.ends or EMPTY
+        return sum(
+            length - (end.length if number == end.number else 0)
+            for files, end in zip(local, ends, strict=True)
+            for number, length in files[_first(files, end.number) :]
+        )
+
+    # -- inside ----------------------------------------------------------------------------------------------
+    def _look(self, now: float, local: LocalFiles) -> None:
+        """When did somebody who waits for the copy begin to wait; is it time to go without."""
+        if self.ends is not None and not self._pieces(local):
+            self._waiting_since = None
+            self.fallback = False
+            return
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if not self._required and now - self._waiting_since >= self._wait_s:
+            self.fallback = True
+
+    def _pieces(self, local: LocalFiles) -> tuple[Piece, ...]:
+        if self.ends is None:
+            return ()
+        left = self.limits.request_bytes
+        found: list[Piece] = []
+        for log, (files, end) in enumerate(zip(local, self.ends, strict=True)):
+            for number, length in files[_first(files, end.number) :]:
+                start = end.length if number == end.number else 0
+                if left <= 0:
+                    return tuple(found)
+                if start < length:
+                    found.append(Piece(log, number, start, length))
+                    left -= length - start
+        return tuple(found)
+
+    def _heard(self, now: float) -> None:
+        self._pause_s = 0.0
+        self._again_s = now
+        self._waiting_since = now if self._waiting_since is not None else None
+        self.trouble = ""
+
+    def _retry(self, now: float) -> None:
+        limits = self.limits
+        self._pause_s = min(limits.retry_max_s, max(limits.retry_first_s, 2 * self._pause_s))
+        self._again_s = now + self._pause_s
+
+    def _refused(self, why: str, now: float) -> None:
+        self.trouble = why
+        self.ends = self._told = None
+        self._again_s = now + self.limits.trouble_s
+
+
+def _first(files: tuple[tuple[int, int], ...], number: int) -> int:
+    """The first file that is not earlier than ``number``."""
+    return bisect_left(files, (number, 0))

@@ -1,0 +1,125 @@
+"""A start whose output lacks what its copy has takes it from there (rule 6): the copy wins.
+
+It happens when an older copy of the slot's directory was put back. Then all of a file that is not as the copy has it
+is fetched and put in its place, and all files after it. Rare, and done before anything is served, so the disk's work
+is done where it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from photon.config.disk import Disk
+from photon.idregistry.witness import Witness, WitnessLog
+from photon.joiner.copies.api import CopyBytes, CopyOf, Keeper
+from photon.joiner.slot.finals import Finals
+from photon.joiner.slot.identity import SlotRefused
+from photon.joiner.slot.output import OutputFiles
+from photon.joiner.slot.place import DIRECTORY_OF, KINDS
+from photon.joiner.slot.witness import hash_file
+
+ASK_S = 10.0
+TRIES_MAX = 6
+"""Of one question; then the start is refused, and the next one goes on where it was."""
+TEMPORARY = ".taken.tmp"
+
+Lacking = dict[int, tuple[int, WitnessLog]]
+"""Place in KINDS -> the first file to fetch, and where the copy ends."""
+
+
+def lacking(files: OutputFiles, finals: Finals, ends: Witness) -> Lacking:
+    """In which logs the output does not begin with all that the copy has. Raises SlotRefused, OSError."""
+    found: Lacking = {}
+    for at, end in enumerate(ends):
+        name = files.name(KINDS[at], end.number)
+        path = files.root / name
+        if not end.length or _begins_with(files.disk, files, finals, at, end):
+            continue
+        plain = files.numbers(KINDS[at])
+        if plain and plain[-1] > end.number:
+            raise SlotRefused(
+                f"{path}: does not hold the {end.length} bytes that its copy has, and there are later files; put the "
+                "slot's newest state and output back, or set them aside and retire the slot"
+            )
+        highest = finals.highest(files.slot).get(KINDS[at], 0)
+        found[at] = (max([number for number in plain if number <= end.number], default=highest + 1), end)
+    return found
+
+
+def _begins_with(disk: Disk, files: OutputFiles, finals: Finals, at: int, end: WitnessLog) -> bool:
+    name = files.name(KINDS[at], end.number)
+    if not disk.exists(files.root / name):
+        return finals.length_of(name) >= end.length
+    if disk.size(files.root / name) < end.length:
+        return False
+    return hash_file(disk, files.root / name, end.length).log(end.number, end.length) == end
+
+
+async def take(
+    files: OutputFiles,
+    wanted: Lacking,
+    keeper: Keeper,
+    of: CopyOf,
+    pause: Callable[[float], Awaitable[None]],
+) -> list[str]:
+    """Fetches them, durably; names of the files. Raises SlotRefused, OSError."""
+    taken = []
+    for at, (first, end) in wanted.items():
+        files.disk.make_dir(files.root / DIRECTORY_OF[KINDS[at]])
+        for number in range(first, end.number + 1):
+            until = end.length if number == end.number else -1
+            if await _take_file(files, at, number, until, keeper, of, pause):
+                taken.append(files.name(KINDS[at], number))
+        name = files.name(KINDS[at], end.number)
+        if hash_file(files.disk, files.root / name, end.length).log(end.number, end.length) != end:
+            raise SlotRefused(f"{files.root / name}: the copy gave other bytes than it says it holds; start again")
+    return taken
+
+
+async def _take_file(
+    files: OutputFiles,
+    at: int,
+    number: int,
+    until: int,
+    keeper: Keeper,
+    of: CopyOf,
+    pause: Callable[[float], Awaitable[None]],
+) -> bool:
+    """``until`` -1: as far as the copy has it. False: the copy has no such file."""
+    path = files.root / files.name(KINDS[at], number)
+    temporary = path.with_name(path.name + TEMPORARY)
+    part = await _ask(keeper, of, at, number, 0, pause)
+    if part.size < 0:
+        return False
+    until = part.size if until < 0 else until
+    if files.disk.exists(temporary):
+        files.disk.remove(temporary)
+    file = files.disk.append(temporary)
+    try:
+        while True:
+            file.write(part.data[: until - file.size])
+            if file.size >= until:
+                break
+            part = await _ask(keeper, of, at, number, file.size, pause)
+            if not part.data:
+                raise SlotRefused(f"{path}: its copy ends at byte {file.size} of {until}; start again")
+        file.sync()
+    finally:
+        file.close()
+    files.disk.rename(temporary, path)
+    files.disk.sync_dir(path.parent)
+    return True
+
+
+async def _ask(
+    keeper: Keeper, of: CopyOf, at: int, number: int, offset: int, pause: Callable[[float], Awaitable[None]]
+) -> CopyBytes:
+    for _ in range(TRIES_MAX):
+        part = await keeper.read(of, at, number, offset, timeout=ASK_S)
+        if part is not None:
+            return part
+        await pause(1.0)
+    raise SlotRefused(
+        f"slot {of.slot}: this directory lacks output that its copy has, and the keeper of the copy does not answer; "
+        "start again when it does"
+    )

@@ -1,0 +1,146 @@
+"""A start opens its slot (rule 6): witness, incarnation, copy, in this order, before anything is redone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Protocol, TypeVar
+
+import structlog
+
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.idregistry.api import Opened, Registry, Slot
+from photon.idregistry.witness import Witness
+from photon.joiner.copies.api import CopyAnswer, CopyOf, Status, at_least
+from photon.joiner.copies.shipper import Shipper
+from photon.joiner.copies.shipping import OPEN_S, Copying, CopyShipping
+from photon.joiner.slot.identity import ASK_AGAIN_FIRST_S, SlotRefused, open_incarnation, read_state
+from photon.joiner.slot.slot import STATE_NAME, SlotPaths, SlotStore
+from photon.joiner.slot.witness import ask_witness
+
+log = structlog.get_logger(__name__)
+
+_T = TypeVar("_T")
+Pause = Callable[[float], Awaitable[None]]
+
+
+class World(Protocol):
+    """What is needed of an engine's surroundings."""
+
+    @property
+    def registry(self) -> Registry: ...
+    @property
+    def disk(self) -> Disk: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def draw_nonce(self) -> Callable[[], bytes]: ...
+
+
+async def open_slot(
+    slot: Slot,
+    paths: SlotPaths,
+    store: SlotStore,
+    world: World,
+    copying: Copying | None,
+    *,
+    pause: Pause = asyncio.sleep,
+) -> tuple[Opened, Witness | None]:
+    """Opens the slot if its output has all that the witness has, or its copy can give it; looks again afterwards.
+
+    Also returns where the copy ends, where it answered and the output begins with all of it. Raises SlotRefused,
+    OSError.
+    """
+    path = paths.state / STATE_NAME
+    read_state(world.disk, path, slot)  # another slot's directory is no old copy
+    seen = await ask_witness(world.registry, slot.name, pause)
+    of = CopyOf(slot.datacentre, slot.name)
+    short = await _lacks(store, seen)
+    if short is not None and (copying is None or not await _copy_has(copying, of, seen, pause)):
+        raise short
+    opened = await open_incarnation(world.disk, path, slot, world.registry, draw_nonce=world.draw_nonce, pause=pause)
+    ends = None
+    if copying is not None:
+        ends = await _open_copy(copying, of, opened.incarnation, store, pause, needed=short is not None)
+    if short is not None or opened.witness != seen:
+        await to_its_end(partial(store.check_witness, opened.witness))
+    return opened, ends
+
+
+async def _lacks(store: SlotStore, witness: Witness) -> SlotRefused | None:
+    try:
+        await to_its_end(partial(store.check_witness, witness))
+    except SlotRefused as refused:
+        return refused
+    return None
+
+
+async def _copy_has(copying: Copying, of: CopyOf, witness: Witness, pause: Pause) -> bool:
+    """Whether the copy has all that the witness has: a start that is refused must not have opened anything."""
+    answer = await _asked(lambda: copying.keeper.look(of, timeout=OPEN_S), copying.wait_s, pause)
+    return answer is not None and answer.status is Status.OK and at_least(answer.ends, witness)
+
+
+async def _open_copy(
+    copying: Copying, of: CopyOf, incarnation: int, store: SlotStore, pause: Pause, *, needed: bool
+) -> Witness | None:
+    """Fences earlier incarnations at the keeper, and takes what only the copy has. None: it does not answer now.
+
+    Then nobody knows what it has; the slot has all that was ever published, and goes on without (rule 14).
+    """
+    wait_s = copying.wait_s if needed else 0.0
+    answer = await _asked(lambda: copying.keeper.open(of, incarnation, timeout=OPEN_S), wait_s, pause)
+    if answer is None or answer.status is Status.REFUSED:
+        return None
+    if answer.status is not Status.OK:
+        state = "sealed" if answer.status is Status.SEALED else "open for another process"
+        raise SlotRefused(
+            f"slot {of.slot}: its copy is {state} (incarnation {answer.newest}, this one is {incarnation}); if the "
+            "slot was retired, start with another slot name and an empty directory"
+        )
+    wanted = await to_its_end(partial(store.lacks, answer.ends))
+    if wanted:
+        taken = await store.take(wanted, copying.keeper, of, pause)
+        log.warning("output that only its copy had was taken from there", slot=of.slot, files=taken)
+    return answer.ends
+
+
+async def _asked(ask: Callable[[], Awaitable[CopyAnswer | None]], wait_s: float, pause: Pause) -> CopyAnswer | None:
+    """Asks once, and again for about so long; None: no answer."""
+    waited = 0.0
+    while True:
+        answer = await ask()
+        if answer is not None or waited >= wait_s:
+            return answer
+        await pause(ASK_AGAIN_FIRST_S)
+        waited += OPEN_S + ASK_AGAIN_FIRST_S
+
+
+def shipping(
+    copying: Copying, slot: Slot, incarnation: int, store: SlotStore, clock: Clock, ends: Witness | None
+) -> CopyShipping:
+    """After ``recover``. ``ends``: as ``open_slot`` gave it."""
+    shipper = Shipper(incarnation, wait_s=copying.wait_s, required=copying.required, now=clock.monotonic())
+    if ends is not None:
+        shipper.opened(ends)
+    return CopyShipping(
+        shipper,
+        copying,
+        CopyOf(slot.datacentre, slot.name),
+        store.copied_output(),
+        lambda: store.local_files,
+        lambda: store.shown,
+        clock,
+    )
+
+
+async def to_its_end(work: Callable[[], _T]) -> _T:
+    """Runs it in a thread, which a cancellation waits for: the lock must not be let go while it writes (rule 6)."""
+    running = asyncio.create_task(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.gather(running, return_exceptions=True)
+        raise
