@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+NAME_MAX = 40
 NAME = r"^[a-z0-9][a-z0-9_-]{0,39}$"
 """Names of joins, datacentres, replicas and slots: they become part of ids, paths and metrics."""
 

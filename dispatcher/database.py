@@ -138,6 +138,11 @@ def lock_worker(path: Path, worker: str, wait_s: float = 0.0) -> int | None:
     return fd
 
 
+def worker_lock(path: Path, worker: str) -> Path:
+    """The file whose lock ``lock_worker`` takes."""
+    return path.with_name(f"{path.name}.{worker}.lock")
+
+
 def _lock_file(path: Path, what: str) -> int:
     name = path.with_name(f"{path.name}{what}.lock")
     try:

@@ -12,6 +12,10 @@ class StateError(PhotonError):
         super().__init__(f"{where}: {what}; {todo}")
 
 
+class NameTaken(StateError):
+    """Another process works under this worker's name."""
+
+
 class DamagedState(StateError):
     """Its bytes are not what was written."""
 

@@ -20,7 +20,7 @@ from typing import Self
 from photon.adapters.logs.api import LogPart, LogPosition
 from photon.adapters.logs.mounts import is_network, read_type
 from photon.dispatcher.database import Transaction, lock_worker, settle_share, share_state, unusable
-from photon.dispatcher.errors import StateError, WorkerFenced
+from photon.dispatcher.errors import NameTaken, StateError, WorkerFenced
 from photon.dispatcher.leases import Decision, View, WorkerRow
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.state import IDS_AT_ONCE, Changes, State, is_part
@@ -66,7 +66,7 @@ class SharedState(State):
             )
         name = lock_worker(path, self.worker, NAME_WAIT_S)
         if name is None:
-            raise StateError(
+            raise NameTaken(
                 str(path), f"has a worker {self.worker} already", "stop that one, or give this one another name"
             )
         try:

@@ -136,13 +136,7 @@ class Adopter:
         return found
 
     def _is_left(self, name: str) -> bool:
-        """Whether it was opened since it was left empty; what cannot be read is not ours to touch."""
-        state = self._slots / name
-        try:
-            known = read_state(self._disk, state / STATE_NAME, Slot(name, self._datacentre, ""))
-        except (SlotRefused, OSError):
-            return False
-        return bool(known.nonce) or known.last != _mark_of(self._disk, state)
+        return has_work_left(self._disk, self._slots / name, Slot(name, self._datacentre, ""))
 
     # -- one slot ------------------------------------------------------------------------------------------------
     async def _adopt(self, slot: str) -> str:
@@ -201,6 +195,15 @@ class Adopter:
         bad = read_clearing(self._disk, state).trouble
         files = read_slot(self._disk, state).files
         return [each.name for each in files if not each.final and each.length and each.name not in bad]
+
+
+def has_work_left(disk: Disk, state: Path, slot: Slot) -> bool:
+    """Whether it was opened since it was left empty; what cannot be read is not ours to touch."""
+    try:
+        known = read_state(disk, state / STATE_NAME, slot)
+    except (SlotRefused, OSError):
+        return False
+    return bool(known.nonce) or known.last != _mark_of(disk, state)
 
 
 def _mark_of(disk: Disk, state: Path) -> int:

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from photon.config.errors import PhotonError
 from photon.config.tls import Tls
+from photon.joiner.auto_joiner import AutoJoiner
 from photon.joiner.engine import JoinerEngine
 from photon.joiner.service import start_server
 from photon.joiner.slot.identity import SlotRefused
@@ -28,7 +29,7 @@ class Served:
     deployment, and who looks after slots that nobody is at."""
 
     join: str
-    engine: JoinerEngine
+    engine: JoinerEngine | AutoJoiner
     beside: Sequence[Callable[[asyncio.Event], Awaitable[None]]] = ()
 
 

@@ -42,6 +42,20 @@ def _datacentre(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+def _reached(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = [
+        click.option("--listen", metavar="HOST:PORT", help="Where to listen, if not at --address."),
+        click.option(
+            "--address",
+            metavar="HOST:PORT",
+            help="Where it is reached, if the file does not say so; auto:PORT for this machine's host name.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def _load(config: Path | None, overrides: tuple[str, ...]) -> tuple[Settings, Path]:
     """Settings, and the directory that their paths are relative to."""
     from photon.config import log
@@ -196,7 +210,13 @@ def joiner() -> None:
 @joiner.command("serve")
 @_common
 @_datacentre
-@click.option("--slot", metavar="NAME", help="Which of the pipeline's joiners; may be left out if there is one.")
+@click.option(
+    "--slot",
+    metavar="NAME|auto",
+    help="Which of the pipeline's joiners; may be left out if there is one. auto: a free slot that the file does not "
+    "name (docs/dispatcher.md, Scaling).",
+)
+@_reached
 @click.option(
     "--accept-damaged-log",
     is_flag=True,
@@ -210,19 +230,31 @@ def joiner_serve(
     datacentre: str | None,
     slot: str | None,
     accept_damaged_log: bool,
+    listen: str | None,
+    address: str | None,
 ) -> None:
     """Run one joiner in its slot until SIGTERM.
 
     \b
     Examples:
       photon joiner serve --config photon.toml --datacentre east --slot east-1
+      photon joiner serve --config photon.toml --datacentre east --slot auto --address auto:7101
       photon joiner serve --config photon.toml --datacentre east --slot east-1 --accept-damaged-log
     """
     from photon.embedded.services import serve_joiner
 
     settings, base = _load(config, overrides)
     _run(
-        lambda stop: serve_joiner(settings, base, datacentre, slot, stop, accept_damaged_log=accept_damaged_log),
+        lambda stop: serve_joiner(
+            settings,
+            base,
+            datacentre,
+            slot,
+            stop,
+            accept_damaged_log=accept_damaged_log,
+            listen=listen,
+            address=address,
+        ),
         with_parent=stop_with_parent,
     )
 
@@ -241,7 +273,12 @@ def dispatcher() -> None:
 @dispatcher.command("serve")
 @_common
 @_datacentre
-@click.option("--worker", metavar="NAME", help="Which of the pipeline's dispatchers, where it has several.")
+@click.option(
+    "--worker",
+    metavar="NAME|auto",
+    help="Which of the pipeline's dispatchers, where it has several. auto: one more, under a free name.",
+)
+@_reached
 @click.option(
     "--read-from",
     metavar="beginning|end|TIME",
@@ -262,6 +299,8 @@ def dispatcher_serve(
     worker: str | None,
     read_from: str,
     ignore_checkpoints: bool,
+    listen: str | None,
+    address: str | None,
 ) -> None:
     """Run a pipeline's dispatcher until SIGTERM, or one of several workers that share its state on this machine.
 
@@ -269,6 +308,7 @@ def dispatcher_serve(
     Examples:
       photon dispatcher serve --config photon.toml --datacentre east
       photon dispatcher serve --config photon.toml --datacentre east --worker w1
+      photon dispatcher serve --config photon.toml --datacentre east --worker auto --address auto:7201
       photon dispatcher serve --config photon.toml --datacentre east --read-from 2h
     """
     from photon.embedded.dispatcher_service import serve_dispatcher
@@ -276,7 +316,15 @@ def dispatcher_serve(
     settings, base = _load(config, overrides)
     _run(
         lambda stop: serve_dispatcher(
-            settings, base, datacentre, worker, stop, read_from=read_from, ignore_checkpoints=ignore_checkpoints
+            settings,
+            base,
+            datacentre,
+            worker,
+            stop,
+            read_from=read_from,
+            ignore_checkpoints=ignore_checkpoints,
+            listen=listen,
+            address=address,
         ),
         with_parent=stop_with_parent,
     )

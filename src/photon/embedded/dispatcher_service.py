@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,9 @@ from photon.config.errors import UsageError
 from photon.config.serving import listen
 from photon.config.settings import Pipeline, Settings
 from photon.config.tls import Tls, dispatcher_identity, eventstore_identity, joiner_identity, towards
+from photon.dispatcher.worker_names import AUTO, note_address, under_free_name
 from photon.embedded.adapter import adapter_of
+from photon.embedded.joiner_place import listening_place
 from photon.embedded.services import agree, deployment_key, logged, pipeline_named, registry_client, rule_of, tls_of
 from photon.idregistry.api import Digester
 
@@ -36,21 +39,42 @@ PULSE_S = 2.0
 log = structlog.get_logger(__name__)
 
 
-def worker_named(pipeline: Pipeline, datacentre: str, worker: str | None) -> tuple[str | None, str | None]:
-    """(name, address) of the dispatcher that is meant; the name is None for the only one. Raises UsageError."""
-    if not pipeline.dispatchers:
+@dataclass(frozen=True, slots=True)
+class WorkerPlace:
+    """Which dispatcher of a pipeline, and where its status is answered."""
+
+    name: str | None
+    """None: the only one; ``auto``: one of several, under a free name."""
+    listen: str | None
+    """None: it answers nobody."""
+    reached: str
+    """host:port; empty where nobody is answered."""
+
+
+def worker_place(
+    pipeline: Pipeline, datacentre: str, worker: str | None, *, listen: str | None = None, address: str | None = None
+) -> WorkerPlace:
+    """What ``--worker``, ``--listen`` and ``--address`` mean. Raises UsageError."""
+    if worker == AUTO:
+        own = None
+    elif not pipeline.dispatchers:
         if worker is not None:
             raise UsageError(
                 f"--worker {worker}: datacentre {datacentre} has one dispatcher; for several, list each as "
-                f"[datacentre.{datacentre}.dispatchers.{worker}]"
+                f"[datacentre.{datacentre}.dispatchers.{worker}], or start each with --worker {AUTO}"
             )
-        return None, pipeline.dispatcher
-    if worker is None and len(pipeline.dispatchers) == 1:
-        worker = next(iter(pipeline.dispatchers))
-    if worker not in pipeline.dispatchers:
-        known = ", ".join(sorted(pipeline.dispatchers))
-        raise UsageError(f"--worker {worker}: not a dispatcher of datacentre {datacentre}; there are: {known}")
-    return worker, pipeline.dispatchers[worker].address
+        own = pipeline.dispatcher
+    else:
+        if worker is None and len(pipeline.dispatchers) == 1:
+            worker = next(iter(pipeline.dispatchers))
+        if worker not in pipeline.dispatchers:
+            known = ", ".join(sorted(pipeline.dispatchers))
+            raise UsageError(f"--worker {worker}: not a dispatcher of datacentre {datacentre}; there are: {known}")
+        own = pipeline.dispatchers[worker].address
+    if listen is None and address is None:
+        return WorkerPlace(worker, own, own or "")
+    where, reached = listening_place(listen, address or own, "a dispatcher")
+    return WorkerPlace(worker, where, reached)
 
 
 async def serve_dispatcher(
@@ -62,16 +86,20 @@ async def serve_dispatcher(
     *,
     read_from: str = "beginning",
     ignore_checkpoints: bool = False,
+    listen: str | None = None,
+    address: str | None = None,
 ) -> None:
-    """Until ``stop``. ``read_from``: beginning, end, or a moment."""
+    """Until ``stop``. ``read_from``: beginning, end, or a moment. ``listen``, ``address``: where its status
+    is answered, and how others get there, if not as the file says."""
     from photon.dispatcher.lookups import LookUpPolicy
+    from photon.dispatcher.process import STATE_NAME
     from photon.dispatcher.service import DispatcherService
     from photon.embedded.pipeline import DispatcherPlan, open_dispatcher
     from photon.eventstore.client import EventStoreClient
     from photon.joiner.client import JoinerClient
 
     name, pipeline = pipeline_named(settings, datacentre)
-    worker, address = worker_named(pipeline, name, worker)
+    place = worker_place(pipeline, name, worker, listen=listen, address=address)
     join = pipeline.join
     tls = logged(tls_of(settings, base, dispatcher_identity(name)))
     registry = registry_client(settings, tls)
@@ -86,32 +114,67 @@ async def serve_dispatcher(
         state=base / pipeline.state,
         look_ups=LookUpPolicy.BACKLOG,
         shared_with=[other for other, its in settings.datacentre.items() if its.join == join and other != name],
-        worker=worker,
+        worker=place.name,
         watch=Watch(pipeline.watch),
     )
 
     async def progress() -> int:
         return (await store.progress()).read_past_ns
 
-    def begin() -> AbstractContextManager[DispatcherEngine]:
+    def open_as(own: str | None) -> AbstractContextManager[DispatcherEngine]:
         return open_dispatcher(
-            settings, plan, adapter_of(settings, join, base), Digester(deployment_key(settings, base), join),
-            joiners=joiners, progress=progress, registry=registry, disk=RealDisk(), clock=SystemClock(),
-            measure=lambda: _commit_s(registry),
+            settings, replace(plan, worker=own), adapter_of(settings, join, base),
+            Digester(deployment_key(settings, base), join), joiners=joiners, progress=progress, registry=registry,
+            disk=RealDisk(), clock=SystemClock(), measure=lambda: _commit_s(registry),
         )  # fmt: skip
+
+    def begin() -> AbstractContextManager[DispatcherEngine]:
+        return _named(open_as, place, plan.state / STATE_NAME, pipeline)
 
     check_directory(plan.foreign)
     try:
         if await agree(registry, join, rule_of(settings, base, join), stop):
             _begin(settings, base, plan, read_from, ignore_checkpoints)
             with Lives(begin) as lives:
-                log.info("dispatcher serves", datacentre=name, join=join, worker=worker)
-                await _serve(lives, DispatcherService(name, join, lives.status), address, tls, stop)
+                log.info("dispatcher serves", datacentre=name, join=join, worker=place.name)
+                await _serve(lives, DispatcherService(name, join, lives.status), place.listen, tls, stop)
     finally:
         for joiner in joiners:
             await joiner.close()
         await store.close()
         await registry.close()
+
+
+@contextlib.contextmanager
+def _named(
+    open_as: Callable[[str | None], AbstractContextManager[DispatcherEngine]],
+    place: WorkerPlace,
+    state: Path,
+    pipeline: Pipeline,
+) -> Iterator[DispatcherEngine]:
+    """Under its name, or the first free one; a worker leaves word where it is reached."""
+    if place.name is None:
+        with open_as(None) as engine:
+            yield engine
+        return
+    if place.name == AUTO:
+        opening: AbstractContextManager[tuple[str, DispatcherEngine]] = under_free_name(
+            state, pipeline.dispatchers, open_as
+        )
+    else:
+        opening = _with_name(open_as, place.name)
+    with opening as (name, engine):
+        note_address(state, name, place.reached)
+        log.info("worker", name=name, address=place.reached)
+        yield engine
+
+
+@contextlib.contextmanager
+def _with_name(
+    open_as: Callable[[str | None], AbstractContextManager[DispatcherEngine]], name: str
+) -> Iterator[tuple[str, DispatcherEngine]]:
+    with open_as(name) as engine:
+        yield name, engine
 
 
 def _begin(settings: Settings, base: Path, plan: DispatcherPlan, read_from: str, ignore_checkpoints: bool) -> None:
@@ -167,6 +230,11 @@ class Lives:
     def status(self) -> Status:
         """Of the present one."""
         return self._engine.status()
+
+    @property
+    def engine(self) -> DispatcherEngine:
+        """The present one."""
+        return self._engine
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until ``stop``."""

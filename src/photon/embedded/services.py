@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 DESCRIBE_S = 2.0
 PULSE_S = 2.0
+LIST_S = 5.0
 
 log = structlog.get_logger(__name__)
 
@@ -255,37 +256,50 @@ async def serve_joiner(
     stop: asyncio.Event,
     *,
     accept_damaged_log: bool = False,
+    listen: str | None = None,
+    address: str | None = None,
 ) -> None:
-    """One joiner in its slot. What it writes is verified by ``photon verifier serve``."""
+    """One joiner in its slot. What it writes is verified by ``photon verifier serve``. ``listen``, ``address``: where
+    it listens and is reached, if not where the file says."""
     from photon.embedded.adopting import Neighbours, orphans_of
-    from photon.embedded.pipeline import joiner_engine
+    from photon.embedded.joiner_place import file_slots, joiner_place
+    from photon.embedded.pipeline import joiner_engine, joiner_limits
     from photon.eventstore.client import EventStoreClient
+    from photon.joiner.auto_joiner import TAKE_S, AutoJoiner
+    from photon.joiner.engine import JoinerEngine
     from photon.joiner.process import Served, serve
     from photon.joiner.slot.slot import SlotPaths
 
     name, pipeline = pipeline_named(settings, datacentre)
-    if slot is None and len(pipeline.joiners) == 1:
-        slot = next(iter(pipeline.joiners))
-    if slot not in pipeline.joiners:
-        known = ", ".join(sorted(pipeline.joiners))
-        raise UsageError(f"--slot {slot}: not a joiner of datacentre {name}; there are: {known}")
+    place = joiner_place(settings, name, slot, listen=listen, address=address)
+    if place.slot is None and accept_damaged_log:
+        raise UsageError("--accept-damaged-log is for one slot: name it with --slot")
     join = pipeline.join
     disk, clock = RealDisk(), SystemClock()
     tls = logged(tls_of(settings, base, joiner_identity(name)))
     registry = registry_client(settings, tls)
     store = EventStoreClient(pipeline.eventstore, join, to=towards(tls, eventstore_identity(name)))
-    paths = SlotPaths(base / pipeline.state / "slots" / slot, base / pipeline.output)
-    address = f"{socket.gethostname()}:{os.getpid()}:{clock.now_ns()}"
-    engine = joiner_engine(
-        settings, adapter_of(settings, join, base), Slot(slot, name, address), paths,
-        registry=registry, store=store, disk=disk, clock=clock, accept_damaged_log=accept_damaged_log,
+    slots = base / pipeline.state / "slots"
+    process = f"{socket.gethostname()}:{os.getpid()}:{clock.now_ns()}"
+    limits = joiner_limits(settings)
+    limits = limits if place.slot else replace(limits, lock_wait_s=TAKE_S)
+
+    def make(its: str) -> JoinerEngine:
+        return joiner_engine(
+            settings, adapter_of(settings, join, base), Slot(its, name, place.note(process)),
+            SlotPaths(slots / its, base / pipeline.output), registry=registry, store=store, disk=disk, clock=clock,
+            limits=limits, accept_damaged_log=accept_damaged_log,
+        )  # fmt: skip
+
+    engine = make(place.slot) if place.slot else AutoJoiner(
+        disk, slots, name, file_slots(settings), lambda: registry.recovery.list_slots(timeout=LIST_S), make
     )  # fmt: skip
-    neighbours = Neighbours(settings, base, name, address, store, tls)
+    neighbours = Neighbours(settings, base, name, process, store, tls)
     try:
         rule = rule_of(settings, base, join)
         await serve(
             [Served(join, engine, tuple(orphans_of(neighbours)))],
-            address=pipeline.joiners[slot].address,
+            address=place.listen,
             stop=stop,
             may_open=lambda stopped: agree(registry, join, rule, stopped),
             tls=tls,

@@ -1,0 +1,109 @@
+"""Names of workers of one state: which are free, and where those that live are reached.
+
+A name belongs to whoever holds its lock (``database.lock_worker``). Its holder writes into that lock's file where its
+status is answered; what a dead one wrote there is seen to be old by the lock, which nobody holds.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Container, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from photon.dispatcher.database import lock_worker, worker_lock
+from photon.dispatcher.errors import NameTaken, StateError
+
+AUTO = "auto"
+"""In place of a worker's name: a free one of those below."""
+AUTO_MAX = 64
+"""Workers of one state that are named by themselves."""
+NOTE_VERSION = 1
+NOTE_BYTES_MAX = 1000
+
+T = TypeVar("T")
+
+
+class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What stands in the file of a worker's lock."""
+
+    version: int
+    worker: str
+    address: str
+    """host:port of its status; empty: it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Living:
+    """A worker whose process lives."""
+
+    name: str
+    address: str
+
+
+def auto_name(number: int) -> str:
+    """Of a worker that was told none. No slot can be named ``dispatcher-`` and this, so that its exports are its own
+    (``joiner.slot.auto``)."""
+    return f"{AUTO}{number}"
+
+
+@contextmanager
+def under_free_name(
+    path: Path, named: Container[str], open_as: Callable[[str], AbstractContextManager[T]]
+) -> Iterator[tuple[str, T]]:
+    """Opens what works under a worker's name under the first free one. ``path``: of the state; ``named``: names of
+    the deployment file, which are never taken. Raises StateError when all are in use."""
+    for number in range(1, AUTO_MAX + 1):
+        name = auto_name(number)
+        if name in named or not _is_free(path, name):
+            continue
+        with ExitStack() as stack:
+            try:
+                opened = stack.enter_context(open_as(name))
+            except NameTaken:
+                continue  # another one was quicker
+            yield name, opened
+            return
+    raise StateError(str(path), f"has {AUTO_MAX} workers that were started with --worker {AUTO}", "stop some of them")
+
+
+def _is_free(path: Path, name: str) -> bool:
+    lock = lock_worker(path, name)
+    if lock is None:
+        return False
+    os.close(lock)
+    return True
+
+
+def note_address(path: Path, worker: str, address: str) -> None:
+    """The holder of the name says where its status is answered; empty: nowhere. Raises OSError."""
+    with open(worker_lock(path, worker), "r+b") as file:
+        file.write(msgspec.json.encode(Note(NOTE_VERSION, worker, address)))
+        file.truncate()
+
+
+def living_workers(path: Path) -> list[Living]:
+    """Workers of the state at ``path`` that live now and have said where they are reached; none: it is not here."""
+    found = []
+    for lock in sorted(path.parent.glob(worker_lock(path, "*").name)):
+        try:
+            with open(lock, "rb") as file:
+                note = msgspec.json.decode(file.read(NOTE_BYTES_MAX), type=Note)
+                if note.version == NOTE_VERSION and note.address and _is_held(file.fileno()):
+                    found.append(Living(note.worker, note.address))
+        except (OSError, msgspec.MsgspecError):
+            continue  # of a worker that is just starting, or ending
+    return found
+
+
+def _is_held(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
