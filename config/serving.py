@@ -1,4 +1,4 @@
-"""A gRPC server with its health service: what every service process listens with."""
+"""A gRPC server with its health and metrics services: what every service process listens with."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from photon.config.authorisation import Authorisation
 from photon.config.message_bounds import bounded
+from photon.config.metrics.readings import ProcessMetrics
+from photon.config.metrics.service import add_metrics
 from photon.config.rights import DatacentreOf
 from photon.config.tls import CannotListen, Tls, bind
 
@@ -110,15 +112,17 @@ async def listen(
     options: Sequence[tuple[str, int]] = (),
     requests_max: int | None = None,
     tls: Tls | None = None,
+    metrics: ProcessMetrics | None = None,
 ) -> HealthyServer:
     """Listens at ``host:port`` (port 0: a free one) or ``unix:/path``; not serving yet.
 
     ``add`` adds the services; ``name`` is what health is reported under, besides "". More than ``requests_max``
     requests in flight are refused at once (RESOURCE_EXHAUSTED). ``tls`` None: plain text.
-    Raises CannotListen.
+    ``metrics``: what it says of itself; None: no more than every process. Raises CannotListen.
     """
     server = make_server(options, tls=tls, requests_max=requests_max)
     add(server)
+    add_metrics(server, metrics or ProcessMetrics())
     servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     for each in ("", name):

@@ -28,6 +28,7 @@ from photon.dispatcher.exports import Exports
 from photon.dispatcher.flow import Flow, Target
 from photon.dispatcher.holdings import Holdings
 from photon.dispatcher.homes import Homes
+from photon.dispatcher.join_times import JoinTimes
 from photon.dispatcher.ledger import FINAL, Ledger, Verdict
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import Behind, LookUpPolicy, question, settle
@@ -172,6 +173,8 @@ class DispatcherEngine:
         self._retries = RetryLoader(self._core, state, once=self._options.once, now_ns=clock.now_ns())
         self._next_commit = 0.0
         self._asked = 0
+        self.times = JoinTimes()
+        """How long joins took, for metrics."""
 
     def _shares(self, joiners: int) -> Shares:
         """With --once nobody waits for what is fresh."""
@@ -218,6 +221,10 @@ class DispatcherEngine:
             unread=tuple(map(str, self._follower.unread((*UNREAD, ProblemKind.VANISHED)))),
         )
         return status if self._holdings is None else self._holdings.status(status)
+
+    def ledger(self) -> Ledger:
+        """As committed."""
+        return self._state.ledger()
 
     # -- the loop ---------------------------------------------------------------------------------------------------
     async def run(self) -> None:
@@ -387,7 +394,9 @@ class DispatcherEngine:
             now = self._clock.monotonic()
             self._flow.answered(target, len(batch.items), answers, sent_at, now)
         reply = answers or JoinAnswers([Outcome.RETRY] * len(batch.items))
-        self._core.answered(batch, reply, self._clock.now_ns(), now)
+        now_ns = self._clock.now_ns()
+        self.times.joined(batch.items, reply.outcomes, now_ns)
+        self._core.answered(batch, reply, now_ns, now)
 
     async def _join(self, target: Target, batch: Batch) -> JoinAnswers | None:
         self._asked += 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from photon.config.metrics.readings import ProcessMetrics
 from photon.dispatcher import dispatcher_pb2 as pb
 from photon.dispatcher import dispatcher_pb2_grpc
 from photon.dispatcher.status import Status
@@ -17,7 +18,9 @@ SERVICE_NAME = "photon.v1.Dispatcher"
 class DispatcherService(dispatcher_pb2_grpc.DispatcherServicer):
     """Answers from a snapshot at the moment of the request."""
 
-    def __init__(self, datacentre: str, join: str, status: Callable[[], Status]) -> None:
+    def __init__(self, datacentre: str, join: str, status: Callable[[], Status], metrics: ProcessMetrics) -> None:
+        """``metrics``: what it says of itself beside this."""
+        self.metrics = metrics
         self._datacentre = datacentre
         self._join = join
         self._status = status

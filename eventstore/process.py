@@ -11,10 +11,13 @@ from photon.adapters.logs.problems import LogDirectoryError
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
+from photon.config.metrics.disks import free_space
+from photon.config.metrics.readings import ProcessMetrics
 from photon.config.tls import Tls, Towards
 from photon.eventstore.embedded_file_map import FileMapBusy
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import FileMapError
+from photon.eventstore.metrics import reads
 from photon.eventstore.service import start_server
 
 STOP_GRACE_SECONDS = 5.0
@@ -63,7 +66,9 @@ async def serve(
         for each in joins:
             engines[each.config.join] = await _engine(each, clock, disk, report)
             _set_nodes(each, engines[each.config.join], report)
-        server = await start_server(engines, address, tls)
+        metrics = ProcessMetrics([reads(name, engine, clock) for name, engine in engines.items()])
+        metrics.add(free_space({"state": joins[0].config.state}))
+        server = await start_server(engines, address, tls, metrics)
         for engine in engines.values():
             engine.start()
         ready(server.port)

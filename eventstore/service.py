@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import grpc
 
 from photon.config.message_bounds import bounded
+from photon.config.metrics.readings import ProcessMetrics
 from photon.config.serving import HealthyServer, listen
 from photon.config.tls import Tls
 from photon.eventstore import columns, eventstore_pb2_grpc, operating
@@ -67,7 +68,12 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusC
     raise AssertionError("abort returned")
 
 
-async def start_server(stores: Mapping[str, OperatedStore], address: str, tls: Tls | None = None) -> HealthyServer:
+async def start_server(
+    stores: Mapping[str, OperatedStore],
+    address: str,
+    tls: Tls | None = None,
+    metrics: ProcessMetrics | None = None,
+) -> HealthyServer:
     """See config.serving.listen. Raises CannotListen."""
 
     def add(server: grpc.aio.Server) -> None:
@@ -89,6 +95,8 @@ async def start_server(stores: Mapping[str, OperatedStore], address: str, tls: T
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
 
-    server = await listen(address, SERVICE_NAME, add, options=OPTIONS, requests_max=REQUESTS_MAX, tls=tls)
+    server = await listen(
+        address, SERVICE_NAME, add, options=OPTIONS, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics
+    )
     await server.serving()
     return server

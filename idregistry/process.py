@@ -19,12 +19,16 @@ from photon.config.disk import Disk, RealDisk
 from photon.config.errors import PhotonError
 from photon.config.interval_clock import IntervalClock, KernelTime
 from photon.config.kernel_time import kernel_time
+from photon.config.metrics.disks import free_space
+from photon.config.metrics.readings import ProcessMetrics
+from photon.config.metrics.service import add_metrics
 from photon.config.serving import make_server
 from photon.config.tls import CannotListen, Tls, bind
 from photon.idregistry import commands as c
 from photon.idregistry.allocator import keep_lean
 from photon.idregistry.clocks.asking import PeerClocks
 from photon.idregistry.clocks.watch import ClockWatch
+from photon.idregistry.metrics import details_of, reads
 from photon.idregistry.operations.operator import Operator, Place
 from photon.idregistry.operations.service import OperatorServicer
 from photon.idregistry.raft.host import RaftHost
@@ -130,6 +134,8 @@ async def serve_registry(
     operator = Operator(place, host, machines, replica, clock)
     OperatorServicer(operator).add_to_server(server)
     host.add_to_server(server)
+    sources = [*reads(replica), free_space({"state": settings.directory})]
+    add_metrics(server, ProcessMetrics(sources, details_of(replica)))
     _bind(server, settings)
     await _start_host(host, settings)
     try:

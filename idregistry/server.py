@@ -33,7 +33,7 @@ from photon.idregistry.outcomes import (
 from photon.idregistry.proposing import proposed
 from photon.idregistry.raft.api import Applied, Group, NotLeader, StateMachine
 from photon.idregistry.raft.identity import KnownGroups
-from photon.idregistry.resharding.api import Ask, ReshardOutcome
+from photon.idregistry.resharding.api import Ask, Resharding, ReshardOutcome
 from photon.idregistry.resharding.keeper import GroupOpener, ShardKeeper
 from photon.idregistry.shard_server import PROPOSAL_TIMEOUT, ShardServer
 from photon.idregistry.state_machine import ShardMachine
@@ -165,6 +165,15 @@ class RegistryReplica:
     def config(self) -> ConfigMachine:
         """As far as it was applied here."""
         return self._config
+
+    @property
+    def memory(self) -> MemoryLimit:
+        """Of all shards."""
+        return self._memory
+
+    def resharding(self) -> Resharding:
+        """As this replica knows it."""
+        return self._keeper.status()
 
     @property
     def config_group(self) -> Group:

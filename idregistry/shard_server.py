@@ -148,6 +148,16 @@ class ShardServer:
                 f"{difference.leaders.hex()}): where one replica differs, replace it; where all do, the leader"
             )
 
+    @property
+    def queued_ids(self) -> int:
+        """Waiting for an entry."""
+        return self._batcher.queued_ids
+
+    @property
+    def entries(self) -> tuple[int, int]:
+        """(entries committed from here, ids in them)."""
+        return self._batcher.batches, self._batcher.ids
+
     # -- facts that concern every shard -------------------------------------------------------------------------
     @property
     def leads(self) -> bool:

@@ -54,6 +54,11 @@ class AutoJoiner:
         self._make = make
         self._engine: JoinerEngine | None = None
 
+    @property
+    def opened(self) -> JoinerEngine | None:
+        """The engine whose slot is open."""
+        return None if self._engine is None else self._engine.opened
+
     async def start(self) -> None:
         """Opens the first slot that can be opened. Raises SlotRefused when there is none, OSError.
 

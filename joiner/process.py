@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from photon.config.errors import PhotonError
+from photon.config.metrics.readings import ProcessMetrics
 from photon.config.tls import Tls
 from photon.joiner.auto_joiner import AutoJoiner
 from photon.joiner.engine import JoinerEngine
+from photon.joiner.metrics import reads
 from photon.joiner.service import start_server
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.output import OutputDamaged
@@ -63,7 +65,8 @@ async def serve(
     async with AsyncExitStack() as stack:
         for each in joins:
             stack.push_async_callback(each.engine.close)
-        server = await start_server({each.join: each.engine for each in joins}, address, tls)
+        metrics = ProcessMetrics([reads(each.join, each.engine) for each in joins])
+        server = await start_server({each.join: each.engine for each in joins}, address, tls, metrics)
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         if (may_open is not None and not await may_open(stop)) or not await _start(joins, stop):
             return

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import grpc
 
 from photon.config.message_bounds import bounded
+from photon.config.metrics.readings import ProcessMetrics
 from photon.config.serving import HealthyServer, listen
 from photon.config.tls import Tls
 from photon.joiner import joiner_pb2 as pb
@@ -54,7 +55,9 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusC
     raise AssertionError("abort returned")
 
 
-async def start_server(joiners: Mapping[str, Joiner], address: str, tls: Tls | None = None) -> HealthyServer:
+async def start_server(
+    joiners: Mapping[str, Joiner], address: str, tls: Tls | None = None, metrics: ProcessMetrics | None = None
+) -> HealthyServer:
     """Listens, not serving yet: see config.serving.listen. Raises CannotListen."""
 
     def add(server: grpc.aio.Server) -> None:
@@ -65,4 +68,6 @@ async def start_server(joiners: Mapping[str, Joiner], address: str, tls: Tls | N
         )
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, {"Join": join}),))
 
-    return await listen(address, SERVICE_NAME, add, options=OPTIONS, requests_max=REQUESTS_MAX, tls=tls)
+    return await listen(
+        address, SERVICE_NAME, add, options=OPTIONS, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics
+    )

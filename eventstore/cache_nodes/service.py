@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import grpc
 
 from photon.config.message_bounds import bounded
+from photon.config.metrics.readings import ProcessMetrics
 from photon.config.serving import HealthyServer, listen
 from photon.config.tls import Tls
 from photon.eventstore import eventstore_pb2 as pb
@@ -16,6 +17,7 @@ from photon.eventstore import eventstore_pb2_grpc
 from photon.eventstore.cache_nodes import wire
 from photon.eventstore.cache_nodes.node import CacheNode
 from photon.eventstore.columns import MESSAGE_BYTES_MAX, WireError
+from photon.eventstore.metrics import cache_reads
 
 SERVICE_NAME = "photon.v1.Cache"
 REQUESTS_MAX = 128
@@ -100,6 +102,9 @@ async def start_server(node: CacheNode, address: str, tls: Tls | None = None) ->
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
 
-    server = await listen(address, SERVICE_NAME, add, options=OPTIONS, requests_max=REQUESTS_MAX, tls=tls)
+    metrics = ProcessMetrics([cache_reads(node)])
+    server = await listen(
+        address, SERVICE_NAME, add, options=OPTIONS, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics
+    )
     await server.serving()
     return server, service

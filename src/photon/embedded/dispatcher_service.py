@@ -23,6 +23,7 @@ from photon.config.settings import Pipeline, Settings
 from photon.config.tls import Tls, dispatcher_identity, eventstore_identity, joiner_identity, towards
 from photon.dispatcher.worker_names import AUTO, note_address, under_free_name
 from photon.embedded.adapter import adapter_of
+from photon.embedded.dispatcher_metrics import dispatcher_metrics
 from photon.embedded.joiner_place import listening_place
 from photon.embedded.services import agree, deployment_key, logged, pipeline_named, registry_client, rule_of, tls_of
 from photon.idregistry.api import Digester
@@ -137,7 +138,8 @@ async def serve_dispatcher(
             _begin(settings, base, plan, read_from, ignore_checkpoints)
             with Lives(begin) as lives:
                 log.info("dispatcher serves", datacentre=name, join=join, worker=place.name)
-                await _serve(lives, DispatcherService(name, join, lives.status), place.listen, tls, stop)
+                metrics = dispatcher_metrics(settings, plan, lives)
+                await _serve(lives, DispatcherService(name, join, lives.status, metrics), place.listen, tls, stop)
     finally:
         for joiner in joiners:
             await joiner.close()
@@ -259,7 +261,9 @@ async def _serve(
 
     if address is None:
         return await lives.run(stop)
-    server = await listen(address, service.SERVICE_NAME, lambda to: service.add(to, served), tls=tls)
+    server = await listen(
+        address, service.SERVICE_NAME, lambda to: service.add(to, served), tls=tls, metrics=served.metrics
+    )
     try:
         await server.serving()
         await lives.run(stop)

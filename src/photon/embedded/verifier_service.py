@@ -10,12 +10,14 @@ import structlog
 from photon.adapters.contract import Adapter
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
+from photon.config.metrics.readings import ProcessMetrics
 from photon.config.serving import HealthyServer, listen
 from photon.config.settings import Settings
 from photon.config.tls import verifier_identity
 from photon.embedded.adapter import adapter_of
 from photon.embedded.services import agree, deployment_key, logged, pipeline_named, registry_client, rule_of, tls_of
 from photon.idregistry.api import Digester
+from photon.verifier.metrics import details_of, reads
 from photon.verifier.recovery import SlotRecovery
 from photon.verifier.service import Limits, Pipeline, VerifierService, World
 from photon.verifier.slot_work import RecoveryStep, SlotPlace, Step
@@ -23,7 +25,7 @@ from photon.verifier.source_logs import Side
 from photon.verifier.sources import Sources
 
 SERVICE_NAME = "photon.v1.Verifier"
-"""What its health is reported under; it answers nothing else."""
+"""What its health is reported under; beside it there are only its metrics."""
 READ_BEFORE_S = 3600.0
 """Beyond its patience: what an event may wait for joiners and the registry until its line is made."""
 
@@ -75,7 +77,8 @@ async def serve_verifier(settings: Settings, base: Path, datacentre: str | None,
         async def ready() -> None:
             nonlocal server
             if pipeline.verifier is not None:  # once it has the locks: a second one says what is the matter
-                server = await listen(pipeline.verifier, SERVICE_NAME, tls=tls)
+                metrics = ProcessMetrics([reads(disk, own, clock)], lambda: details_of(disk, own))
+                server = await listen(pipeline.verifier, SERVICE_NAME, tls=tls, metrics=metrics)
                 await server.serving()
             log.info("verifier serves", datacentre=name, join=join, slots=str(own.slots))
 

@@ -6,10 +6,12 @@ from typing import Any
 
 import grpc
 
+from photon.config.metrics.readings import ProcessMetrics
 from photon.config.serving import HealthyServer, listen
 from photon.config.tls import Tls
 from photon.wan import wan_pb2 as pb
 from photon.wan import wan_pb2_grpc, wire
+from photon.wan.metrics import reads
 from photon.wan.proxy import Proxy
 
 SERVICE_NAME = "photon.v1.Wan"
@@ -42,8 +44,9 @@ class WanService(wan_pb2_grpc.WanServicer):
 
 async def start_server(proxy: Proxy, address: str, tls: Tls | None = None) -> HealthyServer:
     """Listens at host:port, not serving yet. Raises CannotListen."""
+    metrics = ProcessMetrics([reads(proxy)])
 
     def add(server: grpc.aio.Server) -> None:
         wan_pb2_grpc.add_WanServicer_to_server(WanService(proxy), server)  # type: ignore[no-untyped-call]
 
-    return await listen(address, SERVICE_NAME, add, requests_max=REQUESTS_MAX, tls=tls)
+    return await listen(address, SERVICE_NAME, add, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics)

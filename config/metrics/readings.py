@@ -1,0 +1,147 @@
+"""Reading the metrics of a process: sources put values, which come out as Prometheus text."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+import structlog
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from photon.config.metrics.histogram import Histogram
+from photon.config.metrics.table import METRICS, Kind, Metric
+
+log = structlog.get_logger(__name__)
+
+
+class Readings:
+    """Values of one moment. Only metrics of the table can be put, each with its labels."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, Family] = {}
+
+    def put(self, name: str, value: float, **labels: str) -> None:
+        """Of a counter or a gauge. Raises KeyError, ValueError: the table does not have it so."""
+        self._family(name).add_metric(self._values(name, labels), value)
+
+    def put_all(self, prefix: str, values: Mapping[str, float], **labels: str) -> None:
+        """Several, by what follows the prefix."""
+        for name, value in values.items():
+            self.put(f"{prefix}_{name}", value, **labels)
+
+    def put_histogram(self, name: str, histogram: Histogram, **labels: str) -> None:
+        """Raises KeyError, ValueError."""
+        self._family(name).add_metric(
+            self._values(name, labels), buckets=histogram.buckets(), sum_value=histogram.sum_s
+        )
+
+    def families(self) -> Iterable[Family]:
+        """In the order of their first value."""
+        return self._families.values()
+
+    def take(self, other: Readings) -> None:
+        """Adds another's samples."""
+        for name, family in other._families.items():
+            known = self._families.setdefault(name, family)
+            if known is not family:
+                known.samples += family.samples
+
+    def _family(self, name: str) -> Any:
+        found = self._families.get(name)
+        if found is None:
+            found = self._families[name] = _family(METRICS[name])
+        return found
+
+    @staticmethod
+    def _values(name: str, labels: Mapping[str, str]) -> list[str]:
+        metric = METRICS[name]
+        if labels.keys() != set(metric.labels):
+            raise ValueError(f"{name}: has the labels {metric.labels}, not {tuple(labels)}")
+        return [labels[label] for label in metric.labels]
+
+
+Source = Callable[[Readings], Awaitable[None] | None]
+"""Puts the metrics of one part. Called on the process's event loop; what reads files there is a coroutine."""
+Details = Callable[[], "Awaitable[Mapping[str, Any]] | Mapping[str, Any]"]
+"""What the status page shows beyond metrics; a JSON object."""
+
+
+class ProcessMetrics:
+    """All that a process says of itself."""
+
+    def __init__(self, sources: Sequence[Source] = (), details: Details | None = None) -> None:
+        self._sources = list(sources)
+        self._details = details
+        self._process = ProcessCollector(registry=None)
+        self._failures = 0
+        self._said: set[str] = set()
+
+    def add(self, source: Source) -> None:
+        """One more."""
+        self._sources.append(source)
+
+    async def text(self) -> bytes:
+        """Prometheus text of this moment. A source that fails is left out, and logged once."""
+        from photon import __version__
+
+        readings = Readings()
+        readings.put("photon_build_info", 1, version=__version__)
+        for source in self._sources:
+            part = Readings()
+            try:
+                waiting = source(part)
+                if inspect.isawaitable(waiting):
+                    await waiting
+            except Exception as error:
+                self._failed(error)
+                continue
+            readings.take(part)
+        readings.put("photon_metrics_failures_total", self._failures)
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Collected(readings))
+        registry.register(_Collected(self._process))
+        return generate_latest(registry)
+
+    async def details(self) -> bytes:
+        """JSON; an empty object when there are none, or they cannot be had."""
+        if self._details is None:
+            return b"{}"
+        try:
+            said = self._details()
+            return orjson.dumps(await said if inspect.isawaitable(said) else said)
+        except Exception as error:
+            self._failed(error)
+            return b"{}"
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        text = f"{type(error).__name__}: {error}"
+        if text not in self._said and len(self._said) < SAID_MAX:
+            self._said.add(text)
+            log.warning("metrics: a part cannot be read", problem=text)
+
+
+SAID_MAX = 16
+"""Different failures that are logged."""
+
+
+class _Collected(Collector):
+    def __init__(self, of: Readings | ProcessCollector) -> None:
+        self._of = of
+
+    def collect(self) -> Iterator[Family]:
+        """For prometheus_client."""
+        yield from self._of.families() if isinstance(self._of, Readings) else self._of.collect()
+
+
+def _family(metric: Metric) -> Family:
+    if metric.kind is Kind.COUNTER:
+        return CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+    if metric.kind is Kind.GAUGE:
+        return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+    return HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)

@@ -1,0 +1,268 @@
+"""Every metric there is: name, kind, labels and meaning, in one place. ``docs/metrics.md`` shows the same table.
+
+Names follow Prometheus: ``photon_PART_WHAT_UNIT``, base units (seconds, bytes), ``_total`` for what only grows.
+Labels are bounded: joins, datacentres, shards, kinds and directories are those of the deployment. The status process
+adds ``datacentre``, ``service`` and ``process`` to each sample.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Kind(enum.StrEnum):
+    """Of a metric."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+
+
+PROCESS = "every process"
+"""The services below it are words of ``photon SERVICE serve``."""
+
+_EVENT_PARTS = ("join",)
+
+
+def _counters(prefix: str, labels: tuple[str, ...], **helps: str) -> list[Metric]:
+    return [Metric(f"{prefix}_{name}_total", Kind.COUNTER, labels, text) for name, text in helps.items()]
+
+
+def _gauges(prefix: str, labels: tuple[str, ...], **helps: str) -> list[Metric]:
+    return [Metric(f"{prefix}_{name}", Kind.GAUGE, labels, text) for name, text in helps.items()]
+
+
+_OF_PROCESS = [
+    *_gauges("photon", ("version",), build_info="1, for each version that runs."),
+    *_gauges("photon", ("directory",), disk_free_bytes="Free for the process on the disk of one of its directories."),
+    *_counters("photon_metrics", (), failures="Parts of a process that could not say their metrics."),
+]
+
+_DISPATCHER = [
+    *_counters(
+        "photon_dispatcher",
+        _EVENT_PARTS,
+        read="Events read from foreign logs. All workers of a pipeline say their common count.",
+        reread="Lines read a second time that had their verdict already.",
+        wasted_joins="Joins thrown away because another datacentre had registered first.",
+        look_ups="Events asked about in the registry, since the start.",
+        attempts="Batches sent to joiners, since the start.",
+    ),
+    *_counters("photon_dispatcher", ("join", "verdict"), events="Events with a verdict, by verdict."),
+    *_counters("photon_dispatcher", ("join", "kind"), log_problems="Problems met in log files, by kind."),
+    *_gauges(
+        "photon_dispatcher",
+        _EVENT_PARTS,
+        pending_events="Events read and without a verdict.",
+        oldest_pending_seconds="Since the first read of the oldest event without a verdict; 0: there is none.",
+        logs="Foreign logs known.",
+        logs_behind="Foreign logs not read to their ends.",
+        lag_bytes="Of foreign logs, on disk and not read.",
+        lag_seconds="Since the oldest foreign byte not read was written; 0: all are read.",
+        log_bytes="Of foreign logs, on disk as last seen.",
+        batches_in_flight="Batches sent to joiners and not answered.",
+        retry_store_events="Events in the retry store.",
+        retry_store_bytes="Of the retry store, as counted against limits.retry_store.",
+        retry_store_oldest_seconds="Since the first read of the event that has been in the retry store for longest.",
+        retry_store_limit_bytes="limits.retry_store.",
+        joiners_failing="Joiners that are left alone for a while.",
+        waiting_for_home_events="Events left to their home datacentre now.",
+        head_start_seconds="How long events are left to their home.",
+        reopened_ids="Ids that the registry gave up and nobody has registered since.",
+        reopened_missing_ids="Of these, those whose record stands in no log here.",
+        caught_up="1: all logs are read and nothing waits in memory.",
+    ),
+    *_gauges("photon_dispatcher", ("join", "home"), home_trusted="1: events are left to this home datacentre."),
+    *_counters(
+        "photon_dispatcher",
+        ("join", "home"),
+        left_to_home="Events left to their home datacentre.",
+        home_in_time="Of these, registered by it before the head start was over.",
+    ),
+    Metric(
+        "photon_dispatcher_join_seconds",
+        Kind.HISTOGRAM,
+        _EVENT_PARTS,
+        "From reading an event's line to its join, of the events joined here.",
+    ),
+    Metric(
+        "photon_dispatcher_event_age_seconds",
+        Kind.HISTOGRAM,
+        _EVENT_PARTS,
+        "From the event's own time to its join: end to end (paper, figure 7).",
+    ),
+]
+
+_JOINER = [
+    *_gauges("photon_joiner", ("join",), slot_open="1: the slot is open and serves."),
+    *_counters("photon_joiner", ("join", "slot", "outcome"), outcomes="Answers given to dispatchers, by outcome."),
+    *_counters(
+        "photon_joiner",
+        ("join", "slot"),
+        refused_batches="Batches refused because too much was under way.",
+        redone_rows="Rows that the start found in the redo log and not in the output.",
+    ),
+    *_gauges(
+        "photon_joiner",
+        ("join", "slot"),
+        open_ids="Ids being registered.",
+        open_bytes="Of records being registered or written.",
+        redo_log_bytes="Of the slot's redo log.",
+        redo_log_limit_bytes="limits.redo_log.",
+    ),
+]
+
+_EVENT_STORE = [
+    *_counters(
+        "photon_eventstore",
+        _EVENT_PARTS,
+        events="Primary events indexed.",
+        duplicates="Second occurrences of a primary id.",
+        bad_records="Primary records that cannot be read.",
+        cache_hits="Keys found in the cache, since the start.",
+        cache_misses="Keys not found in the cache, since the start.",
+        cache_evictions="Cache segments dropped for room.",
+        log_reads="Places looked at in primary logs, since the start.",
+        log_read_bytes="Read from primary logs for look-ups, uncompressed.",
+    ),
+    *_gauges(
+        "photon_eventstore",
+        _EVENT_PARTS,
+        lag_seconds="Since the time up to which all primary bytes are read; 0: all there will ever be.",
+        lag_bytes="Of primary logs, on disk and not read.",
+        logs="Primary logs in the file map.",
+        cache_bytes="Held by the cache, cache nodes included as last heard.",
+        missing_logs="Primary logs that look-ups led to and that cannot be had.",
+        missing_keys="Keys asked for that stand in them, at least.",
+    ),
+]
+
+_CACHE = [
+    *_counters(
+        "photon_cache",
+        (),
+        hits="Keys found.",
+        misses="Keys not found.",
+        evictions="Segments dropped for room.",
+        fed_bytes="Of records taken in.",
+        fed_events="Records taken in.",
+    ),
+    *_gauges(
+        "photon_cache",
+        (),
+        bytes="Held now.",
+        limit_bytes="Held at most.",
+        entries="Records held.",
+        segments="Segments held.",
+    ),
+]
+
+_SHARD = ("shard",)
+_REGISTRY = [
+    *_counters(
+        "photon_registry",
+        _SHARD,
+        entries="Raft entries of batches committed under this replica's leadership.",
+        entry_ids="Ids in these entries; over entries: how well the server batches (paper, figure 10).",
+        overloaded="Requests refused because too much was waiting.",
+    ),
+    *_gauges(
+        "photon_registry",
+        _SHARD,
+        ids="Ids kept (paper, figure 11).",
+        id_bytes="Of memory that they take.",
+        leader="1: this replica leads the shard; shard 0 is the config group.",
+        leader_known="1: this replica has heard of a leader of late.",
+        term="Raft term.",
+        applied_entries="Raft index up to which entries are applied.",
+        healthy="0: the group stopped on an error.",
+        writable="0: the disk is full.",
+        queued_ids="Ids waiting for an entry.",
+        alarms="Alarms that stand.",
+        boundary_seconds="Unix time below which unknown ids are refused; absent: it has not moved.",
+    ),
+    *_gauges("photon_registry", ("shard", "quantile"), commit_seconds="From queue to commit, of the last entries."),
+    *_gauges(
+        "photon_registry",
+        (),
+        shards="Shards that take events.",
+        config="Number of the shard config in force.",
+        resharding="1: a change of the shards is under way.",
+        memory_bytes="Of memory that all ids take.",
+        memory_limit_bytes="registry.memory_limit; absent: there is none.",
+        overloaded_memory="1: no further ids are taken for want of memory.",
+        clock_objection="1: this replica's clock is in doubt; it proposes no boundary and no change of the shards.",
+    ),
+]
+
+_VERIFIER = [
+    *_gauges(
+        "photon_verifier",
+        ("slot",),
+        published_bytes="Of output that readers may read.",
+        cleared_bytes="Of it, ids cleared.",
+        checked_bytes="Of it, compared with the source logs.",
+        unverifiable_lines="Lines whose source log is gone.",
+        owned_ids="Ids registered and not written, by the last look.",
+        owned_oldest_seconds="For how long the oldest of them has been.",
+        redo_log_bytes="Of the slot's redo log, as seen from outside.",
+        slot_live="1: a process holds the slot.",
+        slot_problem="1: the slot cannot be verified.",
+    ),
+    *_gauges("photon_verifier", ("slot", "finding"), alarms="Alarms that stand, by finding."),
+]
+
+_WAN = [
+    *_gauges(
+        "photon_wan",
+        ("source", "destination"),
+        delay_seconds="One way.",
+        fault="1: bytes from source to destination are dropped, reset or refused.",
+    ),
+]
+
+_STATUS = [
+    *_gauges("photon", ("datacentre", "service", "process"), up="1: the process says its metrics; 0: it does not."),
+    *_gauges("photon_status", (), gather_seconds="What asking all processes took, the last time."),
+]
+
+SERVICES: dict[str, list[Metric]] = {
+    PROCESS: _OF_PROCESS,
+    "dispatcher": _DISPATCHER,
+    "joiner": _JOINER,
+    "eventstore": _EVENT_STORE,
+    "cache": _CACHE,
+    "registry": _REGISTRY,
+    "verifier": _VERIFIER,
+    "wan": _WAN,
+    "status": _STATUS,
+}
+
+METRICS: dict[str, Metric] = {metric.name: metric for metrics in SERVICES.values() for metric in metrics}
+
+
+def _shown(labels: tuple[str, ...]) -> str:
+    return ", ".join(f"`{label}`" for label in labels)
+
+
+def as_markdown() -> str:
+    """For docs/metrics.md: a table for each service."""
+    parts = []
+    for service, metrics in SERVICES.items():
+        title = "Every process" if service == PROCESS else f"`{service}`"
+        rows = [f"| `{each.name}` | {each.kind} | {_shown(each.labels)} | {each.help} |" for each in metrics]
+        parts.append(
+            "\n".join([f"## {title}", "", "| metric | kind | labels | meaning |", "| --- | --- | --- | --- |", *rows])
+        )
+    return "\n\n".join(parts) + "\n"
