@@ -10,8 +10,8 @@ from pathlib import Path
 
 SETTLE_SHARE = 0.25
 """This first share of a process's life, in which caches fill and modules load, is left out."""
-SAMPLES_LEAST = 12
-"""Fewer tell nothing."""
+LIVED_LEAST_S = 300.0
+"""A shorter life tells nothing."""
 GROWTH_SHARE, GROWTH_MEMORY, GROWTH_FILES = 0.25, 24 << 20, 20
 """More than this share above the beginning, and by more than this many bytes or files, is growth."""
 
@@ -64,14 +64,11 @@ def _use(name: str, samples: Sequence[Sample]) -> Use:
     settled = samples[int(len(samples) * SETTLE_SHARE) :]
     third = max(1, len(settled) // 3)
     first, last = settled[:third], settled[-third:]
-    memory, files = (
-        (int(statistics.median(each.memory for each in part)) for part in (first, last)),
-        (int(statistics.median(each.files for each in part)) for part in (first, last)),
-    )
-    (memory_before, memory_after), (files_before, files_after) = memory, files
-    judged = len(samples) >= SAMPLES_LEAST
+    memory_before, memory_after = (int(statistics.median(each.memory for each in part)) for part in (first, last))
+    files_before, files_after = (int(statistics.median(each.files for each in part)) for part in (first, last))
     grown = _grown(memory_before, memory_after, GROWTH_MEMORY) or _grown(files_before, files_after, GROWTH_FILES)
     lived_s = samples[-1].at_s - samples[0].at_s
+    judged = lived_s >= LIVED_LEAST_S
     return Use(name, lived_s, memory_before, memory_after, files_before, files_after, judged, judged and grown)
 
 

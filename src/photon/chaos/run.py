@@ -174,7 +174,7 @@ class Run:
             history.add(watch.now_s(), "begin", fault=number, do=step.do, to=what)
             self._spans[number] = (begun_ns, time.time_ns())
             await asyncio.sleep(max(0.0, step.at_s + step.for_s - watch.now_s()))
-            await self._end(number, faults)
+            await self._end(number, faults, history, watch)
             ended_s = watch.now_s()
             history.add(ended_s, "end", fault=number, do=step.do, to=what)
             if step.do is Do.AWAY:
@@ -187,13 +187,14 @@ class Run:
         finally:
             self._spans[number] = (begun_ns, time.time_ns())
 
-    async def _end(self, number: int, faults: Faults) -> None:
+    async def _end(self, number: int, faults: Faults, history: History, watch: Watch) -> None:
         """The proxy, or a reader that is asked, may be away for a moment itself."""
         deadline = time.monotonic() + UP_S
         while True:
             try:
                 return await faults.end(number)
-            except ChaosFailed:
+            except ChaosFailed as error:
+                history.add(watch.now_s(), "again", fault=number, error=str(error))
                 if time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(POLL_S)

@@ -42,9 +42,9 @@ def test_how_a_datacentre_came_back() -> None:
 
 
 def test_growth_is_told_from_settling() -> None:
-    flat = [Sample(n, (60 + min(n, 8)) * MIB, 20) for n in range(40)]
-    leaking = [Sample(n, 100 * MIB + n * 4 * MIB, 20) for n in range(40)]
-    files = [Sample(n, 50 * MIB, 20 + n) for n in range(60)]
+    flat = [Sample(10 * n, (60 + min(n, 8)) * MIB, 20) for n in range(40)]
+    leaking = [Sample(10 * n, 100 * MIB + n * 4 * MIB, 20) for n in range(40)]
+    files = [Sample(10 * n, 50 * MIB, 20 + n) for n in range(60)]
     short = leaking[:5]
     found = {use.name: use for use in uses({("a", 1): flat, ("b", 2): leaking, ("c", 3): files, ("d", 4): short})}
     assert {name: (use.judged, use.growing) for name, use in found.items()} == {
@@ -53,7 +53,7 @@ def test_growth_is_told_from_settling() -> None:
         "c": (True, True),
         "d": (False, False),
     }
-    assert found["b"].lived_s == 39
+    assert found["b"].lived_s == 390
 
 
 def test_the_longest_life_counts() -> None:

@@ -1,0 +1,85 @@
+"""photon chaos with real processes: mixed random faults, and every event has exactly one verdict afterwards.
+
+A short run in CI, as long as PHOTON_CHAOS_SECONDS says (180 in the pipeline of the project); the scenarios one by one
+with PHOTON_FULL, which is what `make chaos` runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from photon.chaos.disks import can_mount
+from photon.chaos.history import read
+from photon.chaos.processes import libfaketime
+from photon.chaos.scenario import load, names
+from tests.integration.commands import photon
+
+FULL = bool(os.environ.get("PHOTON_FULL"))
+SECONDS = float(os.environ.get("PHOTON_CHAOS_SECONDS", "36"))
+TIMEOUT_S = 900
+LONG = {"soak", "mixed"}
+"""Run by hand, or as the random run below."""
+
+
+def seed() -> int:
+    """A fresh one, or the one to replay; printed, so that a failure shows it."""
+    found = int(os.environ.get("PHOTON_SEED", random.SystemRandom().randrange(1 << 30)))
+    print(f"PHOTON_SEED={found}")
+    return found
+
+
+async def verdict(*arguments: str, directory: Path) -> dict[str, Any]:
+    command = ("chaos", "run", *arguments, "--directory", str(directory), "-o", "json")
+    done = await asyncio.to_thread(photon, *command, timeout=TIMEOUT_S)
+    print(done.err)
+    assert done.out, done.err
+    report: dict[str, Any] = orjson.loads(done.out)
+    assert (done.code, report["problems"]) == (0, [])
+    return report
+
+
+@pytest.mark.timeout(TIMEOUT_S + SECONDS)
+async def test_random_faults_lose_and_double_nothing(tmp_path: Path) -> None:
+    minutes = f"{SECONDS / 60:.3f}"
+    report = await verdict(
+        "--random",
+        "--minutes",
+        minutes,
+        "--rate",
+        "50",
+        "--joiners",
+        "1",
+        "--seed",
+        str(seed()),
+        directory=tmp_path / "run",
+    )
+    assert report["good"] is True
+    assert report["events"] == int(SECONDS * 50)
+    assert report["latency"]["outstanding"] == 0
+    history = list(read(tmp_path / "run" / "history.jsonl"))
+    assert [entry["what"] for entry in history if entry.get("what") == "begin"] == ["begin"] * report["faults"]
+    assert history[-1]["good"] is True
+    assert orjson.loads((tmp_path / "run" / "report.json").read_bytes())["seed"] == report["seed"]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(TIMEOUT_S)
+@pytest.mark.skipif(not FULL, reason="takes a minute or two each; make chaos runs it")
+@pytest.mark.parametrize("name", [name for name in names() if name not in LONG])
+async def test_scenario(tmp_path: Path, name: str) -> None:
+    wanted = {step.do for step in load(name).steps}
+    if "disk" in wanted and not can_mount():
+        pytest.skip("needs the right to mount a small file system")
+    if "clock" in wanted and libfaketime() is None:
+        pytest.skip("needs libfaketime")
+    report = await verdict(name, "--seed", str(seed()), directory=tmp_path / "run")
+    # For the table of docs/chaos.md: pytest -s shows it.
+    print(name, {key: report[key] for key in ("latency", "backs", "wasted", "settle_s", "load_before", "load_after")})
+    assert report["faults"] == len(load(name).steps)

@@ -1,0 +1,50 @@
+"""Filling a small file system."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from photon.chaos import disks
+from photon.chaos.api import ChaosFailed
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    directory = tmp_path / "small"
+    try:
+        disks.mount_small(directory)
+    except ChaosFailed as error:
+        pytest.skip(str(error))
+    return directory
+
+
+def test_a_small_one_is_filled_and_emptied(small: Path) -> None:
+    try:
+        assert disks.is_small(small)
+        (small / "kept").write_bytes(b"kept")
+        disks.fill(small)
+        with pytest.raises(OSError, match="No space left"):
+            (small / "more").write_bytes(bytes(1 << 16))
+        disks.empty(small)
+        disks.empty(small)
+        (small / "more").write_bytes(bytes(1 << 16))
+        assert (small / "kept").read_bytes() == b"kept"
+    finally:
+        disks.unmount(small)
+    assert not os.path.ismount(small)
+
+
+def test_one_that_others_need_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disks, "FREE_MAX", 0)
+    with pytest.raises(ChaosFailed, match="which others may need"):
+        disks.fill(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mount_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = subprocess.CompletedProcess([], 32, b"", b"mount: permission\ndenied")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(ChaosFailed, match="permission denied"):
+        disks.mount_small(tmp_path / "x")
