@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import random
-import re
 
 import pytest
 
 from tests.simulation.backfill.ablations import ABLATIONS
 from tests.simulation.backfill.world import Violation, run_seed
+from tests.simulation.world.noticed import notice
 
 SEEDS_OF_AN_ABLATION = 2000
 """Schedules within which the simulator has to notice that a rule is missing; most need a few."""
@@ -36,13 +36,8 @@ def test_a_seed_replays_exactly() -> None:
 @pytest.mark.parametrize("name", sorted(ABLATIONS))
 def test_the_simulator_notices_a_missing_rule(name: str) -> None:
     ablation = ABLATIONS[name]
-    for seed in range(SEEDS_OF_AN_ABLATION):
-        try:
-            run_seed(seed, ablation.variant)
-        except Violation as violation:
-            if re.search(ablation.finds, str(violation)):
-                return
-    pytest.fail(f"{name}: {SEEDS_OF_AN_ABLATION} schedules and nothing found")
+    seeds = range(SEEDS_OF_AN_ABLATION)
+    notice(f"backfill: {name}", seeds, lambda seed: run_seed(seed, ablation.variant), ablation.finds, Violation)
 
 
 def test_schedules_reach_what_they_are_for() -> None:

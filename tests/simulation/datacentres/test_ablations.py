@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from tests.simulation.datacentres.ablations import ABLATIONS
 from tests.simulation.datacentres.world import Violation, World, run_seed
+from tests.simulation.world.noticed import notice
 
 SEEDS = 60
 """Schedules within which the violation must show."""
@@ -16,16 +15,8 @@ SEEDS = 60
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_the_simulator_notices_a_missing_measure(name: str) -> None:
     ablation = ABLATIONS[name]
-    for seed in range(SEEDS):
-        if ablation.loses_slots and not _loses_slots(seed):
-            continue
-        try:
-            run_seed(seed, ablation.variant)
-        except Violation as violation:
-            if re.search(ablation.finds, str(violation)):
-                print(f"{name}: seed {seed}: {violation}")
-                return
-    pytest.fail(f"{name}: {SEEDS} schedules and nothing found")
+    seeds = (seed for seed in range(SEEDS) if not ablation.loses_slots or _loses_slots(seed))
+    notice(f"datacentres: {name}", seeds, lambda seed: run_seed(seed, ablation.variant), ablation.finds, Violation)
 
 
 def _loses_slots(seed: int) -> bool:

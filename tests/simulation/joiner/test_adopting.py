@@ -9,6 +9,7 @@ import pytest
 
 from tests.simulation.joiner.adopting import run_seed
 from tests.simulation.joiner.world import Violation
+from tests.simulation.world.noticed import notice
 
 SEEDS_OF_THE_ABLATION = 3000
 
@@ -32,11 +33,5 @@ def test_schedules_reach_what_they_are_for() -> None:
 
 
 def test_without_the_lock_records_come_out_twice() -> None:
-    for seed in range(SEEDS_OF_THE_ABLATION):
-        try:
-            run_seed(seed, locked=False)
-        except Violation as violation:
-            if "twice" in str(violation):
-                print(f"seed {seed}")
-                return
-    pytest.fail(f"{SEEDS_OF_THE_ABLATION} schedules and nothing found")
+    seeds = range(SEEDS_OF_THE_ABLATION)
+    notice("adopting: no lock", seeds, lambda seed: run_seed(seed, locked=False), "twice", Violation)

@@ -28,6 +28,7 @@ from photon.idregistry.state_machine import BatchAnswers, ShardMachine
 from tests.simulation.registry import slots, world
 from tests.simulation.world import faults
 from tests.simulation.world.cluster import Violation
+from tests.simulation.world.noticed import notice
 from tests.simulation.world.seeds import seeds, share
 
 BATCH = 5
@@ -245,11 +246,5 @@ SEEDS_OF_AN_ABLATION = 400
 def test_the_simulator_notices_a_missing_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ablation = ABLATIONS[name]
     ablation.patch(monkeypatch)
-    for seed in range(SEEDS_OF_AN_ABLATION):
-        try:
-            world.run(seed, kinds=ablation.kinds)
-        except Violation as e:
-            if re.search(ablation.finds, str(e)):
-                print(f"{name}: seed {seed}: {e}", file=sys.stderr)
-                return
-    pytest.fail(f"{name}: {SEEDS_OF_AN_ABLATION} schedules and nothing found")
+    tried = range(SEEDS_OF_AN_ABLATION)
+    notice(f"registry: {name}", tried, lambda seed: world.run(seed, kinds=ablation.kinds), ablation.finds, Violation)

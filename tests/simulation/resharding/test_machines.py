@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from tests.simulation.resharding import machines
 from tests.simulation.resharding.ablations import ABLATIONS
 from tests.simulation.world.cluster import Violation
+from tests.simulation.world.noticed import notice
 from tests.simulation.world.seeds import seeds
 
 BATCH = 50
@@ -42,11 +42,4 @@ def test_no_order_of_entries_breaks_the_rule(first: int) -> None:
 def test_a_missing_part_of_the_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ablation = ABLATIONS[name]
     ablation.patch(monkeypatch)
-    for seed in range(SEEDS_OF_AN_ABLATION):
-        try:
-            machines.run(seed)
-        except Violation as e:
-            if re.search(ablation.finds, str(e)):
-                print(f"{name}: seed {seed}: {e}", file=sys.stderr)
-                return
-    pytest.fail(f"{name}: {SEEDS_OF_AN_ABLATION} schedules and nothing found")
+    notice(f"machines: {name}", range(SEEDS_OF_AN_ABLATION), machines.run, ablation.finds, Violation)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 
 import pytest
@@ -17,6 +16,7 @@ from tests.simulation.registry.world import client_cut, client_killed, small_clo
 from tests.simulation.resharding import world
 from tests.simulation.resharding.ablations import start_not_compared
 from tests.simulation.world.cluster import Violation
+from tests.simulation.world.noticed import notice
 from tests.simulation.world.seeds import seeds, share
 
 BATCH = 5
@@ -90,11 +90,6 @@ def test_the_comparison_inside_prepare_is_missed_here_too(monkeypatch: pytest.Mo
     """The other rules are taken out in ``test_machines``, where a schedule takes a hundredth of the time."""
     start_not_compared(monkeypatch)
     kinds = (world.hasty_intent, world.hasty_intent, small_clock_jump, client_killed, client_cut)
-    for seed in range(SEEDS_OF_AN_ABLATION):
-        try:
-            world.run(seed, kinds=kinds)
-        except Violation as e:
-            if re.search("was accepted by shards|acknowledged to tokens", str(e)):
-                print(f"seed {seed}: {e}", file=sys.stderr)
-                return
-    pytest.fail(f"{SEEDS_OF_AN_ABLATION} schedules and nothing found")
+    finds = "was accepted by shards|acknowledged to tokens"
+    tried = range(SEEDS_OF_AN_ABLATION)
+    notice("resharding: start not compared", tried, lambda seed: world.run(seed, kinds=kinds), finds, Violation)

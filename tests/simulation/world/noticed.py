@@ -1,0 +1,52 @@
+"""Which schedule shows that a rule is missing. What did so last time stands in ``noticed.json``, and is run first.
+
+Code that changes changes schedules: then it may show nothing, and all are searched as if it were not known.
+``PHOTON_SIM_NOTE=1 pytest tests/simulation``, in one process, writes down what is found.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+KNOWN = Path(__file__).parents[1] / "noticed.json"
+
+
+def notice(
+    what: str,
+    seeds: Iterable[int],
+    run: Callable[[int], object],
+    finds: str,
+    violations: type[BaseException] | tuple[type[BaseException], ...],
+) -> int:
+    """Runs schedules until one of ``violations`` says ``finds`` (a regular expression). Returns its seed; fails the
+    test if none of ``seeds`` does. ``what``: which test, which rule."""
+    known = _known().get(what)
+    tried = 0
+    for seed in itertools.chain([] if known is None else [known], seeds):
+        tried += 1
+        try:
+            run(seed)
+        except violations as violation:
+            if re.search(finds, str(violation)):
+                print(f"{what}: seed {seed}: {violation}", file=sys.stderr)
+                if os.environ.get("PHOTON_SIM_NOTE"):
+                    _note(what, seed)
+                return seed
+    pytest.fail(f"{what}: {tried} schedules and nothing found")
+
+
+def _known() -> dict[str, int]:
+    known: dict[str, int] = json.loads(KNOWN.read_text()) if KNOWN.exists() else {}
+    return known
+
+
+def _note(what: str, seed: int) -> None:
+    KNOWN.write_text(json.dumps(_known() | {what: seed}, indent=1, sort_keys=True) + "\n")
