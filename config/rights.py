@@ -54,7 +54,7 @@ Rights = Mapping[str, Mapping[Role, Right]]
 
 RIGHTS: Rights = {
     "/grpc.health.v1.Health/Check": _EVERYBODY,
-    "/grpc.health.v1.Health/List": _EVERYBODY,
+    "/grpc.health.v1.Health/List": {},  # not implemented by gRPC's own health service
     "/grpc.health.v1.Health/Watch": _EVERYBODY,
     "/photon.v1.Registry/OpenSlot": dict.fromkeys((Role.JOINER, Role.SPARK), Right(names_own="slot.datacentre")),
     "/photon.v1.Registry/Insert": dict.fromkeys(

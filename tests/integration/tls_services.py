@@ -1,0 +1,125 @@
+"""Every kind of service that listens, started over TLS inside a test by the function that its process uses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+
+from photon.config.roles import Role
+from photon.config.serving import HealthyServer, listen
+from photon.config.tls import Tls
+from photon.dispatcher import dispatcher_pb2, dispatcher_pb2_grpc
+from photon.dispatcher import service as dispatcher
+from photon.embedded.supervisor import free_ports
+from photon.embedded.verifier_service import SERVICE_NAME as VERIFIER
+from photon.eventstore import service as eventstore
+from photon.eventstore.cache_nodes import service as cache
+from photon.eventstore.cache_nodes.node import CacheNode
+from photon.idregistry.process import HEALTH_SERVICE, ReplicaSettings, serve_registry
+from photon.joiner import service as joiner
+from photon.wan import service as wan
+from photon.wan.proxy import Proxy
+
+READY_S = 60.0
+ANY_PORT = "127.0.0.1:0"
+
+
+class Statuses(dispatcher_pb2_grpc.DispatcherServicer):
+    """A dispatcher that has nothing to say."""
+
+    async def Status(self, request: dispatcher_pb2.StatusRequest, context: Any) -> dispatcher_pb2.StatusReply:  # noqa: N802
+        return dispatcher_pb2.StatusReply()
+
+
+@asynccontextmanager
+async def _until_left(server: HealthyServer) -> AsyncIterator[str]:
+    await server.serving()
+    try:
+        yield f"127.0.0.1:{server.port}"
+    finally:
+        await server.stop(0)
+
+
+@asynccontextmanager
+async def _eventstore(directory: Path, tls: Tls) -> AsyncIterator[str]:
+    async with _until_left(await eventstore.start_server({}, ANY_PORT, tls)) as address:
+        yield address
+
+
+@asynccontextmanager
+async def _cache(directory: Path, tls: Tls) -> AsyncIterator[str]:
+    server, service = await cache.start_server(CacheNode(1 << 20), ANY_PORT, tls)
+    try:
+        async with _until_left(server) as address:
+            yield address
+    finally:
+        service.close()
+
+
+@asynccontextmanager
+async def _joiner(directory: Path, tls: Tls) -> AsyncIterator[str]:
+    async with _until_left(await joiner.start_server({}, ANY_PORT, tls)) as address:
+        yield address
+
+
+@asynccontextmanager
+async def _dispatcher(directory: Path, tls: Tls) -> AsyncIterator[str]:
+    def add(server: grpc.aio.Server) -> None:
+        dispatcher.add(server, cast(Any, Statuses()))
+
+    async with _until_left(await listen(ANY_PORT, dispatcher.SERVICE_NAME, add, tls=tls)) as address:
+        yield address
+
+
+@asynccontextmanager
+async def _verifier(directory: Path, tls: Tls) -> AsyncIterator[str]:
+    async with _until_left(await listen(ANY_PORT, VERIFIER, tls=tls)) as address:
+        yield address
+
+
+@asynccontextmanager
+async def _wan(directory: Path, tls: Tls) -> AsyncIterator[str]:
+    async with _until_left(await wan.start_server(Proxy([], delay_s=0.0), ANY_PORT, tls)) as address:
+        yield address
+
+
+@asynccontextmanager
+async def registry(directory: Path, tls: Tls) -> AsyncIterator[str]:
+    """A replica that is the whole registry, with two shards."""
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    stop, ready = asyncio.Event(), asyncio.Event()
+    settings = ReplicaSettings(name="r1", peers={"r1": address}, directory=directory, shards=2, tls=tls)
+    task = asyncio.create_task(serve_registry(settings, stop=stop, ready=ready.set))
+    waits = asyncio.create_task(ready.wait())
+    try:
+        await asyncio.wait({task, waits}, timeout=READY_S, return_when=asyncio.FIRST_COMPLETED)
+        assert ready.is_set(), task
+        yield address
+    finally:
+        waits.cancel()
+        stop.set()
+        await task
+
+
+Start = Callable[[Path, Tls], AbstractAsyncContextManager[str]]
+
+SERVICES: Mapping[Role, tuple[str, Start]] = {
+    Role.REGISTRY: (HEALTH_SERVICE, registry),
+    Role.EVENTSTORE: (eventstore.SERVICE_NAME, _eventstore),
+    Role.CACHE: (cache.SERVICE_NAME, _cache),
+    Role.JOINER: (joiner.SERVICE_NAME, _joiner),
+    Role.DISPATCHER: (dispatcher.SERVICE_NAME, _dispatcher),
+    Role.VERIFIER: (VERIFIER, _verifier),
+    Role.WAN: (wan.SERVICE_NAME, _wan),
+}
+"""What its health is reported under, and how it starts: (an empty directory, certificate) -> address."""
+
+
+def identity(role: Role) -> str:
+    """Of the service of a role in these tests."""
+    return {Role.REGISTRY: "registry-r1", Role.WAN: "wan"}.get(role, f"{role}-east")
