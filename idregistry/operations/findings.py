@@ -144,7 +144,7 @@ def _group(row: GroupRow) -> list[Finding]:
 
 
 def _alarm(where: str, alarm: str) -> Finding:
-    return Finding("error", where, alarm, "see the replica's log and docs/operations.md")
+    return Finding("error", where, alarm, "see the replica's log and docs/operations/registry.md")
 
 
 def _certificates(certificates: Sequence[CertificateEnd]) -> list[Finding]:

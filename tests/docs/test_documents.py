@@ -9,11 +9,11 @@ import pytest
 from photon.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ROOMS = "adapters|config|dispatcher|eventstore|idregistry|joiner|spark|tests|docs|src"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_each_file_that_a_document_names_exists(document: Path) -> None:
     text = document.read_text()
     named = re.findall(rf"`((?:{ROOMS})/[\w./-]*)`", text)

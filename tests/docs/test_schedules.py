@@ -44,7 +44,7 @@ def check(words: list[str]) -> None:
         found = command.get_command(context, rest[0])
         assert found is not None, words
         command, rest = found, rest[1:]
-    known = {name: option for option in command.params for name in option.opts}
+    known = {name: option for option in command.params if isinstance(option, click.Option) for name in option.opts}
     given = [word for word in rest if word.startswith("-")]
     assert [word for word in given if word not in known] == [], words
     assert [name for name, option in known.items() if option.required and not {*option.opts} & {*given}] == [], words

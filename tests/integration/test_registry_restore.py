@@ -18,7 +18,7 @@ SHAPE = Shape(datacentres=("east",), joiners=2, round_trip_s=None, unmatched_aft
 
 
 class RestoreRig(Rig):
-    """Outputs are checked; a ledger takes what was read again after a restore for duplicates (docs/operations.md)."""
+    """Outputs are checked; a ledger takes what was read again after a restore for duplicates (docs/operations/registry.md)."""
 
     def verify(self) -> None:
         outputs = [place.output for place in self.demo.places.values()]

@@ -20,7 +20,7 @@ POLL_S = 0.1
 FILE = click.argument("file", type=click.Path(path_type=Path))
 NAMES = click.argument("names", nargs=-1, metavar="[NAME]...")
 DATACENTRE = click.option("--datacentre", metavar="NAME", help="Only those that are lost with this datacentre.")
-TIMEOUT = click.option("--timeout", type=click.FloatRange(min=1.0), default=60.0, show_default=True,
+TIMEOUT = click.option("--timeout", type=click.FloatRange(min=1.0), default=180.0, show_default=True,
                        help="Seconds until a process must be up, or have ended.")  # fmt: skip
 
 
@@ -28,9 +28,12 @@ TIMEOUT = click.option("--timeout", type=click.FloatRange(min=1.0), default=60.0
 @FILE
 @NAMES
 @DATACENTRE
+@click.option("--at-once", is_flag=True, help="All of them together: where others do their work meanwhile.")
 @run_option
 @TIMEOUT
-def restart(file: Path, names: tuple[str, ...], datacentre: str | None, run: Path | None, timeout: float) -> int:
+def restart(
+    file: Path, names: tuple[str, ...], datacentre: str | None, at_once: bool, run: Path | None, timeout: float
+) -> int:
     """Restart processes that photon up keeps running, one after the other.
 
     NAME is one of photon ps ("joiner east-1" or joiner-east-1), or a kind (joiner). Each one ends in order, and is up
@@ -40,15 +43,18 @@ def restart(file: Path, names: tuple[str, ...], datacentre: str | None, run: Pat
     Examples:
       photon restart photon.toml "registry r1"
       photon restart photon.toml joiner dispatcher --datacentre east
+      photon restart photon.toml --datacentre east --at-once
     Exit codes: 0 all are up again, 1 one is not (those after it were left alone), 2 wrong usage.
     """
     directory = place(file, run)
-    for name in _chosen(directory, "restart", names, datacentre):
+    chosen = _chosen(directory, "restart", names, datacentre)
+    for some in [chosen] if at_once else [[name] for name in chosen]:
         began = time.monotonic()
-        before = _tell(directory, "ps", [name])[0].pid
-        _tell(directory, "restart", [name])
-        _wait(directory, name, timeout, lambda state, old=before: state.state == "up" and state.pid != old)  # type: ignore[misc]
-        click.echo(f"{name}: up again after {time.monotonic() - began:.1f} s")
+        before = {state.name: state.pid for state in _tell(directory, "ps", some)}
+        _tell(directory, "restart", some)
+        for name in some:
+            _wait(directory, name, timeout, lambda state: state.state == "up" and state.pid != before[state.name])  # noqa: B023
+            click.echo(f"{name}: up again after {time.monotonic() - began:.1f} s")
     return DONE
 
 

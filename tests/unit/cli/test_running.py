@@ -105,6 +105,9 @@ async def test_restart_is_one_after_the_other_and_waits(site: Site) -> None:
     after = await site.pids()
     assert [name for name in before if before[name] != after[name]] == ["joiner east-1", "joiner west-1"]
     assert {state.state for state in (await site.states()).values()} == {"up"}
+    together = await site.photon("restart", "joiner", "--at-once")
+    assert together.exit_code == 0, together.output
+    assert set((await site.pids()).values()) & set(after.values()) == {before["registry r1"]}
     again = await site.photon("restart", "joiner-east-1", "registry", "--datacentre", "east")
     assert [line.partition(":")[0] for line in again.output.splitlines()] == ["registry r1", "joiner east-1"]
 

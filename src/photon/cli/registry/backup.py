@@ -76,7 +76,7 @@ def export(
     """Write the ids of a shard, as of one moment, as columns to a file, while traffic runs.
 
     \b
-    Columns: digest, time, token, kind, tag, generation, state; docs/operations.md describes the file.
+    Columns: digest, time, token, kind, tag, generation, state; docs/operations/registry.md describes the file.
     Example:
       photon registry export --config photon.toml --shard 1 --output shard-1.ids
     Exit codes: 0 written, 1 not written.

@@ -1,0 +1,90 @@
+"""What happens to a deployment in the course of a runbook, by the words that the runbook has for it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+
+from photon.embedded.control import Request
+from tests.integration.commands import photon as command
+from tests.integration.operations.site import Site
+
+SOME_SECONDS = 2.0
+
+
+def _new_release(site: Site) -> None:
+    site.releases.install_next()
+
+
+def _runs_the_new_release(site: Site) -> None:
+    shown = command("registry", "members", "--config", site.file, "-o", "json")
+    assert {each["version"] for each in json.loads(shown.out)["members"]} == {"99.0.0"}, shown
+
+
+def _some_seconds(site: Site) -> None:
+    """In which more is joined, on purpose."""
+    time.sleep(SOME_SECONDS)
+    site.comes_out()
+
+
+def _replica_lost(site: Site) -> None:
+    site.lose("registry r3")
+    shutil.rmtree(site.directory / site.settings.registry.replicas["r3"].directory)
+    site.ask(Request(do="release", names=("registry r3",)))  # its supervisor knows nothing of it
+
+
+def _registry_lost(site: Site) -> None:
+    replicas = site.settings.registry.replicas
+    site.lose(*(f"registry {name}" for name in replicas))
+    for replica in replicas.values():
+        shutil.rmtree(site.directory / replica.directory)
+
+
+def _all_were_due(site: Site) -> None:
+    shown = command("certs", "for", site.file, "--force")
+    assert shown.code == 0, shown.err
+
+
+def _west_lost(site: Site) -> None:
+    site.traffic.hold("west")
+    site.lose(datacentre="west")
+
+
+def _west_returns(site: Site) -> None:
+    site.traffic.go_on("west")
+
+
+def _dispatcher_lost(site: Site) -> None:
+    site.lose("dispatcher west")
+    state = site.directory / site.settings.datacentre["west"].state
+    for file in state.glob("dispatcher.db*"):
+        file.unlink()
+
+
+def _file_map_lost(site: Site) -> None:
+    site.lose("eventstore east")
+    shutil.rmtree(site.directory / site.settings.datacentre["east"].state / "eventstore")
+    site.ask(Request(do="release", names=("eventstore east",)))
+
+
+def _slot_lost(site: Site) -> None:
+    site.lose("joiner east-1")
+    shutil.rmtree(site.directory / site.settings.datacentre["east"].state / "slots" / "east-1")
+    site.ask(Request(do="release", names=("joiner east-1",)))
+
+
+EVENTS: dict[str, Callable[[Site], None]] = {
+    "the new release is installed": _new_release,
+    "each replica runs the new release": _runs_the_new_release,
+    "some seconds pass": _some_seconds,
+    "the disk of replica r3 is lost": _replica_lost,
+    "the disks of all replicas are lost": _registry_lost,
+    "all certificates were due": _all_were_due,
+    "datacentre west is lost": _west_lost,
+    "the machines of west are there again": _west_returns,
+    "the state of the dispatcher of west is lost": _dispatcher_lost,
+    "the file map of east is lost": _file_map_lost,
+    "the disk with the slot east-1 is lost": _slot_lost,
+}

@@ -1,0 +1,208 @@
+"""The deployment that the runbooks are carried out on, and whether each event still comes out exactly once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import orjson
+
+import photon
+from photon.config.disk import RealDisk
+from photon.config.loader import load
+from photon.config.settings import Settings
+from photon.embedded.control import NobodyListens, Request, ask
+from photon.embedded.states import ServiceState
+from photon.embedded.supervisor import free_ports
+from photon.outputs import OutputPlace, Reader
+from tests.integration.commands import alive, until
+from tests.integration.commands import photon as command
+from tests.integration.operations.runbook import Happens, Run
+from tests.integration.operations.shell import Shell
+from tests.integration.operations.traffic import Traffic
+
+EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.toml"
+DATACENTRES = ("east", "west")
+KINDS = ("joined", "unmatched")
+WAIT_S = 200.0
+"""Much more than it takes on a quiet machine."""
+
+
+class Site:
+    """The example of two datacentres over TLS on free ports; not started."""
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.directory = directory / "deployment"
+        self.directory.mkdir()
+        self.file = self.directory / "photon.toml"
+        self.file.write_text(_deployment_file())
+        for datacentre in DATACENTRES:
+            for logs in ("queries", "clicks"):
+                (self.directory / datacentre / logs).mkdir(parents=True)
+        self.releases = Releases(directory)
+        self.shell = Shell(self.directory, {"PYTHONPATH": str(self.releases.current)})
+        self.traffic = Traffic(self.directory, DATACENTRES, seed)
+        self.readers = Readers(self.directory, self.settings)
+        self.pids: set[int] = set()
+        self.broken = False
+
+    @property
+    def settings(self) -> Settings:
+        return load(self.file, environment={})
+
+    # -- runbooks --------------------------------------------------------------------------------------------------
+    def carry_out(self, name: str, steps: list[Run | Happens], events: Mapping[str, Callable[[Site], None]]) -> None:
+        """All steps in order; afterwards what was written meanwhile has come out, each event once."""
+        self.broken = True
+        for step in steps:
+            if isinstance(step, Happens):
+                print(f"--- {name}:{step.line}: {step.what}")
+                events[step.what](self)
+            else:
+                self.shell.run(name, step)
+            self.traffic.check()
+            self.note_pids()
+        self.comes_out()
+        self.broken = False
+
+    def comes_out(self) -> None:
+        """All that was written by now with its query is joined and published, once."""
+        wanted = self.traffic.joined()
+
+        def all_there() -> bool:
+            self.readers.follow()
+            return wanted.keys() <= self.readers.joined.keys()
+
+        try:
+            until(all_there, WAIT_S, "all that was written comes out")
+        except AssertionError:
+            left = sorted(wanted.keys() - self.readers.joined.keys())
+            raise AssertionError(f"{len(left)} of {len(wanted)} events have not come out: {left[:5]}") from None
+        self.readers.check(self.traffic)
+        print(f"{len(wanted):,} events have come out, each once")
+
+    def ends(self) -> None:
+        """Traffic stops; in the end each event has come out exactly once, unmatched ones too."""
+        self.traffic.stop()
+        expected = self.traffic.joined().keys() | self.traffic.unmatched()
+
+        def settled() -> bool:
+            self.readers.follow()
+            return expected <= self.readers.joined.keys() | self.readers.unmatched.keys()
+
+        until(settled, WAIT_S, "all events have their verdict")
+        self.readers.check(self.traffic)
+        assert self.readers.unmatched.keys() == self.traffic.unmatched()
+        print(f"{len(expected):,} events in all, each once")
+
+    # -- processes -------------------------------------------------------------------------------------------------
+    def ask(self, request: Request) -> dict[str, ServiceState]:
+        """What photon up is told or asked; its processes."""
+        return {each.name: each for each in ask(self.directory / ".photon-run", request).services}
+
+    def note_pids(self) -> None:
+        """To be sure at the end that all have ended."""
+        with contextlib.suppress(NobodyListens):
+            reply = ask(self.directory / ".photon-run", Request(do="ps"))
+            self.pids |= {reply.pid, *(each.pid for each in reply.services if each.pid)}
+
+    def lose(self, *names: str, datacentre: str | None = None) -> None:
+        """kill -9, and they stay down."""
+        chosen = {n for n, s in self.ask(Request(do="ps")).items() if n in names or s.datacentre == datacentre}
+        self.ask(Request(do="kill", names=tuple(chosen), hold=True))
+        until(
+            lambda: all(self.ask(Request(do="ps"))[name].state == "held" for name in chosen), WAIT_S, "they are down"
+        )
+
+    def close(self) -> None:
+        self.note_pids()
+        with contextlib.suppress(AssertionError):
+            self.traffic.stop()
+        command("down", self.file)
+        for pid in self.pids:
+            if alive(pid):  # only after a failure
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+class Releases:
+    """``current`` leads to the release that is installed: what processes import when they start."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.current = directory / "installed"
+        self.current.symlink_to(Path(photon.__path__[0]).parent)
+
+    def install_next(self) -> None:
+        """The same code under another version."""
+        made = self._directory / "release-next" / "photon"
+        ignored = shutil.ignore_patterns("*.tmp", "*.new")
+        shutil.copytree(
+            Path(photon.__path__[0]), made, ignore=ignored
+        )  # links are followed; compiled files stay good
+        file = made / "__init__.py"
+        file.write_text(file.read_text().replace(f'__version__ = "{photon.__version__}"', '__version__ = "99.0.0"'))
+        new = self._directory / "installed.new"
+        new.symlink_to(made.parent)
+        new.replace(self.current)
+
+
+class Readers:
+    """One reader of each datacentre's output, which goes on from where it was whatever happens."""
+
+    def __init__(self, base: Path, settings: Settings) -> None:
+        self._readers = {
+            name: Reader(RealDisk(), OutputPlace(base / pipeline.output, base / pipeline.state), KINDS)
+            for name, pipeline in settings.datacentre.items()
+        }
+        self.joined: Counter[str] = Counter()
+        self.unmatched: Counter[str] = Counter()
+        self._joined_with: dict[str, tuple[bytes, str]] = {}
+
+    def follow(self) -> None:
+        """Reads what has been published since."""
+        for reader in self._readers.values():
+            for block in reader.read():
+                for line in block.data.splitlines():
+                    self._take(block.place.kind, orjson.loads(line))
+
+    def _take(self, kind: str, record: dict[str, object]) -> None:
+        click = str(record["event_id"])
+        if kind == "unmatched":
+            self.unmatched[click] += 1
+            return
+        self.joined[click] += 1
+        primary = record["primary"]
+        assert isinstance(primary, dict)
+        self._joined_with[click] = (orjson.dumps(record["foreign"]), str(primary["query_id"]))
+
+    def check(self, traffic: Traffic) -> None:
+        """Nothing twice, nothing invented, nothing joined wrongly."""
+        twice = [click for click, times in (self.joined + self.unmatched).items() if times > 1]
+        assert not twice, f"{len(twice)} events came out twice: {sorted(twice)[:5]}"
+        truth, unmatched = traffic.truth(), traffic.unmatched()
+        invented = (self.joined.keys() - truth.keys()) | (self.unmatched.keys() - unmatched)
+        assert not invented, f"{len(invented)} events came out that must not: {sorted(invented)[:5]}"
+        wrong = [
+            click
+            for click, (foreign, query) in self._joined_with.items()
+            if (foreign, query) != (orjson.dumps(orjson.loads(truth[click][0])), truth[click][1])
+        ]
+        assert not wrong, f"{len(wrong)} events are joined wrongly: {sorted(wrong)[:5]}"
+
+
+def _deployment_file() -> str:
+    """The example, with TLS in place of the proxy between regions, one joiner in each, on free ports."""
+    text = re.sub(r"^\[wan\].*?\n\n", '[tls]\ndirectory = "certs"\n\n', EXAMPLE.read_text(), flags=re.M | re.S)
+    text = text.replace('unmatched_after = "1h"', 'unmatched_after = "6s"\nidentical_copies = true')
+    text = re.sub(r"\[datacentre\.\w+\.joiners\.\w+-2\]\naddress = .*\n", "", text)  # few cores run all of it
+    ports = sorted(set(re.findall(r"127\.0\.0\.1:(\d+)", text)))
+    for old, new in zip(ports, free_ports(len(ports)), strict=True):
+        text = text.replace(f'"127.0.0.1:{old}"', f'"127.0.0.1:{new}"')
+    return text
