@@ -4,6 +4,7 @@
     python deploy/hbase/standalone.py down    stop it; --wipe deletes what it stored
     python deploy/hbase/standalone.py run     run it in the foreground until SIGTERM (what a container does)
     python deploy/hbase/standalone.py fetch   only fetch the artifacts, as an image's build does
+    python deploy/hbase/standalone.py check   exit 0 if both Thrift servers answer, as a container's health check asks
 
 Three JVMs: ``master`` (HMaster, region server and ZooKeeper in one), ``thrift`` (what happybase speaks) and ``admin``
 (Thrift 2, which alone can create a table that is split from its first row). They store below one directory:
@@ -171,8 +172,11 @@ def site(directory: Path, ports: Ports, more: Mapping[str, str]) -> str:
 class Standalone:
     """One HBase below ``directory``."""
 
-    def __init__(self, directory: Path, jars: Path, ports: Ports) -> None:
+    def __init__(
+        self, directory: Path, jars: Path, ports: Ports, start_seconds_max: float = START_SECONDS_MAX
+    ) -> None:
         self.directory = directory.absolute()
+        self.start_seconds_max = start_seconds_max
         self._jars = jars
         self.ports = ports
         self._started: dict[str, subprocess.Popen[bytes]] = {}
@@ -240,7 +244,7 @@ class Standalone:
 
     def wait_until_answering(self, names: Sequence[str] = ("master", "thrift", "admin")) -> None:
         """Until both Thrift servers answer, which takes a master and its region server. Raises CannotRun."""
-        deadline = time.monotonic() + START_SECONDS_MAX
+        deadline = time.monotonic() + self.start_seconds_max
         waiting = [name for name in ("thrift", "admin") if name in names or self.pid(name) is not None]
         while waiting:
             for name in names:
@@ -249,7 +253,9 @@ class Standalone:
             if answers("127.0.0.1", self.parts[waiting[0]].port, _QUESTIONS[waiting[0]]):
                 waiting.pop(0)
             elif time.monotonic() > deadline:
-                raise CannotRun(f"HBase did not answer within {START_SECONDS_MAX:.0f} s; see {self.directory}/*.log")
+                raise CannotRun(
+                    f"HBase did not answer within {self.start_seconds_max:.0f} s; see {self.directory}/*.log"
+                )
             else:
                 time.sleep(POLL_SECONDS)
 
@@ -316,9 +322,10 @@ def answers(host: str, port: int, call: tuple[str, bytes] = _QUESTIONS["thrift"]
 # -- command line --------------------------------------------------------------------------------------------------
 def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("command", choices=["up", "down", "run", "fetch"])
+    parser.add_argument("command", choices=["up", "down", "run", "fetch", "check"])
     parser.add_argument("--directory", type=Path, help="where it stores (default: hbase in the cache directory)")
     parser.add_argument("--wipe", action="store_true", help="down: delete what it stored")
+    parser.add_argument("--patience", type=float, default=START_SECONDS_MAX, help="seconds that its start may take")
     for name, value in asdict(Ports()).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value, help=f"default {value}")
     return parser.parse_args()
@@ -353,11 +360,14 @@ def main() -> int:
                 shutil.rmtree(directory, ignore_errors=True)
             print(f"HBase is stopped; what it stored is {'deleted' if given.wipe else f'kept in {directory}'}")
             return 0
+        if given.command == "check":
+            asked = {"thrift": ports.thrift, "admin": ports.admin}
+            return 0 if all(answers("127.0.0.1", port, _QUESTIONS[name]) for name, port in asked.items()) else 1
         jars = fetch()
         if given.command == "fetch":
             print(jars)
             return 0
-        hbase = Standalone(directory, jars, ports)
+        hbase = Standalone(directory, jars, ports, given.patience)
         hbase.configure()
         if given.command == "run":
             _run_until_told(hbase)

@@ -106,7 +106,7 @@ def _show(findings: Findings, clicks: int, output_format: str) -> None:
     if output_format == "json":
         import orjson
 
-        said = {"clicks": clicks, "joined": findings.joined, "unmatched": findings.unmatched}
+        said: dict[str, object] = {"clicks": clicks, "joined": findings.joined, "unmatched": findings.unmatched}
         said |= {"rejected": findings.rejected, "problems": findings.problems}
         click.echo(orjson.dumps(said).decode())
         return

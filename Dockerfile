@@ -1,0 +1,75 @@
+# Photon's images. No BuildKit needed: docker-compose 1.29 builds it too.
+#   photon   every service, and the command line; target `photon`
+#   certs    the same with a mount point for each identity of deploy/compose/photon.toml; target `certs`
+#   hbase    an HBase of one machine with its Thrift servers; target `hbase`
+# Bookworm by name: it has the Java 17 that HBase wants. Without an image registry: deploy/docker/base_image.sh.
+ARG BASE_IMAGE=python:3.11-slim-bookworm
+
+FROM ${BASE_IMAGE} AS wheels
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+WORKDIR /source
+COPY deploy/docker/requirements.txt deploy/docker/build-requirements.txt ./
+RUN python -m venv /build && /build/bin/pip install --quiet -r build-requirements.txt \
+ && python -m venv --without-pip /opt/photon \
+ && /build/bin/pip --python /opt/photon/bin/python install --quiet --no-compile -r requirements.txt \
+ && rm -rf /opt/photon/lib/python3.11/site-packages/numpy/*/tests /opt/photon/lib/python3.11/site-packages/numpy/tests
+COPY pyproject.toml README.md LICENSE NOTICE ./
+COPY adapters adapters
+COPY config config
+COPY dispatcher dispatcher
+COPY eventstore eventstore
+COPY idregistry idregistry
+COPY joiner joiner
+COPY spark spark
+COPY src src
+# Compiled here: at run time the file system cannot be written
+RUN /build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheel . \
+ && /build/bin/pip --python /opt/photon/bin/python install --quiet --no-deps --no-compile /wheel/*.whl \
+ && python -m compileall -q -j 0 /opt/photon/lib
+
+FROM ${BASE_IMAGE} AS photon
+LABEL org.opencontainers.image.title="photon" org.opencontainers.image.licenses="Apache-2.0"
+# A volume that is empty takes owner and content of its mount point: this is what makes it writable without root
+RUN groupadd --gid 10001 photon && useradd --uid 10001 --gid photon --home-dir /nonexistent --no-create-home photon \
+ && install -d -o photon -g photon -m 0750 /state /output /registry /key /certs /logs /logs/queries /logs/clicks \
+    /feed /feed/1 /feed/1/queries /feed/1/clicks /feed/2 /feed/2/queries /feed/2/clicks
+COPY --from=wheels /opt/photon /opt/photon
+ENV PATH=/opt/photon/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+USER 10001:10001
+WORKDIR /state
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["photon"]
+CMD ["--help"]
+
+FROM photon AS certs
+USER root
+COPY deploy/compose/photon.toml /etc/photon/photon.toml
+RUN photon certs for /etc/photon/photon.toml --each-in /certs --directories-only \
+ && chown -R 10001:10001 /certs && install -d -o photon -g photon -m 0700 /certs/ca
+USER 10001:10001
+
+FROM ${BASE_IMAGE} AS java
+# ca-certificates-java takes over the authorities that the base image trusts; one of its scripts wants man's directory
+RUN mkdir -p /usr/share/man/man1 && apt-get update -qq \
+ && apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless ca-certificates >/dev/null \
+ && rm -rf /var/lib/apt/lists/*
+
+# Jars that lie in deploy/hbase/.cache already (PHOTON_HBASE_CACHE=deploy/hbase/.cache standalone.py fetch) are taken as they are
+FROM java AS jars
+COPY deploy/hbase /opt/hbase
+RUN if ls -d /opt/hbase/.cache/hbase-jars-* >/dev/null 2>&1; then mv /opt/hbase/.cache /opt/jars; else \
+      apt-get update -qq && apt-get install -y -qq --no-install-recommends maven >/dev/null \
+      && update-ca-certificates --fresh >/dev/null 2>&1 \
+      && PHOTON_HBASE_CACHE=/opt/jars python3 /opt/hbase/standalone.py fetch; fi
+
+FROM java AS hbase
+RUN groupadd --gid 10002 hbase && useradd --uid 10002 --gid hbase --home-dir /hbase --no-create-home hbase \
+ && install -d -o hbase -g hbase -m 0750 /hbase
+COPY --from=jars /opt/jars /opt/jars
+COPY deploy/hbase/standalone.py deploy/hbase/pom.xml /opt/hbase/
+ENV PHOTON_HBASE_CACHE=/opt/jars PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+USER 10002:10002
+WORKDIR /hbase
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["python3", "/opt/hbase/standalone.py"]
+CMD ["run", "--directory", "/hbase", "--host", "0.0.0.0", "--patience", "900"]
