@@ -84,6 +84,12 @@ class Output(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     roll_size: Size = Size(128 << 20)
     roll_age: Duration = Duration(300.0)
     joined_at: bool = True
+    copies: Literal[1, 2] = 1
+    """2: each slot's output is also kept in another datacentre, which has ``copies`` in its table."""
+    copies_wait: Duration = Duration(60.0)
+    """While no keeper answers, readers wait so long for the copy; then what is durable in one place is shown."""
+    copies_required: bool = False
+    """Readers wait for ever."""
 
 
 class ClockSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -227,6 +233,10 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Several workers in place of one dispatcher; all on one machine."""
     verifier: str | None = None
     """host:port of the verifier's health; unset: it has none."""
+    copies: str | None = None
+    """host:port of its keeper of copies of other datacentres' output; unset: it keeps none."""
+    status: str | None = None
+    """host:port of its status page (plain HTTP); unset: it has none."""
     watch: Literal["auto", "native", "poll"] = "auto"
     """How changes in its log directories are noticed: notified of where the file system can, or by polling."""
     region: str | None = None

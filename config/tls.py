@@ -162,6 +162,16 @@ def verifier_identity(datacentre: str) -> str:
     return f"verifier-{datacentre}"
 
 
+def status_identity(datacentre: str) -> str:
+    """Of whoever shows a datacentre's status; it is a client only."""
+    return f"status-{datacentre}"
+
+
+def copies_identity(datacentre: str) -> str:
+    """Of a datacentre's keeper of copies."""
+    return f"copies-{datacentre}"
+
+
 def cache_identity(datacentre: str) -> str:
     """Of all cache nodes of a datacentre: how many there are may change."""
     return f"cache-{datacentre}"
@@ -179,4 +189,6 @@ def identities(settings: Settings) -> list[str]:
         found += [eventstore_identity(name), joiner_identity(name), dispatcher_identity(name)]
         found += [verifier_identity(name), spark_identity(name)]
         found += [cache_identity(name)] if pipeline.caches else []
+        found += [copies_identity(name)] if pipeline.copies is not None else []
+        found += [status_identity(name)] if pipeline.status else []
     return [*found, *([WAN] if settings.wan is not None else []), OPERATOR]

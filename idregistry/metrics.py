@@ -73,8 +73,8 @@ def _put_group(into: Readings, replica: RegistryReplica, facts: GroupFacts) -> N
     if server.machine.boundary > NO_TIME:
         into.put(f"{PREFIX}_boundary_seconds", server.machine.boundary / 1e9, **labels)
     if facts.is_leader:
-        into.put(f"{PREFIX}_commit_seconds", facts.commit_ms_p50 / 1000, **labels, quantile="0.5")
-        into.put(f"{PREFIX}_commit_seconds", facts.commit_ms_p99 / 1000, **labels, quantile="0.99")
+        into.put(f"{PREFIX}_commit_p50_seconds", facts.commit_ms_p50 / 1000, **labels)
+        into.put(f"{PREFIX}_commit_p99_seconds", facts.commit_ms_p99 / 1000, **labels)
 
 
 def details_of(replica: RegistryReplica) -> Details:

@@ -44,6 +44,12 @@ class Readings:
         """In the order of their first value."""
         return self._families.values()
 
+    def text(self) -> str:
+        """As Prometheus text."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Collected(self))
+        return generate_latest(registry).decode()
+
     def take(self, other: Readings) -> None:
         """Adds another's samples."""
         for name, family in other._families.items():

@@ -192,7 +192,12 @@ _REGISTRY = [
         alarms="Alarms that stand.",
         boundary_seconds="Unix time below which unknown ids are refused; absent: it has not moved.",
     ),
-    *_gauges("photon_registry", ("shard", "quantile"), commit_seconds="From queue to commit, of the last entries."),
+    *_gauges(
+        "photon_registry",
+        _SHARD,
+        commit_p50_seconds="From queue to commit, median of the leader's last 512 entries.",
+        commit_p99_seconds="The same, 99th percentile.",
+    ),
     *_gauges(
         "photon_registry",
         (),

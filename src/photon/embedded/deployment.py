@@ -19,6 +19,8 @@ HEALTH = {
     "dispatcher": "photon.v1.Dispatcher",
     "verifier": "photon.v1.Verifier",
     "wan": "photon.v1.Wan",
+    "copies": "photon.v1.Copies",
+    "status": "",
 }
 
 
@@ -65,6 +67,8 @@ class Deployment:
                 self._of_file("joiner", slot, (*where, "--slot", slot), joiner.address, name, region)
                 for slot, joiner in pipeline.joiners.items()
             ]
+            if pipeline.copies is not None and settings.output.copies > 1:
+                joiners.append(self._of_file("copies", name, where, pipeline.copies, name, region))
             verifiers.append(self._of_file("verifier", name, where, pipeline.verifier, name, region))
             if not pipeline.dispatchers:
                 dispatchers.append(self._of_file("dispatcher", name, where, pipeline.dispatcher, name, region))
@@ -72,7 +76,16 @@ class Deployment:
                 self._of_file("dispatcher", f"{name} {n}", (*where, "--worker", n), worker.address, name, region)
                 for n, worker in pipeline.dispatchers.items()
             ]
-        return [wan, registry, *([caches] if caches else []), stores, [*joiners, *verifiers], dispatchers]
+        stages = [wan, registry, *([caches] if caches else []), stores, [*joiners, *verifiers], dispatchers]
+        return [*stages, statuses] if (statuses := self._statuses()) else stages
+
+    def _statuses(self) -> list[Service]:
+        """Pages; their health is not asked for, as it is not gRPC's."""
+        return [
+            self._of_file("status", name, ("--datacentre", name), None, name, self.settings.region(name))
+            for name, pipeline in self.settings.datacentre.items()
+            if pipeline.status is not None
+        ]
 
     def _proxy(self, wan: Wan) -> Service:
         command = ("wan", "serve", "--routes", str(self.routes_file), "--control", wan.control)
@@ -89,6 +102,11 @@ class Deployment:
             ("--set", f'registry.replicas.{replica}.address="{route.listen}"')
             for replica, route in self._routes_from(region).items()
         ]
+        if noun == "joiner":
+            seen += [
+                ("--set", f'datacentre.{keeper}.copies="{route.listen}"')
+                for keeper, route in self._routes_to_keepers(region).items()
+            ]
         flags = [each for pair in seen for each in pair]
         command = (noun, "serve", "--config", str(self.file), *arguments, *flags, "--stop-with-parent")
         identity = f"{noun}-{name if noun == 'registry' else datacentre}"
@@ -99,6 +117,12 @@ class Deployment:
         by_target = {route.target: route for route in self.routes if route.source == region}
         replicas = self.settings.registry.replicas
         return {name: by_target[r.address] for name, r in replicas.items() if r.address in by_target}
+
+    def _routes_to_keepers(self, region: str) -> Mapping[str, Route]:
+        """Datacentre in another region -> the port that leads to its keeper of copies."""
+        by_target = {route.target: route for route in self.routes if route.source == region}
+        kept = {name: pipeline.copies for name, pipeline in self.settings.datacentre.items()}
+        return {name: by_target[at] for name, at in kept.items() if at is not None and at in by_target}
 
     def _service(
         self, noun: str, name: str, command: tuple[str, ...], address: str | None, datacentre: str, identity: str

@@ -1,0 +1,179 @@
+"""``photon status`` and ``photon status serve``: what a deployment does now."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from photon.cli.errors import ATTENTION, DONE, FAILED
+from photon.cli.registry.common import print_json
+from photon.cli.serve import _common, _datacentre, _load, _run
+
+if TYPE_CHECKING:
+    from photon.config.settings import Settings
+
+FETCH_S = 5.0
+PAGE_BYTES_MAX = 64 << 20
+
+Look = Callable[[], list[dict[str, Any]]]
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+@click.option("--config", type=click.Path(path_type=Path), help="The deployment file.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@click.option("--datacentre", metavar="NAME", help="Of this one only; else of all.")
+@click.option(
+    "--url", "urls", multiple=True, metavar="URL",
+    help="In place of --config: a status page's address, http://host:port; may be given several times.",
+)  # fmt: skip
+@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option("--every", default=2.0, show_default=True, metavar="SECONDS", help="From one look to the next.")
+@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def status(
+    context: click.Context,
+    config: Path | None,
+    overrides: tuple[str, ...],
+    datacentre: str | None,
+    urls: tuple[str, ...],
+    watch: bool,
+    every: float,
+    output_format: str,
+) -> int:
+    """Show what a deployment does now: rates, lag, queues, ledger, registry, alarms, for each datacentre.
+
+    Asks all processes that the file names, with the operator's certificate; or, with --url, their status pages.
+
+    \b
+    Examples:
+      photon status --config photon.toml
+      photon status --config photon.toml --datacentre east --watch
+      photon status --url http://127.0.0.1:8080 -o json
+    Exit codes: 0 all is well, 3 something wants a person (shown under alarms), 1 nothing answers.
+    """
+    if context.invoked_subcommand is not None:
+        return DONE
+    if (config is None) == (not urls):
+        raise click.UsageError("name a deployment file with --config, or status pages with --url")
+    with _looking(config, overrides, datacentre, urls, every) as look:
+        return _show(look, output_format, every if watch else None)
+
+
+@status.command("serve")
+@_common
+@_datacentre
+@click.option("--listen", metavar="HOST:PORT", help="Where the page is; default: datacentre.NAME.status of the file.")
+def serve(
+    config: Path | None,
+    overrides: tuple[str, ...],
+    stop_with_parent: bool,
+    datacentre: str | None,
+    listen: str | None,
+) -> None:
+    """Serve a pipeline's status until SIGTERM: a page, /status.json, /metrics for Prometheus, /healthz.
+
+    \b
+    Example:
+      photon status serve --config photon.toml --datacentre east --listen 127.0.0.1:8080
+    """
+    from photon.status.process import serve_status
+
+    settings, base = _load(config, overrides)
+    _run(lambda stop: serve_status(settings, base, datacentre, listen, stop), with_parent=stop_with_parent)
+
+
+def _show(look: Look, output_format: str, every: float | None) -> int:
+    """Once, or with ``every`` (seconds) again and again."""
+    from photon.cli.status_view import text
+
+    while True:
+        begun = time.monotonic()
+        said = look()
+        if output_format == "json":
+            print_json({"datacentres": said})
+        else:
+            if every is not None and os.isatty(1):
+                click.clear()
+            click.echo(text(said, time.time()))
+        if every is None:
+            break
+        time.sleep(max(every - (time.monotonic() - begun), 0.1))
+    if not any(process["up"] for each in said for process in each["processes"]):
+        return FAILED
+    return ATTENTION if any(each["alarms"] for each in said) else DONE
+
+
+@contextmanager
+def _looking(
+    config: Path | None, overrides: tuple[str, ...], datacentre: str | None, urls: tuple[str, ...], every: float
+) -> Iterator[Look]:
+    if config is None:
+        yield lambda: [_fetched(url) for url in urls]
+        return
+    from photon.config.loader import load
+    from photon.embedded.services import pipeline_named
+
+    settings = load(config, environment=os.environ, flags=overrides)
+    names = [pipeline_named(settings, datacentre)[0]] if datacentre else sorted(settings.datacentre)
+    if not names:
+        pipeline_named(settings, None)  # says what is missing
+    with _gathering(settings, config.parent, names, min(every, 1.0)) as look:
+        yield look
+
+
+@contextmanager
+def _gathering(settings: Settings, base: Path, names: list[str], first_s: float) -> Iterator[Look]:
+    """Looks twice at first, ``first_s`` apart: rates need it."""
+    import asyncio
+
+    from photon.config.clock import SystemClock
+    from photon.config.tls import OPERATOR
+    from photon.embedded.services import tls_of
+    from photon.status.process import StatusService
+
+    tls = tls_of(settings, base, OPERATOR)
+    services: list[StatusService] = []
+
+    async def look() -> list[dict[str, Any]]:
+        if not services:
+            services.extend(StatusService(settings, name, tls, SystemClock()) for name in names)
+            await asyncio.gather(*(service.gather() for service in services))
+            await asyncio.sleep(first_s)
+        return list(await asyncio.gather(*(service.gather() for service in services)))
+
+    async def close() -> None:
+        await asyncio.gather(*(service.close() for service in services))
+
+    with asyncio.Runner() as runner:
+        try:
+            yield lambda: runner.run(look())
+        finally:
+            runner.run(close())
+
+
+def _fetched(url: str) -> dict[str, Any]:
+    """Of a status page. Raises PhotonError, UsageError."""
+    import urllib.error
+    import urllib.request
+
+    import orjson
+
+    from photon.config.errors import PhotonError, UsageError
+
+    address = f"{url.rstrip('/')}/status.json"
+    if not address.startswith(("http://", "https://")):
+        raise UsageError(f"--url {url}: must begin with http:// or https://")
+    try:
+        with urllib.request.urlopen(address, timeout=FETCH_S) as reply:
+            said = orjson.loads(reply.read(PAGE_BYTES_MAX))
+    except (OSError, ValueError) as error:
+        raise PhotonError(f"{address}: no status there ({error}); does photon status serve run?") from None
+    if not isinstance(said, dict) or "processes" not in said:
+        raise PhotonError(f"{address}: answers, but is no status of Photon")
+    return said

@@ -1,0 +1,99 @@
+"""``photon status`` in words and columns. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+SHARDS_SHOWN = 12
+ALARMS_SHOWN = 20
+NONE = "-"
+
+
+def text(datacentres: Sequence[dict[str, Any]], now_s: float) -> str:
+    """Of all of them, one below the other; the registry, which they share, once."""
+    parts = [_datacentre(each, now_s) for each in datacentres]
+    if datacentres:
+        parts.append(_registry(datacentres[0]["registry"]))
+        alarms = list({(a["where"], a["what"]): a for each in datacentres for a in each["alarms"]}.values())
+        parts.append(_alarms(alarms))
+    return "\n\n".join(parts)
+
+
+def _datacentre(said: dict[str, Any], now_s: float) -> str:
+    flow, latency, ledger = said["flow"], said["latency"]["join"], said["ledger"]["total"]
+    verdicts = flow["verdicts_per_s"]
+    up = sum(process["up"] for process in said["processes"])
+    rows = [
+        ("read", f"{_rate(flow['read_per_s'])} events, {_size(flow['foreign_lag_bytes'])} and "
+                 f"{_seconds(flow['foreign_lag_s'])} behind in {flow['foreign_logs']:,.0f} logs"),
+        ("primary", f"{_rate(flow['primary_events_per_s'])} events, {_size(flow['primary_lag_bytes'])} and "
+                    f"{_seconds(flow['primary_lag_s'])} behind, cache hits {_share(flow['hit_ratio'])}"),
+        ("joined", f"{_rate(verdicts['joined'])}, elsewhere {_rate(verdicts['elsewhere'])}, unmatched "
+                   f"{_rate(verdicts['unmatched'])}, wasted {_rate(flow['wasted_per_s'])}"),
+        ("latency", f"p50 {_seconds(latency['p50_s'])}, p90 {_seconds(latency['p90_s'])}, p99 "
+                    f"{_seconds(latency['p99_s'])} from line to join"),
+        ("queues", f"{flow['pending']:,.0f} events pending (oldest {_seconds(flow['oldest_pending_s'])}), "
+                   f"{flow['retry_store_events']:,.0f} in the retry store, {flow['waiting_for_home']:,.0f} left to "
+                   f"their home, {flow['joiner_open_ids']:,.0f} being registered"),
+        ("output", f"{_size(flow['published_bytes'])} published, {_size(flow['uncleared_bytes'])} not cleared, "
+                   f"{_size(flow['unchecked_bytes'])} not checked"),
+        ("ledger", ", ".join(f"{name} {count:,}" for name, count in ledger.items()) or NONE),
+    ]  # fmt: skip
+    age = max(now_s - said["at_s"], 0.0)
+    head = f"{said['datacentre']}: {up} of {len(said['processes'])} processes answer"
+    head += f" (seen {age:.0f} s ago)" if age > 10 else ""
+    return "\n".join([head, *(f"  {name:<8} {line}" for name, line in rows)])
+
+
+def _registry(registry: dict[str, Any]) -> str:
+    shards = registry["shards"]
+    lines = [
+        f"registry: {registry['replicas_up']} of {registry['replicas']} replicas answer, {len(shards)} shards"
+        f"{_change(registry['change'])}"
+    ]
+    for shard in shards[:SHARDS_SHOWN]:
+        leader = shard["leader"] or "no leader"
+        lines.append(
+            f"  shard {shard['shard']:<4} {leader:<12} {shard['ids']:>14,.0f} ids {_size(shard['bytes']):>10}"
+            f"  commit p50 {_seconds(shard['commit_p50_s'])}"
+        )
+    if len(shards) > SHARDS_SHOWN:
+        lines.append(f"  and {len(shards) - SHARDS_SHOWN} more: -o json, or the status page")
+    return "\n".join(lines)
+
+
+def _change(change: dict[str, Any] | None) -> str:
+    if change is None or (change["stage"] != "preparing" and change["settled"]):
+        return ""
+    return f", resharding to config {change['config']}: {change['stage']}"
+
+
+def _alarms(alarms: Sequence[dict[str, str]]) -> str:
+    if not alarms:
+        return "alarms: none"
+    lines = [f"alarms: {len(alarms)}"]
+    lines += [f"  {each['where']}: {each['what']} ({each['todo']})" for each in alarms[:ALARMS_SHOWN]]
+    return "\n".join(lines)
+
+
+def _rate(value: float | None) -> str:
+    return NONE if value is None else f"{value:,.0f}/s" if value >= 10 or not value else f"{value:.1f}/s"
+
+
+def _share(value: float | None) -> str:
+    return NONE if value is None else f"{value:.1%}"
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return NONE
+    return f"{value * 1000:.0f} ms" if 0 < value < 1 else f"{value:,.1f} s"
+
+
+def _size(value: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1024
+    return f"{value:,.1f} TiB"

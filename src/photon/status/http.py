@@ -1,0 +1,145 @@
+"""A small HTTP/1.1 server for a few fixed paths: GET and HEAD, bounded in connections, bytes and time.
+
+h11 speaks the protocol; here are only the sockets and the limits. Answers are made by functions without arguments
+besides the path, so nothing that a caller sends is kept or shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import h11
+
+from photon.config.tls import CannotListen
+
+CONNECTIONS_MAX = 64
+"""Further ones are closed at once."""
+HEADERS_BYTES_MAX = 16 << 10
+REQUEST_S = 10.0
+"""For a request's headers to arrive, an idle connection's next one included, and for an answer to be taken."""
+READ_BYTES = 8 << 10
+_HEADERS = (
+    ("Cache-Control", "no-store"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Referrer-Policy", "no-referrer"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To one request."""
+
+    body: bytes
+    media_type: str
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+Answers = Callable[[str], Answer | None]
+"""Path -> answer; None: there is nothing there."""
+
+
+def plain(text: str, status: int = 200) -> Answer:
+    """A line of text."""
+    return Answer(f"{text}\n".encode(), "text/plain; charset=utf-8", status)
+
+
+class HttpServer:
+    """Made by ``listen_http``."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+        self._open: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def start(self, address: str) -> None:
+        """``address``: host:port, port 0: a free one. Raises CannotListen."""
+        host, _, port = address.rpartition(":")
+        try:
+            self._server = await asyncio.start_server(self._accepted, host.strip("[]") or None, int(port))
+        except (OSError, ValueError, OverflowError) as error:
+            raise CannotListen(f"{address}: the status page cannot listen there: {error}") from None
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Closes what is open."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._open):
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= CONNECTIONS_MAX:
+            writer.transport.abort()
+            return
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADERS_BYTES_MAX)
+        try:
+            while connection.our_state is h11.IDLE:
+                async with asyncio.timeout(REQUEST_S):
+                    request = await _request(connection, reader)
+                    if request is None:
+                        return
+                    writer.write(_sent(connection, request, self._answer(request)))
+                    await writer.drain()
+                if connection.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
+                    return  # the other end wants it closed
+                connection.start_next_cycle()
+        except h11.RemoteProtocolError as error:
+            with contextlib.suppress(h11.LocalProtocolError, OSError):
+                writer.write(_refused(connection, error.error_status_hint))
+        except (TimeoutError, OSError):
+            pass
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    def _answer(self, request: h11.Request) -> Answer:
+        if request.method not in (b"GET", b"HEAD"):
+            return Answer(b"", "text/plain", 405, (("Allow", "GET, HEAD"),))
+        path = request.target.partition(b"?")[0].decode("ascii", "replace")
+        return self._answers(path) or plain("nothing is here; see /, /status.json, /metrics and /healthz", 404)
+
+
+async def _request(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:
+    """The next one, its body read and dropped up to the limit; None: the other end has gone."""
+    request: h11.Request | None = None
+    dropped = 0
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            connection.receive_data(await reader.read(READ_BYTES))
+        elif isinstance(event, h11.Request):
+            request = event
+        elif isinstance(event, h11.Data):
+            dropped += len(event.data)
+            if dropped > HEADERS_BYTES_MAX:
+                raise h11.RemoteProtocolError("a body is not wanted", error_status_hint=413)
+        elif isinstance(event, h11.EndOfMessage):
+            return request
+        else:
+            return None
+
+
+def _sent(connection: h11.Connection, request: h11.Request, answer: Answer) -> bytes:
+    headers = [("Content-Type", answer.media_type), ("Content-Length", str(len(answer.body))), *_HEADERS]
+    head = connection.send(h11.Response(status_code=answer.status, headers=[*headers, *answer.headers]))
+    body = b"" if request.method == b"HEAD" else connection.send(h11.Data(data=answer.body))
+    return (head or b"") + (body or b"") + (connection.send(h11.EndOfMessage()) or b"")
+
+
+def _refused(connection: h11.Connection, status: int) -> bytes:
+    headers = [("Content-Length", "0"), ("Connection", "close")]
+    head = connection.send(h11.Response(status_code=status, headers=headers))
+    return (head or b"") + (connection.send(h11.EndOfMessage()) or b"")

@@ -1,0 +1,102 @@
+"""The registry's shards, the joiners' slots and all alarms, made of what processes have said. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from photon.status.gathering import Heard
+from photon.status.numbers import Numbers
+
+ALARMS_MAX = 100
+
+
+def registry_of(heard: Sequence[Heard], now: Numbers) -> dict[str, Any]:
+    """Shards as the replica with the newest config knows them, with sizes and commit times of their leaders."""
+    replicas = [each for each in heard if each.target.service == "registry"]
+    newest = max((each.details for each in replicas), key=lambda one: one.get("config", -1), default={})
+    leading = {
+        sample.labels["shard"]: who.target.process
+        for who, sample in now.each("photon_registry_leader")
+        if sample.value
+    }
+    sizes, ids = now.by("shard", "photon_registry_id_bytes"), now.by("shard", "photon_registry_ids")
+    p50, p99 = (now.by("shard", f"photon_registry_commit_{rank}_seconds") for rank in ("p50", "p99"))
+    shards = []
+    for shard in newest.get("shards", []):
+        number = str(shard["shard"])
+        shards.append(
+            {
+                **shard,
+                "leader": leading.get(number, shard["leader"]),
+                "ids": ids.get(number, 0.0),
+                "bytes": sizes.get(number, 0.0),
+                "commit_p50_s": p50.get(number),
+                "commit_p99_s": p99.get(number),
+            }
+        )
+    return {
+        "replicas": len(replicas),
+        "replicas_up": sum(each.up for each in replicas),
+        "config": newest.get("config"),
+        "change": newest.get("change"),
+        "shards": shards,
+    }
+
+
+def slots_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, Any]]:
+    """As the verifier sees them; with what each joiner has given."""
+    joined = {}
+    for _, sample in now.each("photon_joiner_outcomes_total", outcome="joined"):
+        joined[sample.labels["slot"]] = sample.value
+    found = []
+    for verifier in (each for each in heard if each.target.service == "verifier"):
+        for slot in verifier.details.get("slots", []):
+            numbers = {
+                key: now.max(f"photon_verifier_{name}", slot=slot["slot"])
+                for key, name in (
+                    ("published_bytes", "published_bytes"),
+                    ("cleared_bytes", "cleared_bytes"),
+                    ("checked_bytes", "checked_bytes"),
+                    ("owned_ids", "owned_ids"),
+                    ("owned_oldest_s", "owned_oldest_seconds"),
+                    ("redo_bytes", "redo_log_bytes"),
+                )
+            }
+            row = {"slot": slot["slot"], "state": slot["state"], "problem": slot["problem"], **numbers}
+            found.append({**row, "joined": joined.get(slot["slot"]), "alarms": len(slot["alarms"])})
+    return found
+
+
+def alarms_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, str]]:
+    """Everything that wants a person: silent processes, what verifier and registry say, unbalanced ledgers."""
+    found = [alarm for each in heard for alarm in _told(each)]
+    failing = now.max("photon_dispatcher_joiners_failing")
+    if failing:
+        found.append(
+            _alarm("dispatcher", f"{failing:.0f} joiners fail and are left alone for a while", "see their logs")
+        )
+    return found[:ALARMS_MAX]
+
+
+def _told(each: Heard) -> Iterator[dict[str, str]]:
+    where, details = each.target.name, each.details
+    if not each.up:
+        yield _alarm(where, f"does not answer: {each.problem}", "see photon ps and the process's log")
+    for alarm in details.get("alarms", []):
+        yield _alarm(f"{where}, shard {alarm['shard']}", alarm["what"], "see docs/operations/")
+    for slot in details.get("slots", []):
+        if slot["problem"]:
+            yield _alarm(f"slot {slot['slot']}", slot["problem"], "see photon verifier status")
+        for alarm in slot["alarms"]:
+            yield _alarm(f"slot {slot['slot']}", f"{alarm['finding']}: {alarm['what']}", alarm["todo"])
+    if details.get("unbalanced_hours"):
+        yield _alarm(
+            where, f"the ledger of {details['unbalanced_hours']} hours does not balance", "see photon ledger"
+        )
+    for line in details.get("unread", []):
+        yield _alarm(where, line, "see docs/dispatcher.md")
+
+
+def _alarm(where: str, what: str, todo: str) -> dict[str, str]:
+    return {"where": where, "what": what, "todo": todo}

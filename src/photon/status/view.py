@@ -1,0 +1,162 @@
+"""What status.json says, made of what the processes have said. Pure; docs/status.md names every field."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from photon.status.gathering import Heard
+from photon.status.history import History, Point
+from photon.status.numbers import Numbers, merged_ledger, quantile, rate, share_within, since
+from photon.status.shards import alarms_of, registry_of, slots_of
+
+WINDOW_S = 60.0
+"""Rates, ratios and latencies are of the last minute."""
+SNAPSHOTS_MAX = 64
+VERDICTS = ("joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate")
+WITHIN_S = (1.0, 10.0, 60.0)
+"""Bounds of the service level."""
+
+_D, _J, _E, _V = "photon_dispatcher", "photon_joiner", "photon_eventstore", "photon_verifier"
+
+
+class View:
+    """Of one pipeline. Keeps what rates need."""
+
+    def __init__(self, datacentre: str, version: str) -> None:
+        self._datacentre = datacentre
+        self._version = version
+        self._past: deque[tuple[float, Numbers]] = deque(maxlen=SNAPSHOTS_MAX)
+        self._history = History()
+
+    def update(self, heard: Sequence[Heard], now_s: float) -> dict[str, Any]:
+        """``now_s``: wall clock. A JSON object."""
+        now = Numbers(heard)
+        while self._past and not now_s - WINDOW_S <= self._past[0][0] < now_s:
+            self._past.popleft()
+        before = self._past[0] if self._past else None
+        rates = _Rates(now, before[1] if before else None, now_s - before[0] if before else 0.0)
+        self._past.append((now_s, now))
+        flow, latency = _flow(now, rates), _latency(now, rates)
+        if before is not None and self._history.due(now_s):
+            self._history.add(_point(now_s, flow, latency))
+        details = [each.details for each in heard if each.target.service == "dispatcher"]
+        ledger = merged_ledger(details)
+        return {
+            "at_s": now_s,
+            "datacentre": self._datacentre,
+            "version": self._version,
+            "window_s": rates.seconds,
+            "alarms": alarms_of(heard, now),
+            "flow": flow,
+            "latency": latency,
+            "ledger": {
+                "total": ledger.get("total", {}),
+                "hours": ledger.get("ledger", []),
+                "unbalanced_hours": ledger.get("unbalanced_hours", 0),
+            },
+            "lag": sorted((row for each in details for row in each.get("lag", [])), key=lambda row: -row["seconds"]),
+            "slots": slots_of(heard, now),
+            "registry": registry_of(heard, now),
+            "processes": [_process(each, now, now_s) for each in heard],
+            "history": self._history.as_json(),
+        }
+
+
+class _Rates:
+    """Of the last window."""
+
+    def __init__(self, now: Numbers, before: Numbers | None, seconds: float) -> None:
+        self.now, self.before, self.seconds = now, before, seconds
+
+    def sum(self, name: str, **labels: str) -> float | None:
+        """Of what each process counts for itself."""
+        then = None if self.before is None else self.before.sum(name, **labels)
+        return rate(self.now.sum(name, **labels), then, self.seconds)
+
+    def max(self, name: str, **labels: str) -> float | None:
+        """Of what they count in common."""
+        then = None if self.before is None else self.before.max(name, **labels)
+        return rate(self.now.max(name, **labels), then, self.seconds)
+
+    def ratio(self, part: str, rest: str) -> float | None:
+        """part / (part + rest); None: neither moved."""
+        of_part, of_rest = self.sum(part), self.sum(rest)
+        if of_part is None or of_rest is None or of_part + of_rest == 0:
+            return None
+        return of_part / (of_part + of_rest)
+
+    def buckets(self, name: str) -> dict[float, float]:
+        """Of a histogram."""
+        now = self.now.buckets(name)
+        return now if self.before is None else since(now, self.before.buckets(name))
+
+
+def _flow(now: Numbers, rates: _Rates) -> dict[str, Any]:
+    published, cleared = now.sum(f"{_V}_published_bytes"), now.sum(f"{_V}_cleared_bytes")
+    return {
+        "read_per_s": rates.max(f"{_D}_read_total"),
+        "verdicts_per_s": {verdict: rates.max(f"{_D}_events_total", verdict=verdict) for verdict in VERDICTS},
+        "wasted_per_s": rates.max(f"{_D}_wasted_joins_total"),
+        "foreign_logs": now.max(f"{_D}_logs"),
+        "foreign_lag_bytes": now.sum(f"{_D}_lag_bytes"),
+        "foreign_lag_s": now.max(f"{_D}_lag_seconds"),
+        "pending": now.max(f"{_D}_pending_events"),
+        "oldest_pending_s": now.max(f"{_D}_oldest_pending_seconds"),
+        "retry_store_events": now.max(f"{_D}_retry_store_events"),
+        "retry_store_oldest_s": now.max(f"{_D}_retry_store_oldest_seconds"),
+        "batches_in_flight": now.sum(f"{_D}_batches_in_flight"),
+        "waiting_for_home": now.sum(f"{_D}_waiting_for_home_events"),
+        "joiner_open_ids": now.sum(f"{_J}_open_ids"),
+        "joiner_redo_bytes": now.sum(f"{_J}_redo_log_bytes"),
+        "joiners_failing": now.max(f"{_D}_joiners_failing"),
+        "primary_events_per_s": rates.sum(f"{_E}_events_total"),
+        "primary_lag_bytes": now.sum(f"{_E}_lag_bytes"),
+        "primary_lag_s": now.max(f"{_E}_lag_seconds"),
+        "hit_ratio": rates.ratio(f"{_E}_cache_hits_total", f"{_E}_cache_misses_total"),
+        "log_reads_per_s": rates.sum(f"{_E}_log_reads_total"),
+        "registry_queued_ids": now.sum("photon_registry_queued_ids"),
+        "published_bytes_per_s": rates.sum(f"{_V}_published_bytes"),
+        "published_bytes": published,
+        "uncleared_bytes": max(published - cleared, 0.0),
+        "unchecked_bytes": max(published - now.sum(f"{_V}_checked_bytes"), 0.0),
+    }
+
+
+def _latency(now: Numbers, rates: _Rates) -> dict[str, Any]:
+    found = {}
+    for key, name in (("join", f"{_D}_join_seconds"), ("event_age", f"{_D}_event_age_seconds")):
+        recent, ever = rates.buckets(name), now.buckets(name)
+        found[key] = {
+            "count": recent.get(float("inf"), 0.0),
+            **{f"p{round(q * 100)}_s": quantile(recent, q) for q in (0.5, 0.9, 0.99)},
+            "within": {f"{bound:g}": share_within(ever, bound) for bound in WITHIN_S},
+        }
+    return found
+
+
+def _point(now_s: float, flow: dict[str, Any], latency: dict[str, Any]) -> Point:
+    return Point(
+        at_s=now_s,
+        read_per_s=flow["read_per_s"],
+        joined_per_s=flow["verdicts_per_s"]["joined"],
+        p50_s=latency["join"]["p50_s"],
+        p99_s=latency["join"]["p99_s"],
+        hit_ratio=flow["hit_ratio"],
+        lag_s=flow["foreign_lag_s"],
+        pending=flow["pending"],
+    )
+
+
+def _process(each: Heard, now: Numbers, now_s: float) -> dict[str, Any]:
+    started = now.of(each, "process_start_time_seconds")
+    return {
+        **each.target.labels,
+        "address": each.target.address,
+        "up": each.up,
+        "problem": each.problem,
+        "memory_bytes": now.of(each, "process_resident_memory_bytes"),
+        "open_files": now.of(each, "process_open_fds"),
+        "uptime_s": None if started is None else max(now_s - started, 0.0),
+    }

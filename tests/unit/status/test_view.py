@@ -1,0 +1,116 @@
+"""What status.json says, from what processes say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import orjson
+
+from photon.cli.status_view import text
+from photon.config.metrics.histogram import Histogram
+from photon.config.metrics.readings import Readings
+from photon.status.gathering import Heard
+from photon.status.view import View
+from tests.unit.status.heard import said, silent
+
+LEDGER = {"read": 900, "joined": 800, "pending": 100}
+
+
+def _dispatcher(read: int, joined: int, times: Histogram) -> Any:
+    def put(into: Readings) -> None:
+        into.put("photon_dispatcher_read_total", read, join="j")
+        into.put("photon_dispatcher_events_total", joined, join="j", verdict="joined")
+        into.put("photon_dispatcher_lag_seconds", 3, join="j")
+        into.put("photon_dispatcher_pending_events", read - joined, join="j")
+        into.put_histogram("photon_dispatcher_join_seconds", times, join="j")
+
+    return put
+
+
+def _replica(leads: int, *shards: tuple[int, int]) -> Any:
+    def put(into: Readings) -> None:
+        for shard, ids in shards:
+            into.put("photon_registry_ids", ids, shard=str(shard))
+            into.put("photon_registry_id_bytes", ids * 48, shard=str(shard))
+            into.put("photon_registry_leader", shard == leads, shard=str(shard))
+
+    return put
+
+
+def _heard(read: int, joined: int, times: Histogram) -> list[Heard]:
+    shards = [{"shard": n, "leader": "", "ids": 0, "boundary_s": None} for n in (1, 2)]
+    slots = [
+        {"slot": "e1", "state": "live", "problem": "", "alarms": [{"finding": "torn", "what": "w", "todo": "t"}]}
+    ]
+    details = {"total": LEDGER, "ledger": [], "unbalanced_hours": 1, "lag": [{"log": "a", "bytes": 1, "seconds": 3}]}
+    return [
+        said("dispatcher", "w1", _dispatcher(read, joined, times), details),
+        said("dispatcher", "w2", _dispatcher(read, joined, Histogram())),
+        said("verifier", "east", details={"slots": slots}),
+        said("registry", "r1", _replica(1, (1, 10), (2, 20)), {"config": 2, "shards": shards}),
+        said("registry", "r2", _replica(2, (1, 10), (2, 21)), {"config": 1, "shards": shards[:1]}),
+        silent("joiner", "e1"),
+    ]
+
+
+def _twice() -> dict[str, Any]:
+    view, times = View("east", "1.0"), Histogram()
+    view.update(_heard(1000, 900, times), 100.0)
+    times.add(np.full(100, 2_000_000_000, np.int64))
+    return view.update(_heard(3000, 2900, times), 120.0)
+
+
+def test_rates_are_of_the_last_window_and_common_counts_are_taken_once() -> None:
+    found = _twice()
+    assert found["window_s"] == 20
+    assert found["flow"]["read_per_s"] == 100
+    assert found["flow"]["verdicts_per_s"]["joined"] == 100
+    assert found["flow"]["pending"] == 100
+    assert found["latency"]["join"]["count"] == 100
+    assert 1.0 < found["latency"]["join"]["p50_s"] <= 2.5
+    assert found["latency"]["join"]["within"] == {"1": 0.0, "10": 1.0, "60": 1.0}
+    assert found["ledger"]["total"] == LEDGER
+    assert len(found["history"]) == 1
+    orjson.dumps(found)
+
+
+def test_rates_are_unknown_at_first() -> None:
+    found = View("east", "1.0").update(_heard(10, 10, Histogram()), 100.0)
+    assert found["flow"]["read_per_s"] is None
+    assert found["history"] == []
+
+
+def test_shards_are_those_of_the_newest_config_with_their_leaders() -> None:
+    registry = _twice()["registry"]
+    assert (registry["replicas"], registry["replicas_up"], registry["config"]) == (2, 2, 2)
+    assert [(s["shard"], s["leader"], s["ids"], s["bytes"]) for s in registry["shards"]] == [
+        (1, "r1", 10, 480),
+        (2, "r2", 21, 1008),
+    ]
+
+
+def test_alarms_are_of_all_parts() -> None:
+    found = {(alarm["where"], alarm["what"]) for alarm in _twice()["alarms"]}
+    assert ("joiner e1", "does not answer: UNAVAILABLE") in found
+    assert ("slot e1", "torn: w") in found
+    assert ("dispatcher w1", "the ledger of 1 hours does not balance") in found
+
+
+def test_a_process_that_does_not_answer_is_shown_as_such() -> None:
+    rows = {(row["service"], row["process"]): row for row in _twice()["processes"]}
+    assert rows["joiner", "e1"]["up"] is False
+    assert rows["dispatcher", "w1"]["up"] is True
+
+
+def test_an_empty_deployment_is_no_error() -> None:
+    view = View("east", "1.0")
+    found = [view.update([silent("dispatcher", "east")], at) for at in (1.0, 2.0, 2.0, 1.0)][-1]
+    assert found["ledger"] == {"total": {}, "hours": [], "unbalanced_hours": 0}
+    assert "0 of 1 processes answer" in text([found], 1.0)
+
+
+def test_the_terminal_shows_rates_queues_shards_and_alarms() -> None:
+    shown = text([_twice()], 120.0)
+    for words in ("east: 5 of 6 processes", "joined   100/s", "100 events pending", "shard 2    r2", "alarms: 3"):
+        assert words in shown, shown
