@@ -47,7 +47,7 @@ class Lag(_message.Message):
     def __init__(self, logs: _Optional[int] = ..., behind: _Optional[int] = ..., bytes: _Optional[int] = ..., oldest_ns: _Optional[int] = ..., worst: _Optional[_Iterable[_Union[LogLag, _Mapping]]] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("datacentre", "join", "ledger", "bytes_read", "bytes_known", "in_flight", "stored", "waiting_for_home", "look_ups", "attempts", "oldest_first_read_ns", "head_start_ns", "homes", "caught_up", "problems", "lag", "stored_bytes", "oldest_stored_ns", "joiners_failing", "reopened", "reopened_missing")
+    __slots__ = ("datacentre", "join", "ledger", "bytes_read", "bytes_known", "in_flight", "stored", "waiting_for_home", "look_ups", "attempts", "oldest_first_read_ns", "head_start_ns", "homes", "caught_up", "problems", "lag", "stored_bytes", "oldest_stored_ns", "joiners_failing", "worker", "workers", "reopened", "reopened_missing")
     class LedgerEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +81,8 @@ class StatusReply(_message.Message):
     STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
     OLDEST_STORED_NS_FIELD_NUMBER: _ClassVar[int]
     JOINERS_FAILING_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
     REOPENED_FIELD_NUMBER: _ClassVar[int]
     REOPENED_MISSING_FIELD_NUMBER: _ClassVar[int]
     datacentre: str
@@ -102,6 +104,8 @@ class StatusReply(_message.Message):
     stored_bytes: int
     oldest_stored_ns: int
     joiners_failing: int
+    worker: str
+    workers: _containers.RepeatedScalarFieldContainer[str]
     reopened: int
     reopened_missing: int
-    def __init__(self, datacentre: _Optional[str] = ..., join: _Optional[str] = ..., ledger: _Optional[_Mapping[str, int]] = ..., bytes_read: _Optional[int] = ..., bytes_known: _Optional[int] = ..., in_flight: _Optional[int] = ..., stored: _Optional[int] = ..., waiting_for_home: _Optional[int] = ..., look_ups: _Optional[int] = ..., attempts: _Optional[int] = ..., oldest_first_read_ns: _Optional[int] = ..., head_start_ns: _Optional[int] = ..., homes: _Optional[_Iterable[_Union[Home, _Mapping]]] = ..., caught_up: _Optional[bool] = ..., problems: _Optional[_Mapping[str, int]] = ..., lag: _Optional[_Union[Lag, _Mapping]] = ..., stored_bytes: _Optional[int] = ..., oldest_stored_ns: _Optional[int] = ..., joiners_failing: _Optional[int] = ..., reopened: _Optional[int] = ..., reopened_missing: _Optional[int] = ...) -> None: ...
+    def __init__(self, datacentre: _Optional[str] = ..., join: _Optional[str] = ..., ledger: _Optional[_Mapping[str, int]] = ..., bytes_read: _Optional[int] = ..., bytes_known: _Optional[int] = ..., in_flight: _Optional[int] = ..., stored: _Optional[int] = ..., waiting_for_home: _Optional[int] = ..., look_ups: _Optional[int] = ..., attempts: _Optional[int] = ..., oldest_first_read_ns: _Optional[int] = ..., head_start_ns: _Optional[int] = ..., homes: _Optional[_Iterable[_Union[Home, _Mapping]]] = ..., caught_up: _Optional[bool] = ..., problems: _Optional[_Mapping[str, int]] = ..., lag: _Optional[_Union[Lag, _Mapping]] = ..., stored_bytes: _Optional[int] = ..., oldest_stored_ns: _Optional[int] = ..., joiners_failing: _Optional[int] = ..., worker: _Optional[str] = ..., workers: _Optional[_Iterable[str]] = ..., reopened: _Optional[int] = ..., reopened_missing: _Optional[int] = ...) -> None: ...

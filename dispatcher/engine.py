@@ -22,7 +22,9 @@ from photon.adapters.logs.watching import Watcher
 from photon.config.clock import Clock
 from photon.dispatcher.asking import Asking
 from photon.dispatcher.backlog import Backlog, Question, Rules
+from photon.dispatcher.calls import Calls
 from photon.dispatcher.core import Batch, Core
+from photon.dispatcher.discovery import Discovery
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.flow import Flow, Target
@@ -40,7 +42,7 @@ from photon.dispatcher.shares import Shares
 from photon.dispatcher.state import State
 from photon.dispatcher.status import Status
 from photon.idregistry.api import Digester, Registry
-from photon.joiner.api import UNKNOWN_REASON, JoinAnswers, Joiner, Outcome
+from photon.joiner.api import JoinAnswers, Joiner, Outcome
 
 Progress = Callable[[], Awaitable[int]]
 """How far the primary logs have been read: ns, NEVER_NS when for ever (``eventstore.api.Progress.read_past_ns``)."""
@@ -57,7 +59,7 @@ UNSETTLED_MAX = 4
 """Look-ups of a backlog at a time, each of what was read at once."""
 UNSETTLED_BUSY = 2
 """The same beside fresh traffic, whose look-ups and registrations take turns with them."""
-REGISTRY, COMMIT_TIME, JOINER, STORE = "registry", "commit time", "joiner", "event store"
+COMMIT_TIME, STORE = "commit time", "event store"
 """What may be in trouble, as the log names it."""
 
 
@@ -109,17 +111,19 @@ class DispatcherEngine:
         holdings: Holdings | None = None,
         watcher: Watcher | None = None,
         sources: Sources | None = None,
+        discovery: Discovery | None = None,
     ) -> None:
         """The caller opens and closes follower, joiners, state and exports. ``holdings``: of one of several workers.
 
         ``homes``: the datacentres that share the work, with a registry; None: there is one. ``measure`` is asked for
         the head start. ``watcher`` notifies the follower of changes; None: it polls. ``sources``: what is read again
-        is read there; None: nothing is.
+        is read there; None: nothing is. ``discovery`` finds joiners beside those given.
         """
+        if not joiners and discovery is None:
+            raise ValueError("a dispatcher needs at least one joiner")
         if homes is not None and registry is None:
             raise ValueError("several datacentres share their work through a registry")
         self._follower = follower
-        self._joiners = joiners
         self._registry = registry
         self._progress = progress
         self._state = state
@@ -131,6 +135,8 @@ class DispatcherEngine:
         self._measure = measure
         self._holdings = holdings
         self._log = structlog.get_logger("photon.dispatcher")
+        # With --once nobody waits for what is fresh.
+        self._shares = Shares(1.0 if self._options.once else self._limits.catch_up_share, 0)
         self._core = Core(
             adapter=adapter,
             digester=digester,
@@ -142,11 +148,12 @@ class DispatcherEngine:
             highs=state.highs(),
             retry_bytes=state.retry_bytes,
             retry_rows=state.retry_rows,
-            shares=self._shares(len(joiners)),
+            shares=self._shares,
             homes=homes,
             identical_copies=self._options.identical_copies,
         )
         self._troubles = Troubles(self._log)
+        self._wake = asyncio.Event()
         self._behind = Behind(several=homes is not None)
         self._caught_up = False  # when it last stopped reading
         self._asking = Asking(registry, self._troubles, clock, self._options.look_up_timeout_s)
@@ -155,14 +162,16 @@ class DispatcherEngine:
         self._questions = self._unsettled = 0
         soon = None if homes is None else lambda: homes.head_start.answer_s
         self._flow = Flow(
-            len(joiners),
+            0,
             in_flight=self._options.in_flight,
             random=random,
             batch_events=self._limits.batch_events,
             soon=soon,
         )
+        timeout_s = self._options.join_timeout_s
+        self._calls = Calls(joiners, self._flow, self._troubles, clock, timeout_s, self._resized)
+        self._discovery = discovery
         self._before: Ledger = state.ledger()
-        self._wake = asyncio.Event()
         self._tail = Tail(follower, watcher, clock.monotonic, report=self._log.warning, scan_s=self._options.scan_s)
         rules = LineRules(adapter, digester, patience)
         self._rereading = Rereading(self._core, state, self._asking, clock, rules, self._wake.set, sources)
@@ -172,15 +181,12 @@ class DispatcherEngine:
         self._read_to_end = False  # once: the follower has handed out everything
         self._retries = RetryLoader(self._core, state, once=self._options.once, now_ns=clock.now_ns())
         self._next_commit = 0.0
-        self._asked = 0
         self.times = JoinTimes()
         """How long joins took, for metrics."""
 
-    def _shares(self, joiners: int) -> Shares:
-        """With --once nobody waits for what is fresh."""
-        limits = self._limits
-        share = 1.0 if self._options.once else limits.catch_up_share
-        return Shares(share, joiners * self._options.in_flight * limits.batch_events)
+    def _resized(self, joiners: int) -> None:
+        self._shares.resize(joiners * self._options.in_flight * self._limits.batch_events)
+        self._wake.set()
 
     # -- control ----------------------------------------------------------------------------------------------------
     def stop(self) -> None:
@@ -208,7 +214,7 @@ class DispatcherEngine:
             oldest_stored_ns=stored_ns,
             joiners_failing=self._flow.ejected,
             look_ups=self._asking.looked_up,
-            attempts=self._asked,
+            attempts=self._calls.asked,
             oldest_first_read_ns=min(oldest, default=None),
             caught_up=self._follower.caught_up() and self._core.window_bytes == 0,
             reopened=self._rereading.listed,
@@ -233,6 +239,8 @@ class DispatcherEngine:
         if self._homes is not None and self._measure is not None:
             asking.append(asyncio.create_task(self._follow_commit_time(self._homes, self._measure)))
         asking += [asyncio.create_task(rereads) for rereads in self._rereading.runs()]
+        if self._discovery is not None:
+            asking.append(asyncio.create_task(self._discovery.run(self._calls, self._troubles)))
         for task in asking:
             task.add_done_callback(self._attempted)
         self._tail.attach(asyncio.get_running_loop(), self._wake.set)
@@ -389,7 +397,7 @@ class DispatcherEngine:
     async def _attempt(self, target: Target, batch: Batch, sent_at: float) -> None:
         answers: JoinAnswers | None = None
         try:
-            answers = await self._join(target, batch)
+            answers = await self._calls.join(target, [item.event for item in batch.items])
         finally:
             now = self._clock.monotonic()
             self._flow.answered(target, len(batch.items), answers, sent_at, now)
@@ -397,31 +405,6 @@ class DispatcherEngine:
         now_ns = self._clock.now_ns()
         self.times.joined(batch.items, reply.outcomes, now_ns)
         self._core.answered(batch, reply, now_ns, now)
-
-    async def _join(self, target: Target, batch: Batch) -> JoinAnswers | None:
-        self._asked += 1
-        timeout = self._options.join_timeout_s
-        what = f"{JOINER} {target.number + 1}"
-        try:
-            async with asyncio.timeout(timeout * 1.5):  # the joiner keeps its own time; this is for one that does not
-                events = [item.event for item in batch.items]
-                answers = await self._joiners[target.number].join(events, timeout=timeout)
-        except Exception as error:
-            self._troubles.met(what, f"{type(error).__name__}: {error}", self._clock.monotonic())
-            return None
-        self._report(what, answers)
-        return answers
-
-    def _report(self, what: str, answers: JoinAnswers) -> None:
-        now = self._clock.monotonic()
-        unknown = UNKNOWN_REASON in answers.reasons.values()
-        if unknown:
-            self._troubles.met(REGISTRY, "registrations are not answered; these events are tried again", now)
-        elif not answers.overloaded and answers.outcomes and set(answers.outcomes) == {Outcome.RETRY}:
-            self._troubles.met(what, next(iter(answers.reasons.values()), "it gives no verdict"), now)
-        else:
-            self._troubles.well(what, now)
-            self._troubles.well(REGISTRY, now)
 
     async def _look_up(self, batch: Batch) -> None:
         """What it finds has its verdict; when it fails, joiners find out."""

@@ -73,20 +73,32 @@ class Flow:
         batch_events: int = 1000,
         soon: Callable[[], float] | None = None,
     ) -> None:
-        if joiners < 1:
-            raise ValueError("a dispatcher needs at least one joiner")
-        self.targets = [Target(number) for number in range(joiners)]
+        self.targets: list[Target] = []
+        self._leaving: list[Target] = []  # removed, with batches on their way
+        self._added = 0
         self._in_flight = in_flight
         self._random = random
         self._soon = soon
         self._batch_events = batch_events
-        for target in self.targets:
-            target.limit = 2.0 * batch_events
+        for _ in range(joiners):
+            self.add()
+
+    def add(self) -> Target:
+        """One more joiner. Numbers are not used again."""
+        target = Target(self._added, limit=2.0 * self._batch_events)
+        self._added += 1
+        self.targets.append(target)
+        return target
+
+    def remove(self, target: Target) -> None:
+        """It is chosen no more; tell ``answered`` of what is on its way all the same."""
+        self.targets.remove(target)
+        self._leaving = [each for each in (*self._leaving, target) if each.outstanding]
 
     @property
     def outstanding(self) -> int:
         """Batches on their way."""
-        return sum(target.outstanding for target in self.targets)
+        return sum(target.outstanding for target in (*self.targets, *self._leaving))
 
     def choose(self, now: float) -> Target | None:
         """Takes a place at one; None: wait, there is none now. Tell ``sent``; ``answered`` gives the place back."""
@@ -161,7 +173,8 @@ class Flow:
         """How many events the slowest joiner should get at a time."""
         if self._soon is None:
             return self._batch_events
-        return min(self._batch_events, int(min(target.limit for target in self.targets) / 2))
+        slowest = min((target.limit for target in self.targets), default=2.0 * self._batch_events)
+        return min(self._batch_events, int(slowest / 2))
 
     def most_events(self, target: Target) -> int:
         """How many events go to it at a time, at most."""

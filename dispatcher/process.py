@@ -17,6 +17,7 @@ from photon.adapters.logs.problems import Problem
 from photon.adapters.logs.watching import Watch, watching
 from photon.config.clock import Clock
 from photon.config.disk import Disk
+from photon.dispatcher.discovery import Discovery
 from photon.dispatcher.engine import DispatcherEngine, Measure, Options, Progress
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.homes import Homes
@@ -85,6 +86,7 @@ def open_dispatcher(
     homes: Homes | None = None,
     measure: Measure | None = None,
     worker: Worker | None = None,
+    discovery: Discovery | None = None,
 ) -> Iterator[DispatcherEngine]:
     """An engine with its files open. Joiners and registry stay the caller's. ``worker`` None: it has its state alone.
 
@@ -143,6 +145,7 @@ def open_dispatcher(
                 holdings=holdings_for(worker, state, follower, clock, exports_of),
                 watcher=watcher,
                 sources=None if policy.options.once else Sources(files, recovery),
+                discovery=discovery,
             )
         finally:
             files.close()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -15,12 +16,28 @@ from photon.dispatcher.status import Status
 SERVICE_NAME = "photon.v1.Dispatcher"
 
 
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """One of several workers: its name, and where those that live are asked, itself included."""
+
+    worker: str
+    addresses: Sequence[str]
+
+
 class DispatcherService(dispatcher_pb2_grpc.DispatcherServicer):
     """Answers from a snapshot at the moment of the request."""
 
-    def __init__(self, datacentre: str, join: str, status: Callable[[], Status], metrics: ProcessMetrics) -> None:
-        """``metrics``: what it says of itself beside this."""
+    def __init__(
+        self,
+        datacentre: str,
+        join: str,
+        status: Callable[[], Status],
+        metrics: ProcessMetrics,
+        sharing: Callable[[], Sharing] | None = None,
+    ) -> None:
+        """``metrics``: what it says of itself beside this. ``sharing`` None: it has its state alone."""
         self.metrics = metrics
+        self._sharing = sharing
         self._datacentre = datacentre
         self._join = join
         self._status = status
@@ -29,7 +46,12 @@ class DispatcherService(dispatcher_pb2_grpc.DispatcherServicer):
         self, request: pb.StatusRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.StatusReply:
         """See dispatcher.proto."""
-        return reply(self._datacentre, self._join, self._status())
+        message = reply(self._datacentre, self._join, self._status())
+        if self._sharing is not None:
+            shared = self._sharing()
+            message.worker = shared.worker
+            message.workers.extend(shared.addresses)
+        return message
 
 
 def reply(datacentre: str, join: str, status: Status) -> pb.StatusReply:

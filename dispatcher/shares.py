@@ -33,9 +33,13 @@ class Shares:
         self.alike = share == 1
         """Nothing is behind."""
         self._ratio = share / (1 - share) if share < 1 else 0.0
-        self._most_in_flight = max(SMALL_EVENTS, capacity // IDLE_PART)
+        self.resize(capacity)
         self._credit = 0.0
         self._fresh_at = -CALM_S
+
+    def resize(self, capacity: int) -> None:
+        """Joiners came or went."""
+        self._most_in_flight = max(SMALL_EVENTS, capacity // IDLE_PART)
 
     def busy(self, now: float) -> bool:
         """Whether fresh events come."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from photon.config.tls import Towards, open_channel, unreachable
 from photon.joiner import joiner_pb2_grpc, wire
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 
+SERVICE = "photon.v1.Joiner"
 OPTIONS = (
     ("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", wire.MESSAGE_BYTES_MAX),
@@ -28,6 +31,8 @@ class JoinerClient:
         self._tls = to is not None
         self._channel = open_channel(address, OPTIONS, to)
         self._stub = joiner_pb2_grpc.JoinerStub(self._channel)  # type: ignore[no-untyped-call]
+        self._health = health_pb2_grpc.HealthStub(self._channel)
+        self._closed = False
         self.error = ""
         """Why the last request failed; "" when it did not."""
 
@@ -56,6 +61,10 @@ class JoinerClient:
             return self._unknown(
                 len(events), f"the joiner cannot be reached: {unreachable(error, tls=self._tls)}", overloaded=full
             )
+        except asyncio.CancelledError:
+            if not self._closed or _cancelled():
+                raise
+            return self._unknown(len(events), "the joiner is gone")
         except wire.WireError as error:
             return self._unknown(len(events), f"the joiner's answer cannot be read: {error}")
         self.error = ""
@@ -66,6 +75,25 @@ class JoinerClient:
         reasons = dict.fromkeys(range(n), reason)
         return JoinAnswers([Outcome.RETRY] * n, reasons=reasons, overloaded=overloaded, failed=not overloaded)
 
+    async def serves(self, timeout: float) -> bool | None:
+        """Whether it says so; None: no answer within ``timeout`` seconds."""
+        try:
+            reply = await self._health.Check(health_pb2.HealthCheckRequest(service=SERVICE), timeout=timeout)
+        except grpc.aio.AioRpcError as error:
+            return False if error.code() is grpc.StatusCode.NOT_FOUND else None
+        except asyncio.CancelledError:
+            if not self._closed or _cancelled():
+                raise
+            return None
+        return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
+
     async def close(self) -> None:
-        """Closes the channel."""
+        """Closes the channel; what is on its way is unknown."""
+        self._closed = True
         await self._channel.close(None)
+
+
+def _cancelled() -> bool:
+    """Whether it is this task that is to end, not the call that it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -15,6 +15,7 @@ from photon.config.errors import PhotonError, UsageError
 
 if TYPE_CHECKING:
     from photon.dispatcher import dispatcher_pb2 as pb
+    from photon.embedded.workers import Told
 
 ASK_S = 5.0
 
@@ -40,19 +41,22 @@ def lag(config: Path, datacentre: str | None, overrides: tuple[str, ...], output
       photon dispatcher lag --config photon.toml --datacentre east
     Exit codes: 0 told, 3 not all of several workers answer, 1 none does.
     """
-    replies = _ask(config, datacentre, overrides)
+    answers = _ask(config, datacentre, overrides)
+    replies = list(answers.replies.values())
     now_ns = time.time_ns()
-    told = [_told(reply.lag, now_ns) for reply in replies if reply is not None]
+    told = [_told(reply.lag, now_ns) for reply in replies]
     sums: dict[str, Any] = {
         # Each worker sees all logs, and reads its own; they share one retry store.
         "logs": max(each["logs"] for each in told),
         "behind": sum(each["behind"] for each in told),
         "bytes": sum(each["bytes"] for each in told),
         "seconds": max(each["seconds"] for each in told),
-        "waiting": max(reply.stored for reply in replies if reply is not None),
-        "waiting_bytes": max(reply.stored_bytes for reply in replies if reply is not None),
-        "waiting_seconds": max(_age(reply.oldest_stored_ns, now_ns) for reply in replies if reply is not None),
-        "joiners_failing": max(reply.joiners_failing for reply in replies if reply is not None),
+        "waiting": max(reply.stored for reply in replies),
+        "waiting_bytes": max(reply.stored_bytes for reply in replies),
+        "waiting_seconds": max(_age(reply.oldest_stored_ns, now_ns) for reply in replies),
+        "joiners_failing": max(reply.joiners_failing for reply in replies),
+        "workers": list(answers.replies),
+        "silent": answers.silent,
         "worst": sorted((row for each in told for row in each["worst"]), key=lambda row: -row["seconds"]),
     }
     if output_format == "json":
@@ -72,7 +76,7 @@ def lag(config: Path, datacentre: str | None, overrides: tuple[str, ...], output
         if sums["worst"]:
             rows = [[row["log"], f"{row['bytes']:,}", f"{row['seconds']:.1f}"] for row in sums["worst"]]
             print_table([("log", False), ("bytes behind", True), ("seconds behind", True)], rows)
-    return DONE if None not in replies else ATTENTION
+    return ATTENTION if answers.silent else DONE
 
 
 def _told(lag: pb.Lag, now_ns: int) -> dict[str, Any]:
@@ -89,34 +93,20 @@ def _age(since_ns: int, now_ns: int) -> float:
     return round(max(now_ns - since_ns, 0) / 1e9, 3) if since_ns else 0.0
 
 
-def _ask(config: Path, datacentre: str | None, overrides: tuple[str, ...]) -> list[pb.StatusReply | None]:
+def _ask(config: Path, datacentre: str | None, overrides: tuple[str, ...]) -> Told:
     import os
 
     from photon.config.loader import load
-    from photon.config.tls import OPERATOR, dispatcher_identity, towards
-    from photon.dispatcher.client import DispatcherClient
-    from photon.embedded.services import pipeline_named, tls_of
+    from photon.embedded.services import pipeline_named
+    from photon.embedded.workers import ask_dispatchers
 
     settings = load(config, environment=os.environ, flags=overrides)
-    name, pipeline = pipeline_named(settings, datacentre)
-    addresses = pipeline.dispatcher_addresses()
-    if not addresses:
+    name, _ = pipeline_named(settings, datacentre)
+    told = asyncio.run(ask_dispatchers(settings, config.parent, name, ASK_S))
+    if not told.replies and not told.silent:
         raise UsageError(
             f"{config}: the dispatcher of datacentre {name} has no address; give it dispatcher = host:port"
         )
-    to = towards(tls_of(settings, config.parent, OPERATOR), dispatcher_identity(name))
-
-    async def told(address: str) -> pb.StatusReply | None:
-        client = DispatcherClient(address, to)
-        try:
-            return await client.status(ASK_S)
-        finally:
-            await client.close()
-
-    async def all_told() -> list[pb.StatusReply | None]:
-        return list(await asyncio.gather(*map(told, addresses)))
-
-    replies = asyncio.run(all_told())
-    if all(reply is None for reply in replies):
-        raise Silent(f"{', '.join(addresses)}: no dispatcher answers there within {ASK_S:g} s; is it running?")
-    return replies
+    if not told.replies:
+        raise Silent(f"{', '.join(told.silent)}: no dispatcher answers there within {ASK_S:g} s; is it running?")
+    return told

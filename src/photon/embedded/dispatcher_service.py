@@ -21,16 +21,25 @@ from photon.config.errors import UsageError
 from photon.config.serving import listen
 from photon.config.settings import Pipeline, Settings
 from photon.config.tls import Tls, dispatcher_identity, eventstore_identity, joiner_identity, towards
-from photon.dispatcher.worker_names import AUTO, note_address, under_free_name
+from photon.dispatcher.worker_names import AUTO, living_workers, note_address, under_free_name
 from photon.embedded.adapter import adapter_of
 from photon.embedded.dispatcher_metrics import dispatcher_metrics
 from photon.embedded.joiner_place import listening_place
-from photon.embedded.services import agree, deployment_key, logged, pipeline_named, registry_client, rule_of, tls_of
+from photon.embedded.services import (
+    LIST_S,
+    agree,
+    deployment_key,
+    logged,
+    pipeline_named,
+    registry_client,
+    rule_of,
+    tls_of,
+)
 from photon.idregistry.api import Digester
 
 if TYPE_CHECKING:
     from photon.dispatcher.engine import DispatcherEngine
-    from photon.dispatcher.service import DispatcherService
+    from photon.dispatcher.service import DispatcherService, Sharing
     from photon.dispatcher.status import Status
     from photon.embedded.pipeline import DispatcherPlan
     from photon.idregistry.client import RegistryClient
@@ -92,6 +101,8 @@ async def serve_dispatcher(
 ) -> None:
     """Until ``stop``. ``read_from``: beginning, end, or a moment. ``listen``, ``address``: where its status
     is answered, and how others get there, if not as the file says."""
+    from photon.dispatcher.discovery import Discovery
+    from photon.dispatcher.joiner_set import JoinerSet
     from photon.dispatcher.lookups import LookUpPolicy
     from photon.dispatcher.process import STATE_NAME
     from photon.dispatcher.service import DispatcherService
@@ -122,15 +133,31 @@ async def serve_dispatcher(
     async def progress() -> int:
         return (await store.progress()).read_past_ns
 
-    def open_as(own: str | None) -> AbstractContextManager[DispatcherEngine]:
+    def discovery() -> Discovery | None:
+        if not pipeline.discover:
+            return None
+        fixed = [joiner.address for joiner in pipeline.joiners.values()]
+        return Discovery(
+            JoinerSet(name, fixed),
+            lambda: registry.recovery.list_slots(timeout=LIST_S),
+            lambda address: JoinerClient(address, join, to_joiners),
+            SystemClock(),
+        )
+
+    own = _Own()
+
+    def open_as(worker: str | None) -> AbstractContextManager[DispatcherEngine]:
         return open_dispatcher(
-            settings, replace(plan, worker=own), adapter_of(settings, join, base),
+            settings, replace(plan, worker=worker), adapter_of(settings, join, base),
             Digester(deployment_key(settings, base), join), joiners=joiners, progress=progress, registry=registry,
-            disk=RealDisk(), clock=SystemClock(), measure=lambda: _commit_s(registry),
+            disk=RealDisk(), clock=SystemClock(), measure=lambda: _commit_s(registry), discovery=discovery(),
         )  # fmt: skip
 
     def begin() -> AbstractContextManager[DispatcherEngine]:
-        return _named(open_as, place, plan.state / STATE_NAME, pipeline)
+        return _named(open_as, place, plan.state / STATE_NAME, pipeline, own)
+
+    def sharing() -> Sharing:
+        return Sharing(own.name, [each.address for each in living_workers(plan.state / STATE_NAME)])
 
     check_directory(plan.foreign)
     try:
@@ -139,12 +166,21 @@ async def serve_dispatcher(
             with Lives(begin) as lives:
                 log.info("dispatcher serves", datacentre=name, join=join, worker=place.name)
                 metrics = dispatcher_metrics(settings, plan, lives)
-                await _serve(lives, DispatcherService(name, join, lives.status, metrics), place.listen, tls, stop)
+                shared = None if place.name is None else sharing
+                service = DispatcherService(name, join, lives.status, metrics, shared)
+                await _serve(lives, service, place.listen, tls, stop)
     finally:
         for joiner in joiners:
             await joiner.close()
         await store.close()
         await registry.close()
+
+
+@dataclass(slots=True)
+class _Own:
+    """The name that a worker has now."""
+
+    name: str = ""
 
 
 @contextlib.contextmanager
@@ -153,6 +189,7 @@ def _named(
     place: WorkerPlace,
     state: Path,
     pipeline: Pipeline,
+    own: _Own,
 ) -> Iterator[DispatcherEngine]:
     """Under its name, or the first free one; a worker leaves word where it is reached."""
     if place.name is None:
@@ -167,7 +204,8 @@ def _named(
         opening = _with_name(open_as, place.name)
     with opening as (name, engine):
         note_address(state, name, place.reached)
-        log.info("worker", name=name, address=place.reached)
+        own.name = name
+        log.info("this dispatcher has taken a name", worker=name)
         yield engine
 
 

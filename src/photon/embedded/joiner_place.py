@@ -6,7 +6,7 @@ import socket
 from dataclasses import dataclass
 
 from photon.config.errors import UsageError
-from photon.config.settings import NAME_MAX, Pipeline, Settings
+from photon.config.settings import NAME_MAX, Settings
 from photon.joiner.slot.auto import AUTO_MAX, auto_name, is_auto
 from photon.joiner.whereabouts import AUTO, is_reachable, noted
 
@@ -84,8 +84,3 @@ def _reached(address: str | None, option: str = "--address") -> str:
 def file_slots(settings: Settings) -> list[str]:
     """Slots that the deployment file names, in all datacentres."""
     return [slot for pipeline in settings.datacentre.values() for slot in pipeline.joiners]
-
-
-def known_joiner(pipeline: Pipeline, datacentre: str, slot: str) -> bool:
-    """Whether a slot is one that a joiner of this deployment file may serve."""
-    return slot in pipeline.joiners or is_auto(slot, datacentre)

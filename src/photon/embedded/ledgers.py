@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.config.settings import Settings
-from photon.config.tls import OPERATOR, dispatcher_identity, towards
-from photon.dispatcher.client import DispatcherClient
 from photon.dispatcher.ledger import Ledger, LedgerLine, Verdict, made, total_of
 from photon.dispatcher.ledger_reader import read_ledger
 from photon.embedded.ledger import as_json, hour_name, ledger_file
-from photon.embedded.services import tls_of
+from photon.embedded.workers import ask_dispatchers
 
 ASK_S = 2.0
 
@@ -52,23 +50,15 @@ def _here(state: Path, name: str) -> Account | None:
 
 
 async def _told(settings: Settings, base: Path, names: list[str]) -> dict[str, Account]:
-    tls = tls_of(settings, base, OPERATOR)
-
     async def ask(name: str) -> Account:
-        addresses = settings.datacentre[name].dispatcher_addresses()
-        if not addresses:
+        told = await ask_dispatchers(settings, base, name, ASK_S)
+        for reply in told.replies.values():
+            return Account(name, total_of(reply.ledger))
+        if not told.silent:
             return Account(name, None, missing="its state is not on this machine, and its dispatcher has no address")
-        for address in addresses:
-            client = DispatcherClient(address, towards(tls, dispatcher_identity(name)))
-            try:
-                reply = await client.status(ASK_S)
-            finally:
-                await client.close()
-            if reply is not None:
-                return Account(name, total_of(reply.ledger))
         return Account(
             name, None,
-            missing=f"its state is not on this machine, and no dispatcher answers at {', '.join(addresses)}",
+            missing=f"its state is not on this machine, and no dispatcher answers at {', '.join(told.silent)}",
         )  # fmt: skip
 
     return dict(zip(names, await asyncio.gather(*map(ask, names)), strict=True))

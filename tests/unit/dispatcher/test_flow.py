@@ -194,9 +194,33 @@ def test_a_single_joiner_that_fails_is_tried_at_least_once_a_second() -> None:
     assert f.targets[0].failures == 30
 
 
-def test_a_dispatcher_needs_a_joiner() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        flow(0)
+def test_without_joiners_nothing_is_sent_until_one_comes() -> None:
+    f = flow(0)
+    assert f.choose(0.0) is None
+    assert not f.has_room(0.0)
+    assert f.next_free(0.0) is None
+    assert f.batch_events() == 1000
+    target = f.add()
+    assert f.choose(0.0) is target
+
+
+def test_a_joiner_that_was_removed_gets_no_more_and_what_is_on_its_way_still_counts() -> None:
+    f = flow(2)
+    first, second = f.targets
+    sent = [send(f, 0.0) for _ in range(6)]
+    on_their_way = sent.count(first)
+    f.remove(first)
+    assert f.outstanding == 6
+    for _ in range(2 * 8 - 6):
+        target = f.choose(0.0)
+        assert target in (second, None)
+        if target is not None:
+            f.sent(target, 1, 0.0)
+    for _ in range(on_their_way):
+        f.answered(first, 1, None, 0.0, 1.0)
+    assert f.outstanding == second.outstanding == 8
+    assert f.ejected == 0
+    assert f.add().number == 2
 
 
 @given(st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))

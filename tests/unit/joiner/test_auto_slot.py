@@ -171,8 +171,9 @@ async def test_what_was_adopted_is_empty_and_comes_after_what_was_not(tmp_path: 
     await two.start()
     await one.close(at_once=True)
     adopter = adopter_of(tmp_path, world.registry)
-    while not await adopter.look():
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(10.0):
+        while not await adopter.look():
+            pass
     await two.close(at_once=True)
     again = world.joiner()
     await again.start()

@@ -29,11 +29,13 @@ from photon.embedded.slots.retiring import (
     count,
 )
 from photon.embedded.supervisor import healthy
+from photon.embedded.workers import dispatcher_addresses
 from photon.idregistry.api import I64, U8, U64, Digester
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.outcomes import Refusal
 from photon.idregistry.scanning import EntryPage
 from photon.idregistry.witness import KnownSlot
+from photon.joiner.whereabouts import reached_at
 
 ASK_S = 10.0
 HEALTH_S = 2.0
@@ -147,16 +149,24 @@ def _refuse_what_is_here(here: Here, slot: KnownSlot) -> None:
 async def _refuse_what_lives(here: Here, slot: KnownSlot, client: RegistryClient, watch_s: float) -> None:
     pipeline = here.pipeline(slot.datacentre)
     joiner = None if pipeline is None else pipeline.joiners.get(slot.name)
-    if joiner is not None:
+    address = reached_at(slot.address) if joiner is None else joiner.address
+    if address:
         to = towards(tls_of(here.settings, here.base, OPERATOR), joiner_identity(slot.datacentre))
-        if await healthy(joiner.address, HEALTH["joiner"], HEALTH_S, to):
-            raise RetiringRefused(f"slot {slot.name} is alive: its joiner answers at {joiner.address}; stop it first")
+        lives = await healthy(address, HEALTH["joiner"], HEALTH_S, to)
+        if lives and not await _opened_another(client, slot, address):
+            raise RetiringRefused(f"slot {slot.name} is alive: its joiner answers at {address}; stop it first")
     await asyncio.sleep(watch_s)
     again = {each.name: each for each in await _known(client)}.get(slot.name)
     if again is not None and (again.newest, again.witness) != (slot.newest, slot.witness):
         raise RetiringRefused(
             f"slot {slot.name} is alive: within {watch_s:g} s its joiner ({again.address}) has opened it or written"
         )
+
+
+async def _opened_another(client: RegistryClient, slot: KnownSlot, address: str) -> bool:
+    """Whether the process at this address has opened another slot since."""
+    there = [each for each in await _known(client) if reached_at(each.address) == address]
+    return max((each.newest for each in there), default=0) > slot.newest
 
 
 def _copy_of(here: Here, slot: KnownSlot, asked: Asked) -> sealing.Copy | None:
@@ -268,6 +278,10 @@ async def dispatchers(here: Here, slot: KnownSlot) -> dict[str, bool]:
         asked = [healthy(address, HEALTH["dispatcher"], HEALTH_S, to) for address in addresses]
         return any(await asyncio.gather(*asked))
 
-    readers = {n: p.dispatcher_addresses() for n, p in here.settings.datacentre.items() if p.join == pipeline.join}
+    readers = {
+        name: dispatcher_addresses(here.settings, here.base, name)
+        for name, each in here.settings.datacentre.items()
+        if each.join == pipeline.join
+    }
     found = await asyncio.gather(*(answers(name, addresses) for name, addresses in readers.items()))
     return dict(zip(readers, found, strict=True))

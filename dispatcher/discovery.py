@@ -1,0 +1,133 @@
+"""Finds the joiners of a datacentre and follows them: the shell around ``joiner_set``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Protocol
+
+import structlog
+
+from photon.config.clock import Clock
+from photon.dispatcher.calls import Calls
+from photon.dispatcher.flow import Target
+from photon.dispatcher.joiner_set import Changes, Heard, JoinerSet
+from photon.dispatcher.reporting import Troubles
+from photon.idregistry.outcomes import Refusal
+from photon.idregistry.witness import KnownSlot
+from photon.joiner.api import Joiner
+
+LIST_S = 2.0
+"""The registry is asked for its slots so often."""
+LOOK_S = 0.25
+"""Joiners that are due are asked how they are so often."""
+HEALTH_S = 2.0
+"""An answer to that takes so long at most."""
+LEFT_POLL_S = 0.1
+LISTING = "list of slots"
+"""As the log names it."""
+
+log = structlog.get_logger(__name__)
+
+
+class Found(Joiner, Protocol):
+    """A joiner at an address."""
+
+    async def serves(self, timeout: float) -> bool | None:
+        """Whether it says so; None: no answer within ``timeout`` seconds."""
+        ...
+
+    async def close(self) -> None:
+        """What is on its way is unknown from then on."""
+        ...
+
+
+ListSlots = Callable[[], Awaitable[Sequence[KnownSlot] | Refusal]]
+
+
+class Discovery:
+    """Of one dispatcher engine. ``run`` it on the engine's event loop."""
+
+    def __init__(
+        self, joiners: JoinerSet, list_slots: ListSlots, connect: Callable[[str], Found], clock: Clock
+    ) -> None:
+        self._set = joiners
+        self._list_slots = list_slots
+        self._connect = connect
+        self._clock = clock
+        self._used: dict[str, tuple[Found, Target]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self, calls: Calls, troubles: Troubles) -> None:
+        """Until cancelled; then all connections are closed."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._follow_list(calls, troubles))
+                group.create_task(self._follow_health(calls))
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            for found, _ in self._used.values():
+                await found.close()
+
+    async def _follow_list(self, calls: Calls, troubles: Troubles) -> None:
+        while True:
+            listed = await self._list_slots()
+            now = self._clock.monotonic()
+            if isinstance(listed, Refusal):
+                troubles.met(LISTING, listed.reason or "no replica answers", now)
+            else:
+                troubles.well(LISTING, now)
+                self._carry_out(self._set.listed(listed, now), calls, {})
+            await asyncio.sleep(LIST_S)
+
+    async def _follow_health(self, calls: Calls) -> None:
+        while True:
+            for address in self._set.due(self._clock.monotonic()):
+                self._begin(self._ask(address, calls))
+            await asyncio.sleep(LOOK_S)
+
+    async def _ask(self, address: str, calls: Calls) -> None:
+        used = self._used.get(address)
+        found = used[0] if used is not None else self._connect(address)
+        try:
+            serves = await found.serves(HEALTH_S)
+            if used is not None and self._used.get(address) is not used:
+                return  # removed meanwhile
+            heard = Heard.NOTHING if serves is None else Heard.SERVES if serves else Heard.SERVES_NOT
+            changes = self._set.heard(address, heard, self._clock.monotonic())
+            self._carry_out(changes, calls, {address: found})
+        finally:
+            if used is None and (address not in self._used or self._used[address][0] is not found):
+                await found.close()
+
+    def _carry_out(self, changes: Changes, calls: Calls, found: dict[str, Found]) -> None:
+        for address in changes.add:
+            self._used[address] = found[address], calls.add(found[address], address)
+            log.info("a joiner is used", address=address, joiners=len(self._used))
+        for removed in changes.remove:
+            joiner, target = self._used.pop(removed.address)
+            calls.remove(target)
+            log.info("a joiner is used no more", address=removed.address, gone=removed.gone, joiners=len(self._used))
+            self._begin(self._end(joiner, target, gone=removed.gone))
+
+    async def _end(self, joiner: Found, target: Target, *, gone: bool) -> None:
+        """The calls have time-outs, so this ends."""
+        try:
+            waits = not gone
+            while waits:
+                await asyncio.sleep(LEFT_POLL_S)
+                waits = target.outstanding > 0
+        finally:
+            await joiner.close()
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a joiner could not be asked", error=f"{type(error).__name__}: {error}")

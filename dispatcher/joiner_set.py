@@ -1,0 +1,127 @@
+"""Which joiners a dispatcher uses, where they are not listed in the deployment file. Pure (paper, 3.3: any joiner
+serves any event, so joiners come and go without anybody being told).
+
+The registry's list of slots says who opened each slot last, and where that process is reached. A *candidate* is an
+address of that list. It is asked how it is, and *used* from the moment that it serves. It is used no longer
+
+- when it says that it does not serve: it ends in order, what is on its way there is answered;
+- when it has not answered for ``FORGET_S``: it is gone, and what is on its way there is unknown, so it is sent again;
+- when it left the list: another process opened its slot, or the slot was retired.
+
+Who does not serve stays a candidate and is asked again, less and less often while it is silent. While the registry
+does not answer the last list holds.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from photon.idregistry.witness import KnownSlot
+from photon.joiner.whereabouts import reached_at
+
+ASK_S = 2.0
+"""From one question how it is to the next."""
+ASK_MOST_S = 30.0
+"""The same at most, for those that are silent: twice as long each time."""
+FORGET_S = 10.0
+"""Silent for so long, a joiner is used no more."""
+CANDIDATES_MAX = 256
+"""Of one datacentre; those that opened their slots last are kept."""
+
+
+class Heard(enum.Enum):
+    """What a joiner says of itself."""
+
+    SERVES = enum.auto()
+    SERVES_NOT = enum.auto()
+    """It is starting, or about to end."""
+    NOTHING = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """No batch goes there any more."""
+
+    address: str
+    gone: bool
+    """Nobody is there: what is on its way is not waited for."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """What is to be done about joiners."""
+
+    add: list[str] = field(default_factory=list)
+    remove: list[Removed] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Candidate:
+    incarnation: int
+    next: float
+    pause: float = ASK_S
+    used: bool = False
+    answered: float = 0.0  # when it last served
+    asked: bool = False  # an answer is awaited
+
+
+class JoinerSet:
+    """Times: monotonic seconds."""
+
+    def __init__(self, datacentre: str, fixed: Iterable[str] = ()) -> None:
+        """``fixed``: addresses that are used whatever is heard of them."""
+        self._datacentre = datacentre
+        self._fixed = frozenset(fixed)
+        self._known: dict[str, _Candidate] = {}
+
+    @property
+    def used(self) -> list[str]:
+        """Addresses."""
+        return [address for address, each in self._known.items() if each.used]
+
+    def listed(self, slots: Iterable[KnownSlot], now: float) -> Changes:
+        """The registry's list, as it is now."""
+        newest: dict[str, int] = {}
+        for slot in slots:
+            address = reached_at(slot.address)
+            if address and slot.datacentre == self._datacentre and not slot.retired and address not in self._fixed:
+                newest[address] = max(newest.get(address, 0), slot.newest)
+        kept = sorted(newest, key=lambda address: -newest[address])[:CANDIDATES_MAX]
+        gone = [Removed(address, False) for address in self.used if address not in kept]
+        known = {}
+        for address in kept:
+            candidate = self._known.get(address) or _Candidate(newest[address], now)
+            if newest[address] > candidate.incarnation:  # a process has begun there since
+                candidate.incarnation, candidate.pause = newest[address], ASK_S
+                candidate.next = now
+            known[address] = candidate
+        self._known = known
+        return Changes(remove=gone)
+
+    def due(self, now: float) -> list[str]:
+        """Whom to ask now; tell ``heard`` of each."""
+        found = [address for address, each in self._known.items() if not each.asked and each.next <= now]
+        for address in found:
+            self._known[address].asked = True
+        return found
+
+    def heard(self, address: str, what: Heard, now: float) -> Changes:
+        """The answer, or that there was none in time."""
+        candidate = self._known.get(address)
+        if candidate is None:
+            return Changes()
+        candidate.asked = False
+        silent = what is Heard.NOTHING
+        candidate.pause = min(ASK_MOST_S, 2 * candidate.pause) if silent and not candidate.used else ASK_S
+        candidate.next = now + candidate.pause
+        if what is Heard.SERVES:
+            candidate.answered = now
+            if not candidate.used:
+                candidate.used = True
+                return Changes(add=[address])
+        elif candidate.used and (not silent or now - candidate.answered >= FORGET_S):
+            candidate.used = False
+            return Changes(remove=[Removed(address, silent)])
+        return Changes()

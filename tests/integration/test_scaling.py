@@ -1,0 +1,219 @@
+"""Joiners and dispatchers come and go while events flow, and nothing is restarted; every event exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import orjson
+
+from photon.config.loader import load
+from photon.demo.check import records
+from photon.embedded.deployment import Deployment
+from photon.embedded.ledger import read_ledger
+from photon.embedded.supervisor import Supervisor, free_ports
+from tests.integration.commands import photon, running
+from tests.integration.rig import READY_S, drawn_seed
+
+ROUNDS = 10 if os.environ.get("PHOTON_FULL") else 1
+LOGS = 24
+QUERIES = 200
+WAIT_S = 90.0
+"""Much more than anything takes on a quiet machine."""
+
+FILE = """\
+key_file = "key"
+[join.clicks]
+unmatched_after = "2s"
+[join.clicks.primary]
+format = "jsonl"
+key = "query"
+[join.clicks.foreign]
+format = "jsonl"
+key = "query"
+id = "click"
+time = {{ field = "time_us", unit = "us" }}
+[clock]
+uncertainty = "1s"
+[limits]
+batch_events = 100
+[dispatcher]
+lease = "2s"
+[registry.replicas.r1]
+address = "127.0.0.1:{ports[0]}"
+directory = "registry"
+datacentre = "east"
+[datacentre.east]
+join = "clicks"
+primary = "queries"
+foreign = "clicks"
+output = "output"
+state = "state"
+eventstore = "127.0.0.1:{ports[1]}"
+verifier = "127.0.0.1:{ports[2]}"
+discover = true
+"""
+
+
+def _append(log: Path, lines: str) -> None:
+    with open(log, "a") as file:
+        file.write(lines)
+
+
+class Site:
+    """One datacentre that names no joiner and no dispatcher."""
+
+    def __init__(self, base: Path, seed: int, stack: ExitStack) -> None:
+        self.base = base
+        self.random = random.Random(seed)
+        self.stack = stack
+        self.clicks: list[str] = []
+        for name in ("queries", "clicks", "output", "state"):
+            (base / name).mkdir()
+        (base / "key").write_bytes(os.urandom(32))
+        lines = (f'{{"query":"q{n}","text":"{n}"}}\n' for n in range(QUERIES))
+        (base / "queries" / "q.log").write_text("".join(lines))
+        ports = free_ports(3)
+        self.file = base / "photon.toml"
+        self.file.write_text(FILE.format(ports=ports))
+        deployment = Deployment(self.file, load(self.file, environment={}), base / "run")
+        self.services = [each for each in deployment.services() if not each.name.startswith("dispatcher")]
+        self.supervisor = Supervisor()
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, noun: str, option: str) -> subprocess.Popen[bytes]:
+        """A joiner or a dispatcher that finds its place itself."""
+        (port,) = free_ports(1)
+        number = len(self.processes)
+        process = self.stack.enter_context(
+            running(
+                noun, "serve", "--config", self.file, "--datacentre", "east", option, "auto",
+                "--listen", f"0.0.0.0:{port}", "--address", f"127.0.0.1:{port}",
+                log=self.base / f"{number}-{noun}.log",
+            )
+        )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def joiner(self) -> subprocess.Popen[bytes]:
+        return self.start("joiner", "--slot")
+
+    def dispatcher(self) -> subprocess.Popen[bytes]:
+        return self.start("dispatcher", "--worker")
+
+    async def feed(self, stop: asyncio.Event) -> None:
+        """Clicks in many logs until ``stop``."""
+        while not stop.is_set():
+            for log in self.random.sample(range(LOGS), 6):
+                now_us = time.time_ns() // 1000
+                fresh = [f"c{len(self.clicks) + at}" for at in range(30)]
+                self.clicks += fresh
+                lines = (
+                    f'{{"click":"{click}","query":"q{self.random.randrange(QUERIES)}","time_us":{now_us}}}\n'
+                    for click in fresh
+                )
+                _append(self.base / "clicks" / f"{log}.log", "".join(lines))
+            await asyncio.sleep(0.05)
+
+    def written(self, since: Counter[str] | None = None) -> Counter[str]:
+        """Bytes in the output of each slot, or by how much they grew."""
+        found: Counter[str] = Counter()
+        for path in (self.base / "output" / "joined").glob("*"):
+            found[path.name.rpartition("-")[0]] += path.stat().st_size
+        return found if since is None else found - since
+
+    async def until(self, what: str, true: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not true():
+            assert time.monotonic() < deadline, f"not {what}\n{self.said()}"
+            await asyncio.sleep(0.1)
+
+    def said(self) -> str:
+        logs = [*self.base.glob("*.log"), *(self.base / "run" / "logs").glob("*")]
+        return "\n".join(f"{path.name}: {path.read_text()[-1500:]}" for path in sorted(logs))
+
+    def workers(self) -> int:
+        """That answer, as the command finds them: the file has no address of a dispatcher."""
+        shown = photon("dispatcher", "lag", "--config", self.file, "-o", "json")
+        return len(orjson.loads(shown.out)["workers"]) if shown.code in (0, 3) else 0
+
+    def settled(self) -> bool:
+        ledger = read_ledger(self.base / "state")
+        return bool(ledger["read"] >= len(self.clicks) and not ledger["pending"])
+
+    def verify(self) -> None:
+        ledger = read_ledger(self.base / "state")
+        assert ledger["joined"] == ledger["read"] == len(self.clicks), self.said()
+        joined = Counter(record["event_id"] for record in records(self.base / "output" / "joined"))
+        assert joined == Counter(self.clicks)
+
+
+async def scaled(site: Site) -> None:
+    """One of each first; then more, then fewer."""
+    await site.supervisor.start(site.services)
+    first, early = site.joiner(), site.dispatcher()
+    await site.supervisor.ready(READY_S)
+    stop = asyncio.Event()
+    feeding = asyncio.create_task(site.feed(stop))
+    await site.until("joined by one joiner", lambda: set(site.written()) == {"east-auto-1"})
+
+    joiners = [site.joiner() for _ in range(3)]
+    site.dispatcher()
+    names = {f"east-auto-{number}" for number in (1, 2, 3, 4)}
+    await site.until("spread over new joiners", lambda: set(site.written()) == names)
+    assert await asyncio.to_thread(site.workers) == 2
+
+    killed, ended = joiners[0], joiners[1]
+    killed.kill()
+    ended.send_signal(signal.SIGTERM)
+    await site.until("ended in order", lambda: ended.poll() == 0)
+    before = site.written()
+    await site.until("gone on without them", lambda: len(site.written(before)) == 2)
+
+    again = site.joiner()  # at another port, in a slot that was left
+    before = site.written()
+    await site.until("followed to a new address", lambda: len(site.written(before)) == 3)
+    early.kill()
+    await asyncio.sleep(site.random.uniform(0.0, 1.0))
+    stop.set()
+    await feeding
+    await site.until("settled", site.settled)
+    assert all(each.poll() is None for each in (first, again, joiners[2])), site.said()
+    shown = photon("slot", "list", "--config", site.file, "-o", "json")
+    listed = {each["slot"]: each for each in orjson.loads(shown.out)["slots"]}
+    assert set(listed) == names, listed  # nobody needed a new name
+    for process in site.processes:
+        process.send_signal(signal.SIGTERM)
+    await site.until("all ended", lambda: all(each.poll() is not None for each in site.processes))
+
+
+async def test_joiners_and_dispatchers_come_and_go(tmp_path: Path) -> None:
+    for round_ in range(ROUNDS):
+        base = tmp_path / str(round_)
+        base.mkdir()
+        with ExitStack() as stack:
+            site = Site(base, drawn_seed() + round_, stack)
+            try:
+                await scaled(site)
+            finally:
+                await site.supervisor.stop()
+            site.verify()
+
+
+def test_a_free_slot_needs_an_address(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        site = Site(tmp_path, 1, stack)
+    done = photon("joiner", "serve", "--config", site.file, "--slot", "auto")
+    assert done.code == 2
+    assert done.err.startswith("photon: --slot auto needs --address HOST:PORT"), done.err
+    done = photon("joiner", "serve", "--config", site.file, "--slot", "auto", "--listen", "0.0.0.0:7101")
+    assert done.code == 2
+    assert "name the one to call: --address" in done.err
