@@ -85,7 +85,8 @@ fmt: install             ## format the code
 proto: install           ## regenerate the protobuf code beside each .proto
 	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src --grpc_python_out=src \
 	  src/photon/idregistry/registry.proto src/photon/idregistry/raft/peer.proto src/photon/eventstore/eventstore.proto src/photon/joiner/joiner.proto \
-	  src/photon/dispatcher/dispatcher.proto src/photon/wan/wan.proto src/photon/config/metrics/metrics.proto
+	  src/photon/dispatcher/dispatcher.proto src/photon/wan/wan.proto src/photon/config/metrics/metrics.proto \
+	  src/photon/joiner/copies/copies.proto
 
 clean:           ## what the build left
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -137,12 +137,10 @@ def problems(settings: Settings) -> list[str]:
             found.append(f"datacentre.{dc}.join = {pipeline.join!r}: no such join; there are: {known}")
         if len(pipeline.caches) > CACHES_MAX:
             found.append(f"datacentre.{dc}.caches: there are {len(pipeline.caches)}, at most {CACHES_MAX} can be")
-        if not pipeline.joiners and not pipeline.discover:
-            found.append(
-                f"datacentre.{dc}.joiners: needs at least one slot, as [datacentre.{dc}.joiners.{dc}-1], or "
-                f"datacentre.{dc}.discover = true and joiners that were started with --slot auto"
-            )
+        if not pipeline.joiners:
+            found.append(f"datacentre.{dc}.joiners: needs at least one slot, as [datacentre.{dc}.joiners.{dc}-1]")
     found += _id_problems(settings)
+    found += _copy_problems(settings)
     for dc, pipeline in settings.datacentre.items():
         found += _worker_problems(dc, pipeline)
     slots = [slot for pipeline in settings.datacentre.values() for slot in pipeline.joiners]
@@ -167,6 +165,17 @@ def _id_problems(settings: Settings) -> list[str]:
                 "the same files byte by byte"
             )
     return found
+
+
+def _copy_problems(settings: Settings) -> list[str]:
+    """Each datacentre's output needs another one that keeps its copy."""
+    keepers = [dc for dc, pipeline in settings.datacentre.items() if pipeline.copies is not None]
+    if settings.output.copies < 2 or len(keepers) >= 2:
+        return []
+    return [
+        f'output.copies = 2: needs at least two datacentres with copies = "host:port"; there are: '
+        f"{', '.join(keepers) or 'none'}"
+    ]
 
 
 def _worker_problems(dc: str, pipeline: Pipeline) -> list[str]:
@@ -200,6 +209,8 @@ def _registry_problems(settings: Settings) -> list[str]:
         addresses.append(("wan.control", settings.wan.control))
     for dc, pipeline in settings.datacentre.items():
         addresses.append((f"datacentre.{dc}.eventstore", pipeline.eventstore))
+        if pipeline.copies is not None:
+            addresses.append((f"datacentre.{dc}.copies", pipeline.copies))
         if pipeline.dispatcher is not None:
             addresses.append((f"datacentre.{dc}.dispatcher", pipeline.dispatcher))
         addresses += [
@@ -238,6 +249,7 @@ def _positive(settings: Settings) -> list[tuple[str, float]]:
         ("registry.memory_limit", 1 if settings.registry.memory_limit is None else settings.registry.memory_limit),
         ("output.roll_size", settings.output.roll_size),
         ("output.roll_age", settings.output.roll_age),
+        ("output.copies_wait", settings.output.copies_wait),
     ]
 
 

@@ -49,6 +49,7 @@ _HERE = Right(same_datacentre=True)
 _EVERYBODY = dict.fromkeys(Role, _ANY)
 _OPERATOR = {Role.OPERATOR: _ANY}
 _OWN_SLOT = Right(owns=OWNED_SLOT)
+_OWN_COPIES = {Role.JOINER: Right(names_own="datacentre")}
 
 Rights = Mapping[str, Mapping[Role, Right]]
 
@@ -101,6 +102,10 @@ RIGHTS: Rights = {
     "/photon.v1.Cache/Find": {Role.EVENTSTORE: _HERE},
     "/photon.v1.Cache/Counts": {Role.EVENTSTORE: _HERE, **_OPERATOR},
     "/photon.v1.Joiner/Join": {Role.DISPATCHER: _HERE},
+    "/photon.v1.Copies/Open": _OWN_COPIES,
+    "/photon.v1.Copies/Look": _OWN_COPIES,
+    "/photon.v1.Copies/Extend": _OWN_COPIES,
+    "/photon.v1.Copies/Read": _OWN_COPIES,
     "/photon.v1.Dispatcher/Status": {Role.STATUS: _ANY, **_OPERATOR},
     "/photon.v1.Metrics/Read": {Role.STATUS: _ANY, **_OPERATOR},
     "/photon.v1.Wan/Set": _OPERATOR,

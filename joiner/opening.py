@@ -26,6 +26,12 @@ _T = TypeVar("_T")
 Pause = Callable[[float], Awaitable[None]]
 
 
+class Work(Protocol):
+    """Does the disk's work, in a thread or at once."""
+
+    async def __call__(self, work: Callable[[], _T]) -> _T: ...
+
+
 class World(Protocol):
     """What is needed of an engine's surroundings."""
 
@@ -47,31 +53,33 @@ async def open_slot(
     copying: Copying | None,
     *,
     pause: Pause = asyncio.sleep,
+    work: Work | None = None,
 ) -> tuple[Opened, Witness | None]:
     """Opens the slot if its output has all that the witness has, or its copy can give it; looks again afterwards.
 
     Also returns where the copy ends, where it answered and the output begins with all of it. Raises SlotRefused,
     OSError.
     """
+    work = work or to_its_end
     path = paths.state / STATE_NAME
     read_state(world.disk, path, slot)  # another slot's directory is no old copy
     seen = await ask_witness(world.registry, slot.name, pause)
     of = CopyOf(slot.datacentre, slot.name)
-    short = await _lacks(store, seen)
+    short = await _lacks(store, seen, work)
     if short is not None and (copying is None or not await _copy_has(copying, of, seen, pause)):
         raise short
     opened = await open_incarnation(world.disk, path, slot, world.registry, draw_nonce=world.draw_nonce, pause=pause)
     ends = None
     if copying is not None:
-        ends = await _open_copy(copying, of, opened.incarnation, store, pause, needed=short is not None)
+        ends = await _open_copy(copying, of, opened.incarnation, store, pause, work, needed=short is not None)
     if short is not None or opened.witness != seen:
-        await to_its_end(partial(store.check_witness, opened.witness))
+        await work(partial(store.check_witness, opened.witness))
     return opened, ends
 
 
-async def _lacks(store: SlotStore, witness: Witness) -> SlotRefused | None:
+async def _lacks(store: SlotStore, witness: Witness, work: Work) -> SlotRefused | None:
     try:
-        await to_its_end(partial(store.check_witness, witness))
+        await work(partial(store.check_witness, witness))
     except SlotRefused as refused:
         return refused
     return None
@@ -84,7 +92,7 @@ async def _copy_has(copying: Copying, of: CopyOf, witness: Witness, pause: Pause
 
 
 async def _open_copy(
-    copying: Copying, of: CopyOf, incarnation: int, store: SlotStore, pause: Pause, *, needed: bool
+    copying: Copying, of: CopyOf, incarnation: int, store: SlotStore, pause: Pause, work: Work, *, needed: bool
 ) -> Witness | None:
     """Fences earlier incarnations at the keeper, and takes what only the copy has. None: it does not answer now.
 
@@ -100,7 +108,7 @@ async def _open_copy(
             f"slot {of.slot}: its copy is {state} (incarnation {answer.newest}, this one is {incarnation}); if the "
             "slot was retired, start with another slot name and an empty directory"
         )
-    wanted = await to_its_end(partial(store.lacks, answer.ends))
+    wanted = await work(partial(store.lacks, answer.ends))
     if wanted:
         taken = await store.take(wanted, copying.keeper, of, pause)
         log.warning("output that only its copy had was taken from there", slot=of.slot, files=taken)

@@ -115,7 +115,7 @@ def at_least(ends: Witness, witness: Witness) -> bool:
 
 def held_by_all(whole: Witness, copy: Witness, end: Witness) -> Witness:
     """What the witness may become: what slot and copy both hold, and never less than it has (``end``)."""
-    held = [min(pair, key=_place) for pair in zip(whole, copy, strict=True)]
+    held = [min(pair, key=_place) if pair[0].length else pair[0] for pair in zip(whole, copy, strict=True)]
     before: Sequence[WitnessLog] = (*end, *held[len(end) :])
     return tuple(max(pair, key=_place) for pair in zip(before, held, strict=True))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -58,6 +59,8 @@ class CopyShipping:
         local: Callable[[], LocalFiles],
         shown: Callable[[], Witness],
         clock: Clock,
+        *,
+        in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread,
     ) -> None:
         """``local``: the slot's durable files; ``shown``: what the slot has published."""
         self._shipper = shipper
@@ -67,6 +70,7 @@ class CopyShipping:
         self._local = local
         self._shown = shown
         self._clock = clock
+        self._in_thread = in_thread
         self._said = (False, "")
 
     @property
@@ -98,7 +102,7 @@ class CopyShipping:
                     answer = await self._keeper.open(self._of, shipper.incarnation, timeout=ASK_S)
                     shipper.answered(answer, self._clock.monotonic())
                 case Verify(ends):
-                    same = await asyncio.to_thread(self._output.begins_with, ends, self._local())
+                    same = await self._in_thread(self._output.begins_with, ends, self._local())
                     shipper.verified(same, self._clock.monotonic())
                 case Ship():
                     await self._ship(step)
@@ -109,7 +113,7 @@ class CopyShipping:
 
     async def _ship(self, step: Ship) -> None:
         shipper = self._shipper
-        extension, expected = await asyncio.to_thread(
+        extension, expected = await self._in_thread(
             self._output.extension, step, shipper.incarnation, shipper.limits.request_bytes
         )
         answer = await self._keeper.extend(self._of, extension, timeout=ASK_S)

@@ -84,6 +84,8 @@ class SlotStore:
         """What the copy is known to hold."""
         self.local_files: tuple[tuple[tuple[int, int], ...], ...] = ()
         """For each of KINDS: (file number, durable length) in order, final files too; may be read from any thread."""
+        self.taken: list[str] = []
+        """Files that the start took from the copy."""
         self._final_files: list[dict[int, int]] = [{} for _ in KINDS]
 
     @property
@@ -121,7 +123,8 @@ class SlotStore:
         self, wanted: Lacking, keeper: Keeper, of: CopyOf, pause: Callable[[float], Awaitable[None]]
     ) -> list[str]:
         """From the copy, before ``recover``; names of the files. Raises SlotRefused, OSError."""
-        return await take(self._files, wanted, keeper, of, pause)
+        self.taken = await take(self._files, wanted, keeper, of, pause)
+        return self.taken
 
     def copied_output(self) -> LocalOutput:
         """For whoever ships it."""

@@ -14,6 +14,7 @@ from photon.config.disk import RealDisk
 from photon.config.settings import Settings
 from photon.config.tls import Tls
 from photon.embedded.adapter import adapter_of
+from photon.embedded.copying import copying_of
 from photon.embedded.pipeline import joiner_engine, joiner_limits
 from photon.embedded.services import registry_client
 from photon.eventstore.api import EventStore
@@ -56,6 +57,7 @@ def orphans_of(here: Neighbours) -> list[Callable[[asyncio.Event], Awaitable[Non
             engine = joiner_engine(
                 settings, adapter_of(settings, pipeline.join, here.base), Slot(slot, here.datacentre, here.address),
                 paths, registry=registry, store=here.store, disk=disk, clock=clock, limits=limits, ends=ends,
+                copying=copying_of(settings, here.datacentre, here.tls),
             )  # fmt: skip
             yield Adopted(engine)  # the datacentre's verifier clears what it writes
         finally:

@@ -68,7 +68,7 @@ class Deployment:
                 for slot, joiner in pipeline.joiners.items()
             ]
             if pipeline.copies is not None and settings.output.copies > 1:
-                joiners.append(self._of_file("copies", name, where, pipeline.copies, name, region))
+                stores.append(self._of_file("copies", name, where, pipeline.copies, name, region))
             verifiers.append(self._of_file("verifier", name, where, pipeline.verifier, name, region))
             if not pipeline.dispatchers:
                 dispatchers.append(self._of_file("dispatcher", name, where, pipeline.dispatcher, name, region))
@@ -133,14 +133,15 @@ class Deployment:
 
 
 def routes_of(settings: Settings, ports: Sequence[int], host: str = "127.0.0.1") -> tuple[Route, ...]:
-    """A port of the proxy for each pair of a region and a replica elsewhere; none without ``[wan]``.
+    """A port of the proxy for each pair of a region and a replica or keeper of copies elsewhere; none without
+    ``[wan]``.
 
     ``ports``: at least ``routes_needed`` free ones.
     """
     pairs = _pairs(settings)
     return tuple(
-        Route(f"{host}:{port}", source, destination, settings.registry.replicas[name].address)
-        for (source, destination, name), port in zip(pairs, ports, strict=False)
+        Route(f"{host}:{port}", source, destination, target)
+        for (source, destination, target), port in zip(pairs, ports, strict=False)
     )
 
 
@@ -157,7 +158,14 @@ def regions(settings: Settings) -> list[str]:
 
 
 def _pairs(settings: Settings) -> list[tuple[str, str, str]]:
+    """(region, region elsewhere, address there)."""
     if settings.wan is None:
         return []
-    replicas = [(name, settings.region_of_replica(name)) for name in sorted(settings.registry.replicas)]
-    return [(source, at, name) for source in regions(settings) for name, at in replicas if at != source]
+    registry = settings.registry.replicas
+    targets = [(settings.region_of_replica(name), registry[name].address) for name in sorted(registry)]
+    if settings.output.copies > 1:
+        kept = sorted(settings.datacentre.items())
+        targets += [
+            (settings.region(name), pipeline.copies) for name, pipeline in kept if pipeline.copies is not None
+        ]
+    return [(source, at, target) for source in regions(settings) for at, target in targets if at != source]

@@ -19,7 +19,6 @@ from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.settings import Settings
 from photon.dispatcher import process
-from photon.dispatcher.discovery import Discovery
 from photon.dispatcher.engine import DispatcherEngine, Measure, Progress
 from photon.dispatcher.engine import Options as DispatcherOptions
 from photon.dispatcher.holdings import Terms
@@ -35,6 +34,7 @@ from photon.eventstore.maps import HBaseTable
 from photon.idregistry.api import Digester, Registry, Slot
 from photon.joiner.admission import Bounds
 from photon.joiner.api import Joiner
+from photon.joiner.copies.shipping import Copying
 from photon.joiner.engine import JoinerEngine, JoinerLimits, Surroundings
 from photon.joiner.process import die
 from photon.joiner.shell import Die
@@ -102,8 +102,9 @@ def joiner_engine(
     limits: JoinerLimits | None = None,
     ends: Die = die,
     accept_damaged_log: bool = False,
+    copying: Copying | None = None,
 ) -> JoinerEngine:
-    """A joiner that is not started yet. ``ends``: what its failure ends."""
+    """A joiner that is not started yet. ``ends``: what its failure ends; ``copying``: who keeps its output's copy."""
     envelope = Envelope(with_joined_at=settings.output.joined_at)
     world = Surroundings(registry, store, disk, clock, ends, lambda: os.urandom(NONCE_BYTES))
     return JoinerEngine(
@@ -115,6 +116,7 @@ def joiner_engine(
         limits=limits or joiner_limits(settings),
         check_payloads=type(adapter) is not ConfiguredAdapter,  # its payloads are JSON by construction
         accept_damaged_log=accept_damaged_log,
+        copying=copying,
     )
 
 
@@ -149,7 +151,6 @@ def open_dispatcher(
     disk: Disk,
     clock: Clock,
     measure: Measure | None = None,
-    discovery: Discovery | None = None,
 ) -> AbstractContextManager[DispatcherEngine]:
     """A dispatcher with its database and follower, closed at the end. Raises StateError, LogDirectoryError.
 
@@ -200,7 +201,6 @@ def open_dispatcher(
         homes=homes,
         measure=measure if head_start is None else None,
         worker=None if plan.worker is None else _worker(settings, plan.worker),
-        discovery=discovery,
     )
 
 

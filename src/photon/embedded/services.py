@@ -262,6 +262,7 @@ async def serve_joiner(
     """One joiner in its slot. What it writes is verified by ``photon verifier serve``. ``listen``, ``address``: where
     it listens and is reached, if not where the file says."""
     from photon.embedded.adopting import Neighbours, orphans_of
+    from photon.embedded.copying import copying_of
     from photon.embedded.joiner_place import file_slots, joiner_place
     from photon.embedded.pipeline import joiner_engine, joiner_limits
     from photon.eventstore.client import EventStoreClient
@@ -280,6 +281,7 @@ async def serve_joiner(
     registry = registry_client(settings, tls)
     store = EventStoreClient(pipeline.eventstore, join, to=towards(tls, eventstore_identity(name)))
     slots = base / pipeline.state / "slots"
+    copying = copying_of(settings, name, tls)
     process = f"{socket.gethostname()}:{os.getpid()}:{clock.now_ns()}"
     limits = joiner_limits(settings)
     limits = limits if place.slot else replace(limits, lock_wait_s=TAKE_S)
@@ -288,7 +290,7 @@ async def serve_joiner(
         return joiner_engine(
             settings, adapter_of(settings, join, base), Slot(its, name, place.note(process)),
             SlotPaths(slots / its, base / pipeline.output), registry=registry, store=store, disk=disk, clock=clock,
-            limits=limits, accept_damaged_log=accept_damaged_log,
+            limits=limits, accept_damaged_log=accept_damaged_log, copying=copying,
         )  # fmt: skip
 
     engine = make(place.slot) if place.slot else AutoJoiner(

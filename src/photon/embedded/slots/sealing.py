@@ -21,14 +21,18 @@ from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.idregistry.api import I64, U8, U64, Answer, Digester
 from photon.idregistry.witness import Witness, WitnessLog
+from photon.joiner.copies.api import CopyOf
+from photon.joiner.copies.kept import KeptCopy
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS
 from photon.joiner.slot.witness import hash_file
+from photon.outputs.kept import OUTPUT_NAME, SEALED_NAME
 from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, RETIRED_NAME, name_of, retired_bytes
 
 BLOCK_BYTES = 4 << 20
 CLEAR_IDS = 8192
 RETIRING_NAME = "retiring.json"
 RETIRING_VERSION = 1
+SEALED_VERSION = 1
 
 Clear = Callable[[bytes, I64, U64], Awaitable[U8]]
 """Digests, times and tokens to answers, none of them UNKNOWN."""
@@ -40,6 +44,13 @@ class Retiring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     slot: str
     copy: str | None
+
+
+class Sealed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``sealed.json``."""
+
+    version: int
+    slot: str
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +86,33 @@ class Copy:
     lacking: dict[str, int] = field(default_factory=dict)
     """Bytes that readers may have read and the copy does not have, by plain name."""
     cleared: int = 0
+    kept: Path | None = None
+    """Where a keeper has it (``photon.outputs.kept``); None: an output directory that the operator names."""
+    slot: str = ""
+
+
+def find_kept(disk: Disk, directory: Path, slot: str) -> Copy:
+    """The copy that a keeper has in this directory; it may have no files yet."""
+    root = directory / OUTPUT_NAME
+    found: dict[str, CopiedFile] = {}
+    for kind in DIRECTORY_OF.values():
+        for file in disk.names(root / kind):
+            for suffix in (FINAL_SUFFIX, PLAIN_SUFFIX):
+                number = file.removeprefix(f"{slot}-").removesuffix(suffix)
+                if file == f"{slot}-{number}{suffix}" and number.isdigit():
+                    name = name_of(kind, slot, int(number))
+                    found[name] = CopiedFile(name, root / kind / file, suffix == FINAL_SUFFIX)  # the plain one counts
+    return Copy(root, [found[name] for name in sorted(found)], kept=directory, slot=slot)
+
+
+def seal(disk: Disk, directory: Path, of: CopyOf) -> None:
+    """From here on the keeper takes nothing more for this copy. Call it with the copy's lock. Again: no change.
+
+    What the keeper never acknowledged is cut off: it may be torn. Raises CopyDamaged, OSError.
+    """
+    if not disk.exists(directory / SEALED_NAME):
+        KeptCopy(disk, directory, of).load()
+        disk.replace(directory / SEALED_NAME, msgspec.json.encode(Sealed(SEALED_VERSION, of.slot)))
 
 
 def find_copy(root: Path, slot: str) -> Copy:
@@ -90,7 +128,7 @@ def find_copy(root: Path, slot: str) -> Copy:
                         found[name] = CopiedFile(name, path, suffix == FINAL_SUFFIX)
     if not found:
         raise CopyRefused(root, f"has no output files of slot {slot} in {', '.join(DIRECTORY_OF.values())}")
-    return Copy(root, [found[name] for name in sorted(found)])
+    return Copy(root, [found[name] for name in sorted(found)], slot=slot)
 
 
 def glob_name(slot: str) -> str:
@@ -100,12 +138,13 @@ def glob_name(slot: str) -> str:
 
 def measure(disk: Disk, copy: Copy, witness: Witness) -> None:
     """Fills in lengths, and what is lacking against the witness. Raises CopyRefused, OSError. Changes nothing."""
+    copy.lengths, copy.lacking = {}, {}
     for file in copy.files:
         copy.lengths[file.name] = sum(map(len, blocks(disk, file)))
     for at, log in enumerate(witness[: len(KINDS)]):
         if not log.length:
             continue
-        name = name_of(DIRECTORY_OF[KINDS[at]], _slot_of(copy), log.number)
+        name = name_of(DIRECTORY_OF[KINDS[at]], copy.slot, log.number)
         file_of = {file.name: file for file in copy.files}
         known = file_of.get(name)
         length = copy.lengths.get(name, 0)
@@ -118,10 +157,6 @@ def measure(disk: Disk, copy: Copy, witness: Witness) -> None:
 
 def _hashed(disk: Disk, path: Path, log: WitnessLog) -> WitnessLog:
     return hash_file(disk, path, log.length).log(log.number, log.length)
-
-
-def _slot_of(copy: Copy) -> str:
-    return Path(copy.files[0].name).name.removesuffix(PLAIN_SUFFIX).rpartition("-")[0]
 
 
 def blocks(disk: Disk, file: CopiedFile) -> Iterator[bytes]:
@@ -207,6 +242,10 @@ def publish(disk: Disk, state: Path, slot: str, copy: Copy | None, output: Path)
     if copy is None:
         disk.replace(state / RETIRED_NAME, retired_bytes(slot))
         return
+    if copy.kept is not None:  # first there: who has lost the slot's own directories reads on beside the copy
+        disk.replace(copy.kept / RETIRED_NAME, retired_bytes(slot, dict(copy.lengths), copy.root))
+        if copy.kept == state:
+            return
     root = copy.root.resolve()
     elsewhere = None if root == output.resolve() else root
     disk.replace(state / RETIRED_NAME, retired_bytes(slot, dict(copy.lengths), elsewhere))

@@ -1,0 +1,164 @@
+"""Copies as a gRPC service, and its process: one directory, one lock and one thread for each copy.
+
+A copy's lock is held for the moment of each change: ``photon slot retire`` takes the same lock to seal it, whether a
+keeper runs or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+import structlog
+
+from photon.config.disk import Disk
+from photon.config.message_bounds import bounded
+from photon.config.serving import listen
+from photon.config.tls import Tls
+from photon.joiner.copies import copies_pb2 as pb
+from photon.joiner.copies import wire
+from photon.joiner.copies.api import EMPTY, CopyAnswer, CopyBytes, CopyOf, Status
+from photon.joiner.copies.kept import CopyDamaged, KeptCopy
+from photon.joiner.slot.identity import SlotRefused
+from photon.joiner.slot.lock import SlotLock
+from photon.outputs.kept import kept_directory
+
+REQUESTS_MAX = 64
+"""Under way; more are refused at once, and slots try again."""
+SLOTS_MAX = 1024
+"""Copies of one keeper."""
+LOCK_WAIT_S = 5.0
+
+T = TypeVar("T")
+Die = Callable[[str], NoReturn]
+
+log = structlog.get_logger(__name__)
+
+
+class Copies:
+    """All copies that a datacentre keeps."""
+
+    def __init__(self, disk: Disk, state: Path, keeps: Sequence[str], die: Die) -> None:
+        """``keeps``: of which datacentres. ``die``: after a failed write or sync nothing is believed (rule 7)."""
+        self._disk = disk
+        self._state = state
+        self._keeps = frozenset(keeps)
+        self._die = die
+        self._copies: dict[CopyOf, KeptCopy] = {}
+        self._turns: dict[CopyOf, asyncio.Lock] = {}
+
+    async def asked(self, of: CopyOf, ask: Callable[[KeptCopy], CopyAnswer]) -> CopyAnswer:
+        """One question about one copy, after those that came before."""
+        if of.datacentre not in self._keeps:
+            return _refused(
+                f"copies of {of.datacentre} are not kept here: another deployment file, or another keeper"
+            )
+        if of not in self._turns and len(self._turns) >= SLOTS_MAX:
+            return _refused(f"{SLOTS_MAX} copies are kept here, no more can be")
+        async with self._turns.setdefault(of, asyncio.Lock()):
+            return await asyncio.to_thread(self._locked, of, ask)
+
+    async def read(self, of: CopyOf, log: int, number: int, offset: int) -> CopyBytes:
+        """Of a copy that was opened before."""
+        copy = self._copies.get(of)
+        if copy is None:
+            return CopyBytes(-1, b"")
+        async with self._turns[of]:
+            return await asyncio.to_thread(copy.read, log, number, offset)
+
+    def _locked(self, of: CopyOf, ask: Callable[[KeptCopy], CopyAnswer]) -> CopyAnswer:
+        directory = kept_directory(self._state, of.datacentre, of.slot)
+        lock = SlotLock(directory)
+        try:
+            lock.take(wait_s=LOCK_WAIT_S)
+        except SlotRefused as busy:
+            return _refused(str(busy))
+        try:
+            copy = self._copies.get(of)
+            if copy is None:
+                copy = KeptCopy(self._disk, directory, of)
+                copy.load()
+                self._copies[of] = copy
+            return ask(copy)
+        except CopyDamaged as damaged:
+            return _refused(str(damaged))
+        except OSError as error:
+            self._die(f"{directory}: {error}; free space or replace the disk, then start the keeper of copies again")
+        finally:
+            lock.release()
+
+
+class CopiesService:
+    """Handlers: wire to copies and back."""
+
+    def __init__(self, copies: Copies) -> None:
+        self._copies = copies
+
+    async def open(self, request: pb.OpenCopy, context: Any) -> pb.CopyState:
+        """See copies.proto."""
+        of = await _read(context, lambda: wire.copy_of(request.datacentre, request.slot))
+        incarnation = await _read(context, lambda: wire.incarnation_in(request.incarnation))
+        return wire.answer_out(await self._copies.asked(of, lambda copy: copy.open(incarnation)))
+
+    async def look(self, request: pb.LookCopy, context: Any) -> pb.CopyState:
+        """See copies.proto."""
+        of = await _read(context, lambda: wire.copy_of(request.datacentre, request.slot))
+        return wire.answer_out(await self._copies.asked(of, KeptCopy.look))
+
+    async def extend(self, request: pb.ExtendCopy, context: Any) -> pb.CopyState:
+        """See copies.proto."""
+        of = await _read(context, lambda: wire.copy_of(request.datacentre, request.slot))
+        extension = await _read(context, lambda: wire.extension_in(request))
+        return wire.answer_out(await self._copies.asked(of, lambda copy: copy.extend(extension)))
+
+    async def read(self, request: pb.ReadCopy, context: Any) -> pb.CopyPiece:
+        """See copies.proto."""
+        of = await _read(context, lambda: wire.copy_of(request.datacentre, request.slot))
+        if request.log >= len(EMPTY) or request.number > wire.NUMBER_MAX or request.offset > wire.LENGTH_MAX:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no such place")
+        return wire.piece_out(await self._copies.read(of, request.log, request.number, request.offset))
+
+
+async def _read(context: Any, read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except wire.WireError as error:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        raise AssertionError("abort returned") from None
+
+
+def _refused(why: str) -> CopyAnswer:
+    return CopyAnswer(Status.REFUSED, 0, EMPTY, why)
+
+
+async def serve(
+    disk: Disk, state: Path, keeps: Sequence[str], address: str, stop: asyncio.Event, die: Die, tls: Tls | None = None
+) -> None:
+    """Until ``stop``. Raises CannotListen."""
+    service = CopiesService(Copies(disk, state, keeps, die))
+
+    def add(server: grpc.aio.Server) -> None:
+        methods: dict[str, tuple[Any, Any]] = {
+            "Open": (service.open, pb.OpenCopy),
+            "Look": (service.look, pb.LookCopy),
+            "Extend": (service.extend, pb.ExtendCopy),
+            "Read": (service.read, pb.ReadCopy),
+        }
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(
+                handler, bounded(message.FromString, wire.FIELDS_MAX), lambda reply: reply.SerializeToString()
+            )
+            for name, (handler, message) in methods.items()
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(wire.SERVICE_NAME, handlers),))
+
+    server = await listen(address, wire.SERVICE_NAME, add, options=wire.OPTIONS, requests_max=REQUESTS_MAX, tls=tls)
+    try:
+        await server.serving()
+        log.info("keeper of copies serves", address=address, keeps=list(keeps))
+        await stop.wait()
+    finally:
+        await server.stop()
