@@ -137,8 +137,11 @@ def problems(settings: Settings) -> list[str]:
             found.append(f"datacentre.{dc}.join = {pipeline.join!r}: no such join; there are: {known}")
         if len(pipeline.caches) > CACHES_MAX:
             found.append(f"datacentre.{dc}.caches: there are {len(pipeline.caches)}, at most {CACHES_MAX} can be")
-        if not pipeline.joiners:
-            found.append(f"datacentre.{dc}.joiners: needs at least one slot, as [datacentre.{dc}.joiners.{dc}-1]")
+        if not pipeline.joiners and not pipeline.discover:
+            found.append(
+                f"datacentre.{dc}.joiners: needs at least one slot, as [datacentre.{dc}.joiners.{dc}-1], or "
+                f"datacentre.{dc}.discover = true and joiners that were started with --slot auto"
+            )
     found += _id_problems(settings)
     found += _copy_problems(settings)
     for dc, pipeline in settings.datacentre.items():

@@ -19,6 +19,7 @@ from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.settings import Settings
 from photon.dispatcher import process
+from photon.dispatcher.discovery import Discovery
 from photon.dispatcher.engine import DispatcherEngine, Measure, Progress
 from photon.dispatcher.engine import Options as DispatcherOptions
 from photon.dispatcher.holdings import Terms
@@ -151,6 +152,7 @@ def open_dispatcher(
     disk: Disk,
     clock: Clock,
     measure: Measure | None = None,
+    discovery: Discovery | None = None,
 ) -> AbstractContextManager[DispatcherEngine]:
     """A dispatcher with its database and follower, closed at the end. Raises StateError, LogDirectoryError.
 
@@ -201,6 +203,7 @@ def open_dispatcher(
         homes=homes,
         measure=measure if head_start is None else None,
         worker=None if plan.worker is None else _worker(settings, plan.worker),
+        discovery=discovery,
     )
 
 
