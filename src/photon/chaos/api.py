@@ -99,6 +99,10 @@ class Target(Protocol):
     def able(self) -> frozenset[Do]:
         """What can be done here."""
 
+    @property
+    def fillable(self) -> Sequence[str]:
+        """Processes whose file system may be filled."""
+
     async def processes(self) -> Mapping[str, ProcessNow]:
         """All, by name, in the order of their start."""
 

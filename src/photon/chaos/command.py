@@ -16,7 +16,9 @@ import msgspec
 import orjson
 
 from photon.chaos import disks, site
-from photon.chaos.api import INSTANT, ChaosFailed, Do, Step, WrongScenario
+from photon.chaos.api import INSTANT, ChaosFailed, Do, Step, Target, WrongScenario
+from photon.chaos.around import Containers, ContainersWatch, Processes
+from photon.chaos.containers import ContainersTarget
 from photon.chaos.faults import Faults
 from photon.chaos.processes import ProcessesTarget, libfaketime
 from photon.chaos.report import Report
@@ -24,8 +26,9 @@ from photon.chaos.run import REPORT_NAME, Options, Run, plan
 from photon.chaos.scenario import Scenario, by_hand, load
 from photon.chaos.site import Site, Wanted
 from photon.chaos.topology import Topology, topology_of
-from photon.chaos.watch import Watch
+from photon.chaos.watch import Watch, Watching
 from photon.config.loader import load as load_settings
+from photon.config.settings import Settings
 from photon.demo.deployment import DemoDeployment, Shape
 from photon.embedded import runtime
 from photon.embedded.run_directory import run_directory
@@ -36,6 +39,17 @@ T = TypeVar("T")
 RANDOM_EVERY_S, RANDOM_LONGEST_S, RANDOM_SECONDS, RANDOM_RATE = 15.0, 10.0, 180.0, 50
 DISK_REPLICA = "r5"
 """Whose directory is a small file system where random faults may fill one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which deployment."""
+
+    config: Path
+    run: Path | None = None
+    project: str | None = None
+    """Of docker-compose; None: processes under photon up."""
+    compose: Path = Path("docker-compose.yml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +67,8 @@ class Wishes:
     directory: Path | None
     joiners: int
     spark: bool
+    project: str | None = None
+    compose: Path = Path("docker-compose.yml")
 
 
 def planned(wishes: Wishes) -> tuple[Scenario, list[Step], int]:
@@ -67,9 +83,10 @@ def planned(wishes: Wishes) -> tuple[Scenario, list[Step], int]:
     able = set(Do)
     if wishes.config is not None or not disks.can_mount():
         able -= set() if any(step.do is Do.DISK for step in scenario.steps) else {Do.DISK}
+    fillable = [f"registry {DISK_REPLICA}"] if wishes.config is None and disks.can_mount() else []
     if libfaketime() is None:
         able.discard(Do.CLOCK)
-    return scenario, plan(scenario, seed, topology_of(settings), frozenset(able)), seed
+    return scenario, plan(scenario, seed, topology_of(settings), frozenset(able), fillable), seed
 
 
 def carry_out(wishes: Wishes, say: Callable[[str], None]) -> tuple[Report, Path]:
@@ -77,6 +94,10 @@ def carry_out(wishes: Wishes, say: Callable[[str], None]) -> tuple[Report, Path]
     scenario, seed = _scenario(wishes), _seed(wishes)
     say(f"scenario {scenario.name}, seed {seed}")
     directory = (wishes.directory or Path(tempfile.mkdtemp(prefix="photon-chaos-"))).absolute()
+    if wishes.config is not None and wishes.project is not None:
+        where = Where(wishes.config, None, wishes.project, wishes.compose)
+        report = runtime.run(_run_containers(Options(scenario, seed, directory, 0), where, say))
+        return _kept(report, directory)
     with contextlib.ExitStack() as stack:
         if wishes.config is not None:
             file = wishes.config.absolute()
@@ -85,8 +106,12 @@ def carry_out(wishes: Wishes, say: Callable[[str], None]) -> tuple[Report, Path]
             wanted = Wanted(joiners=wishes.joiners, disks=_disks(scenario))
             found = stack.enter_context(site.running(directory, wanted, say))
         rate = wishes.rate or scenario.rate
-        options = Options(scenario, seed, directory, rate if wishes.own_traffic else 0, wishes.spark)
-        report = runtime.run(_run(options, found, own_logs=wishes.own_traffic, say=say))
+        options = Options(scenario, seed, directory, rate if wishes.own_traffic else 0)
+        report = runtime.run(_run(options, found, own_logs=wishes.own_traffic, spark=wishes.spark, say=say))
+    return _kept(report, directory)
+
+
+def _kept(report: Report, directory: Path) -> tuple[Report, Path]:
     (directory / REPORT_NAME).write_bytes(orjson.dumps(as_json(report), option=orjson.OPT_INDENT_2))
     return report, directory
 
@@ -97,8 +122,7 @@ def as_json(report: Report) -> dict[str, object]:
 
 
 def one_fault(
-    config: Path,
-    run: Path | None,
+    where: Where,
     do: str,
     targets: Sequence[str],
     lasts: float | None,
@@ -113,9 +137,8 @@ def one_fault(
     # A kill without a time is over at once; all others stay until they are healed.
     step = by_hand(kind, targets, 0.0 if kind in INSTANT else lasts or (0.0 if kind is Do.KILL else 1.0), **options)
 
-    async def done(target: ProcessesTarget, topology: Topology, found: Site) -> str:
+    async def done(target: Target, topology: Topology, watch: Watching) -> str:
         topology.check(step)
-        watch = Watch(found, target, None)
         faults = Faults(target, topology, watch.leader, None)
         try:
             what = await faults.begin(0, step)
@@ -125,18 +148,19 @@ def one_fault(
         finally:
             if lasts is not None:
                 problems = await faults.heal()
-            await watch.close()
         if problems:
             raise ChaosFailed(problems[0])
         return f"{do}: {what}, healed after {lasts:g} s"
 
-    return _at(config, run, done)
+    return _at(where, done)
 
 
-def heal_all(config: Path, run: Path | None) -> list[str]:
+def heal_all(where: Where) -> list[str]:
     """Takes back what faults by hand, or a run that was killed, have left; what was done. Raises PhotonError."""
 
-    async def healed(target: ProcessesTarget, topology: Topology, found: Site) -> list[str]:
+    settings = load_settings(where.config, environment=os.environ)
+
+    async def healed(target: Target, topology: Topology, watch: Watching) -> list[str]:
         said = []
         processes = await target.processes()
         if paused := [name for name, now in processes.items() if now.detail == "paused"]:
@@ -145,7 +169,7 @@ def heal_all(config: Path, run: Path | None) -> list[str]:
         if held := [name for name, now in processes.items() if now.detail == "held"]:
             await target.release(held)
             said.append(f"start again: {', '.join(held)}")
-        wan = found.settings.wan
+        wan = settings.wan
         if wan is not None:
             delay_s = wan.round_trip / 2
             changed = [
@@ -160,32 +184,49 @@ def heal_all(config: Path, run: Path | None) -> list[str]:
             await target.empty(name)
         return said or ["there was nothing to heal"]
 
-    return _at(config, run, healed)
+    return _at(where, healed)
 
 
-def _at(config: Path, run: Path | None, what: Callable[[ProcessesTarget, Topology, Site], Awaitable[T]]) -> T:
-    file = config.absolute()
+def _at(where: Where, what: Callable[[Target, Topology, Watching], Awaitable[T]]) -> T:
+    file = where.config.absolute()
     settings = load_settings(file, environment=os.environ)
-    found = Site(file, settings, run_directory(file, run))
-    topology = topology_of(settings)
 
-    async def done() -> T:
+    async def processes() -> T:
+        found, topology = Site(file, settings, run_directory(file, where.run)), topology_of(settings)
         target = ProcessesTarget(file, settings, found.run, topology, own_logs=False, library=libfaketime())
+        watch = Watch(found, target, None)
         try:
-            return await what(target, topology, found)
+            return await what(target, topology, watch)
         finally:
+            await watch.close()
             await target.close()
 
-    return runtime.run(done())
+    async def containers() -> T:
+        target = _containers(where, settings)
+        return await what(target, await target.topology(), ContainersWatch(target))
+
+    return runtime.run(processes() if where.project is None else containers())
 
 
-async def _run(options: Options, found: Site, *, own_logs: bool, say: Callable[[str], None]) -> Report:
+def _containers(where: Where, settings: Settings) -> ContainersTarget:
+    compose = ("docker-compose", "-f", str(where.compose))
+    return ContainersTarget(where.project or "", compose, settings)
+
+
+async def _run_containers(options: Options, where: Where, say: Callable[[str], None]) -> Report:
+    settings = load_settings(where.config, environment=os.environ)
+    target = _containers(where, settings)
+    around = Containers(where.project or "", target, list(settings.datacentre))
+    return await Run(options, around, target, await target.topology(), say).run()
+
+
+async def _run(options: Options, found: Site, *, own_logs: bool, spark: bool, say: Callable[[str], None]) -> Report:
     topology = topology_of(found.settings)
     target = ProcessesTarget(
         found.file, found.settings, found.run, topology, own_logs=own_logs, library=libfaketime()
     )
     try:
-        return await Run(options, found, target, topology, say).run()
+        return await Run(options, Processes(found, target, spark=spark), target, topology, say).run()
     finally:
         await target.close()
 
@@ -211,4 +252,6 @@ def _disks(scenario: Scenario) -> tuple[str, ...]:
     named = {name.removeprefix("registry ") for step in scenario.steps if step.do is Do.DISK for name in step.target}
     if named and not disks.can_mount():
         raise ChaosFailed("disk: needs root, to mount a small file system")
+    if scenario.every_s is not None and disks.can_mount():
+        named.add(DISK_REPLICA)
     return tuple(sorted(named & set(site.REPLICAS)))

@@ -70,7 +70,9 @@ class Faults:
             case Do.CLOCK:
                 for name in names:
                     undo.append(lambda name=name: self._target.skew(name, None))  # type: ignore[misc]
+                    before = (await self._target.processes())[name].pid
                     await self._target.skew(name, float(step.options["skew"]))
+                    await self._until_up([name], lambda now, old=before: now != old)  # type: ignore[misc]
             case Do.AWAY:
                 return await self._away(step, undo)
             case Do.TRUNCATE:

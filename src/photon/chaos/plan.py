@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from photon.chaos.api import INSTANT, LEADER, Do, Step
 from photon.chaos.limits import too_much
@@ -28,13 +28,23 @@ SKEWS_S = (-60.0, -5.0, 5.0, 60.0)
 
 
 def random_plan(
-    seed: int, topology: Topology, seconds: float, able: Iterable[Do], *, every_s: float, longest_s: float
+    seed: int,
+    topology: Topology,
+    seconds: float,
+    able: Iterable[Do],
+    fillable: Sequence[str] = (),
+    *,
+    every_s: float,
+    longest_s: float,
 ) -> list[Step]:
-    """A fault in each ``every_s`` of the run, none of them longer than ``longest_s`` nor beyond the run's end."""
+    """A fault in each ``every_s`` of the run, none of them longer than ``longest_s`` nor beyond the run's end.
+    ``fillable``: processes whose disk may be full."""
     rnd = random.Random(seed)
     weights = {do: weight for do, weight in WEIGHTS.items() if do in set(able)}
     if len(topology.regions) < 2:
         weights = {do: weight for do, weight in weights.items() if do not in (Do.CUT, Do.LOSS, Do.DELAY)}
+    if not fillable:
+        weights.pop(Do.DISK, None)
     if len(topology.datacentres) < 2:
         weights.pop(Do.AWAY, None)
     steps: list[Step] = []
@@ -44,7 +54,7 @@ def random_plan(
             at_s = begin + rnd.uniform(0.0, 0.5 * every_s)
             for_s = round(rnd.uniform(0.2, 1.0) * min(longest_s, seconds - at_s), 1)
             do = rnd.choices(list(weights), list(weights.values()))[0]
-            step = _draw(rnd, do, round(at_s, 1), for_s, topology)
+            step = _draw(rnd, do, round(at_s, 1), for_s, topology, fillable)
             if not too_much([*steps, step], topology) and not _meets_itself(step, steps):
                 steps.append(step)
                 break
@@ -63,7 +73,7 @@ def _meets_itself(step: Step, steps: Iterable[Step]) -> bool:
     return False
 
 
-def _draw(rnd: random.Random, do: Do, at_s: float, for_s: float, topology: Topology) -> Step:
+def _draw(rnd: random.Random, do: Do, at_s: float, for_s: float, topology: Topology, fillable: Sequence[str]) -> Step:
     processes, regions = list(topology.processes), list(topology.regions)
     one: Callable[[], tuple[str, ...]] = lambda: (rnd.choice(processes),)  # noqa: E731
     pair = tuple(rnd.sample(regions, 2)) if len(regions) > 1 else ()
@@ -83,5 +93,5 @@ def _draw(rnd: random.Random, do: Do, at_s: float, for_s: float, topology: Topol
     if do is Do.CLOCK:
         return Step(at_s, for_s, do, one(), {"skew": rnd.choice(SKEWS_S)})
     if do is Do.DISK:
-        return Step(at_s, for_s, do, (rnd.choice(list(topology.replicas)),))
+        return Step(at_s, for_s, do, (rnd.choice(fillable),))
     return Step(at_s, 0.0 if do in INSTANT else for_s, do, one())

@@ -58,13 +58,18 @@ class ProcessesTarget:
         able = {Do.KILL, Do.PAUSE, Do.AWAY, Do.RESTART, Do.RESHARD}
         if self._wan is not None:
             able |= {Do.CUT, Do.LOSS, Do.DELAY}
-        if all(disks.is_small(self._directory(name)) for name in self._topology.replicas):
+        if self.fillable:
             able.add(Do.DISK)
         if self._library is not None:
             able.add(Do.CLOCK)
         if self._own_logs:
             able.add(Do.TRUNCATE)
         return frozenset(able)
+
+    @property
+    def fillable(self) -> Sequence[str]:
+        """Those whose state is on a small file system."""
+        return [name for name in self._topology.processes if disks.is_small(self._directory(name))]
 
     async def processes(self) -> Mapping[str, ProcessNow]:
         """As ``photon ps`` shows them."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from photon.chaos import resources, verify
 from photon.chaos.api import ChaosFailed, Do, Step, Target
@@ -18,10 +19,10 @@ from photon.chaos.history import History
 from photon.chaos.plan import random_plan
 from photon.chaos.report import Report
 from photon.chaos.scenario import Scenario
-from photon.chaos.site import Site
+from photon.chaos.site import Place
 from photon.chaos.topology import Topology
 from photon.chaos.traffic import Traffic
-from photon.chaos.watch import Watch
+from photon.chaos.watch import Watching
 from photon.config.errors import PhotonError
 from photon.demo.generator import Disorder, Generator
 
@@ -46,18 +47,41 @@ class Options:
     """Of history and report."""
     rate: int
     """Foreign events a second; 0: none of our own, what is there is used."""
-    spark: bool = False
-    """Verify with ``photon spark verify`` too."""
     disorder: Disorder = field(default_factory=lambda: Disorder(late_by=1.0, query_delay=0.4))
 
 
-def plan(scenario: Scenario, seed: int, topology: Topology, able: frozenset[Do]) -> list[Step]:
+class Around(Protocol):
+    """The deployment as a run needs it beside its target."""
+
+    @property
+    def name(self) -> str:
+        """For the history."""
+
+    def places(self) -> Mapping[str, Place]:
+        """Where each datacentre reads and writes; empty where that is not at hand."""
+
+    def watch(self, follower: Follower | None) -> Watching:
+        """Looks at it."""
+
+    async def checks(self, directory: Path) -> tuple[list[str], list[str]]:
+        """(problems, with what it was verified), once all is settled; ``directory`` for reports."""
+
+
+def plan(
+    scenario: Scenario, seed: int, topology: Topology, able: frozenset[Do], fillable: Sequence[str] = ()
+) -> list[Step]:
     """What happens when: the scenario's own faults, and random ones where it wants them. Raises WrongScenario."""
     scenario.checked(topology, able)
     steps = list(scenario.steps)
     if scenario.every_s is not None:
         steps += random_plan(
-            seed, topology, scenario.seconds, able, every_s=scenario.every_s, longest_s=scenario.longest_s
+            seed,
+            topology,
+            scenario.seconds,
+            able,
+            fillable,
+            every_s=scenario.every_s,
+            longest_s=scenario.longest_s,
         )
     return sorted(steps, key=lambda step: step.at_s)
 
@@ -74,15 +98,20 @@ class Run:
     """Make it on the event loop it is used on."""
 
     def __init__(
-        self, options: Options, site: Site, target: Target, topology: Topology, say: Callable[[str], None]
+        self,
+        options: Options,
+        around: Around,
+        target: Target,
+        topology: Topology,
+        say: Callable[[str], None],
     ) -> None:
         """``say`` is told what happens."""
         self._options = options
-        self._site = site
+        self._around = around
         self._target = target
         self._topology = topology
         self._say = say
-        self._steps = plan(options.scenario, options.seed, topology, target.able)
+        self._steps = plan(options.scenario, options.seed, topology, target.able, target.fillable)
         self._partial = partial(self._steps)
         self.report = Report(options.scenario.name, options.seed, faults=len(self._steps))
         self._spans: dict[int, tuple[int, int]] = {}  # of a step, wall times
@@ -98,7 +127,7 @@ class Run:
             "seed": options.seed,
             "rate": options.rate,
             "seconds": options.scenario.seconds,
-            "deployment": str(self._site.file),
+            "deployment": self._around.name,
             "plan": [asdict(step) for step in self._steps],
         }
         with History(options.directory / HISTORY_NAME, **about) as history:
@@ -106,9 +135,9 @@ class Run:
             traffic = self._traffic() if options.rate else None
             follower = None
             if traffic is not None:
-                outputs = {name: place.output for name, place in self._site.places().items()}
+                outputs = {name: place.output for name, place in self._around.places().items()}
                 follower = Follower(outputs, traffic.complete_ns, time.time_ns)
-            watch = Watch(self._site, self._target, follower)
+            watch = self._around.watch(follower)
             watch.start()
             try:
                 await self._during(history, traffic, follower, watch)
@@ -130,10 +159,10 @@ class Run:
             disorder=disorder,
             epoch_us=time.time_ns() // 1000,
         )
-        return Traffic(generator, {name: place.logs for name, place in self._site.places().items()})
+        return Traffic(generator, {name: place.logs for name, place in self._around.places().items()})
 
     async def _during(
-        self, history: History, traffic: Traffic | None, follower: Follower | None, watch: Watch
+        self, history: History, traffic: Traffic | None, follower: Follower | None, watch: Watching
     ) -> None:
         faults = Faults(self._target, self._topology, watch.leader, traffic)
         feeding = asyncio.create_task(traffic.run() if traffic is not None else self._nothing())
@@ -165,7 +194,7 @@ class Run:
     async def _nothing(self) -> None:
         await asyncio.sleep(self._options.scenario.seconds)
 
-    async def _step(self, number: int, step: Step, faults: Faults, history: History, watch: Watch) -> None:
+    async def _step(self, number: int, step: Step, faults: Faults, history: History, watch: Watching) -> None:
         await asyncio.sleep(max(0.0, step.at_s - watch.now_s()))
         begun_s, begun_ns = watch.now_s(), time.time_ns()
         try:
@@ -173,7 +202,9 @@ class Run:
             what = await faults.begin(number, step)
             history.add(watch.now_s(), "begin", fault=number, do=step.do, to=what)
             self._spans[number] = (begun_ns, time.time_ns())
-            await asyncio.sleep(max(0.0, step.at_s + step.for_s - watch.now_s()))
+            # A wrong clock counts from when its process is up with it.
+            ends_s = watch.now_s() + step.for_s if step.do is Do.CLOCK else step.end_s
+            await asyncio.sleep(max(0.0, ends_s - watch.now_s()))
             await self._end(number, faults, history, watch)
             ended_s = watch.now_s()
             history.add(ended_s, "end", fault=number, do=step.do, to=what)
@@ -187,7 +218,7 @@ class Run:
         finally:
             self._spans[number] = (begun_ns, time.time_ns())
 
-    async def _end(self, number: int, faults: Faults, history: History, watch: Watch) -> None:
+    async def _end(self, number: int, faults: Faults, history: History, watch: Watching) -> None:
         """The proxy, or a reader that is asked, may be away for a moment itself."""
         deadline = time.monotonic() + UP_S
         while True:
@@ -199,7 +230,7 @@ class Run:
                     raise
                 await asyncio.sleep(POLL_S)
 
-    async def _until_settled(self, traffic: Traffic | None, follower: Follower | None, watch: Watch) -> None:
+    async def _until_settled(self, traffic: Traffic | None, follower: Follower | None, watch: Watching) -> None:
         deadline = time.monotonic() + SETTLE_S
         while True:
             why = await self._unsettled(traffic, follower, watch)
@@ -212,7 +243,7 @@ class Run:
                 return
             await asyncio.sleep(POLL_S)
 
-    async def _unsettled(self, traffic: Traffic | None, follower: Follower | None, watch: Watch) -> str:
+    async def _unsettled(self, traffic: Traffic | None, follower: Follower | None, watch: Watching) -> str:
         """Why it is not over, in one line; empty: it is."""
         down = [f"{name} is {now.detail}" for name, now in (await self._target.processes()).items() if not now.up]
         if down:
@@ -234,23 +265,20 @@ class Run:
                 return f"{name} has not written all rejected lines"
         return ""
 
-    async def _verify(self, traffic: Traffic | None, watch: Watch) -> None:
-        problems, site = self.report.problems, self._site
+    async def _verify(self, traffic: Traffic | None, watch: Watching) -> None:
+        problems = self.report.problems
         self._say("verifying")
-        verified = ["the alarms of the verifiers"]
-        problems += await asyncio.to_thread(verify.alarms, site)
+        found, verified = await self._around.checks(self._options.directory)
+        problems += found
         if traffic is not None:
             truth = traffic.generator.truth
-            outputs = [place.output for place in site.places().values()]
+            outputs = [place.output for place in self._around.places().values()]
             problems += await asyncio.to_thread(verify.against_truth, outputs, truth)
             problems += verify.ledgers_against_truth(watch.ledgers(), truth, self._partial)
-            verified.append("outputs and ledgers against the generator's truth")
-        if self._options.spark:
-            problems += await verify.with_spark(site, self._options.directory / "spark", "2h")
-            verified.append("photon spark verify")
+            verified = [*verified, "outputs and ledgers against the generator's truth"]
         self.report.verified = ", ".join(verified)
 
-    def _figures(self, traffic: Traffic | None, follower: Follower | None, watch: Watch) -> None:
+    def _figures(self, traffic: Traffic | None, follower: Follower | None, watch: Watching) -> None:
         report, options = self.report, self._options
         report.seconds = round(watch.now_s(), 1)
         if traffic is not None and follower is not None:
@@ -259,7 +287,9 @@ class Run:
             outstanding = max(0, report.events - follower.events)
             report.latency = latency(follower.verdicts, list(self._spans.values()), outstanding)
         near = max(4096, int(NEAR_S * options.rate * EVENT_BYTES))
-        report.backs = [back(name, left, came, watch.seen[name], near) for name, left, came in self._returns]
+        report.backs = [
+            back(name, left, came, watch.seen[name], near) for name, left, came in self._returns if name in watch.seen
+        ]
         report.wasted = sum(ledger["wasted"] for ledger in watch.ledgers().values())
         report.uses = resources.uses(watch.lives)
         report.load_after = os.getloadavg()[0]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import grpc
 
@@ -32,6 +33,50 @@ SAMPLES_MAX = 20_000
 """Of a process."""
 
 
+class Watching(Protocol):
+    """Whoever looks."""
+
+    @property
+    def seen(self) -> Mapping[str, Sequence[Seen]]:
+        """datacentre -> moments; empty where dispatchers cannot be asked."""
+
+    @property
+    def lives(self) -> Mapping[tuple[str, int], Sequence[Sample]]:
+        """(process, pid) -> moments."""
+
+    def now_s(self) -> float:
+        """Since the run's beginning."""
+
+    def start(self) -> None:
+        """Watches from now on."""
+
+    async def close(self) -> None:
+        """Ends watching."""
+
+    def failure(self) -> str | None:
+        """Why watching ended of itself."""
+
+    async def leader(self) -> str | None:
+        """The process that leads the registry's first shard."""
+
+    def ledgers(self) -> dict[str, dict[str, int]]:
+        """Of each datacentre whose state is at hand."""
+
+
+async def sample(target: Target, lives: dict[tuple[str, int], list[Sample]], now_s: float) -> None:
+    """Takes up memory and open files of all processes."""
+    try:
+        processes = await target.processes()
+    except ChaosFailed:
+        return
+    for name, process in processes.items():
+        found = None if process.pid is None else read_process(process.pid, now_s)
+        if found is not None and process.pid is not None:
+            samples = lives.setdefault((name, process.pid), [])
+            if len(samples) < SAMPLES_MAX:
+                samples.append(found)
+
+
 class Watch:
     """Make it on the event loop it is used on; ``close`` it."""
 
@@ -41,7 +86,6 @@ class Watch:
         self._target = target
         self._follower = follower
         self._began = time.monotonic()
-        self.began_ns = time.time_ns()
         settings = site.settings
         tls = tls_of(settings, site.file.parent, OPERATOR)
         self._dispatchers = {
@@ -124,17 +168,7 @@ class Watch:
 
     async def _resources(self) -> None:
         while True:
-            now = self.now_s()
-            try:
-                processes = await self._target.processes()
-            except ChaosFailed:
-                processes = {}
-            for name, process in processes.items():
-                sample = None if process.pid is None else read_process(process.pid, now)
-                if sample is not None and process.pid is not None:
-                    samples = self.lives.setdefault((name, process.pid), [])
-                    if len(samples) < SAMPLES_MAX:
-                        samples.append(sample)
+            await sample(self._target, self.lives, self.now_s())
             await asyncio.sleep(RESOURCES_S)
 
     async def _describe(self, name: str) -> registry_pb2.DescribeReply | None:

@@ -14,8 +14,16 @@ FAULTS = ("kill", "pause", "cut", "loss", "delay", "disk", "clock", "away", "res
 """That can be done by hand."""
 
 config_option = click.option(
-    "--config", type=click.Path(path_type=Path), metavar="FILE", help="The deployment file that photon up runs."
+    "--config", type=click.Path(path_type=Path), metavar="FILE",
+    help="The deployment file that photon up, or docker-compose, runs.",
+)  # fmt: skip
+project_option = click.option(
+    "--project", metavar="NAME", help="Containers: the project of docker-compose in which the deployment file runs."
 )
+compose_option = click.option(
+    "--compose", type=click.Path(path_type=Path), metavar="FILE", default=Path("docker-compose.yml"),
+    show_default=True, help="Of --project.",
+)  # fmt: skip
 format_option = click.option(
     "-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True
 )
@@ -69,6 +77,8 @@ def list_(output_format: str) -> None:
 @click.option("--rate", type=click.IntRange(min=1, max=100_000), help="Events a second in place of the scenario's.")
 @config_option
 @run_option
+@project_option
+@compose_option
 @click.option("--traffic", type=click.Choice(["own", "existing"]),
               help="With --config: write lines of our own, or use what comes.  [default: existing]")  # fmt: skip
 @click.option("--directory", type=click.Path(path_type=Path), metavar="DIR",
@@ -87,6 +97,8 @@ def run(
     rate: int | None,
     config: Path | None,
     run: Path | None,
+    project: str | None,
+    compose: Path,
     traffic: str | None,
     directory: Path | None,
     joiners: int,
@@ -105,6 +117,7 @@ def run(
       photon chaos run --random --seed 7 --minutes 3 -o json
       photon chaos run soak --minutes 60 --rate 100
       photon chaos run my-scenario.toml --config photon.toml --dry-run
+      photon chaos run --random --minutes 5 --project photon --config deploy/compose/photon.toml
     Exit codes: 0 every event has exactly one verdict, 3 something is wrong, 1 failed, 2 wrong usage.
     """
     from photon.chaos.command import Wishes, carry_out, planned
@@ -112,11 +125,13 @@ def run(
 
     if (scenario is None) != drawn:
         raise UsageError("name a SCENARIO or say --random, one of them; photon chaos list shows the scenarios")
-    if config is None and (run is not None or traffic is not None):
-        raise UsageError("--run and --traffic go with --config")
+    if config is None and (run is not None or traffic is not None or project is not None):
+        raise UsageError("--run, --traffic and --project go with --config")
+    if project is not None and (traffic == "own" or how == "spark"):
+        raise UsageError("--project: containers have a generator of their own and are verified against its truth")
     wishes = Wishes(
-        scenario, seed, minutes, rate, config, run, traffic != "existing" if traffic else config is None, directory,
-        joiners, how == "spark",
+        scenario, seed, minutes, rate, config, run, traffic == "own" or config is None, directory,
+        joiners, how == "spark", project, compose,
     )  # fmt: skip
     from photon.cli import chaos_view
 
@@ -135,6 +150,8 @@ def run(
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", required=True,
               help="The deployment file that photon up runs.")  # fmt: skip
 @run_option
+@project_option
+@compose_option
 @click.option("--for", "lasts", type=DURATION, help="How long; without it until photon chaos heal.")
 @click.option("--fault", type=click.Choice(["drop", "reset", "refuse"]), help="Of a cut.  [default: drop]")
 @click.option("--one-way", is_flag=True, help="Of a cut or a delay.")
@@ -146,6 +163,8 @@ def fault(
     targets: tuple[str, ...],
     config: Path,
     run: Path | None,
+    project: str | None,
+    compose: Path,
     lasts: float | None,
     fault: str | None,
     one_way: bool,
@@ -162,7 +181,7 @@ def fault(
       photon chaos fault cut east west --one-way --config photon.toml
       photon chaos fault away west --for 5m --config photon.toml
     """
-    from photon.chaos.command import one_fault
+    from photon.chaos.command import Where, one_fault
 
     options = {
         "fault": fault,
@@ -171,7 +190,7 @@ def fault(
         "skew": skew,
         "shards": shards,
     }
-    said = one_fault(config, run, do, targets, lasts, options)
+    said = one_fault(Where(config, run, project, compose), do, targets, lasts, options)
     click.echo(said)
 
 
@@ -179,14 +198,16 @@ def fault(
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", required=True,
               help="The deployment file that photon up runs.")  # fmt: skip
 @run_option
-def heal(config: Path, run: Path | None) -> None:
+@project_option
+@compose_option
+def heal(config: Path, run: Path | None, project: str | None, compose: Path) -> None:
     """Take back all faults: paused processes go on, held ones start, cuts and delays are lifted, disks are emptied.
 
     \b
     Example:
       photon chaos heal --config photon.toml
     """
-    from photon.chaos.command import heal_all
+    from photon.chaos.command import Where, heal_all
 
-    for line in heal_all(config, run):
+    for line in heal_all(Where(config, run, project, compose)):
         click.echo(line)

@@ -18,6 +18,7 @@ class FakeTarget:
         self.links = {(a, b): DirectionNow(a, b, 0.05) for a in TOPOLOGY.regions for b in TOPOLOGY.regions if a != b}
         able: frozenset[Do] = frozenset(Do)
         self.able = able
+        self.fillable: list[str] = []
 
     def _call(self, what: str, *about: object) -> None:
         if self.failing.get(what, 0):
@@ -66,6 +67,7 @@ class FakeTarget:
 
     async def skew(self, name: str, seconds: float | None) -> None:
         self._call("skew", name, seconds)
+        self.pids[name] += 1000
 
     async def wipe(self, datacentre: str) -> None:
         self._call("wipe", datacentre)

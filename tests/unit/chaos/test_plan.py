@@ -13,7 +13,7 @@ ABLE = frozenset(Do)
 
 
 def drawn(seed: int, seconds: float = 600.0) -> list[Step]:
-    return random_plan(seed, TOPOLOGY, seconds, ABLE, every_s=15.0, longest_s=10.0)
+    return random_plan(seed, TOPOLOGY, seconds, ABLE, ["registry r5"], every_s=15.0, longest_s=10.0)
 
 
 @pytest.mark.parametrize("seed", range(30))

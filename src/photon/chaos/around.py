@@ -1,0 +1,135 @@
+"""What a run needs beside its target, for a deployment in processes and for one in containers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import orjson
+
+from photon.chaos import verify
+from photon.chaos.api import ChaosFailed, Target
+from photon.chaos.containers import GENERATOR, ContainersTarget
+from photon.chaos.figures import Seen
+from photon.chaos.follow import Follower
+from photon.chaos.resources import Sample
+from photon.chaos.site import Place, Site
+from photon.chaos.watch import Watch, Watching, sample
+
+CONTAINERS_EVERY_S = 10.0
+WAIT_S = 240
+"""How long events may still come out in containers."""
+
+
+class Processes:
+    """Under ``photon up``."""
+
+    def __init__(self, site: Site, target: Target, *, spark: bool) -> None:
+        self._site = site
+        self._target = target
+        self._spark = spark
+
+    @property
+    def name(self) -> str:
+        """The deployment file."""
+        return str(self._site.file)
+
+    def places(self) -> Mapping[str, Place]:
+        """Of the file."""
+        return self._site.places()
+
+    def watch(self, follower: Follower | None) -> Watching:
+        """Asks everybody."""
+        return Watch(self._site, self._target, follower)
+
+    async def checks(self, directory: Path) -> tuple[list[str], list[str]]:
+        """What the continuous verifiers have found; and the nightly job, where it was asked for."""
+        problems, verified = await asyncio.to_thread(verify.alarms, self._site), ["the alarms of the verifiers"]
+        if self._spark:
+            problems += await verify.with_spark(self._site, directory / "spark", "2h")
+            verified.append("photon spark verify")
+        return problems, verified
+
+
+class Containers:
+    """Of docker-compose. Its logs are written by the service ``generator``, which knows the truth."""
+
+    def __init__(self, project: str, target: ContainersTarget, datacentres: list[str]) -> None:
+        self._project = project
+        self._target = target
+        self._datacentres = datacentres
+
+    @property
+    def name(self) -> str:
+        """The project."""
+        return f"containers of {self._project}"
+
+    def places(self) -> Mapping[str, Place]:
+        """In volumes."""
+        return {}
+
+    def watch(self, follower: Follower | None) -> Watching:
+        """Memory and open files only."""
+        return ContainersWatch(self._target)
+
+    async def checks(self, directory: Path) -> tuple[list[str], list[str]]:
+        """The generator is stopped, its truth compared with all outputs, and it goes on."""
+        await self._target.service("stop", GENERATOR)
+        try:
+            command = ["photon", "feed", "check", "--of", "/logs", "--output", "/output", "--output"]
+            command += ["/elsewhere/output", "--wait", f"{WAIT_S}s", "-o", "json"]
+            said = await self._target.operator(self._datacentres[0], command, codes=(0, 1))
+        finally:
+            await self._target.service("start", GENERATOR)
+        try:
+            problems = orjson.loads(said)["problems"]
+        except (orjson.JSONDecodeError, KeyError):
+            raise ChaosFailed(f"photon feed check said what is not understood: {said[:200]!r}") from None
+        return list(map(str, problems)), ["photon feed check"]
+
+
+class ContainersWatch:
+    """Make it on the event loop it is used on."""
+
+    def __init__(self, target: ContainersTarget) -> None:
+        self._target = target
+        self._began = time.monotonic()
+        self._task: asyncio.Task[None] | None = None
+        self.seen: dict[str, list[Seen]] = {}
+        self.lives: dict[tuple[str, int], list[Sample]] = {}
+
+    def now_s(self) -> float:
+        """Since the run's beginning."""
+        return time.monotonic() - self._began
+
+    def start(self) -> None:
+        """Watches from now on."""
+        self._task = asyncio.create_task(self._resources())
+
+    async def close(self) -> None:
+        """Ends watching."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def failure(self) -> str | None:
+        """Why watching ended of itself."""
+        task = self._task
+        if task is not None and task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            return f"watching failed: {type(error).__name__}: {error}"
+        return None
+
+    async def leader(self) -> str | None:
+        """As the registry's status says."""
+        return await self._target.leader()
+
+    def ledgers(self) -> dict[str, dict[str, int]]:
+        """In volumes."""
+        return {}
+
+    async def _resources(self) -> None:
+        while True:
+            await sample(self._target, self.lives, self.now_s())
+            await asyncio.sleep(CONTAINERS_EVERY_S)
