@@ -6,7 +6,7 @@ N      ?= 200
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-unit test-sim test-integration test-full sim demo bench bench-datacentres bench-registry lint types fmt proto clean hbase hbase-down test-hbase test-spark
+.PHONY: help install test test-unit test-sim test-integration test-full sim demo chaos bench bench-datacentres bench-registry lint types fmt proto audit sbom clean hbase hbase-down test-hbase test-spark
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -55,6 +55,9 @@ else
 	  --timeout 86400 -m seeded
 endif
 
+chaos: install           ## the suite of faults over five replicas in three regions: each scenario with its figures, half an hour
+	PHOTON_FULL=1 PHOTON_CHAOS_SECONDS=180 $(BIN)/pytest tests/integration/chaos -s --timeout 1200
+
 demo: install            ## join a live stream in two datacentres, lose one, verify all
 	$(BIN)/photon demo
 
@@ -87,6 +90,12 @@ proto: install           ## regenerate the protobuf code beside each .proto
 	  src/photon/idregistry/registry.proto src/photon/idregistry/raft/peer.proto src/photon/eventstore/eventstore.proto src/photon/joiner/joiner.proto \
 	  src/photon/dispatcher/dispatcher.proto src/photon/wan/wan.proto src/photon/config/metrics/metrics.proto \
 	  src/photon/joiner/copies/copies.proto
+
+audit: install           ## known flaws in what the image is made of; fails where the service cannot be asked
+	$(BIN)/python deploy/supply_chain.py audit
+
+sbom: install            ## what the image is made of, as CycloneDX: dist/photon.cdx.json
+	$(BIN)/python deploy/supply_chain.py sbom dist/photon.cdx.json
 
 clean:           ## what the build left
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
