@@ -9,15 +9,16 @@ from pathlib import Path
 
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
+from photon.config.tls import OPERATOR, Tls, dispatcher_identity, towards
 from photon.dispatcher.process import Places
 from photon.dispatcher.skipping import Skips, commit_skips, locked_state, plan_skips
 from photon.embedded.adapter import adapter_of
 from photon.embedded.deployment import HEALTH
-from photon.embedded.services import key_path, pipeline_named, read_key
+from photon.embedded.services import key_path, pipeline_named, read_key, tls_of
 from photon.embedded.supervisor import healthy
 from photon.idregistry.api import Digester
 
-ASK_S = 2.0
+ASK_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def skip(
     for name in vouched:
         if name not in others:
             raise UsageError(f"--reader {name}: not another datacentre of the join; there are: {', '.join(others)}")
-    readers = asyncio.run(_readers(settings, others, vouched))
+    readers = asyncio.run(_readers(settings, others, vouched, tls_of(settings, base, OPERATOR)))
     if apply and not any(readers.values()):
         raise UsageError(
             f"no dispatcher of another datacentre answers ({', '.join(others)}), and what nobody reads never gets a "
@@ -71,11 +72,15 @@ def skip(
     return SkipAnswer(datacentre, skips, readers, apply)
 
 
-async def _readers(settings: Settings, others: Sequence[str], vouched: Sequence[str]) -> dict[str, bool]:
+async def _readers(
+    settings: Settings, others: Sequence[str], vouched: Sequence[str], tls: Tls | None
+) -> dict[str, bool]:
     async def reads(name: str) -> bool:
         if name in vouched:
             return True
         addresses = settings.datacentre[name].dispatcher_addresses()
-        return any(await asyncio.gather(*[healthy(address, HEALTH["dispatcher"], ASK_S) for address in addresses]))
+        to = towards(tls, dispatcher_identity(name))
+        asked = [healthy(address, HEALTH["dispatcher"], ASK_S, to) for address in addresses]
+        return any(await asyncio.gather(*asked))
 
     return dict(zip(others, await asyncio.gather(*map(reads, others)), strict=True))
