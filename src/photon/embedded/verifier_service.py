@@ -10,6 +10,7 @@ import structlog
 from photon.adapters.contract import Adapter
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
+from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.serving import HealthyServer, listen
 from photon.config.settings import Settings
@@ -77,7 +78,8 @@ async def serve_verifier(settings: Settings, base: Path, datacentre: str | None,
         async def ready() -> None:
             nonlocal server
             if pipeline.verifier is not None:  # once it has the locks: a second one says what is the matter
-                metrics = ProcessMetrics([reads(disk, own, clock)], lambda: details_of(disk, own))
+                space = free_space({"state": own.state, "output": own.output})
+                metrics = ProcessMetrics([reads(disk, own, clock), space], lambda: details_of(disk, own))
                 server = await listen(pipeline.verifier, SERVICE_NAME, tls=tls, metrics=metrics)
                 await server.serving()
             log.info("verifier serves", datacentre=name, join=join, slots=str(own.slots))

@@ -47,7 +47,7 @@ def merged(texts: Iterable[tuple[Mapping[str, str], str]]) -> str:
                 continue
             found = _LINE.match(line)
             if found is not None:
-                inner = f"{found[2]},{more}" if found[2] else more
+                inner = ",".join(filter(None, (found[2], more)))
                 lines.setdefault(family, []).append(f"{found[1]}{{{inner}}} {found[3]}")
     return "".join(f"{line}\n" for family, head in heads.items() for line in (*head, *lines.get(family, [])))
 

@@ -42,3 +42,8 @@ def test_samples_are_what_was_put() -> None:
 def test_lines_that_are_none_are_left_out() -> None:
     assert list(samples("nonsense\n# HELP a b\n\na{b=1 x y\n")) == []
     assert merged([({"p": "1"}, "nonsense\n")]) == ""
+
+
+def test_without_further_labels_text_stays_as_it_is() -> None:
+    text = '# HELP a b\n# TYPE a gauge\na{b="c"} 1.0\n'
+    assert merged([({}, text)]) == text
