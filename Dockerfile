@@ -9,10 +9,12 @@ FROM ${BASE_IMAGE} AS wheels
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /source
 COPY deploy/docker/requirements.txt deploy/docker/build-requirements.txt ./
+# Compiled here: at run time the file system cannot be written
 RUN python -m venv /build && /build/bin/pip install --quiet -r build-requirements.txt \
  && python -m venv --without-pip /opt/photon \
  && /build/bin/pip --python /opt/photon/bin/python install --quiet --no-compile -r requirements.txt \
- && rm -rf /opt/photon/lib/python3.11/site-packages/numpy/*/tests /opt/photon/lib/python3.11/site-packages/numpy/tests
+ && rm -rf /opt/photon/lib/python3.11/site-packages/numpy/*/tests /opt/photon/lib/python3.11/site-packages/numpy/tests \
+ && python -m compileall -q -j 0 /opt/photon/lib
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY adapters adapters
 COPY config config
@@ -22,10 +24,9 @@ COPY idregistry idregistry
 COPY joiner joiner
 COPY spark spark
 COPY src src
-# Compiled here: at run time the file system cannot be written
 RUN /build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheel . \
  && /build/bin/pip --python /opt/photon/bin/python install --quiet --no-deps --no-compile /wheel/*.whl \
- && python -m compileall -q -j 0 /opt/photon/lib
+ && python -m compileall -q -j 0 /opt/photon/lib/python3.11/site-packages/photon
 
 FROM ${BASE_IMAGE} AS photon
 LABEL org.opencontainers.image.title="photon" org.opencontainers.image.licenses="Apache-2.0"

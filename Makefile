@@ -6,7 +6,7 @@ N      ?= 200
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-unit test-sim test-integration test-full sim demo chaos bench bench-datacentres bench-registry lint types fmt proto audit sbom clean hbase hbase-down test-hbase test-spark
+.PHONY: help install test test-unit test-sim test-integration test-full sim demo chaos bench bench-datacentres bench-registry lint types fmt proto audit sbom clean hbase hbase-down test-hbase test-spark up down smoke test-docker
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -42,6 +42,18 @@ test-hbase: install      ## the tests that need a real HBase; they start one of 
 
 test-spark: install      ## the tests that run Spark: sessions of their own, and a cluster of two workers (Java 17)
 	$(BIN)/pytest tests/spark --timeout 900
+
+up:              ## three regions in containers: build, start, wait until joins flow in both datacentres
+	$(PYTHON) deploy/docker/stack.py up
+
+down:            ## end them; their volumes go as well
+	$(PYTHON) deploy/docker/stack.py down
+
+smoke:           ## up, traffic, a verdict on every event, down
+	$(PYTHON) deploy/docker/stack.py smoke
+
+test-docker: install     ## the deployment for real; in CI as root Docker is installed and started where it is missing
+	$(BIN)/pytest tests/docker --timeout 1800
 
 test-full: install       ## all of it, with the long rounds
 	PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=5000 PHOTON_FULL=1 $(BIN)/pytest tests -n $(WORKERS) --timeout 3600

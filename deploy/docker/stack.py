@@ -1,0 +1,205 @@
+"""Starts, judges and ends the deployment of docker-compose.yml: what `make up`, `make smoke` and the tests run.
+
+    python deploy/docker/stack.py up      build, start, wait until all are healthy and joins flow in both datacentres
+    python deploy/docker/stack.py down    end it; its volumes go as well (--keep keeps them)
+    python deploy/docker/stack.py smoke   up, traffic, a verdict on every event, down
+
+Standard library only. Works with Compose v2 and with docker-compose 1.29, whichever is there. Where python:3.11
+cannot be pulled, set BASE_IMAGE (deploy/docker/base_image.sh makes one).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILT = ("certs", "wan", "hbase-east")
+"""Services whose images are all that there are."""
+DATACENTRES = {"east": 8081, "west": 8082}
+"""And the ports of their status pages."""
+HEALTHY_SECONDS_MAX = 600.0
+"""From the start of the first container; 60 s is usual on two idle cores."""
+FLOW_SECONDS_MAX = 180.0
+SETTLE = "180s"
+POLL_SECONDS = 2.0
+
+
+class Failed(Exception):
+    """One line: what went wrong."""
+
+
+def compose() -> list[str]:
+    """The command. Raises Failed."""
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(command[0]):
+            said = subprocess.run([*command, "version"], capture_output=True, check=False)
+            if said.returncode == 0:
+                return command
+    raise Failed("neither `docker compose` nor `docker-compose` is here: install Docker with Compose")
+
+
+class Stack:
+    """One deployment under a project name."""
+
+    def __init__(self, say: Callable[[str], None], *, insecure: bool = False, command: Sequence[str] = ()) -> None:
+        """``command``: of Compose; else the one that is found."""
+        files = ["docker-compose.yml", *(["docker-compose.insecure.yml"] if insecure else [])]
+        self._base = [*(command or compose()), *(part for file in files for part in ("-f", file))]
+        self._say = say
+        self.project = os.environ.get("COMPOSE_PROJECT_NAME", "photon")
+        self._environment = {**os.environ, "COMPOSE_PROJECT_NAME": self.project}
+
+    def run(self, *arguments: str, timeout: float = 1200.0) -> str:
+        """What Compose says on standard output. Raises Failed."""
+        done = subprocess.run(
+            [*self._base, *arguments], cwd=ROOT, env=self._environment, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=timeout, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            said = (done.stderr + done.stdout).strip().splitlines()[-8:]
+            raise Failed(f"compose {' '.join(arguments)}: exit {done.returncode}: {' / '.join(said)}")
+        return done.stdout
+
+    def build(self) -> None:
+        """The images, from the cache where nothing has changed."""
+        began = time.monotonic()
+        self.run("build", *BUILT)
+        self._say(f"images are there after {time.monotonic() - began:.0f} s")
+
+    def up(self) -> None:
+        """Starts all and waits until all are healthy."""
+        began = time.monotonic()
+        self.run("up", "-d")
+        self.wait("all healthy", self.unhealthy, HEALTHY_SECONDS_MAX, began)
+
+    def wait(self, what: str, problem: Callable[[], str], seconds_max: float, began: float | None = None) -> None:
+        """Until ``problem()`` is empty. Raises Failed."""
+        began = time.monotonic() if began is None else began
+        while said := problem():
+            if time.monotonic() - began > seconds_max:
+                raise Failed(f"not {what} within {seconds_max:.0f} s: {said}")
+            time.sleep(POLL_SECONDS)
+        self._say(f"{what} after {time.monotonic() - began:.0f} s")
+
+    def containers(self) -> list[dict[str, Any]]:
+        """As ``docker inspect`` describes them; also those that have ended."""
+        ids = self.docker("ps", "-aq", "--filter", f"label=com.docker.compose.project={self.project}").split()
+        found: list[dict[str, Any]] = json.loads(self.docker("inspect", *ids)) if ids else []
+        return found
+
+    def docker(self, *arguments: str) -> str:
+        """Raises Failed."""
+        done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Failed(f"docker {arguments[0]}: {done.stderr.strip()}")
+        return done.stdout
+
+    def unhealthy(self) -> str:
+        """Which services are not healthy; empty: all are."""
+        return ", ".join(
+            f"{each['Config']['Labels']['com.docker.compose.service']} {state}"
+            for each in self.containers()
+            if (state := _trouble(each["State"]))
+        )
+
+    def status(self, datacentre: str) -> dict[str, Any]:
+        """What its status page says; empty while it does not answer."""
+        port = int(os.environ.get(f"PHOTON_STATUS_{datacentre.upper()}", DATACENTRES[datacentre]))
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/status.json", timeout=5) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except (OSError, ValueError):
+            return {}
+
+    def joined(self, datacentre: str) -> int:
+        """Events, by its ledger."""
+        ledger = self.status(datacentre).get("ledger", {}).get("total") or {}
+        return int(ledger.get("joined") or 0)
+
+    def wait_for_joins(self) -> None:
+        """Until both datacentres have joined more than when it was called."""
+        before = {name: self.joined(name) for name in DATACENTRES}
+
+        def still() -> str:
+            return ", ".join(name for name, count in before.items() if self.joined(name) <= count)
+
+        self.wait("joins in both datacentres", still, FLOW_SECONDS_MAX)
+
+    def verdict(self) -> dict[str, Any]:
+        """Stops the generator and compares all output with the truth of what it wrote. Raises Failed."""
+        self.run("stop", "generator")
+        command = ("photon", "feed", "check", "--of", "/logs", "--output", "/output", "--output", "/elsewhere/output")
+        said = self.run("run", "--rm", "--no-deps", "-T", "operator-east", *command, "--wait", SETTLE, "-o", "json")
+        found: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
+        return found
+
+    def down(self, *, keep: bool = False) -> None:
+        """Ends all of it."""
+        self.run("down", "--remove-orphans", *([] if keep else ["-v"]))
+
+
+def _trouble(state: dict[str, Any]) -> str:
+    """Of one container; empty: healthy, running without a check, or ended as it should."""
+    health = state.get("Health", {}).get("Status", "healthy")
+    if state["Status"] == "exited" and state["ExitCode"] == 0:
+        return ""
+    return "" if state["Status"] == "running" and health == "healthy" else f"{state['Status']}, {health}"
+
+
+def smoke(stack: Stack, say: Callable[[str], None], seconds: float = 20.0) -> None:
+    """Raises Failed."""
+    try:
+        stack.build()
+        stack.up()
+        stack.wait_for_joins()
+        time.sleep(seconds)  # traffic
+        found = stack.verdict()
+        say(
+            f"each of {found['clicks']} clicks exactly once: {found['joined']} joined, {found['unmatched']} unmatched"
+        )
+    finally:
+        stack.down()
+
+
+def main() -> int:
+    """0 done, 1 failed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("command", choices=["up", "down", "smoke"])
+    parser.add_argument("--insecure", action="store_true", help="without TLS")
+    parser.add_argument("--keep", action="store_true", help="down: keep the volumes")
+    given = parser.parse_args()
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+
+    try:
+        stack = Stack(say, insecure=given.insecure)
+        if given.command == "down":
+            stack.down(keep=given.keep)
+        elif given.command == "smoke":
+            smoke(stack, say)
+        else:
+            stack.build()
+            stack.up()
+            stack.wait_for_joins()
+            for name, port in DATACENTRES.items():
+                say(f"{name}: http://127.0.0.1:{os.environ.get(f'PHOTON_STATUS_{name.upper()}', port)}/")
+    except Failed as error:
+        print(f"stack: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
