@@ -196,3 +196,62 @@ async def test_a_stop_ends_the_wait_for_a_registry(tmp_path: Path) -> None:
             await asyncio.sleep(0.005)
         stop.set()
         await task
+
+
+class Hanging(Recorder):
+    """Never answers."""
+
+    def __init__(self) -> None:
+        super().__init__(ANSWERS)
+        self.begun = asyncio.Event()
+
+    async def join(self, events: Sequence[ForeignEvent], *, timeout: float) -> JoinAnswers:
+        self.begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_what_is_on_its_way_is_unknown_when_the_connection_is_closed() -> None:
+    """A joiner that vanished is not waited for; whoever waits is not ended by that."""
+    hanging = Hanging()
+    server = await start_server({"clicks": hanging}, "127.0.0.1:0")
+    client = JoinerClient(f"127.0.0.1:{server.port}", "clicks")
+    try:
+        asked = asyncio.create_task(client.join(EVENTS, timeout=30.0))
+        async with asyncio.timeout(10.0):
+            await hanging.begun.wait()
+            await client.close()
+            answers = await asked
+        assert answers.outcomes == [Outcome.RETRY] * 3
+        assert answers.failed
+    finally:
+        await server.stop(0.0)
+
+
+async def test_a_call_that_is_given_up_is_cancelled_all_the_same() -> None:
+    hanging = Hanging()
+    server = await start_server({"clicks": hanging}, "127.0.0.1:0")
+    client = JoinerClient(f"127.0.0.1:{server.port}", "clicks")
+    try:
+        asked = asyncio.create_task(client.join(EVENTS, timeout=30.0))
+        async with asyncio.timeout(10.0):
+            await hanging.begun.wait()
+        asked.cancel()
+        await client.close()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+    finally:
+        await server.stop(0.0)
+
+
+async def test_a_joiner_says_whether_it_serves() -> None:
+    server = await start_server({"clicks": Recorder(ANSWERS)}, "127.0.0.1:0")
+    client = JoinerClient(f"127.0.0.1:{server.port}", "clicks")
+    try:
+        assert await client.serves(10.0) is False
+        await server.serving()
+        assert await client.serves(10.0) is True
+        await server.stop(0.0)
+        assert await client.serves(10.0) is None
+    finally:
+        await client.close()
