@@ -6,7 +6,9 @@ another machine, or in a safe.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -40,7 +42,16 @@ def load(directory: Path, identity: str, now: datetime) -> Tls:
     pair = Pair(_read(certificate), _read(directory / f"{identity}.key"))
     said = check_pair(authorities, pair, identity, now, str(certificate))
     notes = [f"{certificate}: expires on {said.ends:%Y-%m-%d %H:%M} UTC; renew it"] if said.expires_soon(now) else []
+    notes += _open_to_all(directory / f"{identity}.key")
     return Tls(identity, authorities, pair.certificate, pair.key, tuple(notes))
+
+
+def _open_to_all(key: Path) -> list[str]:
+    """Said, not refused: secrets that are mounted into containers often are so, and nobody else is in there."""
+    with contextlib.suppress(OSError):
+        if key.stat().st_mode & stat.S_IROTH:
+            return [f"{key}: everybody on this machine can read it; chmod 600 it"]
+    return []
 
 
 def begin(directory: Path, name: str, now: datetime, *, days: int, force: bool = False) -> Path:

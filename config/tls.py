@@ -35,6 +35,16 @@ _CLOSED_TLS = "it closes the connection at once; is our certificate from its aut
 
 Options = Sequence[tuple[str, int | str]]
 
+MESSAGE_BYTES_MAX = 4 << 20
+"""Of a request or reply, on channels whose options do not say another size."""
+METADATA_BYTES_MAX = 16 << 10
+_BOUNDS: dict[str, int | str] = {
+    "grpc.max_receive_message_length": MESSAGE_BYTES_MAX,
+    "grpc.max_send_message_length": MESSAGE_BYTES_MAX,
+    "grpc.max_metadata_size": METADATA_BYTES_MAX,
+    "grpc.absolute_max_metadata_size": METADATA_BYTES_MAX,
+}
+
 
 class CannotListen(PhotonError):
     """The address cannot be had; one line."""
@@ -92,18 +102,23 @@ def towards(tls: Tls | None, identity: str) -> Towards | None:
     return None if tls is None else tls.to(identity)
 
 
+def channel_options(options: Options = ()) -> list[tuple[str, int | str]]:
+    """What every channel of ours is told: ``options`` go before the bounds above."""
+    return list({**_BOUNDS, **dict(options)}.items())
+
+
 def open_channel(address: str, options: Options = (), to: Towards | None = None) -> grpc.aio.Channel:
     """A channel of the running event loop. ``to`` None: plain text."""
     if to is None:
-        return grpc.aio.insecure_channel(address, options=options)
-    return grpc.aio.secure_channel(address, to.credentials(), options=(*options, *to.options()))
+        return grpc.aio.insecure_channel(address, options=channel_options(options))
+    return grpc.aio.secure_channel(address, to.credentials(), options=channel_options((*options, *to.options())))
 
 
 def open_blocking_channel(address: str, options: Options = (), to: Towards | None = None) -> grpc.Channel:
     """As open_channel, for threads."""
     if to is None:
-        return grpc.insecure_channel(address, options=options)
-    return grpc.secure_channel(address, to.credentials(), options=(*options, *to.options()))
+        return grpc.insecure_channel(address, options=channel_options(options))
+    return grpc.secure_channel(address, to.credentials(), options=channel_options((*options, *to.options())))
 
 
 def bind(server: grpc.aio.Server, address: str, name: str, tls: Tls | None = None) -> int:

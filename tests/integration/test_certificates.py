@@ -59,7 +59,7 @@ def hands(tmp_path_factory: pytest.TempPathFactory) -> Hands:
 
 
 def test_every_kind_of_service_is_here() -> None:
-    assert set(SERVICES) == set(SERVERS) - {Role.COPIES}  # which serves nothing yet
+    assert set(SERVICES) == set(SERVERS)
 
 
 CLIENTS: dict[str, Callable[[Hands, str], Tls]] = {

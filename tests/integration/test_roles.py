@@ -33,6 +33,7 @@ OWNER = {
     Role.JOINER: ("photon.v1.Joiner",),
     Role.DISPATCHER: ("photon.v1.Dispatcher",),
     Role.VERIFIER: (),
+    Role.COPIES: ("photon.v1.Copies",),
     Role.WAN: ("photon.v1.Wan",),
 }
 """Services of each, beside health and metrics."""
@@ -89,7 +90,7 @@ async def _first(stream: Any) -> bool:
 async def test_each_role_at_each_method(tmp_path: Path, certificates: Path, role: Role) -> None:
     """As the table says, with empty requests."""
     server = identity(role)
-    served = {"grpc.health.v1.Health", *OWNER[role]}
+    served = {"grpc.health.v1.Health", "photon.v1.Metrics", *OWNER[role]}
     asked = [method for method in RIGHTS if method.split("/")[1] in served]
     assert len(asked) >= 3
     async with (

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import grpc
 
+from photon.config.disk import RealDisk
 from photon.config.roles import Role
 from photon.config.serving import HealthyServer, listen
 from photon.config.tls import Tls
@@ -22,6 +23,8 @@ from photon.eventstore.cache_nodes import service as cache
 from photon.eventstore.cache_nodes.node import CacheNode
 from photon.idregistry.process import HEALTH_SERVICE, ReplicaSettings, serve_registry
 from photon.joiner import service as joiner
+from photon.joiner.copies import service as copies
+from photon.joiner.copies.wire import SERVICE_NAME as COPIES
 from photon.wan import service as wan
 from photon.wan.proxy import Proxy
 
@@ -106,6 +109,37 @@ async def registry(directory: Path, tls: Tls) -> AsyncIterator[str]:
         await task
 
 
+@asynccontextmanager
+async def _copies(directory: Path, tls: Tls) -> AsyncIterator[str]:
+    address, stop = f"127.0.0.1:{free_ports(1)[0]}", asyncio.Event()
+    task = asyncio.create_task(copies.serve(RealDisk(), directory, ["east"], address, stop, _die, tls))
+    try:
+        await _accepts(address, task)
+        yield address
+    finally:
+        stop.set()
+        await task
+
+
+def _die(why: str) -> NoReturn:
+    raise AssertionError(why)
+
+
+async def _accepts(address: str, task: asyncio.Task[None]) -> None:
+    host, _, port = address.partition(":")
+    deadline = asyncio.get_running_loop().time() + READY_S
+    while True:
+        try:
+            _, writer = await asyncio.open_connection(host, int(port))
+        except OSError:
+            assert not task.done(), task
+            assert asyncio.get_running_loop().time() < deadline
+            await asyncio.sleep(0.01)
+        else:
+            writer.close()
+            return
+
+
 Start = Callable[[Path, Tls], AbstractAsyncContextManager[str]]
 
 SERVICES: Mapping[Role, tuple[str, Start]] = {
@@ -115,6 +149,7 @@ SERVICES: Mapping[Role, tuple[str, Start]] = {
     Role.JOINER: (joiner.SERVICE_NAME, _joiner),
     Role.DISPATCHER: (dispatcher.SERVICE_NAME, _dispatcher),
     Role.VERIFIER: (VERIFIER, _verifier),
+    Role.COPIES: (COPIES, _copies),
     Role.WAN: (wan.SERVICE_NAME, _wan),
 }
 """What its health is reported under, and how it starts: (an empty directory, certificate) -> address."""

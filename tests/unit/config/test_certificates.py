@@ -223,3 +223,11 @@ def test_what_a_deployment_needs() -> None:
     ]
     for each in identities(settings):
         check_identity(each)
+
+
+def test_a_key_that_everybody_can_read_is_said(certs: Path) -> None:
+    key = certs / f"{R1}.key"
+    key.chmod(0o640)
+    assert files.load(certs, R1, NOW).notes == ()
+    key.chmod(0o644)
+    assert files.load(certs, R1, NOW).notes == (f"{key}: everybody on this machine can read it; chmod 600 it",)
