@@ -56,6 +56,31 @@ def _west_returns(site: Site) -> None:
     site.traffic.go_on("west")
 
 
+def _west_gone(site: Site) -> None:
+    """With all that lay there; its readers had read what was published."""
+    site.lose(datacentre="west")
+    site.readers.follow()
+    site.readers.leave("west")
+    site.traffic.leave("west")
+    west = site.settings.datacentre["west"]
+    for lost in (
+        west.state,
+        west.output,
+        west.primary,
+        west.foreign,
+        site.settings.registry.replicas["r2"].directory,
+    ):
+        shutil.rmtree(site.directory / lost)
+
+
+def _given_up(site: Site) -> None:
+    """Their records stood in what the readers of west had read."""
+    for path in site.directory.glob("*-given-up.jsonl"):
+        listed = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+        site.readers.may_be_twice |= {each["event_id"] for each in listed}
+    print(f"{len(site.readers.may_be_twice)} ids were given up")
+
+
 def _dispatcher_lost(site: Site) -> None:
     site.lose("dispatcher west")
     state = site.directory / site.settings.datacentre["west"].state
@@ -84,6 +109,8 @@ EVENTS: dict[str, Callable[[Site], None]] = {
     "all certificates were due": _all_were_due,
     "datacentre west is lost": _west_lost,
     "the machines of west are there again": _west_returns,
+    "datacentre west is lost with its disks": _west_gone,
+    "the ids that were given up may be read twice": _given_up,
     "the state of the dispatcher of west is lost": _dispatcher_lost,
     "the file map of east is lost": _file_map_lost,
     "the disk with the slot east-1 is lost": _slot_lost,

@@ -15,7 +15,7 @@ from photon.demo.generator import Disorder, Generator, Line
 
 STEP_S = 0.02
 PIECE_S = 5.0
-CLICKS_A_SECOND = 40
+CLICKS_A_SECOND = 25
 DISORDER = Disorder(late_by=1.0, query_delay=0.4)
 
 
