@@ -65,7 +65,7 @@ class KeptCopy:
         path = self._directory / COPY_NAME
         if not self._disk.exists(path):
             return
-        self._state = self._read_state(path)
+        self._state = read_copy_state(self._disk, self._directory, self._of)
         if self.sealed:
             return  # not ours to touch any more
         self._disk.replace(path, msgspec.json.encode(self._state))  # what was read may stand in the cache only
@@ -79,21 +79,6 @@ class KeptCopy:
                         f"{self._path(at, end.number)}: does not hold the {end.length} bytes that were acknowledged; "
                         f"restore it, or set {self._directory} aside: the copy is then made anew"
                     )
-
-    def _read_state(self, path: Path) -> CopyState:
-        try:
-            state = msgspec.json.decode(self._disk.read(path), type=CopyState)
-        except msgspec.MsgspecError as bad:
-            raise CopyDamaged(
-                f"{path}: unreadable ({bad}); set {self._directory} aside: the copy is then made anew"
-            ) from None
-        if (state.version, state.slot, state.datacentre) != (COPY_VERSION, self._of.slot, self._of.datacentre):
-            raise CopyDamaged(
-                f"{path}: version {state.version}, of slot {state.slot} of {state.datacentre}; set it aside"
-            )
-        if len(state.ends) != len(KINDS):
-            raise CopyDamaged(f"{path}: names {len(state.ends)} logs, not {len(KINDS)}; set it aside")
-        return state
 
     def _cut(self, at: int, number: int, length: int) -> None:
         """Takes away what was never acknowledged."""
@@ -221,3 +206,19 @@ class KeptCopy:
 
     def _path(self, log: int, number: int) -> Path:
         return self._output / self._name(log, number)
+
+
+def read_copy_state(disk: Disk, directory: Path, of: CopyOf) -> CopyState:
+    """``copy.json`` of a copy that is there. Raises CopyDamaged, OSError."""
+    path = directory / COPY_NAME
+    try:
+        state = msgspec.json.decode(disk.read(path), type=CopyState)
+    except msgspec.MsgspecError as bad:
+        raise CopyDamaged(f"{path}: unreadable ({bad}); set {directory} aside: the copy is then made anew") from None
+    if (state.version, state.slot, state.datacentre) != (COPY_VERSION, of.slot, of.datacentre):
+        raise CopyDamaged(
+            f"{path}: version {state.version}, of slot {state.slot} of {state.datacentre}; set it aside"
+        )
+    if len(state.ends) != len(KINDS):
+        raise CopyDamaged(f"{path}: names {len(state.ends)} logs, not {len(KINDS)}; set it aside")
+    return state

@@ -94,12 +94,17 @@ def _place(output: Path | None, config: Path | None, datacentre: str | None) -> 
         return OutputPlace.of_join(output)
     if output is not None:
         raise UsageError("OUTPUT and --config say the same; name one of them")
+    from photon.config.disk import RealDisk
     from photon.config.loader import load
     from photon.embedded.services import pipeline_named
+    from photon.outputs.kept import COPIES_NAME
 
-    name, pipeline = pipeline_named(load(config, environment=os.environ), datacentre)
-    place = OutputPlace(config.parent / pipeline.output, config.parent / pipeline.state)
-    if not place.state.is_dir():
+    settings = load(config, environment=os.environ)
+    name, pipeline = pipeline_named(settings, datacentre)
+    kept = [config.parent / each.state / COPIES_NAME / name for each in settings.datacentre.values()]
+    copies = tuple(directory for directory in kept if directory.is_dir())
+    place = OutputPlace(config.parent / pipeline.output, config.parent / pipeline.state, copies)
+    if not place.state.is_dir() and not place.states(RealDisk()):
         raise UsageError(f"{place.state}: no such directory; datacentre {name} has not begun here")
     return place
 

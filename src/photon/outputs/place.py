@@ -8,7 +8,7 @@ from pathlib import Path
 
 from photon.config.disk import Disk
 from photon.config.errors import UsageError
-from photon.outputs.published import SlotListing, SlotOutput, slot_states
+from photon.outputs.published import RETIRED_NAME, SlotListing, SlotOutput, slot_states
 
 KINDS = ("joined", "unmatched", "filtered", "rejected", "late")
 SLOTS_DIRECTORY = "slots"
@@ -26,6 +26,8 @@ class OutputPlace:
     """Holds joined/, unmatched/, filtered/, rejected/ and late/."""
     state: Path
     """Holds slots/ and exports/."""
+    copies: tuple[Path, ...] = ()
+    """Where other datacentres keep the copies of its slots: sealed ones are read where the slot's own is gone."""
 
     @classmethod
     def of_join(cls, output: Path) -> OutputPlace:
@@ -45,7 +47,13 @@ class OutputPlace:
 
     def states(self, disk: Disk) -> list[Path]:
         """State directories of all that publish, slots first."""
-        return [*slot_states(disk, self.state / SLOTS_DIRECTORY), *slot_states(disk, self.state / EXPORTS_DIRECTORY)]
+        own = slot_states(disk, self.state / SLOTS_DIRECTORY)
+        names = {state.name for state in own}
+        for directory in self.copies:
+            sealed = [name for name in disk.names(directory) if disk.exists(directory / name / RETIRED_NAME)]
+            own += [directory / name for name in sealed if name not in names]
+            names.update(sealed)
+        return [*own, *slot_states(disk, self.state / EXPORTS_DIRECTORY)]
 
     def is_slot(self, state: Path) -> bool:
         """Whether it is a joiner's; dispatchers register nothing, so nothing of theirs is cleared."""

@@ -35,6 +35,7 @@ from photon.idregistry.client import RegistryClient
 from photon.idregistry.outcomes import Refusal
 from photon.idregistry.scanning import EntryPage
 from photon.idregistry.witness import KnownSlot
+from photon.joiner.copies.api import CopyOf
 from photon.joiner.whereabouts import reached_at
 
 ASK_S = 10.0
@@ -174,7 +175,7 @@ def _copy_of(here: Here, slot: KnownSlot, asked: Asked) -> sealing.Copy | None:
     if asked.copy is None:
         if place is not None and not slot.retired and not sealing.was_begun(RealDisk(), place.state):
             _refuse_output_left_behind(slot, place)
-        return None
+        return _kept_copy(here, slot, place)
     if place is None:
         raise UsageError(
             f"--copy {asked.copy}: datacentre {slot.datacentre} has no state directory on this machine; run this "
@@ -183,6 +184,26 @@ def _copy_of(here: Here, slot: KnownSlot, asked: Asked) -> sealing.Copy | None:
     copy = sealing.find_copy(asked.copy, slot.name)
     sealing.measure(RealDisk(), copy, slot.witness)
     return copy
+
+
+def _kept_copy(here: Here, slot: KnownSlot, place: Place | None) -> sealing.Copy | None:
+    """The one that a surviving datacentre keeps on this machine, unless retiring was begun without it."""
+    disk = RealDisk()
+    for copy in sealing.kept_copies(disk, here.settings, here.base, CopyOf(slot.datacentre, slot.name)):
+        assert copy.kept is not None
+        notes = copy.kept if place is None else place.state
+        begun = sealing.was_begun(disk, notes)
+        if (begun or slot.retired) and sealing.begun_with(disk, notes) != copy.root.resolve():
+            continue
+        sealing.measure(disk, copy, slot.witness)
+        return copy
+    return None
+
+
+def _place_of(here: Here, checked: Checked) -> Place | None:
+    """Where the slot's datacentre is gone with all it had, the keeper's directory stands for it."""
+    copy, place = checked.copy, here.place(checked.slot)
+    return Place(copy.kept, copy.root) if place is None and copy is not None and copy.kept is not None else place
 
 
 def _refuse_output_left_behind(slot: KnownSlot, place: Place) -> None:
@@ -194,6 +215,11 @@ def _refuse_output_left_behind(slot: KnownSlot, place: Place) -> None:
         f"{place.output}: holds {len(left.files)} output files of slot {slot.name}; name it with --copy "
         f"{place.output}, so that what is in them is not joined again, or move them away"
     )
+
+
+def _ids_path(here: Here, checked: Checked, asked: Asked) -> Path:
+    place = _place_of(here, checked)
+    return here.ids_path(checked.slot, asked) if asked.ids or place is None else place.state / IDS_NAME
 
 
 async def preview(here: Here, checked: Checked, asked: Asked) -> tuple[Report, list[Listed]]:
@@ -237,12 +263,13 @@ async def carry_out(here: Here, checked: Checked, asked: Asked, tell: Tell) -> R
                 slot=slot.name,
                 asking=Asking(client.recovery, clock, slot.name, asked.wait_s),
                 disk=disk,
-                id_list=IdList(disk, here.ids_path(slot, asked), slot.name),
-                place=here.place(slot),
+                id_list=IdList(disk, _ids_path(here, checked, asked), slot.name),
+                place=_place_of(here, checked),
                 already=slot.retired,
                 resolve=resolve,
                 tell=tell,
                 copy=checked.copy,
+                witness=slot.witness,
                 clear=clear,
                 digester=_digester(here, slot),
             )

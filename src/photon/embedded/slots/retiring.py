@@ -23,10 +23,15 @@ from photon.embedded.slots.id_list import IdList, listed
 from photon.idregistry.api import I64, INCARNATION_BITS, U8, U32, U64, Answer, Digester
 from photon.idregistry.outcomes import Refusal, Status
 from photon.idregistry.scanning import EntryPage
+from photon.idregistry.witness import Witness
+from photon.joiner.copies.api import CopyOf
+from photon.joiner.slot.lock import SlotLock
 
 ALL_INCARNATIONS = (1 << INCARNATION_BITS) - 1
 ASK_S = 5.0
 PAUSE_S = 0.2
+LOCK_WAIT_S = 30.0
+"""For a keeper of copies that is at an extension."""
 PAGE_IDS = 2048
 """Ids that are given up at once."""
 
@@ -249,6 +254,8 @@ class Retirement:
     resolve: Resolve
     tell: Tell
     copy: sealing.Copy | None = None
+    witness: Witness = ()
+    """Of the slot: what its readers may have seen."""
     clear: Clear | None = None
     digester: Digester | None = None
 
@@ -281,12 +288,25 @@ class Retirement:
         async def answered(digests: bytes, times: I64, tokens: U64) -> U8:
             return await self.asking.cleared(clear, digests, times, tokens)
 
+        if copy.kept is not None:
+            await asyncio.to_thread(self._seal_kept, copy.kept, copy)
         sealing.make_durable(self.disk, copy)
         await sealing.clear_copy(
             self.disk, copy, self.digester, answered, lambda ids: self.tell(f"the copy: {ids:,} ids are cleared")
         )
         sealing.publish(self.disk, self.place.state, self.slot, copy, self.place.output)
         self.tell(f"the copy is sealed: {sum(copy.lengths.values()):,} bytes of {len(copy.files)} files")
+
+    def _seal_kept(self, directory: Path, copy: sealing.Copy) -> None:
+        """Its keeper, which may be at work, takes nothing more; what it has now is the copy."""
+        lock = SlotLock(directory)
+        lock.take(wait_s=LOCK_WAIT_S)
+        try:
+            sealing.seal(self.disk, directory, CopyOf(directory.parent.name, self.slot))
+        finally:
+            lock.release()
+        copy.files = sealing.find_kept(self.disk, directory, self.slot).files
+        sealing.measure(self.disk, copy, self.witness)
 
     async def _list(self, report: Report) -> None:
         """All that is to be given up, durably, before anything is."""

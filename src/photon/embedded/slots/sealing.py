@@ -19,13 +19,14 @@ import numpy as np
 from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, read_block
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.settings import Settings
 from photon.idregistry.api import I64, U8, U64, Answer, Digester
 from photon.idregistry.witness import Witness, WitnessLog
 from photon.joiner.copies.api import CopyOf
-from photon.joiner.copies.kept import KeptCopy
+from photon.joiner.copies.kept import KeptCopy, read_copy_state
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS
 from photon.joiner.slot.witness import hash_file
-from photon.outputs.kept import OUTPUT_NAME, SEALED_NAME
+from photon.outputs.kept import OUTPUT_NAME, SEALED_NAME, is_kept, kept_directory
 from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, RETIRED_NAME, name_of, retired_bytes
 
 BLOCK_BYTES = 4 << 20
@@ -103,6 +104,16 @@ def find_kept(disk: Disk, directory: Path, slot: str) -> Copy:
                     name = name_of(kind, slot, int(number))
                     found[name] = CopiedFile(name, root / kind / file, suffix == FINAL_SUFFIX)  # the plain one counts
     return Copy(root, [found[name] for name in sorted(found)], kept=directory, slot=slot)
+
+
+def kept_copies(disk: Disk, settings: Settings, base: Path, of: CopyOf) -> list[Copy]:
+    """Those that keepers have on this machine, the one that was extended last first."""
+    found = []
+    for pipeline in settings.datacentre.values():
+        directory = kept_directory(base / pipeline.state, of.datacentre, of.slot)
+        if is_kept(disk, directory):
+            found.append((read_copy_state(disk, directory, of).incarnation, directory))
+    return [find_kept(disk, directory, of.slot) for _, directory in sorted(found, reverse=True)]
 
 
 def seal(disk: Disk, directory: Path, of: CopyOf) -> None:
@@ -256,6 +267,18 @@ def was_begun(disk: Disk, state: Path) -> bool:
     return disk.exists(state / RETIRING_NAME)
 
 
+def begun_with(disk: Disk, state: Path) -> Path | None:
+    """The copy with which retiring was begun; None: without one, or not begun. Raises CopyRefused."""
+    path = state / RETIRING_NAME
+    if not disk.exists(path):
+        return None
+    try:
+        before = msgspec.json.decode(disk.read(path), type=Retiring)
+    except msgspec.MsgspecError as bad:
+        raise CopyRefused(path, f"unreadable ({bad})") from None
+    return None if before.copy is None else Path(before.copy)
+
+
 def begin(disk: Disk, state: Path, slot: str, copy: Path | None, *, already: bool) -> None:
     """Notes how the retirement is done, before its intent. ``already``: the registry knows the intent.
 
@@ -264,12 +287,9 @@ def begin(disk: Disk, state: Path, slot: str, copy: Path | None, *, already: boo
     path = state / RETIRING_NAME
     named = None if copy is None else str(copy.resolve())
     if disk.exists(path):
-        try:
-            before = msgspec.json.decode(disk.read(path), type=Retiring)
-        except msgspec.MsgspecError as bad:
-            raise CopyRefused(path, f"unreadable ({bad})") from None
-        if before.copy != named:
-            how = f"with --copy {before.copy}" if before.copy else "without a copy"
+        before = begun_with(disk, state)
+        if named != (None if before is None else str(before)):
+            how = f"with --copy {before}" if before else "without a copy"
             raise CopyRefused(path, f"retiring slot {slot} was begun {how}, and can only go on so")
         return
     if already and named is not None:
