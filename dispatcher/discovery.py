@@ -21,7 +21,7 @@ LIST_S = 2.0
 """The registry is asked for its slots so often."""
 LOOK_S = 0.25
 """Joiners that are due are asked how they are so often."""
-HEALTH_S = 2.0
+HEALTH_S = 4.0
 """An answer to that takes so long at most."""
 LEFT_POLL_S = 0.1
 LISTING = "list of slots"
@@ -95,6 +95,8 @@ class Discovery:
             serves = await found.serves(HEALTH_S)
             if used is not None and self._used.get(address) is not used:
                 return  # removed meanwhile
+            if used is not None:
+                self._set.answered(address, used[1].answered_at)
             heard = Heard.NOTHING if serves is None else Heard.SERVES if serves else Heard.SERVES_NOT
             changes = self._set.heard(address, heard, self._clock.monotonic())
             self._carry_out(changes, calls, {address: found})

@@ -49,6 +49,7 @@ class Target:
     away_until: float = 0.0
     sent: Counter[float] = field(default_factory=Counter)  # when the batches outstanding were sent
     limit: float = 0.0  # events, where answers are to come soon
+    answered_at: float = 0.0  # when it last was well, or had its hands full
     slowed_at: float = 0.0  # when the limit was last lowered
 
     def owes(self, now: float) -> bool:
@@ -153,6 +154,8 @@ class Flow:
         target.sent[sent_at] -= 1
         if target.sent[sent_at] <= 0:
             del target.sent[sent_at]
+        if answers is not None and not answers.failed:
+            target.answered_at = now
         if answers is not None and answers.overloaded:
             target.refusals += 1
             target.away_until = now + OVERLOAD.delay(target.refusals, self._random)

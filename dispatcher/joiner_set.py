@@ -5,7 +5,9 @@ The registry's list of slots says who opened each slot last, and where that proc
 address of that list. It is asked how it is, and *used* from the moment that it serves. It is used no longer
 
 - when it says that it does not serve: it ends in order, what is on its way there is answered;
-- when it has not answered for ``FORGET_S``: it is gone, and what is on its way there is unknown, so it is sent again;
+- when it has not answered for ``FORGET_S``, neither this question nor a batch, while another one does: it is gone,
+  and what is on its way there is unknown, so it is sent again. Where all are silent it may be this process or the
+  network that stands still, and to have none would be no better;
 - when it left the list: another process opened its slot, or the slot was retired.
 
 Who does not serve stays a candidate and is asked again, less and less often while it is silent. While the registry
@@ -25,7 +27,7 @@ ASK_S = 2.0
 """From one question how it is to the next."""
 ASK_MOST_S = 30.0
 """The same at most, for those that are silent: twice as long each time."""
-FORGET_S = 10.0
+FORGET_S = 15.0
 """Silent for so long, a joiner is used no more."""
 CANDIDATES_MAX = 256
 """Of one datacentre; those that opened their slots last are kept."""
@@ -107,6 +109,12 @@ class JoinerSet:
             self._known[address].asked = True
         return found
 
+    def answered(self, address: str, at: float) -> None:
+        """It gave an answer to a batch then, so it lives, however late it says so."""
+        candidate = self._known.get(address)
+        if candidate is not None:
+            candidate.answered = max(candidate.answered, at)
+
     def heard(self, address: str, what: Heard, now: float) -> Changes:
         """The answer, or that there was none in time."""
         candidate = self._known.get(address)
@@ -121,7 +129,13 @@ class JoinerSet:
             if not candidate.used:
                 candidate.used = True
                 return Changes(add=[address])
-        elif candidate.used and (not silent or now - candidate.answered >= FORGET_S):
+        elif candidate.used and (not silent or self._gone(candidate, now)):
             candidate.used = False
             return Changes(remove=[Removed(address, silent)])
         return Changes()
+
+    def _gone(self, silent: _Candidate, now: float) -> bool:
+        if now - silent.answered < FORGET_S:
+            return False
+        others = (each for each in self._known.values() if each is not silent)
+        return any(each.used and now - each.answered < FORGET_S for each in others)
