@@ -29,8 +29,8 @@ class Right:
     def said(self) -> str:
         """For people: the words of docs/security.md."""
         said = [
-            "in its datacentre" if self.same_datacentre else "",
-            "its datacentre's slots" if self.names_own or self.owns else "",
+            "here" if self.same_datacentre else "",
+            "own slots" if self.names_own or self.owns else "",
             f"without `{self.without}`" if self.without else "",
         ]
         return ", ".join(filter(None, said)) or "yes"
@@ -64,22 +64,21 @@ RIGHTS: Rights = {
     "/photon.v1.Registry/Clear": {Role.VERIFIER: _ANY, Role.SPARK: _ANY, **_OPERATOR},
     "/photon.v1.Registry/ClearBelow": {Role.VERIFIER: _ANY, **_OPERATOR},
     "/photon.v1.Registry/LookUp": {
-        **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.SPARK), _ANY),
+        **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.SPARK), _ANY),
         **_OPERATOR,
     },
     "/photon.v1.Registry/Describe": {
-        **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.COPIES, Role.STATUS, Role.SPARK), _ANY),
+        **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.SPARK), _ANY),
         **_OPERATOR,
     },
     "/photon.v1.Registry/ReadWitness": {
         Role.JOINER: _OWN_SLOT,
         Role.SPARK: _OWN_SLOT,
-        **dict.fromkeys((Role.VERIFIER, Role.COPIES), _ANY),
         **_OPERATOR,
     },
     "/photon.v1.Registry/ExtendWitness": {Role.JOINER: _OWN_SLOT},
     "/photon.v1.Registry/ListSlots": {
-        **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.COPIES, Role.STATUS), _ANY),
+        **dict.fromkeys((Role.JOINER, Role.DISPATCHER), _ANY),
         **_OPERATOR,
     },
     "/photon.v1.Registry/ScanOwned": {Role.VERIFIER: _ANY, **_OPERATOR},
@@ -106,7 +105,7 @@ RIGHTS: Rights = {
     "/photon.v1.Copies/Look": _OWN_COPIES,
     "/photon.v1.Copies/Extend": _OWN_COPIES,
     "/photon.v1.Copies/Read": _OWN_COPIES,
-    "/photon.v1.Dispatcher/Status": {Role.STATUS: _ANY, **_OPERATOR},
+    "/photon.v1.Dispatcher/Status": _OPERATOR,
     "/photon.v1.Metrics/Read": {Role.STATUS: _ANY, **_OPERATOR},
     "/photon.v1.Wan/Set": _OPERATOR,
     "/photon.v1.Wan/List": _OPERATOR,
