@@ -1,0 +1,155 @@
+"""Copies of output over real processes: a datacentre is deleted for ever; a keeper is away and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from photon.config.disk import RealDisk
+from photon.config.loader import load
+from photon.demo.deployment import Shape
+from photon.embedded.deployment import Deployment
+from photon.embedded.supervisor import free_ports
+from photon.outputs import Cursor, OutputPlace, Reader, read_slot
+from tests.integration.rig import READY_S, SETTLE_S, Rig, drawn_seed
+
+SECONDS = 4.0
+KINDS = ("joined", "unmatched")
+REST_S = 240.0
+POLL_S = 0.2
+
+
+class CopyRig(Rig):
+    """Two datacentres whose slots ship their output to each other, and a reader of both that keeps its cursors."""
+
+    def __init__(self, directory: Path, seed: int, wait: str) -> None:
+        super().__init__(
+            directory, seed, seconds=SECONDS, shape=Shape(joiners=1, unmatched_after_s=3.0, round_trip_s=None)
+        )
+        self.file = directory / "photon.toml"
+        text = self.file.read_text()
+        for name, port in zip(self.demo.places, free_ports(len(self.demo.places)), strict=True):
+            text = text.replace(f"[datacentre.{name}]\n", f'[datacentre.{name}]\ncopies = "127.0.0.1:{port}"\n')
+        self.file.write_text(f'{text}\n[output]\ncopies = 2\ncopies_wait = "{wait}"\n')
+        old = self.demo.deployment
+        self.demo.deployment = Deployment(self.file, load(self.file, environment={}), old.run, old.routes, old.tls)
+        self.cursors = dict.fromkeys(self.demo.places, Cursor())
+        self.has: Counter[str] = Counter()
+
+    def output(self, name: str) -> OutputPlace:
+        """As ``photon read --datacentre`` finds it."""
+        place = self.demo.places[name]
+        kept = tuple(each.state / "copies" / name for each in self.demo.places.values())
+        return OutputPlace(place.output, place.state, kept)
+
+    def read(self) -> None:
+        """What is published now, from where each cursor stands."""
+        for name, cursor in self.cursors.items():
+            at = cursor
+            for block in Reader(RealDisk(), self.output(name), KINDS, cursor=cursor).read():
+                self.has.update(re.findall(r'^\{"event_id":"([^"]+)"', block.data.decode(), re.MULTILINE))
+                at = at.moved(block.place, block.end())
+            self.cursors[name] = at
+
+    def published(self, name: str) -> int:
+        """Bytes that readers of a datacentre are shown."""
+        return sum(file.length for slot in self.output(name).published(RealDisk(), KINDS) for file in slot.files)
+
+    def kept(self, name: str, keeper: str) -> int:
+        """Bytes of its output that the copy has and readers were shown."""
+        state = self.demo.places[keeper].state / "copies" / name / f"{name}-1"
+        return sum(file.length for file in read_slot(RealDisk(), state).files if file.kind in KINDS)
+
+    async def started(self) -> asyncio.Task[None]:
+        await self.supervisor.start(self.demo.deployment.services())
+        await self.supervisor.ready(READY_S)
+        return asyncio.create_task(self.feed.run())
+
+    async def ended(self) -> None:
+        await self.observer.close()
+        await self.wan.close()
+        await self.supervisor.stop()
+
+    async def everything_read(self) -> None:
+        """The reader has every event that has a verdict, and each of them once."""
+        expected = self.generator.truth.joined.keys() | self.generator.truth.unmatched
+        async with asyncio.timeout(SETTLE_S):
+            while self.has.keys() != expected:
+                await asyncio.sleep(POLL_S)
+                self.read()
+        self.read()
+        assert self.has == dict.fromkeys(expected, 1)
+
+    async def retire(self, slot: str) -> None:
+        command = ("slot", "retire", slot, "--config", str(self.file), "--yes")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "photon", *command, stdin=asyncio.subprocess.DEVNULL
+        )
+        async with asyncio.timeout(REST_S):
+            assert await process.wait() == 0
+
+
+async def until(what: str, true: object) -> None:
+    """Polls until it holds."""
+    assert callable(true)
+    try:
+        async with asyncio.timeout(REST_S):
+            while not true():  # noqa: ASYNC110
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        pytest.fail(what)
+
+
+async def test_a_datacentre_is_deleted_for_ever(tmp_path: Path) -> None:
+    rig = CopyRig(tmp_path, drawn_seed(), wait="2s")
+    try:
+        feeding = await rig.started()
+
+        def some_read() -> bool:
+            rig.read()
+            return rig.published("east") > 0
+
+        await until("nothing of east was ever published", some_read)
+        names = rig.supervisor.names(datacentre="east")
+        rig.feed.copies["east"].held = True
+        for name in names:
+            rig.supervisor.kill(name, hold=True)
+        await rig._gone(names)
+        rig.read()
+        place = rig.demo.places["east"]
+        shutil.rmtree(place.state)
+        shutil.rmtree(place.output)
+        await rig.retire("east-1")
+        sealed = read_slot(RealDisk(), rig.demo.places["west"].state / "copies" / "east" / "east-1")
+        assert sealed.retired
+        assert sealed.files
+        rig.feed.copies["east"].held = False
+        await feeding
+        await rig.everything_read()  # west's own copy has no keeper any more: it goes on without
+        await rig.retire("east-1")  # done is done
+    finally:
+        await rig.ended()
+
+
+async def test_the_published_length_falls_back_and_recovers(tmp_path: Path) -> None:
+    rig = CopyRig(tmp_path, drawn_seed(), wait="3s")
+    try:
+        await rig.supervisor.start(rig.demo.deployment.services())
+        await rig.supervisor.ready(READY_S)
+        rig.supervisor.kill("copies west", hold=True)  # it keeps east's
+        await rig._gone(["copies west"])
+        await rig.feed.run()
+        await until("east shows nothing although nobody keeps its copy", lambda: rig.published("east") > 0)
+        before = rig.kept("east", "west")
+        assert before < rig.published("east")
+        rig.supervisor.release("copies west")
+        await until("the copy did not catch up", lambda: rig.kept("east", "west") == rig.published("east") > before)
+        await rig.everything_read()
+    finally:
+        await rig.ended()
