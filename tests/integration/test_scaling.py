@@ -26,7 +26,7 @@ from tests.integration.rig import READY_S, drawn_seed
 ROUNDS = 10 if os.environ.get("PHOTON_FULL") else 1
 LOGS = 24
 QUERIES = 200
-WAIT_S = 90.0
+WAIT_S = 120.0
 """Much more than anything takes on a quiet machine."""
 
 FILE = """\
@@ -112,7 +112,7 @@ class Site:
     async def feed(self, stop: asyncio.Event) -> None:
         """Clicks in many logs until ``stop``."""
         while not stop.is_set():
-            for log in self.random.sample(range(LOGS), 6):
+            for log in self.random.sample(range(LOGS), 4):
                 now_us = time.time_ns() // 1000
                 fresh = [f"c{len(self.clicks) + at}" for at in range(30)]
                 self.clicks += fresh
@@ -121,7 +121,7 @@ class Site:
                     for click in fresh
                 )
                 _append(self.base / "clicks" / f"{log}.log", "".join(lines))
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)
 
     def written(self, since: Counter[str] | None = None) -> Counter[str]:
         """Bytes in the output of each slot, or by how much they grew."""
@@ -169,7 +169,7 @@ async def scaled(site: Site) -> None:
     site.dispatcher()
     names = {f"east-auto-{number}" for number in (1, 2, 3, 4)}
     await site.until("spread over new joiners", lambda: set(site.written()) == names)
-    assert await asyncio.to_thread(site.workers) == 2
+    await site.until("both workers are found", lambda: site.workers() == 2)
 
     killed, ended = joiners[0], joiners[1]
     killed.kill()
