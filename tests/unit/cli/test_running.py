@@ -22,7 +22,7 @@ from photon.embedded.up import Up
 from photon.wan.routes import write_routes
 
 WAIT_S = 120.0
-FAILED, USAGE = 1, 2
+FAILED, USAGE, ATTENTION = 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,12 @@ async def test_what_is_held_stays_down_until_it_is_released(site: Site) -> None:
     held = await site.photon("hold", "--datacentre", "east")
     assert (held.exit_code, held.output) == (0, "held: registry r1, joiner east-1\n")
     assert [state.state for state in (await site.states()).values()] == ["held", "held", "up"]
+    assert (await site.photon("ps", "--wait", "--timeout", "0.5")).exit_code == ATTENTION
     late = await site.photon("restart", "nobody")
     assert late.exit_code == USAGE
     released = await site.photon("release", "registry r1", "joiner east-1")
     assert (released.exit_code, released.output) == (0, "up: registry r1, joiner east-1\n")
+    assert (await site.photon("ps", "--wait")).exit_code == 0
 
 
 async def test_wrong_usage_is_one_line(site: Site) -> None:
