@@ -44,8 +44,10 @@ class Topology:
         if step.do is Do.AWAY:
             return frozenset(name for name in self.of_datacentre(step.target[0]) if name in self.replicas)
         if step.do in (Do.KILL, Do.PAUSE, Do.DISK, Do.CLOCK):
-            named = {next(iter(self.replicas)) if name == LEADER else name for name in step.target}
-            return frozenset(named & set(self.replicas))
+            # Whoever leads then may be none of those that are named elsewhere.
+            return frozenset(set(step.target) & {*self.replicas, LEADER})
+        if step.do is Do.RESTART:  # one after the other
+            return frozenset(sorted(set(step.target) & {*self.replicas, LEADER})[:1])
         return frozenset()
 
     def check(self, step: Step) -> None:

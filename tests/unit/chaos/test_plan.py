@@ -54,6 +54,9 @@ KILL_TWO = Step(5.0, 10.0, Do.KILL, ("registry r1", "registry r3"))
         ([KILL_TWO, Step(6.0, 1.0, Do.PAUSE, ("registry r5",))], "3 of 5 replicas"),
         ([KILL_TWO, Step(16.0, 1.0, Do.PAUSE, ("registry r5",))], "3 of 5 replicas"),  # they are just coming back
         ([KILL_TWO, Step(40.0, 1.0, Do.PAUSE, ("registry r5",))], ""),
+        ([KILL_TWO, Step(6.0, 0.0, Do.KILL, ("leader",))], "3 of 5 replicas"),  # it may be another one
+        ([KILL_TWO, Step(6.0, 0.0, Do.RESTART, ("joiner east-1", "registry r4", "registry r5"))], "3 of 5 replicas"),
+        ([Step(0.0, 0.0, Do.RESTART, tuple(TOPOLOGY.replicas))], ""),  # one after the other
         ([Step(0.0, 5.0, Do.AWAY, ("east",)), Step(1.0, 1.0, Do.CUT, ("west", "central"))], "3 of 5 replicas"),
         ([Step(0.0, 5.0, Do.AWAY, ("east",)), Step(1.0, 1.0, Do.KILL, ("joiner west-1",))], ""),
     ],
