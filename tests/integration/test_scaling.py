@@ -47,6 +47,8 @@ uncertainty = "1s"
 batch_events = 100
 [dispatcher]
 lease = "2s"
+[joiner]
+adopt_after = "4s"
 [registry.replicas.r1]
 address = "127.0.0.1:{ports[0]}"
 directory = "registry"
@@ -147,7 +149,9 @@ class Site:
 
     def settled(self) -> bool:
         ledger = read_ledger(self.base / "state")
-        return bool(ledger["read"] >= len(self.clicks) and not ledger["pending"])
+        if ledger["read"] < len(self.clicks) or ledger["pending"]:
+            return False
+        return sum(1 for _ in records(self.base / "output" / "joined")) >= len(self.clicks)  # slots left are redone
 
     def verify(self) -> None:
         ledger = read_ledger(self.base / "state")
@@ -176,11 +180,11 @@ async def scaled(site: Site) -> None:
     ended.send_signal(signal.SIGTERM)
     await site.until("ended in order", lambda: ended.poll() == 0)
     before = site.written()
-    await site.until("gone on without them", lambda: len(site.written(before)) == 2)
+    await site.until("gone on without them", lambda: len(site.written(before)) >= 2)
 
     again = site.joiner()  # at another port, in a slot that was left
     before = site.written()
-    await site.until("followed to a new address", lambda: len(site.written(before)) == 3)
+    await site.until("followed to a new address", lambda: len(site.written(before)) >= 3)
     early.kill()
     await asyncio.sleep(site.random.uniform(0.0, 1.0))
     stop.set()
