@@ -85,8 +85,9 @@ def retire(
 
 def _confirm(here: Here, checked: Checked, asked: Asked, yes: bool) -> None:
     from photon.config.errors import UsageError
+    from photon.embedded.slots import operating
 
-    path = here.ids_path(checked.slot, asked)
+    path = operating.ids_path(here, checked, asked)
     click.echo(f"ids that are given up are listed in {path}", err=True)
     if yes or checked.slot.retired:
         return

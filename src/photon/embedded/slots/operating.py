@@ -217,7 +217,8 @@ def _refuse_output_left_behind(slot: KnownSlot, place: Place) -> None:
     )
 
 
-def _ids_path(here: Here, checked: Checked, asked: Asked) -> Path:
+def ids_path(here: Here, checked: Checked, asked: Asked) -> Path:
+    """Where the list of ids goes."""
     place = _place_of(here, checked)
     return here.ids_path(checked.slot, asked) if asked.ids or place is None else place.state / IDS_NAME
 
@@ -263,7 +264,7 @@ async def carry_out(here: Here, checked: Checked, asked: Asked, tell: Tell) -> R
                 slot=slot.name,
                 asking=Asking(client.recovery, clock, slot.name, asked.wait_s),
                 disk=disk,
-                id_list=IdList(disk, _ids_path(here, checked, asked), slot.name),
+                id_list=IdList(disk, ids_path(here, checked, asked), slot.name),
                 place=_place_of(here, checked),
                 already=slot.retired,
                 resolve=resolve,

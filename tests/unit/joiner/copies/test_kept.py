@@ -1,0 +1,125 @@
+"""What a keeper accepts, and what it has after whatever befell its disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from photon.idregistry.witness import Witness
+from photon.joiner.copies.api import EMPTY, CopyOf, Extension, Part, Status
+from photon.joiner.copies.kept import CopyDamaged, KeptCopy
+from photon.joiner.slot.witness import PrefixHash
+from photon.outputs.published import read_slot, retired_bytes
+from tests.simulation.world.disk import PowerOff
+from tests.simulation.world.faulty_disk import FaultyDisk
+
+OF = CopyOf("east", "east-1")
+AT = Path("/state/copies/east/east-1")
+FIRST = AT / "output" / "joined" / "east-1-000001.jsonl"
+
+
+def end(number: int, data: bytes) -> Witness:
+    found = PrefixHash()
+    found.update(data)
+    return (found.log(number, len(data)), *EMPTY[1:])
+
+
+def loaded(disk: FaultyDisk) -> KeptCopy:
+    kept = KeptCopy(disk, AT, OF)
+    kept.load()
+    return kept
+
+
+def extension(ends: Witness, *parts: Part, incarnation: int = 3, shown: Witness = EMPTY) -> Extension:
+    return Extension(incarnation, ends, parts, shown)
+
+
+def test_it_takes_what_follows_and_has_it_after_a_power_cut() -> None:
+    disk = FaultyDisk(Random(1))
+    kept = loaded(disk)
+    assert kept.open(3).status is Status.OK
+    answer = kept.extend(extension(EMPTY, Part(0, 1, b"one\n"), Part(0, 2, b"two\n")))
+    assert (answer.status, answer.ends) == (Status.OK, end(2, b"two\n"))
+    disk.power_cut()
+    again = loaded(disk)
+    assert again.look() == answer
+    assert again.read(0, 1, 0).data == b"one\n"
+    assert again.read(0, 2, 1).data == b"wo\n"
+    assert again.read(0, 3, 0).size == -1
+
+
+def test_older_incarnations_other_places_and_sealed_copies_are_refused() -> None:
+    disk = FaultyDisk(Random(1))
+    kept = loaded(disk)
+    kept.open(3)
+    kept.extend(extension(EMPTY, Part(0, 1, b"one\n")))
+    here = end(1, b"one\n")
+    assert kept.extend(extension(EMPTY, Part(0, 1, b"one\n"))).status is Status.ELSEWHERE
+    assert kept.extend(extension(end(1, b"two\n"), Part(0, 1, b"x\n"))).status is Status.ELSEWHERE
+    assert kept.open(4).status is Status.OK
+    assert kept.open(3).status is Status.STALE
+    assert kept.extend(extension(here, Part(0, 1, b"x\n"))).status is Status.STALE
+    assert kept.extend(extension(here, Part(0, 1, b"x\n"), incarnation=5)).status is Status.ELSEWHERE
+    disk.replace(AT / "retired.json", retired_bytes("east-1"))
+    assert kept.extend(extension(here, Part(0, 1, b"x\n"), incarnation=4)).status is Status.SEALED
+    assert kept.open(9).status is Status.SEALED
+    assert disk.read(FIRST) == b"one\n"
+
+
+def test_readers_are_shown_what_the_slot_has_published_and_the_copy_has() -> None:
+    disk = FaultyDisk(Random(1))
+    kept = loaded(disk)
+    kept.open(3)
+    kept.extend(extension(EMPTY, Part(0, 1, b"one\n"), Part(0, 2, b"two\ntwo\n"), shown=end(1, b"one\n")))
+    assert [(file.number, file.length) for file in read_slot(disk, AT).files] == [(1, 4), (2, 0)]
+    here = end(2, b"two\ntwo\n")
+    kept.extend(extension(here, shown=end(2, b"two\n")))
+    found = read_slot(disk, AT).files
+    assert [(file.number, file.length, file.closed) for file in found] == [(1, 4, True), (2, 4, False)]
+    again = loaded(disk)
+    again.extend(extension(here, Part(0, 3, b"three\n"), shown=end(9, b"ahead of the copy\n")))
+    assert [(file.number, file.length) for file in read_slot(disk, AT).files] == [(1, 4), (2, 8), (3, 6)]
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_whatever_stops_it_what_it_has_acknowledged_is_there_and_nothing_else(seed: int) -> None:
+    random = Random(seed)
+    disk = FaultyDisk(random)
+    kept, number, written = loaded(disk), 1, b""
+    kept.open(3)
+    for _ in range(12):
+        if random.random() < 0.4:
+            disk.crash_after(random.randint(1, 12))
+        more = b"line %d\n" % random.randrange(10**9)
+        fresh = random.random() < 0.3 and bool(written)
+        try:
+            part = Part(0, number + fresh, more)
+            answer = kept.extend(extension(kept.look().ends, part, shown=kept.look().ends))
+            assert answer.status is Status.OK
+        except PowerOff:
+            if random.random() < 0.5:
+                disk.power_cut()
+            else:
+                disk.kill()
+            kept = loaded(disk)
+        has = kept.look().ends
+        options = [end(number, written) if written else EMPTY]
+        options.append(end(number + 1, more) if fresh else end(number, written + more))
+        assert has in options
+        if has == options[1]:
+            number, written = number + fresh, more if fresh else written + more
+        if written:
+            assert disk.read(AT / "output" / "joined" / f"east-1-{number:06d}.jsonl") == written
+        assert not disk.exists(AT / "output" / "joined" / f"east-1-{number + 1:06d}.jsonl")
+
+
+def test_a_copy_that_lost_acknowledged_bytes_says_so() -> None:
+    disk = FaultyDisk(Random(1))
+    kept = loaded(disk)
+    kept.open(3)
+    kept.extend(extension(EMPTY, Part(0, 1, b"one\n")))
+    disk.corrupt(FIRST, 1)
+    with pytest.raises(CopyDamaged, match="acknowledged"):
+        loaded(disk)

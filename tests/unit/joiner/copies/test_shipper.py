@@ -1,0 +1,131 @@
+"""What is shipped next, and how much may be shown meanwhile."""
+
+from __future__ import annotations
+
+from photon.idregistry.witness import Witness, WitnessLog
+from photon.joiner.copies.api import EMPTY, CopyAnswer, Status, at_least, held_by_all
+from photon.joiner.copies.shipper import LocalFiles, Open, Piece, Ship, Shipper, ShipperLimits, Verify
+
+NONE: LocalFiles = ((), (), (), ())
+
+
+def ends(number: int, length: int) -> Witness:
+    return (WitnessLog(number, length, b"h%d" % length if length else b""), *EMPTY[1:])
+
+
+def ok(at: Witness, status: Status = Status.OK, newest: int = 5) -> CopyAnswer:
+    return CopyAnswer(status, newest, at)
+
+
+def shipper(*, required: bool = False, wait_s: float = 60.0) -> Shipper:
+    return Shipper(5, wait_s=wait_s, required=required, now=0.0, limits=ShipperLimits(request_bytes=100))
+
+
+def local(*files: tuple[int, int]) -> LocalFiles:
+    return (files, (), (), ())
+
+
+def at_work(now: float = 0.0) -> Shipper:
+    """One that knows of a copy with 30 bytes of its first file."""
+    made = shipper()
+    made.opened(ends(1, 30))
+    return made
+
+
+def test_the_copy_is_opened_compared_and_then_shipped_to() -> None:
+    one = shipper()
+    assert one.next(0.0, local((1, 50)), EMPTY) == Open()
+    assert one.next(0.0, local((1, 50)), EMPTY) is None, "one question at a time"
+    one.answered(ok(ends(1, 30)), 0.1)
+    assert one.next(0.1, local((1, 50)), EMPTY) == Verify(ends(1, 30))
+    one.verified(True, 0.2)
+    step = one.next(0.2, local((1, 50)), EMPTY)
+    assert step == Ship(ends(1, 30), (Piece(0, 1, 30, 50),), EMPTY)
+    one.answered(ok(ends(1, 50)), 0.3, expected=ends(1, 50))
+    assert one.next(0.3, local((1, 50)), EMPTY) is None
+    assert one.behind(local((1, 50))) == 0
+
+
+def test_files_go_one_after_the_other_and_no_more_than_a_request_at_once() -> None:
+    step = at_work().next(0.0, local((1, 40), (2, 60), (4, 500), (5, 10)), EMPTY)
+    assert isinstance(step, Ship)
+    assert step.pieces == (Piece(0, 1, 30, 40), Piece(0, 2, 0, 60), Piece(0, 4, 0, 500))
+
+
+def test_what_was_published_is_told_when_nothing_else_is_due() -> None:
+    one = at_work()
+    assert one.next(0.0, local((1, 30)), ends(1, 30)) == Ship(ends(1, 30), (), ends(1, 30))
+    one.answered(ok(ends(1, 30)), 0.0, expected=ends(1, 30))
+    assert one.next(1.0, local((1, 30)), ends(1, 30)) is None
+
+
+def test_an_answer_that_was_lost_is_made_up_for_by_comparing() -> None:
+    one = at_work()
+    assert isinstance(one.next(0.0, local((1, 50)), EMPTY), Ship)
+    one.answered(None, 0.0)
+    assert one.next(0.1, local((1, 50)), EMPTY) is None, "it waits before it asks again"
+    assert isinstance(one.next(0.3, local((1, 50)), EMPTY), Ship)
+    one.answered(ok(ends(1, 50), Status.ELSEWHERE), 0.4)
+    assert one.next(0.4, local((1, 50)), EMPTY) == Verify(ends(1, 50))
+
+
+def test_a_copy_that_was_set_aside_is_opened_anew() -> None:
+    one = at_work()
+    one.next(0.0, local((1, 50)), EMPTY)
+    one.answered(ok(EMPTY, Status.ELSEWHERE, newest=0), 0.1)
+    assert one.next(0.1, local((1, 50)), EMPTY) == Open()
+
+
+def test_no_more_is_shown_than_both_hold_until_the_wait_is_over() -> None:
+    one = at_work()
+    files, whole = local((1, 50)), ends(1, 50)
+    assert one.bound(0.0, files, whole, ends(1, 20)) == ends(1, 30)
+    assert one.bound(59.0, files, whole, ends(1, 30)) == ends(1, 30)
+    assert one.bound(60.0, files, whole, ends(1, 30)) == whole
+    assert one.fallback
+    assert one.bound(61.0, local((1, 60)), ends(1, 60), whole) == ends(1, 60), "until it has caught up"
+    one.next(61.0, local((1, 60)), EMPTY)
+    one.answered(ok(ends(1, 60)), 61.0, expected=ends(1, 60))
+    assert one.bound(61.0, local((1, 60)), ends(1, 60), ends(1, 60)) == ends(1, 60)
+    assert not one.fallback
+    assert one.bound(62.0, local((1, 90)), ends(1, 90), ends(1, 60)) == ends(1, 60)
+
+
+def test_a_copy_that_is_required_is_waited_for_for_ever() -> None:
+    one = shipper(required=True)
+    assert one.bound(1e9, local((1, 50)), ends(1, 50), EMPTY) == EMPTY
+    assert not one.fallback
+
+
+def test_a_newer_incarnation_and_a_seal_end_the_process() -> None:
+    for status in (Status.STALE, Status.SEALED):
+        one = at_work()
+        one.next(0.0, local((1, 50)), EMPTY)
+        one.answered(ok(ends(1, 30), status, newest=6), 0.0)
+        assert one.ended
+        assert one.next(100.0, local((1, 50)), EMPTY) is None
+
+
+def test_other_bytes_are_an_operators_business() -> None:
+    one = shipper()
+    one.next(0.0, NONE, EMPTY)
+    one.answered(ok(ends(1, 30)), 0.0)
+    one.next(0.0, NONE, EMPTY)
+    one.verified(False, 0.0)
+    assert "other bytes" in one.trouble
+    assert one.next(29.0, NONE, EMPTY) is None
+    assert one.next(31.0, NONE, EMPTY) == Open()
+
+
+def test_what_both_hold_never_goes_back() -> None:
+    assert held_by_all(ends(2, 10), ends(1, 50), ends(1, 40)) == ends(1, 50)
+    assert held_by_all(ends(1, 50), ends(1, 30), ends(1, 40)) == ends(1, 40)
+    assert held_by_all(ends(1, 50), ends(2, 30), ()) == ends(1, 50)
+
+
+def test_whether_a_copy_has_all_of_a_witness() -> None:
+    assert at_least(ends(1, 50), ends(1, 50))
+    assert at_least(ends(2, 1), ends(1, 50))
+    assert at_least(EMPTY, ())
+    assert not at_least(ends(1, 49), ends(1, 50))
+    assert not at_least((WitnessLog(1, 50, b"other"), *EMPTY[1:]), ends(1, 50))
