@@ -28,6 +28,10 @@ DOCKER_S = 60.0
 RUN_S = 300.0
 STOP_S = 25
 REPLICA = "registry-"
+KILLED = 137
+"""The exit code of a container that ended with kill -9."""
+ENDED = "ended"
+"""One that somebody has stopped, or never started, is no part of the deployment now."""
 NOUNS = ("cache", "eventstore", "joiner", "verifier", "dispatcher", "hbase", "copies", "status")
 """Of the services that belong to a datacentre: noun-datacentre."""
 
@@ -89,7 +93,7 @@ class ContainersTarget:
 
     async def topology(self) -> Topology:
         """Of the containers that are there."""
-        names = [name for name, _ in await self._containers()]
+        names = [name for name, now in (await self.processes()).items() if now.detail != ENDED]
         datacentres = {name: self._settings.region(name) for name in self._settings.datacentre}
         replicas = {
             f"{REPLICA}{name}": self._settings.region_of_replica(name) for name in self._settings.registry.replicas
@@ -277,7 +281,8 @@ def _now(container: Mapping[str, Any]) -> ProcessNow:
     health = state.get("Health", {}).get("Status", "healthy")
     running = bool(state["Running"]) and not state.get("Paused")
     up = running and health == "healthy"
-    words = "up" if up else "paused" if state.get("Paused") else health if running else "held"
+    down = "held" if state.get("ExitCode") == KILLED else ENDED
+    words = "up" if up else "paused" if state.get("Paused") else health if running else down
     return ProcessNow(up, _inner(int(state["Pid"])) or None, words, int(container.get("RestartCount", 0)))
 
 

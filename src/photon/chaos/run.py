@@ -245,7 +245,9 @@ class Run:
 
     async def _unsettled(self, traffic: Traffic | None, follower: Follower | None, watch: Watching) -> str:
         """Why it is not over, in one line; empty: it is."""
-        down = [f"{name} is {now.detail}" for name, now in (await self._target.processes()).items() if not now.up]
+        known = {*self._topology.processes, "wan"}
+        found = await self._target.processes()
+        down = [f"{name} is {now.detail}" for name, now in found.items() if name in known and not now.up]
         if down:
             return "; ".join(down)
         ledgers = watch.ledgers()

@@ -63,11 +63,14 @@ def target(docker: Docker) -> ContainersTarget:
 
 async def test_what_stands_where(docker: Docker, target: ContainersTarget) -> None:
     docker.containers["more"] = container("joiner-east", 2)
+    docker.containers["stopped"] = container("hbase-east", Running=False, ExitCode=0)
     topology = await target.topology()
     assert topology.regions == ("central", "east", "west")
     assert (len(topology.replicas), topology.spare) == (5, 2)
     assert {"registry-r1", "joiner-east", "joiner-east.2", "dispatcher-east"} <= set(topology.of_datacentre("east"))
     assert "wan" not in topology.processes
+    assert "hbase-east" not in topology.processes
+    assert (await target.processes())["hbase-east"].detail == "ended"
     assert "certs" not in await target.processes()
     assert "generator" not in await target.processes()
     assert Do.CUT in target.able
@@ -76,7 +79,7 @@ async def test_what_stands_where(docker: Docker, target: ContainersTarget) -> No
 
 async def test_states(docker: Docker, target: ContainersTarget) -> None:
     docker.containers["joiner-east"] = container("joiner-east", Paused=True)
-    docker.containers["joiner-west"] = container("joiner-west", Running=False)
+    docker.containers["joiner-west"] = container("joiner-west", Running=False, ExitCode=137)
     docker.containers["wan"] = container("wan", Health={"Status": "starting"})
     found = await target.processes()
     assert found["registry-r1"] == ProcessNow(True, None, "up", 2)
