@@ -29,6 +29,11 @@ def _some_seconds(site: Site) -> None:
     site.comes_out()
 
 
+def _outage(site: Site) -> None:
+    """What the lost datacentre had registered and not published stays away meanwhile."""
+    time.sleep(SOME_SECONDS)
+
+
 def _replica_lost(site: Site) -> None:
     site.lose("registry r3")
     shutil.rmtree(site.directory / site.settings.registry.replicas["r3"].directory)
@@ -104,6 +109,7 @@ EVENTS: dict[str, Callable[[Site], None]] = {
     "the new release is installed": _new_release,
     "each replica runs the new release": _runs_the_new_release,
     "some seconds pass": _some_seconds,
+    "the outage lasts": _outage,
     "the disk of replica r3 is lost": _replica_lost,
     "the disks of all replicas are lost": _registry_lost,
     "all certificates were due": _all_were_due,
