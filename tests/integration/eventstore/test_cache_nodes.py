@@ -65,7 +65,10 @@ async def answered_by_nodes(rig: Rig) -> bool:
     """Asks the event store for what was clicked so far; whether nodes were asked, and had something."""
     before = [await counts(rig, name) for name in nodes_of(rig)]
     deployment = rig.demo.deployment
-    to = towards(deployment.tls, eventstore_identity(EAST))
+    tls = deployment.tls and load_certificates(
+        deployment.file.parent / CERTIFICATES, f"joiner-{EAST}", datetime.now(UTC)
+    )
+    to = towards(tls, eventstore_identity(EAST))
     store = EventStoreClient(deployment.settings.datacentre[EAST].eventstore, "clicks", to=to)
     keys = [query.encode() for query in rig.generator.truth.joined.values()]
     answers = (await store.look_up(keys, [0] * len(keys))).answers
