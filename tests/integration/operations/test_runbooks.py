@@ -1,0 +1,93 @@
+"""Each runbook of docs/operations is carried out as it is written, under traffic, by a deployment of real processes.
+
+In the end each event has come out exactly once, for readers who have read on through all of it. A deployment that a
+runbook has failed on is not used for the next one: that one begins with a new deployment.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.operations.events import EVENTS
+from tests.integration.operations.runbook import DIRECTORY, steps
+from tests.integration.operations.site import Site
+
+ORDER = (
+    "reshard",
+    "restore-a-backup",
+    "lose-state",
+    "upgrade",
+    "rotate-certificates",
+    "replace-a-replica",
+    "lose-a-datacentre",
+)
+"""Begun with ``start``; the last one may leave less than there was."""
+ALWAYS = ("start", "reshard", "restore-a-backup")
+"""The others restart most of what there is, some of it several times: they are in the long rounds."""
+RUNBOOKS = ("start", *ORDER)
+LONG = (
+    pytest.mark.full,
+    pytest.mark.skipif(not os.environ.get("PHOTON_FULL"), reason="takes minutes; make test-full runs it"),
+)
+TIMEOUT_S = 1800
+
+
+class Sites:
+    """One deployment at a time."""
+
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self._factory = factory
+        self._site: Site | None = None
+
+    def get(self) -> Site:
+        if self._site is not None and self._site.broken:
+            self.close()
+        if self._site is None:
+            seed = int(os.environ.get("PHOTON_SEED", random.SystemRandom().randrange(1 << 30)))
+            print(f"PHOTON_SEED={seed}")
+            self._site = Site(self._factory.mktemp("runbooks"), seed)
+            self._site.traffic.start()
+            carry_out(self._site, "start")
+        return self._site
+
+    def close(self) -> None:
+        if self._site is not None:
+            self._site.close()
+            self._site = None
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
+    sites = Sites(tmp_path_factory)
+    yield sites
+    sites.close()
+
+
+def carry_out(site: Site, name: str) -> None:
+    path = DIRECTORY / f"{name}.md"
+    site.carry_out(path.name, steps(path.name, path.read_text()), EVENTS)
+
+
+def test_every_runbook_is_here() -> None:
+    written = {path.stem for path in Path(DIRECTORY).glob("*.md")} - {"README", "registry"}
+    assert written == {"start", *ORDER}
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+@pytest.mark.parametrize("name", [name if name in ALWAYS else pytest.param(name, marks=LONG) for name in RUNBOOKS])
+def test_runbook(sites: Sites, name: str) -> None:
+    site = sites.get()
+    if name != "start":  # with which a deployment begins
+        carry_out(site, name)
+
+
+@pytest.mark.full
+@LONG[1]
+@pytest.mark.timeout(TIMEOUT_S)
+def test_in_the_end_each_event_has_come_out_exactly_once(sites: Sites) -> None:
+    sites.get().ends()
