@@ -1,0 +1,300 @@
+"""Schedules of slots whose output is copied; now and then one is lost for ever and retired against its copy."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from photon.config.disk import Disk
+from photon.idregistry.api import Answer, Slot
+from photon.joiner.api import Outcome
+from photon.joiner.copies.api import CopyOf, Status
+from photon.outputs.published import read_slot
+from tests.simulation.copies.keeper import KEEPER, KEPT, CopyNetwork, KeeperMachine
+from tests.simulation.copies.operator import Operator
+from tests.simulation.copies.process import CopyProcess, CopySite, CopyVariant
+from tests.simulation.joiner.process import OUTPUT, STATE, Process, Site
+from tests.simulation.joiner.tail import Tail, _OneSlot
+from tests.simulation.joiner.world import Violation, World
+from tests.simulation.world.faulty_disk import FaultyDisk
+from tests.simulation.world.registry import Entry, ModelRegistry
+
+FOR_EVER_S = 1e9
+
+
+class FencingRegistry(ModelRegistry):
+    """Refuses what a fenced slot inserts, each shard from when it has heard of it."""
+
+    def __init__(self, shards: int, *, checks_stale: bool) -> None:
+        super().__init__(shards, checks_stale=checks_stale)
+        self.fences: list[set[str]] = [set() for _ in range(shards)]
+
+    def insert(self, slot: Slot, caller: int, digest: bytes, *row: Any) -> tuple[Answer, Entry | None]:
+        if slot.name in self.fences[self.shard_of(digest)]:
+            return Answer.FENCED, None
+        return super().insert(slot, caller, digest, *row)
+
+
+class CopyTail(Tail):
+    """A reader that goes on in the sealed copy."""
+
+    def moves(self, disk: Disk) -> None:
+        self._disk, self._place = disk, _OneSlot(OUTPUT, KEPT)
+        self._reader = self._resumed()
+
+
+class CopyWorld(World):
+    """A schedule. ``run`` raises Violation."""
+
+    def __init__(self, seed: int, variant: CopyVariant, *, story: bool = False) -> None:
+        super().__init__(seed, variant, story=story)
+        random = self.random
+        self.copy_variant = variant
+        self.wait_s = random.choice((2.0, 20.0, FOR_EVER_S))
+        self.required = self.wait_s == FOR_EVER_S
+        self.request_bytes = random.choice((1, 300, 1000, 1 << 20))
+        self.model = FencingRegistry(len(self.model.shards), checks_stale=random.random() < 0.5)
+        self.network = self.copy_network = CopyNetwork(
+            self.model, random, too_new=random.choice((0.0, 0.05)), late=variant.late_inserts
+        )
+        self.copied: list[CopySite] = []
+        for number in range(2):
+            name = f"dc{number}"
+            slot = Slot(f"s{number}", name)
+            keeper = KeeperMachine(random, CopyOf(name, slot.name), variant.kept)
+            site = CopySite(name, FaultyDisk(random), slot, keeper=keeper)
+            site.pending = {line for line, _ in self.lines}
+            self.copied.append(site)
+            self.network.keepers[slot.name] = keeper
+        self.sites: list[Site] = list(self.copied)
+        self.tails = {
+            site.name: CopyTail(site.disk, OUTPUT, STATE, Random(f"{seed} {site.name}")) for site in self.sites
+        }
+        self.loses_at = random.randrange(60, 250) if random.random() < 0.5 else -1
+        self.operator: Operator | None = None
+        self.steps = 0
+
+    # -- a run -------------------------------------------------------------------------------------------------
+    def _step(self) -> None:
+        self.steps += 1
+        if self.steps == self.loses_at:
+            self._lose(self.copied[0])
+        if self.operator is not None and self.random.random() < 0.2:
+            self.operator.act()
+        super()._step()
+
+    def _quiet_step(self) -> None:
+        super()._quiet_step()
+        if self.operator is not None:
+            self.operator.act()
+
+    def _start(self, site: Site) -> None:
+        assert isinstance(site, CopySite)
+        self.say(f"{site.name} starts")
+        process = CopyProcess(self, site)
+        site.processes.append(process)
+        process.step_opening()
+
+    def _act(self, site: Site) -> None:
+        assert isinstance(site, CopySite)
+        if not site.lost:
+            super()._act(site)
+
+    def _act_of(self, site: Site, process: Process) -> None:
+        assert isinstance(process, CopyProcess)
+        if self.random.random() < 0.3:
+            process.ship()
+        else:
+            super()._act_of(site, process)
+
+    def _fault(self) -> None:
+        random = self.random
+        if random.random() < 0.25:
+            at = random.randrange(len(self.copied))
+            site = self.copied[at]
+            kind = random.randrange(4)
+            if kind == 0:
+                self.say(f"the keeper of {site.name} {'is back' if KEEPER + at in self.network.down else 'is away'}")
+                self.network.down ^= {KEEPER + at}
+            elif kind == 1:
+                self.say(f"the keeper of {site.name} dies")
+                site.keeper.stop(power=self.power_cuts and random.random() < 0.5)
+            elif kind == 2:
+                site.keeper.disk.crash_after(random.randint(1, 20))
+            elif self.sync_failures:
+                site.keeper.disk.fail_sync_after(random.randint(1, 4))
+            return
+        super()._fault()
+
+    def run(self, steps: int = 250) -> None:
+        super().run(steps)
+        for site in self.copied:
+            self._check_copy(site)
+
+    # -- what befalls ------------------------------------------------------------------------------------------
+    def no_copy(self, process: CopyProcess) -> None:
+        """The shipper has found that the copy is no prefix of the output, or cannot go on."""
+        site, why = process.site, process.shipper.trouble if process.shipper is not None else ""
+        if process.in_contact or not site.put_back:
+            raise Violation(f"{site.name}: the copy does not follow its slot: {why}")
+        self.say(f"{site.name}: {why}")
+        site.keeper.set_aside()
+        site.set_aside += 1
+
+    def taken(self, site: CopySite) -> None:
+        """A start found less in its output than its copy has."""
+        if not site.put_back:
+            raise Violation(f"{site.name}: the copy does not follow its slot: it had bytes that were not durable")
+
+    def _copy(self, site: Site) -> None:
+        assert isinstance(site, CopySite)
+        if not site.lost:
+            super()._copy(site)
+
+    def _rot(self, site: Site) -> None:
+        assert isinstance(site, CopySite)
+        if not site.lost:
+            super()._rot(site)
+
+    def _lose(self, site: CopySite) -> None:
+        """Its disk is gone for ever."""
+        if site.newest is not None or not site.disk.exists(STATE):
+            return
+        self._read(site)
+        self._end(site, power=False)
+        self.say(f"{site.name} is lost for ever")
+        self._check_ahead(site)
+        site.lost = True
+        site.disk.put_back({})
+        site.pending.clear()
+        for line, _ in self.lines:
+            site.outcome.setdefault(line, Outcome.LATE)
+        self.operator = Operator(self, site)
+
+    def _check_ahead(self, site: CopySite) -> None:
+        """Without a fall-back no reader was shown what the copy does not have."""
+        if site.fell_back:
+            self.say(f"{site.name} has shown more than its copy has")
+            return
+        kept = self._kept(site)
+        for name, seen in site.durable_seen.items():
+            if not kept.get(name, b"").startswith(seen):
+                raise Violation(f"{site.name}: a reader of {name} is ahead of the copy")
+
+    def _kept(self, site: CopySite) -> dict[str, bytes]:
+        """What the keeper has acknowledged, and would have after a power cut: by plain name."""
+        disk = site.keeper.disk
+        if not disk.exists(KEPT / "copy.json"):
+            return {}
+        site.keeper.stop(power=False)
+        found: dict[str, bytes] = {}
+        site.keeper.running()
+        for directory in ("joined", "filtered", "unmatched", "rejected"):
+            for name in disk.names(KEPT / "output" / directory):
+                found[f"{directory}/{name}"] = disk.read(KEPT / "output" / directory / name)
+        return found
+
+    # -- readers, and the end ----------------------------------------------------------------------------------
+    def _read(self, site: Site) -> None:
+        assert isinstance(site, CopySite)
+        if not site.lost:
+            super()._read(site)
+
+    def published(self, site: CopySite) -> None:
+        """The operator has published the sealed copy: readers go on there."""
+        sealed = read_slot(site.keeper.disk, KEPT)
+        kept = self._kept(site)
+        for file in sealed.files:
+            seen = site.durable_seen.get(file.name, b"")
+            if not site.fell_back and not kept[file.name][: file.length].startswith(seen):
+                raise Violation(f"{site.name}: {file.name} changed under its readers")
+        tail = self.tails[site.name]
+        assert isinstance(tail, CopyTail)
+        tail.moves(site.keeper.disk)
+
+    def _counts(self) -> dict[bytes, int]:
+        """What readers have: a lost slot's output as its reader has it."""
+        lost = [site for site in self.copied if site.lost]
+        live: list[Site] = [site for site in self.copied if not site.lost]
+        self.sites, every = live, self.sites
+        try:
+            counts = super()._counts()
+        finally:
+            self.sites = every
+        for site in lost:
+            tail = self.tails[site.name]
+            tail.read()
+            sealed = {
+                file.name: site.keeper.disk.read(KEPT / "output" / file.name, 0, file.length)
+                for file in (read_slot(site.keeper.disk, KEPT).files if self._retired(site) else ())
+            }
+            has = [data for place, data in sorted(tail.has.items(), key=lambda each: each[0].kind)]
+            for text in sealed.values() if site.fell_back else has:
+                for line in text.splitlines(keepends=True):
+                    counts[self._id_of(line, site.name)] += 1
+        return counts
+
+    def _retired(self, site: CopySite) -> bool:
+        return site.keeper.disk.exists(KEPT / "retired.json")
+
+    def _check_tail(self, site: Site) -> None:
+        assert isinstance(site, CopySite)
+        if not site.lost:
+            super()._check_tail(site)
+            return
+        published: dict[str, bytes] = {}
+        for file in read_slot(site.keeper.disk, KEPT).files if self._retired(site) else ():
+            data = site.keeper.disk.read(KEPT / "output" / file.name, 0, file.length)
+            published[file.kind] = published.get(file.kind, b"") + data
+        tail = self.tails[site.name]
+        if not site.fell_back and (wrong := tail.check(published)):
+            raise Violation(f"{site.name}: {wrong}")
+
+    def _at_rest(self) -> bool:
+        if self.operator is not None and not self.operator.done:
+            return False
+        every = self.sites
+        self.sites = [site for site in self.copied if not site.lost]
+        try:
+            return super()._at_rest() and all(self._caught_up(site) for site in self.copied if not site.lost)
+        finally:
+            self.sites = every
+
+    def _caught_up(self, site: CopySite) -> bool:
+        process = next((process for process in site.processes if process.alive), None)
+        assert isinstance(process, CopyProcess)
+        shipper = process.shipper
+        return (
+            shipper is not None
+            and shipper.ends is not None
+            and not shipper.fallback
+            and not shipper.behind(process.store.local_files)
+            and process.keeper is not None
+            and process.keeper.end == process.store.witness
+        )
+
+    def _check_copy(self, site: CopySite) -> None:
+        """At rest the copy is the output."""
+        if site.lost:
+            return
+        kept = self._kept(site)
+        output = {
+            f"{directory}/{name}".removesuffix(".gz"): self._content(site, directory, name)
+            for directory, name in self._files(site)
+        }
+        wrong = [name for name, data in output.items() if kept.get(name, b"") != data]
+        if wrong:
+            raise Violation(f"{site.name}: the copy of {', '.join(wrong)} is another")
+        if site.keeper.running().look().status is not Status.OK:
+            raise Violation(f"{site.name}: the copy of a live slot is sealed")
+
+
+def run_seed(seed: int, variant: CopyVariant | None = None, *, story: bool = False) -> CopyWorld:
+    """Runs one schedule; raises Violation, with the seed in it."""
+    world = CopyWorld(seed, variant or CopyVariant(), story=story)
+    try:
+        world.run()
+    except Violation as violation:
+        told = "\n".join(world.story or [])
+        raise Violation(f"seed {seed}: {violation}\n{told}") from None
+    return world
