@@ -39,7 +39,7 @@ from photon.idregistry.api import Digester
 
 if TYPE_CHECKING:
     from photon.dispatcher.engine import DispatcherEngine
-    from photon.dispatcher.service import DispatcherService, Sharing
+    from photon.dispatcher.service import DispatcherService
     from photon.dispatcher.status import Status
     from photon.embedded.pipeline import DispatcherPlan
     from photon.idregistry.client import RegistryClient
@@ -105,7 +105,7 @@ async def serve_dispatcher(
     from photon.dispatcher.joiner_set import JoinerSet
     from photon.dispatcher.lookups import LookUpPolicy
     from photon.dispatcher.process import STATE_NAME
-    from photon.dispatcher.service import DispatcherService
+    from photon.dispatcher.service import DispatcherService, Sharing
     from photon.embedded.pipeline import DispatcherPlan, open_dispatcher
     from photon.eventstore.client import EventStoreClient
     from photon.joiner.client import JoinerClient
