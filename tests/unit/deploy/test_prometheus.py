@@ -19,7 +19,7 @@ DEPLOY = Path(__file__).parents[3] / "deploy"
 RULES = DEPLOY / "prometheus" / "photon.rules.yml"
 TESTS = DEPLOY / "prometheus" / "photon.rules.test.yml"
 DASHBOARD = DEPLOY / "grafana" / "dashboards" / "photon-figures.json"
-TOOL_S = 120
+TOOL_S = 240
 FIGURES = range(7, 14)
 OF_PROCESSES = {"process_open_fds", "process_max_fds"}
 
