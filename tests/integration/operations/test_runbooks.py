@@ -86,8 +86,6 @@ def test_runbook(sites: Sites, name: str) -> None:
         carry_out(site, name)
 
 
-@pytest.mark.full
-@LONG[1]
 @pytest.mark.timeout(TIMEOUT_S)
 def test_in_the_end_each_event_has_come_out_exactly_once(sites: Sites) -> None:
     sites.get().ends()
