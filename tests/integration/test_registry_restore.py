@@ -18,7 +18,8 @@ SHAPE = Shape(datacentres=("east",), joiners=2, round_trip_s=None, unmatched_aft
 
 
 class RestoreRig(Rig):
-    """Outputs are checked; a ledger takes what was read again after a restore for duplicates (docs/operations/registry.md)."""
+    """Outputs are checked. A ledger takes what was read again after a restore for duplicates: as
+    docs/operations/registry.md says."""
 
     def verify(self) -> None:
         outputs = [place.output for place in self.demo.places.values()]

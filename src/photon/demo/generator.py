@@ -97,7 +97,8 @@ class Generator:
         rnd = self._random
         moment = 0.0
         for _ in range(self._clicks):
-            begins, lines = int(moment), []
+            begins = int(moment)
+            lines: list[Line] = []
             clicked = rnd.randrange(self._per_click)
             for position in range(self._per_click):
                 moment += self._gap_us
