@@ -53,7 +53,7 @@ def listens(pid: int, address: str) -> bool:
             }
             known = True
     if not known:
-        return os.path.exists(f"/proc/{pid}")
+        return not os.path.exists("/proc/self/net/tcp")  # of a process that has just ended it is not told
     return any(name in sockets for name in _sockets(pid))
 
 

@@ -30,6 +30,10 @@ class CopyVariant(Variant):
     kept: type[KeptCopy] = KeptCopy
     seals: bool = True
     clears: bool = True
+    puts_back: float = 0.3
+    """In so many of the schedules older copies of a disk are put back."""
+    loses: float = 0.5
+    """In so many of them a slot is lost for ever."""
 
 
 @dataclass

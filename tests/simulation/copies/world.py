@@ -20,6 +20,7 @@ from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.registry import Entry, ModelRegistry
 
 FOR_EVER_S = 1e9
+STEPS = 500
 
 
 class FencingRegistry(ModelRegistry):
@@ -57,33 +58,52 @@ class CopyWorld(World):
         self.network = self.copy_network = CopyNetwork(
             self.model, random, too_new=random.choice((0.0, 0.05)), late=variant.late_inserts
         )
+        self.calm = random.choice((0.0, 0.6, 0.85))
+        self.ships = random.choice((0.04, 0.3))
+        self.witnesses = random.choice((0.0, 0.04, 0.2))
+        self.copies = random.random() < variant.puts_back
+        self.ids = [b"id-%d" % number for number in range(random.randint(4, 14))]
+        doubled = [each for each in self.ids if random.random() < 0.3]
+        self.lines = list(enumerate(self.ids + doubled))
+        self.to_come = [line for line, _ in self.lines]
+        random.shuffle(self.to_come)
         self.copied: list[CopySite] = []
         for number in range(2):
             name = f"dc{number}"
             slot = Slot(f"s{number}", name)
             keeper = KeeperMachine(random, CopyOf(name, slot.name), variant.kept)
             site = CopySite(name, FaultyDisk(random), slot, keeper=keeper)
-            site.pending = {line for line, _ in self.lines}
             self.copied.append(site)
             self.network.keepers[slot.name] = keeper
         self.sites: list[Site] = list(self.copied)
         self.tails = {
             site.name: CopyTail(site.disk, OUTPUT, STATE, Random(f"{seed} {site.name}")) for site in self.sites
         }
-        self.loses_at = random.randrange(60, 250) if random.random() < 0.5 else -1
+        self.loses_at = random.randrange(100, STEPS) if random.random() < variant.loses else STEPS
         self.operator: Operator | None = None
         self.steps = 0
 
     # -- a run -------------------------------------------------------------------------------------------------
     def _step(self) -> None:
         self.steps += 1
-        if self.steps == self.loses_at:
+        if self.to_come and self.random.random() < 0.06:
+            self._comes()
+        if self.steps > self.loses_at and self.operator is None:
             self._lose(self.copied[0])
         if self.operator is not None and self.random.random() < 0.2:
             self.operator.act()
         super()._step()
 
+    def _comes(self) -> None:
+        """A line is read, by the dispatcher of each datacentre that is there."""
+        line = self.to_come.pop()
+        for site in self.copied:
+            if not site.lost:
+                site.pending.add(line)
+
     def _quiet_step(self) -> None:
+        while self.to_come:
+            self._comes()
         super()._quiet_step()
         if self.operator is not None:
             self.operator.act()
@@ -102,13 +122,19 @@ class CopyWorld(World):
 
     def _act_of(self, site: Site, process: Process) -> None:
         assert isinstance(process, CopyProcess)
-        if self.random.random() < 0.3:
+        chance = self.random.random()
+        if chance < self.ships:
             process.ship()
+        elif chance < self.ships + self.witnesses and process.core is not None and process.opening is None:
+            process.witness()
         else:
             super()._act_of(site, process)
 
     def _fault(self) -> None:
         random = self.random
+        if random.random() < self.calm:
+            self.network.down -= set(range(len(self.model.shards)))
+            return
         if random.random() < 0.25:
             at = random.randrange(len(self.copied))
             site = self.copied[at]
@@ -126,7 +152,7 @@ class CopyWorld(World):
             return
         super()._fault()
 
-    def run(self, steps: int = 250) -> None:
+    def run(self, steps: int = STEPS) -> None:
         super().run(steps)
         for site in self.copied:
             self._check_copy(site)
