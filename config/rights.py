@@ -68,7 +68,7 @@ RIGHTS: Rights = {
         **_OPERATOR,
     },
     "/photon.v1.Registry/Describe": {
-        **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.SPARK), _ANY),
+        **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.SPARK, Role.STATUS), _ANY),
         **_OPERATOR,
     },
     "/photon.v1.Registry/ReadWitness": {
@@ -78,7 +78,7 @@ RIGHTS: Rights = {
     },
     "/photon.v1.Registry/ExtendWitness": {Role.JOINER: _OWN_SLOT},
     "/photon.v1.Registry/ListSlots": {
-        **dict.fromkeys((Role.JOINER, Role.DISPATCHER), _ANY),
+        **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.STATUS), _ANY),
         **_OPERATOR,
     },
     "/photon.v1.Registry/ScanOwned": {Role.VERIFIER: _ANY, **_OPERATOR},

@@ -147,6 +147,12 @@ class Site:
         shown = photon("dispatcher", "lag", "--config", self.file, "-o", "json")
         return len(orjson.loads(shown.out)["workers"]) if shown.code in (0, 3) else 0
 
+    def joiners_shown(self) -> set[str]:
+        """By ``photon status``, as up."""
+        shown = photon("status", "--config", self.file, "-o", "json")
+        (said,) = orjson.loads(shown.out)["datacentres"]
+        return {each["process"] for each in said["processes"] if each["service"] == "joiner" and each["up"]}
+
     def settled(self) -> bool:
         ledger = read_ledger(self.base / "state")
         if ledger["read"] < len(self.clicks) or ledger["pending"]:
@@ -174,6 +180,7 @@ async def scaled(site: Site) -> None:
     names = {f"east-auto-{number}" for number in (1, 2, 3, 4)}
     await site.until("spread over new joiners", lambda: set(site.written()) == names)
     await site.until("both workers are found", lambda: site.workers() == 2)
+    await site.until("all joiners are shown", lambda: site.joiners_shown() == names)
 
     killed, ended = joiners[0], joiners[1]
     killed.kill()

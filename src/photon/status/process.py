@@ -18,14 +18,19 @@ from photon.config.errors import UsageError
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.settings import Settings
 from photon.config.tls import Tls, status_identity
-from photon.embedded.services import logged, pipeline_named, tls_of
+from photon.embedded.services import logged, pipeline_named, registry_client, tls_of
+from photon.idregistry.client import RegistryClient
+from photon.idregistry.outcomes import Refusal
+from photon.status.discovered import Discovered
 from photon.status.exposition import merged
 from photon.status.gathering import Gatherer, Heard
 from photon.status.http import Answer, HttpServer, plain
-from photon.status.targets import targets_of
+from photon.status.targets import joiner_target, targets_of
 from photon.status.view import View
 
 PERIOD_S = 2.0
+LIST_S = 1.5
+"""The registry's list of slots is waited for so long."""
 STALE_S = 30.0
 """Health: the last gathering must not be older."""
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -41,6 +46,9 @@ class StatusService:
     """What was gathered last, and the answers made of it."""
 
     def __init__(self, settings: Settings, datacentre: str, tls: Tls | None, clock: Clock) -> None:
+        named = [joiner.address for joiner in settings.datacentre[datacentre].joiners.values()]
+        self._discovered = Discovered(datacentre, named)
+        self._registry: RegistryClient | None = None
         self._settings, self._datacentre, self._tls, self._clock = settings, datacentre, tls, clock
         self._view = View(datacentre, __version__)
         self._gatherer = Gatherer()
@@ -54,12 +62,30 @@ class StatusService:
     async def gather(self) -> dict[str, Any]:
         """Asks all processes once; what status.json says then."""
         begun = self._clock.monotonic()
-        self._heard = await self._gatherer.gather(targets_of(self._settings, self._datacentre, self._tls))
+        await self._discover()
+        found = [joiner_target(self._datacentre, *each, self._tls) for each in self._discovered.candidates()]
+        heard = await self._gatherer.gather([*targets_of(self._settings, self._datacentre, self._tls), *found])
+        now_s = self._clock.monotonic()
+        self._heard = [
+            each
+            for each in heard
+            if each.target not in found or self._discovered.shows(each.target.process, up=each.up, now_s=now_s)
+        ]
         self._said = self._view.update(self._heard, self._clock.now_ns() / 1e9)
         self._at = self._clock.monotonic()
         self._took_s = self._at - begun
         self._own_text = await self._own.text()
         return self._said
+
+    async def _discover(self) -> None:
+        """Joiners that the file does not name: asks the registry where the pipeline has it so."""
+        if not self._settings.datacentre[self._datacentre].discover:
+            return
+        if self._registry is None:
+            self._registry = registry_client(self._settings, self._tls)
+        listed = await self._registry.recovery.list_slots(timeout=LIST_S)
+        if not isinstance(listed, Refusal):
+            self._discovered.heard_list(listed)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Gathers until ``stop``."""
@@ -74,6 +100,8 @@ class StatusService:
     async def close(self) -> None:
         """Of the channels."""
         await self._gatherer.close()
+        if self._registry is not None:
+            await self._registry.close()
 
     def answer(self, path: str) -> Answer | None:
         """Of the HTTP server."""

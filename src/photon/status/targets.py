@@ -43,6 +43,11 @@ class Target:
         return f"{self.service} {self.process}"
 
 
+def joiner_target(datacentre: str, slot: str, address: str, tls: Tls | None) -> Target:
+    """A joiner that the deployment file does not name."""
+    return Target(datacentre, "joiner", slot, address, towards(tls, joiner_identity(datacentre)))
+
+
 def targets_of(settings: Settings, datacentre: str, tls: Tls | None) -> list[Target]:
     """Those that have an address in the deployment file."""
     pipeline = settings.datacentre[datacentre]
