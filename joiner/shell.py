@@ -294,7 +294,8 @@ class SlotShell:
             moved = await copies.step()
             if copies.ended:
                 self._die(copies.ended)
-            self.store.held = copies.held
+            if copies.held != self.store.held:
+                await self._in(1, self.store.hold, copies.held)
             if not moved:
                 await asyncio.sleep(COPIES_S)
 

@@ -35,7 +35,7 @@ class OutputLimits:
     roll_after_s: float = 300.0
 
 
-class Durable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Durable(msgspec.Struct, forbid_unknown_fields=True):
     """``durable.json``: what readers, verifier and clears may rely on."""
 
     version: int
@@ -47,6 +47,8 @@ class Durable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     durable: dict[str, int] | None = None
     """Durable lengths, for the slot itself, where they differ from ``files``; so is ``closed`` beside ``rolled``."""
     closed: list[str] | None = None
+    clearable: dict[str, int] | None = None
+    """What the copy has of those files of which more is shown: no more may be cleared (rule 14)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +74,9 @@ class OutputFiles:
         self.rolled: set[str] = set()
         self.witness: Witness | None = None
         """None: there is none, all that is durable is shown."""
+        self.held: Witness | None = None
+        """What the copy has; None: there is to be no copy."""
+        self._clearable: dict[str, int] | None = None
 
     def close_older(self) -> None:
         """Files with a successor are closed for ever, also those that a start took from the copy."""
@@ -104,11 +109,30 @@ class OutputFiles:
         """Replaces the published lengths, durably."""
         durable = Durable(DURABLE_VERSION, self.slot, self.lengths, sorted(self.rolled))
         if self.witness is not None:
-            files = {name: self._shown(name, length, self.witness) for name, length in self.lengths.items()}
+            files = self._all_shown()
             if files != self.lengths:
                 rolled = [name for name in durable.rolled if files.get(name) == self.lengths.get(name)]
                 durable = Durable(DURABLE_VERSION, self.slot, files, rolled, self.lengths, durable.rolled)
+        durable.clearable = self._clearable = self._held_back(durable.files)
         self.disk.replace(self._durable_path, msgspec.json.encode(durable))
+
+    def hold(self, held: Witness) -> None:
+        """The copy has so much now. Publishes where that changes what may be cleared."""
+        self.held = held
+        if self._held_back(self._all_shown()) != self._clearable:
+            self.publish()
+
+    def _all_shown(self) -> dict[str, int]:
+        if self.witness is None:
+            return self.lengths
+        return {name: self._shown(name, length, self.witness) for name, length in self.lengths.items()}
+
+    def _held_back(self, shown_: dict[str, int]) -> dict[str, int] | None:
+        """Of files that are shown further than the copy has them: how much it has."""
+        if self.held is None:
+            return None
+        has = {name: self._shown(name, length, self.held) for name, length in shown_.items()}
+        return {name: length for name, length in has.items() if length < shown_[name]} or None
 
     def newest_log(self, kind: Kind) -> WitnessLog | None:
         """Of the newest plain file with anything durable."""

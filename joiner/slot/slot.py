@@ -80,8 +80,6 @@ class SlotStore:
         self._outputs: Outputs | None = None
         self.ships = False
         """The output is copied: ``local_files`` is kept up to date, and what the copy lacks is not made final."""
-        self.held: Witness = ()
-        """What the copy is known to hold."""
         self.local_files: tuple[tuple[tuple[int, int], ...], ...] = ()
         """For each of KINDS: (file number, durable length) in order, final files too; may be read from any thread."""
         self.taken: list[str] = []
@@ -135,6 +133,15 @@ class SlotStore:
         """What is published; may be read from any thread."""
         return self._files.witness or ()
 
+    @property
+    def held(self) -> Witness:
+        """What the copy is known to hold."""
+        return self._files.held or ()
+
+    def hold(self, held: Witness) -> None:
+        """The copy has so much now: readers may see more, but no more may be cleared. On the output's thread."""
+        self._files.hold(held)
+
     def show(self, witness: Witness) -> None:
         """The witness has so much now: readers and verifier may see it. On the output's thread."""
         self._files.witness = witness
@@ -151,6 +158,8 @@ class SlotStore:
         ``accept_damaged_log``: by the operator's word; what cannot be read is left to recovery by token (rule 13).
         """
         self._disk.make_dir(self._paths.state / REDO_NAME)
+        if self.ships:
+            self._files.held = ()  # until its keeper says more
         self._files.prepare()
         self._finals.load()
         self._finals.settle(self._files)

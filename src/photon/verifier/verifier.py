@@ -59,6 +59,8 @@ class _Durable(msgspec.Struct, frozen=True):
     version: int
     slot: str
     files: dict[str, int]
+    clearable: dict[str, int] | None = None
+    """Of files that readers are shown further than a copy has them: their records may still be lost (rule 14)."""
 
 
 @dataclass(slots=True)
@@ -297,7 +299,7 @@ class Verifier:
     # -- small files -----------------------------------------------------------------------------------------
     def _read_durable(self) -> dict[str, int]:
         durable = read_versioned(self._disk, self._durable_path, _Durable, DURABLE_VERSION)
-        return durable.files if durable is not None else {}
+        return {} if durable is None else durable.files | (durable.clearable or {})
 
     def _load(self) -> dict[str, int]:
         if self._positions is None:

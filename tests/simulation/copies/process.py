@@ -144,7 +144,7 @@ class CopyProcess(Process):
 
     def maintain(self) -> bool:
         assert self.shipping is not None
-        self.store.held = self.shipping.held
+        self.store.hold(self.shipping.held)
         return super().maintain()
 
     def ship(self) -> None:

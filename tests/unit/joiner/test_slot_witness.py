@@ -256,3 +256,28 @@ def test_shown() -> None:
     assert [shown(witness, 0, number, 99) for number in (1, 2, 3)] == [99, 10, 0]
     assert shown(witness, 0, 2, 5) == 5
     assert shown(witness, 1, 1, 5) == 0
+
+
+async def test_what_the_copy_lacks_is_shown_and_not_cleared(machine: Machine) -> None:
+    """Rule 14: readers go on while no copy is kept, but an id stays owned until its record cannot be lost."""
+    engine = await machine.running()
+    await machine.joined(engine, b"a")
+    await machine.joined(engine, b"b")
+    await engine.close()
+    output = machine.path / "out" / FILE
+    size, first = output.stat().st_size, output.read_bytes().index(b"\n") + 1
+
+    def held(length: int) -> tuple[WitnessLog, ...]:
+        return tuple(WitnessLog(1, length if kind is Kind.JOINED else 0, b"") for kind in KINDS)
+
+    files = OutputFiles(RealDisk(), machine.path / "out", machine.path / "state/durable.json", "s0")
+    files.prepare()
+    files.hold(())
+    assert (machine.durable().files[FILE], machine.durable().clearable) == (size, {FILE: 0})
+    assert (await machine.verify()).cleared == 0
+    files.hold(held(first))
+    assert (machine.durable().files[FILE], machine.durable().clearable) == (size, {FILE: first})
+    assert (await machine.verify()).cleared == 1
+    files.hold(held(size))
+    assert (machine.durable().files[FILE], machine.durable().clearable) == (size, None)
+    assert (await machine.verify()).cleared == 1
