@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.simulation.copies.ablations import ABLATIONS as OF_COPIES
 from tests.simulation.datacentres.ablations import ABLATIONS as OF_DATACENTRES
 from tests.simulation.joiner.ablations import ABLATIONS as OF_THE_JOINER
 from tests.simulation.registry.test_registry import ABLATIONS as OF_THE_REGISTRY
@@ -27,11 +28,12 @@ def test_every_rule_has_its_row() -> None:
 
 def test_each_ablation_named_exists() -> None:
     known = OF_DATACENTRES.keys() | OF_THE_REGISTRY.keys() | OF_RESHARDING.keys()
+    by_rule = OF_THE_JOINER.keys() | OF_COPIES.keys()
     for rule, names in named_ablations().items():
-        missing = {name for name in names - known if f"rule {rule}: {name}" not in OF_THE_JOINER}
+        missing = {name for name in names - known if f"rule {rule}: {name}" not in by_rule}
         assert missing == set(), f"rule {rule}"
 
 
-def test_each_ablation_of_the_joiner_is_named() -> None:
+def test_each_ablation_of_the_joiner_and_of_copies_is_named() -> None:
     named = {f"rule {rule}: {name}" for rule, names in named_ablations().items() for name in names}
-    assert OF_THE_JOINER.keys() - named == set()
+    assert (OF_THE_JOINER.keys() | OF_COPIES.keys()) - named == set()

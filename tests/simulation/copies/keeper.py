@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,7 +12,7 @@ from photon.joiner.copies.api import CopyAnswer, CopyBytes, CopyOf, Extension
 from photon.joiner.copies.kept import KeptCopy
 from tests.simulation.world.disk import PowerOff
 from tests.simulation.world.faulty_disk import FaultyDisk
-from tests.simulation.world.registry import Call, ModelRegistry, Network
+from tests.simulation.world.registry import Call, Message, ModelRegistry, Network
 
 KEPT = Path("/dc/copies/origin/slot")
 KEEPER = 1000
@@ -75,9 +76,22 @@ class KeeperMachine:
 class CopyNetwork(Network):
     """Carries the questions to keepers too."""
 
-    def __init__(self, model: ModelRegistry, random: Random, **options: Any) -> None:
+    def __init__(self, model: ModelRegistry, random: Random, *, slow: float, **options: Any) -> None:
+        """``slow``: so many of the extensions come long after they were asked for, if at all."""
         super().__init__(model, random, **options)
         self.keepers: dict[str, KeeperMachine] = {}
+        self._slow = slow
+
+    def send(self, call: Call) -> Call:
+        super().send(call)
+        if call.what == "copy-extend" and self.faults and self._random.random() < self._slow:
+            self.delay(call.messages)
+        return call
+
+    def delay(self, late: Sequence[Message]) -> None:
+        """They come much later: their callers wait no longer."""
+        self.messages = [each for each in self.messages if each not in late]
+        self.stragglers += [each for each in late if each not in self.stragglers]
 
     def _shard_of(self, call: Call, fields: tuple[Any, ...]) -> int:
         if call.what.startswith("copy"):

@@ -11,6 +11,7 @@ from photon.embedded.slots import sealing
 from photon.idregistry.api import Answer
 from photon.idregistry.outcomes import Refusal
 from tests.simulation.copies.keeper import KEPT
+from tests.simulation.joiner.world import Violation
 from tests.simulation.world.disk import PowerOff
 from tests.simulation.world.registry import Call, SimulatedRegistry
 
@@ -26,7 +27,7 @@ class Operator:
 
     def __init__(self, world: CopyWorld, site: CopySite) -> None:
         self._world = world
-        self._site = site
+        self.site = site
         self._registry = SimulatedRegistry(world.network, site.slot)
         self._work: Coroutine[Any, Any, None] | None = None
         self._call: Call | None = None
@@ -51,21 +52,23 @@ class Operator:
         except StopIteration:
             self._work, self._call = None, None
             self.done = True
+        except sealing.CopyRefused as refused:
+            raise Violation(f"{self.site.name}: the copy cannot be published: {refused}") from refused
         except PowerOff:
-            self._site.keeper.stop(power=False)
+            self.site.keeper.stop(power=False)
             self._end("killed by what its disk did")
         except OSError:
-            self._site.keeper.stop(power=False)
+            self.site.keeper.stop(power=False)
             self._end("ended by its disk")
 
     def _end(self, why: str) -> None:
-        self._world.say(f"retiring {self._site.slot.name} is {why}")
+        self._world.say(f"retiring {self.site.slot.name} is {why}")
         if self._work is not None:
             self._work.close()
         self._work = self._call = None
 
     async def _retire(self) -> None:
-        world, site = self._world, self._site
+        world, site = self._world, self.site
         for shard in range(len(world.model.shards)):
             world.model.fences[shard].add(site.slot.name)
             await self._registry.scan_owned(shard, site.slot.name, ALL, limit=1, timeout=1)
@@ -73,6 +76,7 @@ class Operator:
         disk = site.keeper.disk
         if not disk.exists(KEPT / "copy.json"):
             world.say("there is no copy")
+            world.gone(site)
         else:
             await self._seal()
         for shard in range(len(world.model.shards)):
@@ -81,7 +85,7 @@ class Operator:
 
     async def _seal(self) -> None:
         """By the production steps."""
-        world, site = self._world, self._site
+        world, site = self._world, self.site
         disk = site.keeper.disk
         if world.copy_variant.seals:
             sealing.seal(disk, KEPT, site.keeper.of)
@@ -90,9 +94,6 @@ class Operator:
         sealing.make_durable(disk, copy)
         if world.copy_variant.clears:
             await sealing.clear_copy(disk, copy, world.digester, self._cleared, lambda ids: None)
-        if not world.copy_variant.seals:
-            copy = sealing.find_kept(disk, KEPT, site.slot.name)
-            sealing.measure(disk, copy, ())
         sealing.publish(disk, KEPT, site.slot.name, copy, KEPT)
         world.say(f"the copy of {site.slot.name} is sealed: {copy.lengths}")
         world.published(site)
@@ -105,7 +106,7 @@ class Operator:
 
     async def _reopen(self, shard: int) -> None:
         while True:
-            page = await self._registry.scan_owned(shard, self._site.slot.name, ALL, limit=2, timeout=1)
+            page = await self._registry.scan_owned(shard, self.site.slot.name, ALL, limit=2, timeout=1)
             if isinstance(page, Refusal):
                 continue
             if not len(page):

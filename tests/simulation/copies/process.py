@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import CopyOf
 from photon.joiner.copies.kept import KeptCopy
 from photon.joiner.copies.shipper import Shipper, ShipperLimits
@@ -30,10 +31,16 @@ class CopyVariant(Variant):
     kept: type[KeptCopy] = KeptCopy
     seals: bool = True
     clears: bool = True
+    slow: tuple[float, ...] = (0.0, 0.3, 0.8)
+    """So many of the extensions come late, by schedule."""
+    ships: tuple[float, ...] = (0.04, 0.3)
+    """So many of a process's steps are the shipper's, by schedule."""
     puts_back: float = 0.3
     """In so many of the schedules older copies of a disk are put back."""
     loses: float = 0.5
     """In so many of them a slot is lost for ever."""
+    cuts_off: float = 0.5
+    """So many of these are only believed to be lost."""
 
 
 @dataclass
@@ -43,6 +50,8 @@ class CopySite(Site):
     keeper: KeeperMachine = field(kw_only=True)
     lost: bool = False
     """Its disk is gone for ever."""
+    cut_off: bool = False
+    """It is believed to be lost, and goes on as it does; once its process has ended no other one is started."""
     fell_back: bool = False
     """It has shown something that the copy did not have."""
     took: int = 0
@@ -130,7 +139,13 @@ class CopyProcess(Process):
         self.core = world.variant.core(opened.incarnation, LIMITS)
         self.do(self.core.start(recovered.kept))
 
+    @property
+    def serves(self) -> bool:
+        return self.core is not None and self.opening is None
+
     def witness(self) -> bool:
+        if self.world.faults and self.world.random.random() >= self.world.witnesses:
+            return False
         if self.keeper is None or self.extending is not None or self.shipping is None or self.shipper is None:
             return False
         to = self.keeper.due(self.shipping.bound(self.store.witness, self.keeper.end))
@@ -146,6 +161,14 @@ class CopyProcess(Process):
         assert self.shipping is not None
         self.store.hold(self.shipping.held)
         return super().maintain()
+
+    def _hold(self, held: Witness) -> None:
+        """Tells the slot what its copy has."""
+        hold: Callable[[Witness], None] | None = getattr(self.store, "hold", None)
+        if hold is None:
+            setattr(self.store, "held", held)  # noqa: B010
+        elif held != self.store.held:
+            hold(held)
 
     def ship(self) -> None:
         """One step of the shipper: begin what is due, or go on with it."""

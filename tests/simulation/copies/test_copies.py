@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Iterator
 
 import pytest
 import structlog
 
+from tests.simulation.copies.ablations import ABLATIONS
+from tests.simulation.copies.process import CopyVariant
 from tests.simulation.copies.world import run_seed
+from tests.simulation.joiner.world import Violation
+from tests.simulation.world.noticed import notice
+
+SEEDS_OF_AN_ABLATION = 2000
+"""Schedules within which the simulator has to notice that a rule is missing; most need a few dozen."""
 
 
 @pytest.fixture(autouse=True)
@@ -35,3 +43,31 @@ def test_a_seed_replays_exactly() -> None:
     one, other = run_seed(7, story=True), run_seed(7, story=True)
     assert one.story == other.story
     assert len(one.story or []) > 5
+
+
+@pytest.mark.parametrize("name", sorted(ABLATIONS))
+def test_the_simulator_notices_a_missing_rule(name: str) -> None:
+    ablation = ABLATIONS[name]
+    seeds = range(SEEDS_OF_AN_ABLATION)
+    notice(f"copies: {name}", seeds, lambda seed: run_seed(seed, ablation.variant), ablation.finds, Violation)
+
+
+def test_schedules_reach_what_they_are_for() -> None:
+    """The faults really happen: a simulator that does nothing finds nothing."""
+    variant = CopyVariant(loses=0.7, puts_back=0.7)
+    told = "\n".join(line for seed in range(80) for line in run_seed(seed, variant, story=True).story or [])
+    for what in (
+        "is lost for ever",
+        "is believed to be lost",
+        "is sealed: {'",
+        r"retired, [1-9]\d* ids",
+        "retiring s0 is killed",
+        "shows what is durable there alone",
+        "has not heard of its copy",
+        "keeper of dc. is away",
+        "keeper of dc. dies",
+        "older copy, which has all",
+        "takes from its copy",
+        "makes .* final",
+    ):
+        assert re.search(what, told), what

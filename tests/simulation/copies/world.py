@@ -17,7 +17,7 @@ from tests.simulation.joiner.process import OUTPUT, STATE, Process, Site
 from tests.simulation.joiner.tail import Tail, _OneSlot
 from tests.simulation.joiner.world import Violation, World
 from tests.simulation.world.faulty_disk import FaultyDisk
-from tests.simulation.world.registry import Entry, ModelRegistry
+from tests.simulation.world.registry import Entry, Message, ModelRegistry
 
 FOR_EVER_S = 1e9
 STEPS = 500
@@ -43,6 +43,13 @@ class CopyTail(Tail):
         self._disk, self._place = disk, _OneSlot(OUTPUT, KEPT)
         self._reader = self._resumed()
 
+    def read_on(self) -> None:
+        """All that is published."""
+        before = None
+        while before != self._cursor and not self.trouble:
+            before = self._cursor
+            self.read()
+
 
 class CopyWorld(World):
     """A schedule. ``run`` raises Violation."""
@@ -56,11 +63,15 @@ class CopyWorld(World):
         self.request_bytes = random.choice((1, 300, 1000, 1 << 20))
         self.model = FencingRegistry(len(self.model.shards), checks_stale=random.random() < 0.5)
         self.network = self.copy_network = CopyNetwork(
-            self.model, random, too_new=random.choice((0.0, 0.05)), late=variant.late_inserts
+            self.model,
+            random,
+            slow=random.choice(variant.slow),
+            too_new=random.choice((0.0, 0.05)),
+            late=variant.late_inserts,
         )
         self.calm = random.choice((0.0, 0.6, 0.85))
-        self.ships = random.choice((0.04, 0.3))
-        self.witnesses = random.choice((0.0, 0.04, 0.2))
+        self.ships = random.choice(variant.ships)
+        self.witnesses = random.choice((0.1, 1.0, 4.0))
         self.copies = random.random() < variant.puts_back
         self.ids = [b"id-%d" % number for number in range(random.randint(4, 14))]
         doubled = [each for each in self.ids if random.random() < 0.3]
@@ -79,7 +90,7 @@ class CopyWorld(World):
         self.tails = {
             site.name: CopyTail(site.disk, OUTPUT, STATE, Random(f"{seed} {site.name}")) for site in self.sites
         }
-        self.loses_at = random.randrange(100, STEPS) if random.random() < variant.loses else STEPS
+        self.loses_at = random.randrange(60, 300) if random.random() < variant.loses else STEPS
         self.operator: Operator | None = None
         self.steps = 0
 
@@ -89,9 +100,11 @@ class CopyWorld(World):
         if self.to_come and self.random.random() < 0.06:
             self._comes()
         if self.steps > self.loses_at and self.operator is None:
-            self._lose(self.copied[0])
+            site = self.copied[0]
+            if any(site.durable_seen.values()) or self.random.random() < 0.01:
+                self._lose(site)
         if self.operator is not None and self.random.random() < 0.2:
-            self.operator.act()
+            self._retire(self.operator)
         super()._step()
 
     def _comes(self) -> None:
@@ -106,7 +119,13 @@ class CopyWorld(World):
             self._comes()
         super()._quiet_step()
         if self.operator is not None:
-            self.operator.act()
+            self._retire(self.operator)
+
+    def _retire(self, operator: Operator) -> None:
+        """A step of it; when all is done, who was only believed to be lost hears of it some time."""
+        operator.act()
+        if operator.done and self.random.random() < 0.03:
+            self.gone(operator.site)
 
     def _start(self, site: Site) -> None:
         assert isinstance(site, CopySite)
@@ -117,7 +136,7 @@ class CopyWorld(World):
 
     def _act(self, site: Site) -> None:
         assert isinstance(site, CopySite)
-        if not site.lost:
+        if not (site.lost or (site.cut_off and not site.processes)):
             super()._act(site)
 
     def _act_of(self, site: Site, process: Process) -> None:
@@ -125,13 +144,16 @@ class CopyWorld(World):
         chance = self.random.random()
         if chance < self.ships:
             process.ship()
-        elif chance < self.ships + self.witnesses and process.core is not None and process.opening is None:
+        elif chance < self.ships + 0.05 * (self.witnesses - 1) and process.serves:
             process.witness()
         else:
             super()._act_of(site, process)
 
     def _fault(self) -> None:
         random = self.random
+        if self.copies and random.random() < 0.15:
+            self._copy(random.choice(self.copied))
+            return
         if random.random() < self.calm:
             self.network.down -= set(range(len(self.model.shards)))
             return
@@ -172,10 +194,24 @@ class CopyWorld(World):
         if not site.put_back:
             raise Violation(f"{site.name}: the copy does not follow its slot: it had bytes that were not durable")
 
+    def finishes(self, site: CopySite, name: str) -> None:
+        """Whoever moves a final file away must not take it from the copy."""
+        if self._kept(site).get(name) != site.disk.read(OUTPUT / name):
+            raise Violation(f"{site.name}: {name} becomes final before its copy has it")
+
     def _copy(self, site: Site) -> None:
         assert isinstance(site, CopySite)
-        if not site.lost:
-            super()._copy(site)
+        if site.lost or site.cut_off:
+            return
+        shipped = self._under_way(site)
+        super()._copy(site)
+        # What the keeper was asked may come when the older copy is at work: it must know better by then.
+        self.copy_network.delay(shipped)
+
+    def _under_way(self, site: CopySite) -> list[Message]:
+        """What this site has asked its keeper and the keeper has not heard, or will hear again."""
+        every = self.network.messages + self.network.stragglers
+        return [each for each in every if each.call.what == "copy-extend" and each.call.slot == site.slot]
 
     def _rot(self, site: Site) -> None:
         assert isinstance(site, CopySite)
@@ -183,19 +219,35 @@ class CopyWorld(World):
             super()._rot(site)
 
     def _lose(self, site: CopySite) -> None:
-        """Its disk is gone for ever."""
+        """Its disk is gone for ever; or only believed to be, and its process goes on until it hears."""
         if site.newest is not None or not site.disk.exists(STATE):
+            return
+        self.operator = Operator(self, site)
+        if self.random.random() < self.copy_variant.cuts_off and any(
+            each.alive and each.core is not None for each in site.processes
+        ):
+            self.say(f"{site.name} is believed to be lost")
+            site.cut_off = True
+            self.copy_network.delay(self._under_way(site))
+        else:
+            self.gone(site)
+
+    def gone(self, site: CopySite) -> None:
+        """Nobody reads it any more."""
+        if site.lost:
             return
         self._read(site)
         self._end(site, power=False)
         self.say(f"{site.name} is lost for ever")
         self._check_ahead(site)
+        self.copy_network.delay(self._under_way(site))
         site.lost = True
         site.disk.put_back({})
         site.pending.clear()
         for line, _ in self.lines:
             site.outcome.setdefault(line, Outcome.LATE)
-        self.operator = Operator(self, site)
+        if self._retired(site):
+            self._move(site)
 
     def _check_ahead(self, site: CopySite) -> None:
         """Without a fall-back no reader was shown what the copy does not have."""
@@ -227,13 +279,16 @@ class CopyWorld(World):
             super()._read(site)
 
     def published(self, site: CopySite) -> None:
-        """The operator has published the sealed copy: readers go on there."""
-        sealed = read_slot(site.keeper.disk, KEPT)
-        kept = self._kept(site)
-        for file in sealed.files:
-            seen = site.durable_seen.get(file.name, b"")
-            if not site.fell_back and not kept[file.name][: file.length].startswith(seen):
-                raise Violation(f"{site.name}: {file.name} changed under its readers")
+        """The operator has published the sealed copy. Who is cut off does not know."""
+        if site.lost:
+            self._move(site)
+
+    def _move(self, site: CopySite) -> None:
+        """Its readers go on in the sealed copy."""
+        sealed = self._sealed(site)
+        for name, seen in site.durable_seen.items():
+            if not site.fell_back and not sealed.get(name, b"").startswith(seen):
+                raise Violation(f"{site.name}: {name} changed under its readers")
         tail = self.tails[site.name]
         assert isinstance(tail, CopyTail)
         tail.moves(site.keeper.disk)
@@ -249,16 +304,28 @@ class CopyWorld(World):
             self.sites = every
         for site in lost:
             tail = self.tails[site.name]
-            tail.read()
-            sealed = {
-                file.name: site.keeper.disk.read(KEPT / "output" / file.name, 0, file.length)
-                for file in (read_slot(site.keeper.disk, KEPT).files if self._retired(site) else ())
-            }
+            assert isinstance(tail, CopyTail)
+            tail.read_on()
+            sealed = self._sealed(site)
             has = [data for place, data in sorted(tail.has.items(), key=lambda each: each[0].kind)]
             for text in sealed.values() if site.fell_back else has:
                 for line in text.splitlines(keepends=True):
                     counts[self._id_of(line, site.name)] += 1
+            for text in has if site.fell_back else ():  # shown without a copy, and perhaps cleared, before the loss
+                for line in text.splitlines(keepends=True):
+                    counts[self._id_of(line, site.name)] = max(1, counts[self._id_of(line, site.name)])
         return counts
+
+    def _sealed(self, site: CopySite) -> dict[str, bytes]:
+        """What is published of a sealed copy, in the order of its files; nothing where there is none."""
+        disk = site.keeper.disk
+        found: dict[str, bytes] = {}
+        for file in read_slot(disk, KEPT).files if self._retired(site) else ():
+            path = KEPT / "output" / file.name
+            found[file.name] = disk.read(path, 0, file.length) if disk.exists(path) else b""
+            if len(found[file.name]) < file.length:
+                raise Violation(f"{site.name}: {file.name} changed under its readers: it was published")
+        return found
 
     def _retired(self, site: CopySite) -> bool:
         return site.keeper.disk.exists(KEPT / "retired.json")
@@ -269,15 +336,15 @@ class CopyWorld(World):
             super()._check_tail(site)
             return
         published: dict[str, bytes] = {}
-        for file in read_slot(site.keeper.disk, KEPT).files if self._retired(site) else ():
-            data = site.keeper.disk.read(KEPT / "output" / file.name, 0, file.length)
-            published[file.kind] = published.get(file.kind, b"") + data
+        for name, data in self._sealed(site).items():
+            kind = name.partition("/")[0]
+            published[kind] = published.get(kind, b"") + data
         tail = self.tails[site.name]
         if not site.fell_back and (wrong := tail.check(published)):
             raise Violation(f"{site.name}: {wrong}")
 
     def _at_rest(self) -> bool:
-        if self.operator is not None and not self.operator.done:
+        if self.operator is not None and not (self.operator.done and self.operator.site.lost):
             return False
         every = self.sites
         self.sites = [site for site in self.copied if not site.lost]
