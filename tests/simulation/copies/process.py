@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import CopyOf
 from photon.joiner.copies.kept import KeptCopy
 from photon.joiner.copies.shipper import Shipper, ShipperLimits
@@ -161,14 +160,6 @@ class CopyProcess(Process):
         assert self.shipping is not None
         self.store.hold(self.shipping.held)
         return super().maintain()
-
-    def _hold(self, held: Witness) -> None:
-        """Tells the slot what its copy has."""
-        hold: Callable[[Witness], None] | None = getattr(self.store, "hold", None)
-        if hold is None:
-            setattr(self.store, "held", held)  # noqa: B010
-        elif held != self.store.held:
-            hold(held)
 
     def ship(self) -> None:
         """One step of the shipper: begin what is due, or go on with it."""

@@ -311,9 +311,6 @@ class CopyWorld(World):
             for text in sealed.values() if site.fell_back else has:
                 for line in text.splitlines(keepends=True):
                     counts[self._id_of(line, site.name)] += 1
-            for text in has if site.fell_back else ():  # shown without a copy, and perhaps cleared, before the loss
-                for line in text.splitlines(keepends=True):
-                    counts[self._id_of(line, site.name)] = max(1, counts[self._id_of(line, site.name)])
         return counts
 
     def _sealed(self, site: CopySite) -> dict[str, bytes]:
