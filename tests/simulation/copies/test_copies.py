@@ -1,4 +1,4 @@
-"""Seeded schedules of copied output: the first 60; fresh ones with PHOTON_SIM_ALL, PHOTON_SIM_SEEDS of them (``make sim``);
+"""Seeded schedules of copied output: the first 60; with PHOTON_SIM_ALL fresh ones, PHOTON_SIM_SEEDS of them;
 PHOTON_SIM_SEED replays one.
 
 Seed 777000095 is not understood yet: in a directory that is put back a file is shorter than that directory says.
