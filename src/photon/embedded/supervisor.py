@@ -482,5 +482,6 @@ class Supervisor:
         return running.problem or last_said(running.service.log, running.log_from)
 
     def _why(self, running: _Running) -> str:
-        said = self._said(running)
+        # A failing one may have been started again meanwhile, and has said nothing yet.
+        said = (running.reason if running.restarts.failing else "") or self._said(running)
         return f": {said}" if said else ""
