@@ -1,7 +1,8 @@
 """Seeded schedules of copied output: the first 60; with PHOTON_SIM_ALL fresh ones, PHOTON_SIM_SEEDS of them;
 PHOTON_SIM_SEED replays one.
 
-Seed 777000095 is not understood yet: in a directory that is put back a file is shorter than that directory says.
+Seed 777000095 shows what is still to be mended: a start replaces a file that differs from the copy's, also where the
+directory has all that the witness has and was served while its keeper was away (``joiner/copies/taking.py``).
 """
 
 from __future__ import annotations
