@@ -110,7 +110,9 @@ async def _open_copy(
         )
     wanted = await work(partial(store.lacks, answer.ends))
     if wanted:
-        taken = await store.take(wanted, copying.keeper, of, pause)
+        taken = await store.take(wanted, copying.keeper, of, pause, replaces=needed)
+        if taken is None:
+            return None  # the shipper will say so, until somebody sets that copy aside
         log.warning("output that only its copy had was taken from there", slot=of.slot, files=taken)
     return answer.ends
 

@@ -1,13 +1,16 @@
 """A start whose output lacks what its copy has takes it from there (rule 6): the copy wins.
 
 It happens when an older copy of the slot's directory was put back. Then all of a file that is not as the copy has it
-is fetched and put in its place, and all files after it. Rare, and done before anything is served, so the disk's work
-is done where it is asked for.
+is fetched and put in its place, and all files after it. A file with other bytes than its copy is replaced only where
+the output lacks what the registry has witnessed: else it was rightly served while the keeper was away, and what the
+copy has in its place nobody was shown. Rare, and done before anything is served, so the disk's work is done where it
+is asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from photon.config.disk import Disk
 from photon.idregistry.witness import Witness, WitnessLog
@@ -61,22 +64,46 @@ async def take(
     keeper: Keeper,
     of: CopyOf,
     pause: Callable[[float], Awaitable[None]],
-) -> list[str]:
-    """Fetches them, durably; names of the files. Raises SlotRefused, OSError."""
-    taken = []
+    *,
+    replaces: bool,
+) -> list[str] | None:
+    """Fetches them, durably; names of the files. Without ``replaces`` None, and nothing is done, where one of this
+    directory's files is not how its copy begins. Raises SlotRefused, OSError."""
+    fetched: list[tuple[int, int]] = []
     for at, (first, end) in wanted.items():
         files.disk.make_dir(files.root / DIRECTORY_OF[KINDS[at]])
         for number in range(first, end.number + 1):
             until = end.length if number == end.number else -1
-            if await _take_file(files, at, number, until, keeper, of, pause):
-                taken.append(files.name(KINDS[at], number))
+            if await _fetch(files, at, number, until, keeper, of, pause):
+                fetched.append((at, number))
+    paths = [files.root / files.name(KINDS[at], number) for at, number in fetched]
+    if not replaces and not all(_extends(files.disk, path) for path in paths):
+        for path in paths:
+            files.disk.remove(_temporary(path))
+        return None
+    for path in paths:
+        files.disk.rename(_temporary(path), path)
+        files.disk.sync_dir(path.parent)
+    for at, (_, end) in wanted.items():
         name = files.name(KINDS[at], end.number)
         if hash_file(files.disk, files.root / name, end.length).log(end.number, end.length) != end:
             raise SlotRefused(f"{files.root / name}: the copy gave other bytes than it says it holds; start again")
-    return taken
+    return [files.name(KINDS[at], number) for at, number in fetched]
 
 
-async def _take_file(
+def _temporary(path: Path) -> Path:
+    return path.with_name(path.name + TEMPORARY)
+
+
+def _extends(disk: Disk, path: Path) -> bool:
+    """Whether what was fetched begins with all that stands here."""
+    size = disk.size(path) if disk.exists(path) else 0
+    if disk.size(_temporary(path)) < size:
+        return False
+    return hash_file(disk, path, size).log(0, size) == hash_file(disk, _temporary(path), size).log(0, size)
+
+
+async def _fetch(
     files: OutputFiles,
     at: int,
     number: int,
@@ -87,7 +114,7 @@ async def _take_file(
 ) -> bool:
     """``until`` -1: as far as the copy has it. False: the copy has no such file."""
     path = files.root / files.name(KINDS[at], number)
-    temporary = path.with_name(path.name + TEMPORARY)
+    temporary = _temporary(path)
     part = await _ask(keeper, of, at, number, 0, pause)
     if part.size < 0:
         return False
@@ -106,8 +133,6 @@ async def _take_file(
         file.sync()
     finally:
         file.close()
-    files.disk.rename(temporary, path)
-    files.disk.sync_dir(path.parent)
     return True
 
 

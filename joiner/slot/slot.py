@@ -118,11 +118,18 @@ class SlotStore:
         return lacking(self._files, self._finals, ends)
 
     async def take(
-        self, wanted: Lacking, keeper: Keeper, of: CopyOf, pause: Callable[[float], Awaitable[None]]
-    ) -> list[str]:
-        """From the copy, before ``recover``; names of the files. Raises SlotRefused, OSError."""
-        self.taken = await take(self._files, wanted, keeper, of, pause)
-        return self.taken
+        self,
+        wanted: Lacking,
+        keeper: Keeper,
+        of: CopyOf,
+        pause: Callable[[float], Awaitable[None]],
+        *,
+        replaces: bool,
+    ) -> list[str] | None:
+        """From the copy, before ``recover``; as ``taking.take``. Raises SlotRefused, OSError."""
+        taken = await take(self._files, wanted, keeper, of, pause, replaces=replaces)
+        self.taken = taken or []
+        return taken
 
     def copied_output(self) -> LocalOutput:
         """For whoever ships it."""
