@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from photon.idregistry.witness import KnownSlot
-from photon.joiner.whereabouts import reached_at
+from photon.joiner.whereabouts import listed
 
 ASK_S = 2.0
 """From one question how it is to the next."""
@@ -86,10 +86,8 @@ class JoinerSet:
     def listed(self, slots: Iterable[KnownSlot], now: float) -> Changes:
         """The registry's list, as it is now."""
         newest: dict[str, int] = {}
-        for slot in slots:
-            address = reached_at(slot.address)
-            if address and slot.datacentre == self._datacentre and not slot.retired and address not in self._fixed:
-                newest[address] = max(newest.get(address, 0), slot.newest)
+        for slot, address in listed(slots, self._datacentre, self._fixed):
+            newest[address] = max(newest.get(address, 0), slot.newest)
         kept = sorted(newest, key=lambda address: -newest[address])[:CANDIDATES_MAX]
         gone = [Removed(address, False) for address in self.used if address not in kept]
         known = {}

@@ -7,6 +7,10 @@ serves any event).
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable, Iterator
+
+from photon.idregistry.witness import KnownSlot
+
 AUTO = "auto"
 """In place of a host: this machine's host name."""
 
@@ -20,6 +24,15 @@ def reached_at(note: str) -> str:
     """host:port of a note; empty where it names none that can be called."""
     reached, space, _ = note.partition(" ")
     return reached if space and is_reachable(reached) else ""
+
+
+def listed(slots: Iterable[KnownSlot], datacentre: str, named: Container[str]) -> Iterator[tuple[KnownSlot, str]]:
+    """(slot, host:port) of the joiners of a datacentre that the registry's list tells of, beside those at addresses
+    that the deployment file names."""
+    for slot in slots:
+        address = reached_at(slot.address)
+        if address and slot.datacentre == datacentre and not slot.retired and address not in named:
+            yield slot, address
 
 
 def is_reachable(address: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from photon.idregistry.witness import KnownSlot
-from photon.joiner.whereabouts import reached_at
+from photon.joiner.whereabouts import listed
 
 JOINERS_MAX = 256
 SHOWN_S = 60.0
@@ -28,11 +28,7 @@ class Discovered:
 
     def heard_list(self, slots: Iterable[KnownSlot]) -> None:
         """The registry's list. While it does not answer the last one holds."""
-        found: dict[str, str] = {}
-        for slot in slots:
-            address = reached_at(slot.address)
-            if slot.datacentre == self._datacentre and not slot.retired and address not in self._named and address:
-                found[slot.name] = address
+        found = {slot.name: address for slot, address in listed(slots, self._datacentre, self._named)}
         self._listed = dict(sorted(found.items())[:JOINERS_MAX])
         self._answered_s = {name: at for name, at in self._answered_s.items() if name in self._listed}
 
