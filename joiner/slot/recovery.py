@@ -19,19 +19,21 @@ class Found:
     cut: list[str] = field(default_factory=list)
 
 
-def repair_output(files: OutputFiles, place: Place | None, logged: set[bytes]) -> Found:
+def repair_output(files: OutputFiles, place: Place | None, logged: set[bytes], *, log_is_whole: bool = True) -> Found:
     """Looks for the logged lines (without their newline) in the output from ``place`` on (None: the log is empty).
 
     Afterwards all of the output is durable and published. A line names its token and its id, so whole lines are
     compared: nothing needs to be parsed here. Above the published durable length, all lines come from the log; a
-    damaged one (a hole after a power cut) is cut off with all after it, for what is cut counts as not found.
+    damaged one (a hole after a power cut) is cut off with all after it, for what is cut counts as not found. Where
+    frames of the log are lost a torn line may be of one of them, though only another logged line begins like it: it
+    is cut.
     """
     found = Found()
     for at, kind in enumerate(KINDS):
         numbers = files.numbers(kind)
         for number in numbers:
             looked_from = _looked_from(place[at], number) if place is not None else None
-            _repair_file(files, files.name(kind, number), looked_from, logged, found)
+            _repair_file(files, files.name(kind, number), looked_from, logged, found, completes=log_is_whole)
         if numbers:
             files.disk.sync_dir(files.root / DIRECTORY_OF[kind])
     _check_missing(files)
@@ -46,7 +48,9 @@ def _looked_from(start: tuple[int, int], number: int) -> int | None:
     return start[1] if number == start[0] else 0
 
 
-def _repair_file(files: OutputFiles, name: str, looked_from: int | None, logged: set[bytes], found: Found) -> None:
+def _repair_file(
+    files: OutputFiles, name: str, looked_from: int | None, logged: set[bytes], found: Found, *, completes: bool
+) -> None:
     """One file: cut or complete its tail, make it durable, collect the logged lines."""
     path = files.root / name
     durable = files.lengths.get(name, 0)
@@ -59,7 +63,7 @@ def _repair_file(files: OutputFiles, name: str, looked_from: int | None, logged:
     data = files.disk.read(path, begin)
     end = begin + _whole(data, durable - begin, logged)
     tail = data[end - begin :]
-    missing = _completion(tail, logged)
+    missing = _completion(tail, logged) if completes else b""
     if missing:
         file = files.disk.append(path)
         file.write(missing)

@@ -175,7 +175,7 @@ class SlotStore:
         rows = [Rows.decode(frame.tokens, b"".join(frame.body)) for frame in frames]
         place = oldest(decode_place(frame.note) for frame in frames) if frames else None
         logged = {line[:-1] for each in rows for line in each.lines}
-        found = repair_output(self._files, place, logged)
+        found = repair_output(self._files, place, logged, log_is_whole=not lost)
         starts = next_numbers(self._files, self._finals.highest(self._slot), place)
         self._outputs = Outputs(self._files, self._output_limits, starts)
         self._final_files = [self._finals.kept(self._slot, kind) if self.ships else {} for kind in KINDS]

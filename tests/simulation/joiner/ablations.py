@@ -199,9 +199,11 @@ class CutToRememberedLength(SlotStore):
     def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
         whole = recovery._repair_file
 
-        def cut(files: Any, name: str, looked_from: int | None, logged: set[bytes], found: Any) -> None:
+        def cut(
+            files: Any, name: str, looked_from: int | None, logged: set[bytes], found: Any, *, completes: bool
+        ) -> None:
             durable = files.lengths.get(name, 0)
-            whole(files, name, looked_from, logged, found)
+            whole(files, name, looked_from, logged, found, completes=completes)
             files.disk.truncate(files.root / name, durable)
             files.lengths[name] = durable
 
@@ -210,6 +212,18 @@ class CutToRememberedLength(SlotStore):
             return super().recover(accept_damaged_log=accept_damaged_log)
         finally:
             recovery._repair_file = whole
+
+
+class CompletesWithLostFrames(SlotStore):
+    """Rule 5: a torn line is completed from what is left of a damaged log."""
+
+    def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
+        repair = slot.repair_output
+        slot.repair_output = lambda *args, log_is_whole: repair(*args, log_is_whole=True)
+        try:
+            return super().recover(accept_damaged_log=accept_damaged_log)
+        finally:
+            slot.repair_output = repair
 
 
 async def reused_nonce(disk: Any, path: Path, named: Any, registry: Any, *, draw_nonce: Any, pause: Any) -> Opened:
@@ -471,6 +485,9 @@ ABLATIONS: dict[str, Ablation] = {
     "rule 5: published without asking": Ablation(Variant(core=PublishedUnasked), TWICE),
     "rule 5: output not looked into": Ablation(Variant(store=NotLookedUp), TWICE),
     "rule 5: cut to a remembered length": Ablation(Variant(store=CutToRememberedLength), LOST),
+    "rule 5: a torn line completed from a damaged log": Ablation(
+        Variant(store=CompletesWithLostFrames, rots=1.0), EITHER
+    ),
     "rule 6: no lock": Ablation(Variant(locks=False), TWICE),
     "rule 6: nonce reused": Ablation(Variant(open=reused_nonce), TWICE),
     "rule 6: nonce asked with before it is durable": Ablation(Variant(open=nonce_from_the_cache), "refused"),

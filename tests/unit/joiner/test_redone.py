@@ -130,6 +130,18 @@ def test_a_segment_without_its_header_gives_its_frames(tmp_path: Path) -> None:
     assert [(each.path, each.offset) for each in recovered.lost] == [(segment, 0)]
 
 
+def test_a_torn_line_is_not_completed_from_what_is_left_of_a_damaged_log(tmp_path: Path) -> None:
+    """It may be of a lost frame, though another logged line begins like it."""
+    damaged_log(tmp_path, b"first", segment_bytes=1 << 20)
+    torn = tmp_path / "out/joined/s0-000001.jsonl"
+    torn.parent.mkdir(parents=True, exist_ok=True)
+    torn.write_bytes(rows_for([b"second"], NEW + 1).lines[0][:9])
+    recovered = store_at(tmp_path).recover(accept_damaged_log=True)
+    assert (recovered.found.completed, recovered.found.cut) == ([], ["joined/s0-000001.jsonl"])
+    assert torn.read_bytes() == b""
+    assert sum(len(rows) for _, rows in recovered.kept) == 2
+
+
 def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
     store = store_at(tmp_path)
     store.recover()
