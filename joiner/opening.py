@@ -16,6 +16,7 @@ from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import CopyAnswer, CopyOf, Status, at_least
 from photon.joiner.copies.shipper import Shipper
 from photon.joiner.copies.shipping import OPEN_S, Copying, CopyShipping
+from photon.joiner.copies.taking import CopySilent
 from photon.joiner.slot.identity import ASK_AGAIN_FIRST_S, SlotRefused, open_incarnation, read_state
 from photon.joiner.slot.slot import STATE_NAME, SlotPaths, SlotStore
 from photon.joiner.slot.witness import ask_witness
@@ -58,7 +59,7 @@ async def open_slot(
     """Opens the slot if its output has all that the witness has, or its copy can give it; looks again afterwards.
 
     Also returns where the copy ends, where it answered and the output begins with all of it. Raises SlotRefused,
-    OSError.
+    CopySilent where another start may succeed, OSError.
     """
     work = work or to_its_end
     path = paths.state / STATE_NAME
@@ -66,14 +67,16 @@ async def open_slot(
     seen = await ask_witness(world.registry, slot.name, pause)
     of = CopyOf(slot.datacentre, slot.name)
     short = await _lacks(store, seen, work)
-    if short is not None and (copying is None or not await _copy_has(copying, of, seen, pause)):
-        raise short
+    if short is not None:
+        await _expect_all_in_copy(copying, of, seen, short, pause)
     opened = await open_incarnation(world.disk, path, slot, world.registry, draw_nonce=world.draw_nonce, pause=pause)
     ends = None
     if copying is not None:
         ends = await _open_copy(copying, of, opened.incarnation, store, pause, work, needed=short is not None)
     if short is not None or opened.witness != seen:
-        await work(partial(store.check_witness, opened.witness))
+        still = await _lacks(store, opened.witness, work)
+        if still is not None:
+            raise _silent(still) if short is not None and ends is None else still
     return opened, ends
 
 
@@ -85,10 +88,24 @@ async def _lacks(store: SlotStore, witness: Witness, work: Work) -> SlotRefused 
     return None
 
 
-async def _copy_has(copying: Copying, of: CopyOf, witness: Witness, pause: Pause) -> bool:
-    """Whether the copy has all that the witness has: a start that is refused must not have opened anything."""
+async def _expect_all_in_copy(
+    copying: Copying | None, of: CopyOf, witness: Witness, short: SlotRefused, pause: Pause
+) -> None:
+    """Raises SlotRefused unless the copy has all that the witness has: such a start must not have opened anything."""
+    if copying is None:
+        raise short
     answer = await _asked(lambda: copying.keeper.look(of, timeout=OPEN_S), copying.wait_s, pause)
-    return answer is not None and answer.status is Status.OK and at_least(answer.ends, witness)
+    if answer is None:
+        raise _silent(short)
+    if answer.status is not Status.OK or not at_least(answer.ends, witness):
+        raise short
+
+
+def _silent(short: SlotRefused) -> CopySilent:
+    return CopySilent(
+        f"{short}; or, where only the keeper of its copy is away, which does not answer now, start it again when that "
+        "is back: it takes from there what it lacks"
+    )
 
 
 async def _open_copy(

@@ -26,6 +26,14 @@ TRIES_MAX = 6
 """Of one question; then the start is refused, and the next one goes on where it was."""
 TEMPORARY = ".taken.tmp"
 
+class CopySilent(SlotRefused):
+    """The output lacks what the witness has, and nobody can say whether the copy has it: for now it is refused.
+
+    An earlier start in this directory may have heard from the copy, and opened the slot: no other directory of it can
+    be put back then, its newest state is here.
+    """
+
+
 Lacking = dict[int, tuple[int, WitnessLog]]
 """Place in KINDS -> the first file to fetch, and where the copy ends."""
 
@@ -144,7 +152,7 @@ async def _ask(
         if part is not None:
             return part
         await pause(1.0)
-    raise SlotRefused(
+    raise CopySilent(
         f"slot {of.slot}: this directory lacks output that its copy has, and the keeper of the copy does not answer; "
         "start again when it does"
     )

@@ -10,6 +10,7 @@ from photon.joiner.copies.api import CopyOf
 from photon.joiner.copies.kept import KeptCopy
 from photon.joiner.copies.shipper import Shipper, ShipperLimits
 from photon.joiner.copies.shipping import Copying, CopyShipping
+from photon.joiner.copies.taking import CopySilent
 from photon.joiner.opening import open_slot
 from photon.joiner.slot.slot import SlotPaths
 from photon.joiner.slot.witness import WitnessKeeper
@@ -58,6 +59,10 @@ class CopySite(Site):
     set_aside: int = 0
 
 
+class Refused(OSError):
+    """The process ends, and is started again."""
+
+
 class Surroundings:
     """What a start needs of the world."""
 
@@ -95,9 +100,13 @@ class CopyProcess(Process):
         self.store.ships = True
         copying = Copying(KeeperClient(world.copy_network, slot), world.wait_s, world.required)
         of = CopyOf(slot.datacentre, slot.name)
-        opened, ends = await open_slot(
-            slot, SlotPaths(STATE, OUTPUT), self.store, Surroundings(self), copying, pause=_no_pause, work=_at_once
-        )
+        try:
+            opened, ends = await open_slot(
+                slot, SlotPaths(STATE, OUTPUT), self.store, Surroundings(self), copying, pause=_no_pause, work=_at_once
+            )
+        except CopySilent as silent:
+            world.say(f"{site.name} is refused until its keeper is back")
+            raise Refused from silent
         self.in_contact = ends is not None
         if self.store.taken:
             world.say(f"{site.name} takes from its copy: {self.store.taken}")
