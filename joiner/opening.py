@@ -103,8 +103,8 @@ async def _expect_all_in_copy(
 
 def _silent(short: SlotRefused) -> CopySilent:
     return CopySilent(
-        f"{short}; or, where only the keeper of its copy is away, which does not answer now, start it again when that "
-        "is back: it takes from there what it lacks"
+        f"{short}; or, where only the keeper of its copy is away, which does not answer now, start it again when "
+        "that is back: it takes from there what it lacks"
     )
 
 

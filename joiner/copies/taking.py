@@ -26,6 +26,7 @@ TRIES_MAX = 6
 """Of one question; then the start is refused, and the next one goes on where it was."""
 TEMPORARY = ".taken.tmp"
 
+
 class CopySilent(SlotRefused):
     """The output lacks what the witness has, and nobody can say whether the copy has it: for now it is refused.
 

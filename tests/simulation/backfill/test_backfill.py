@@ -1,15 +1,13 @@
-"""Seeded schedules of a backfill: PHOTON_SIM_SEEDS fresh ones (100); PHOTON_SIM_SEED replays one."""
+"""Seeded schedules of a backfill (``world.seeds`` says which)."""
 
 from __future__ import annotations
-
-import os
-import random
 
 import pytest
 
 from tests.simulation.backfill.ablations import ABLATIONS
 from tests.simulation.backfill.world import Violation, run_seed
 from tests.simulation.world.noticed import notice
+from tests.simulation.world.seeds import run_each
 
 SEEDS_OF_AN_ABLATION = 2000
 """Schedules within which the simulator has to notice that a rule is missing; most need a few."""
@@ -17,14 +15,7 @@ SEEDS_OF_AN_ABLATION = 2000
 
 @pytest.mark.seeded
 def test_fresh_seeds_keep_the_promises() -> None:
-    if (one := os.environ.get("PHOTON_SIM_SEED")) is not None:
-        print("\n".join(run_seed(int(one)).told))
-        return
-    first = random.SystemRandom().randrange(1 << 40)
-    count = int(os.environ.get("PHOTON_SIM_SEEDS", "100"))
-    print(f"seeds {first} to {first + count - 1}")
-    for seed in range(first, first + count):
-        run_seed(seed)
+    run_each(run_seed, lambda seed: run_seed(seed).told, 100)
 
 
 def test_a_seed_replays_exactly() -> None:

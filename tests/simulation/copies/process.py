@@ -100,10 +100,9 @@ class CopyProcess(Process):
         self.store.ships = True
         copying = Copying(KeeperClient(world.copy_network, slot), world.wait_s, world.required)
         of = CopyOf(slot.datacentre, slot.name)
+        paths, around = SlotPaths(STATE, OUTPUT), Surroundings(self)
         try:
-            opened, ends = await open_slot(
-                slot, SlotPaths(STATE, OUTPUT), self.store, Surroundings(self), copying, pause=_no_pause, work=_at_once
-            )
+            opened, ends = await open_slot(slot, paths, self.store, around, copying, pause=_no_pause, work=_at_once)
         except CopySilent as silent:
             world.say(f"{site.name} is refused until its keeper is back")
             raise Refused from silent

@@ -1,13 +1,7 @@
-"""Seeded schedules of copied output: the first 60; with PHOTON_SIM_ALL fresh ones, PHOTON_SIM_SEEDS of them;
-PHOTON_SIM_SEED replays one.
-
-In seed 888000290 a slot is refused in the end as not the newest, which is not understood yet.
-"""
+"""Seeded schedules of copied output (``world.seeds`` says which)."""
 
 from __future__ import annotations
 
-import os
-import random
 import re
 from collections.abc import Iterator
 
@@ -19,6 +13,7 @@ from tests.simulation.copies.process import CopyVariant
 from tests.simulation.copies.world import run_seed
 from tests.simulation.joiner.world import Violation
 from tests.simulation.world.noticed import notice
+from tests.simulation.world.seeds import run_each
 
 SEEDS_OF_AN_ABLATION = 2000
 """Schedules within which the simulator has to notice that a rule is missing; most need a few dozen."""
@@ -33,15 +28,7 @@ def _quiet() -> Iterator[None]:
 
 @pytest.mark.seeded
 def test_fresh_seeds_keep_the_promises() -> None:
-    if (one := os.environ.get("PHOTON_SIM_SEED")) is not None:
-        print("\n".join(run_seed(int(one), story=True).story or []))
-        return
-    fresh = "PHOTON_SIM_ALL" in os.environ
-    first = random.SystemRandom().randrange(1 << 40) if fresh else 0
-    count = int(os.environ.get("PHOTON_SIM_SEEDS", "60")) if fresh else 60
-    print(f"seeds {first} to {first + count - 1}")
-    for seed in range(first, first + count):
-        run_seed(seed)
+    run_each(run_seed, lambda seed: run_seed(seed, story=True).story or [], 60)
 
 
 def test_a_seed_replays_exactly() -> None:

@@ -1,9 +1,7 @@
-"""Seeded schedules of the joiner's protocol: PHOTON_SIM_SEEDS fresh ones (100); PHOTON_SIM_SEED replays one."""
+"""Seeded schedules of the joiner's protocol (``world.seeds`` says which)."""
 
 from __future__ import annotations
 
-import os
-import random
 import re
 
 import pytest
@@ -12,6 +10,7 @@ from tests.simulation.joiner.ablations import ABLATIONS
 from tests.simulation.joiner.process import Variant
 from tests.simulation.joiner.world import Violation, World, run_seed
 from tests.simulation.world.noticed import notice
+from tests.simulation.world.seeds import run_each
 
 SEEDS_OF_AN_ABLATION = 6000
 """Schedules within which the simulator has to notice that a rule is missing; most need a few."""
@@ -19,14 +18,7 @@ SEEDS_OF_AN_ABLATION = 6000
 
 @pytest.mark.seeded
 def test_fresh_seeds_keep_the_promises() -> None:
-    if (one := os.environ.get("PHOTON_SIM_SEED")) is not None:
-        print("\n".join(run_seed(int(one), story=True).story or []))
-        return
-    first = random.SystemRandom().randrange(1 << 40)
-    count = int(os.environ.get("PHOTON_SIM_SEEDS", "100"))
-    print(f"seeds {first} to {first + count - 1}")
-    for seed in range(first, first + count):
-        run_seed(seed)
+    run_each(run_seed, lambda seed: run_seed(seed, story=True).story or [], 100)
 
 
 def test_a_seed_replays_exactly() -> None:

@@ -8,6 +8,7 @@ Slow simulations run a share of them, unless PHOTON_SIM_ALL is set (``make sim N
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 
 
 def seeds(default: int = 50, *, base: int = 0) -> list[int]:
@@ -24,3 +25,15 @@ def share(all_seeds: list[int], divisor: int, *, least: int = 1) -> list[int]:
     if os.environ.get("PHOTON_SIM_ALL"):
         return all_seeds
     return all_seeds[: max(least, len(all_seeds) // divisor)]
+
+
+def run_each(run_seed: Callable[[int], object], story: Callable[[int], Sequence[str]], default: int = 50) -> None:
+    """Runs a schedule of each seed, and says which these are; of one that is replayed only the story."""
+    if "PHOTON_SIM_SEED" in os.environ:
+        (one,) = seeds()
+        print("\n".join(story(one)))
+        return
+    found = seeds(default)
+    print(f"seeds {found[0]} to {found[-1]}")
+    for seed in found:
+        run_seed(seed)
