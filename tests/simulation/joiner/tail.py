@@ -9,7 +9,7 @@ from random import Random
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.outputs import Cursor, OutputPlace, Place, Reader
-from photon.outputs.published import DURABLE_NAME
+from photon.outputs.published import DURABLE_NAME, RETIRED_NAME
 
 KINDS = ("joined", "filtered", "unmatched", "rejected")
 
@@ -18,7 +18,8 @@ class _OneSlot(OutputPlace):
     """The simulated machine has one slot's state, and no directory of slots."""
 
     def states(self, disk: Disk) -> list[Path]:
-        return [self.state] if disk.exists(self.state / DURABLE_NAME) else []
+        publishes = any(disk.exists(self.state / name) for name in (DURABLE_NAME, RETIRED_NAME))
+        return [self.state] if publishes else []
 
 
 class Tail:
