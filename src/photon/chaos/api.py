@@ -90,6 +90,8 @@ class ProcessNow:
     pid: int | None
     detail: str = ""
     restarts: int = 0
+    skewed: bool = False
+    """It was given a wrong wall clock."""
 
 
 class Target(Protocol):

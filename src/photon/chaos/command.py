@@ -20,6 +20,7 @@ from photon.chaos.api import INSTANT, ChaosFailed, Do, Step, Target, WrongScenar
 from photon.chaos.around import Containers, ContainersWatch, Processes
 from photon.chaos.containers import ContainersTarget
 from photon.chaos.faults import Faults
+from photon.chaos.healing import heal
 from photon.chaos.processes import ProcessesTarget, libfaketime
 from photon.chaos.report import Report
 from photon.chaos.run import REPORT_NAME, Options, Run, plan
@@ -32,8 +33,6 @@ from photon.config.settings import Settings
 from photon.demo.deployment import DemoDeployment, Shape
 from photon.embedded import runtime
 from photon.embedded.run_directory import run_directory
-from photon.wan.api import Fault
-from photon.wan.links import Change
 
 T = TypeVar("T")
 RANDOM_EVERY_S, RANDOM_LONGEST_S, RANDOM_SECONDS, RANDOM_RATE = 15.0, 10.0, 180.0, 50
@@ -161,30 +160,16 @@ def heal_all(where: Where) -> list[str]:
     settings = load_settings(where.config, environment=os.environ)
 
     async def healed(target: Target, topology: Topology, watch: Watching) -> list[str]:
-        said = []
-        processes = await target.processes()
-        if paused := [name for name, now in processes.items() if now.detail == "paused"]:
-            await target.resume(paused)
-            said.append(f"go on: {', '.join(paused)}")
-        if held := [name for name, now in processes.items() if now.detail == "held"]:
-            await target.release(held)
-            said.append(f"start again: {', '.join(held)}")
-        wan = settings.wan
-        if wan is not None:
-            delay_s = wan.round_trip / 2
-            changed = [
-                Change(each.source, each.destination, delay_s, Fault.NONE)
-                for each in await target.directions()
-                if each.fault is not Fault.NONE or abs(each.delay_s - delay_s) > 1e-6
-            ]
-            if changed:
-                await target.change(changed)
-                said.append(f"{len(changed)} directions between regions are as they were")
-        for name in topology.processes:
-            await target.empty(name)
-        return said or ["there was nothing to heal"]
+        del watch
+        return await heal(target, list(topology.processes), None if settings.wan is None else settings.wan.round_trip)
 
-    return _at(where, healed)
+    left = [f"a run that was killed has left a small file system: photon down {where.config}, then umount {each}"
+            for each in disks.mounted_below(where.config.absolute().parent)]  # fmt: skip
+    try:
+        said = _at(where, healed)
+    except ChaosFailed as error:
+        raise ChaosFailed("; ".join([str(error), *left])) from None
+    return [*said, *left] or ["there was nothing to heal"]
 
 
 def _at(where: Where, what: Callable[[Target, Topology, Watching], Awaitable[T]]) -> T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -13,19 +14,22 @@ FILLER = ".photon-chaos-filler"
 FREE_MAX = 1 << 30
 """A file system with more room than this is not filled: others may need it."""
 SMALL = "96m"
+SOURCE = "photon-chaos"
+"""What the kernel's list of file systems says of one of ours."""
+MOUNTS = Path("/proc/mounts")
 BLOCK = 64 << 10
 MOUNT_S = 10.0
 
 
 def can_mount() -> bool:
     """Whether small file systems can be made here."""
-    return os.geteuid() == 0 and os.path.exists("/proc/mounts")
+    return os.geteuid() == 0 and MOUNTS.exists()
 
 
 def mount_small(directory: Path) -> None:
     """Makes a directory a small file system of its own. Raises ChaosFailed."""
     directory.mkdir(parents=True, exist_ok=True)
-    command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL},mode=0700", "photon-chaos", str(directory)]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL},mode=0700", SOURCE, str(directory)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=MOUNT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -33,6 +37,21 @@ def mount_small(directory: Path) -> None:
     if done.returncode:
         said = " ".join(done.stderr.decode(errors="replace").split())
         raise ChaosFailed(f"{directory}: no small file system can be mounted ({said})")
+
+
+def mounted_below(directory: Path, mounts: Path = MOUNTS) -> list[Path]:
+    """Small file systems that ``mount_small`` has made there."""
+    try:
+        lines = [line.split(" ") for line in mounts.read_text().splitlines()]
+    except OSError:
+        return []
+    made = [Path(_unescaped(line[1])) for line in lines if line[0] == SOURCE and len(line) > 1]
+    return [each for each in made if each.is_relative_to(directory)]
+
+
+def _unescaped(path: str) -> str:
+    """Blanks and the like stand as octal numbers in the kernel's list."""
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), path)
 
 
 def unmount(directory: Path) -> None:

@@ -24,6 +24,8 @@ from photon.wan.links import Change, DirectionNow
 
 FAKETIME = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib/faketime/libfaketimeMT.so.1",
             "/usr/local/lib/faketime/libfaketimeMT.so.1")  # fmt: skip
+SKEW = "FAKETIME"
+"""The variable by which libfaketime is told."""
 GONE_S = 15.0
 COMMAND_S = 300.0
 POLL_S = 0.05
@@ -74,7 +76,7 @@ class ProcessesTarget:
     async def processes(self) -> Mapping[str, ProcessNow]:
         """As ``photon ps`` shows them."""
         return {
-            each.name: ProcessNow(each.state == "up", each.pid, each.words, each.restarts)
+            each.name: ProcessNow(each.state == "up", each.pid, each.words, each.restarts, SKEW in each.variables)
             for each in (await self._ask("ps")).services
         }
 
@@ -134,7 +136,7 @@ class ProcessesTarget:
         if self._library is None:
             raise ChaosFailed("libfaketime is missing; apt-get install faketime")
         # Monotonic clocks stay right, as they do on a machine whose wall clock is wrong.
-        environment = {"LD_PRELOAD": str(self._library), "FAKETIME": f"{seconds:+g}"}
+        environment = {"LD_PRELOAD": str(self._library), SKEW: f"{seconds:+g}"}
         environment |= dict.fromkeys(("FAKETIME_DONT_FAKE_MONOTONIC", "DONT_FAKE_MONOTONIC"), "1")
         await self._ask("restart", [name], environment=environment)
 

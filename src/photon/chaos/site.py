@@ -81,6 +81,7 @@ def running(directory: Path, wanted: Wanted, say: Callable[[str], None]) -> Iter
             small = directory / demo.deployment.settings.registry.replicas[name].directory
             disks.mount_small(small)
             stack.callback(disks.unmount, small)
+            say(f"{small} is a small file system while this run lasts; one that is killed leaves it: umount {small}")
         stack.callback(stop_detached, run, DOWN_S)
         arguments = ["up", str(file), "--run", str(run), "--unhealthy-after", "30", "--background"]
         states = start_detached(run, arguments, UP_S, say)

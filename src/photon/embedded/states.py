@@ -30,6 +30,8 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     uptime_s: float | None = None
     restarts: int = 0
     address: str | None = None
+    variables: tuple[str, ...] = ()
+    """Names of those that its processes have beside the supervisor's own: those of a fault that was done to it."""
 
     @property
     def words(self) -> str:

@@ -451,6 +451,7 @@ class Supervisor:
             uptime_s=now - running.since_s if alive else None,
             restarts=max(0, running.starts - 1),
             address=service.address,
+            variables=tuple(sorted(running.environment)),
         )
 
     def _detail(self, running: _Running, state: Condition) -> str:

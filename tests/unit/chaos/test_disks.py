@@ -48,3 +48,23 @@ def test_a_mount_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(ChaosFailed, match="permission denied"):
         disks.mount_small(tmp_path / "x")
+
+
+def test_what_a_killed_run_has_left_is_found(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        "tmpfs /tmp/x/registry/r1 tmpfs rw 0 0\n"
+        "photon-chaos /tmp/x/registry/r\\0405 tmpfs rw 0 0\n"
+        "photon-chaos /tmp/xy/registry/r5 tmpfs rw 0 0\n"
+        "photon-chaos\n"
+    )
+    assert disks.mounted_below(Path("/tmp/x"), mounts) == [Path("/tmp/x/registry/r 5")]
+    assert disks.mounted_below(Path("/tmp/x"), tmp_path / "none") == []
+
+
+def test_one_that_is_mounted_is_found_until_it_is_not(small: Path) -> None:
+    try:
+        assert disks.mounted_below(small.parent) == [small]
+    finally:
+        disks.unmount(small)
+    assert disks.mounted_below(small.parent) == []

@@ -291,3 +291,15 @@ async def test_a_service_that_cannot_be_started_again_is_a_failure(
         assert supervisor.failure() == "store cannot be started again: [Errno 24] Too many open files"
     finally:
         await supervisor.stop()
+
+
+async def test_who_was_given_variables_says_so_until_it_is_restarted_without(
+    tmp_path: Path, supervisor: Supervisor
+) -> None:
+    await supervisor.start(_proxies(tmp_path, 1))
+    supervisor.restart("p0", {"FAKETIME": "+60"})
+    assert supervisor.states()[0].variables == ("FAKETIME",)
+    supervisor.restart("p0")
+    assert supervisor.states()[0].variables == ("FAKETIME",)
+    supervisor.restart("p0", {})
+    assert supervisor.states()[0].variables == ()
