@@ -2,6 +2,7 @@
 #   photon   every service, and the command line; target `photon`
 #   certs    the same with a mount point for each identity of deploy/compose/photon.toml; target `certs`
 #   hbase    an HBase of one machine with its Thrift servers; target `hbase`
+#   prometheus   for the profile monitoring; target `prometheus`
 # Bookworm by name: it has the Java 17 that HBase wants. Without an image registry: deploy/docker/base_image.sh.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
@@ -74,3 +75,12 @@ WORKDIR /hbase
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["python3", "/opt/hbase/standalone.py"]
 CMD ["run", "--directory", "/hbase", "--host", "0.0.0.0", "--patience", "900"]
+
+# Debian's Prometheus, for the profile monitoring where its public image cannot be pulled
+FROM ${BASE_IMAGE} AS prometheus
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus >/dev/null \
+ && rm -rf /var/lib/apt/lists/* && install -d -o prometheus -g prometheus -m 0750 /prometheus
+USER prometheus
+WORKDIR /prometheus
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["/usr/bin/prometheus"]

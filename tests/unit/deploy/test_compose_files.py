@@ -12,6 +12,8 @@ from packaging.utils import canonicalize_name
 from photon.config.loader import load
 from photon.config.settings import Settings
 from photon.config.tls import identities
+from photon.embedded.copying import keepers
+from photon.joiner.copies.placement import keeper_of
 from photon.wan.routes import read_routes
 
 ROOT = Path(__file__).parents[3]
@@ -32,11 +34,16 @@ def services() -> dict[str, str]:
 
 
 def networks(lines: str) -> set[str]:
-    """Regions that a service is on."""
+    """Those that a service is on."""
     if "    networks:\n" in lines:
-        return set(re.findall(r"^      ([a-z]+): \{aliases", lines.split("    networks:\n")[1], flags=re.MULTILINE))
-    found = re.search(r"^    networks: (\[\w+\]|\{(\w+): .*)$", lines, flags=re.MULTILINE)
+        below = re.split(r"^    \w", lines.split("    networks:\n")[1], flags=re.MULTILINE)[0]
+        return set(re.findall(r"^      ([a-z-]+): \{", below, flags=re.MULTILINE))
+    found = re.search(r"^    networks: (\[[\w-]+\]|\{(\w+): .*)$", lines, flags=re.MULTILINE)
     return {found[2] or found[1].strip("[]")} if found else set()
+
+
+def hbase_networks() -> set[str]:
+    return {f"{name}-hbase" for name in settings().datacentre}
 
 
 def test_the_insecure_file_differs_by_its_tls_alone() -> None:
@@ -56,6 +63,11 @@ def test_five_replicas_in_three_regions_at_most_two_in_one() -> None:
     assert sorted(regions) == ["central", "east", "east", "west", "west"]
 
 
+def _other(found: Settings, datacentre: str) -> str:
+    [other] = set(found.datacentre) - {datacentre}
+    return other
+
+
 def test_each_service_is_in_one_region_but_for_the_gateway_and_what_has_no_network() -> None:
     for name, lines in services().items():
         on = networks(lines)
@@ -64,9 +76,60 @@ def test_each_service_is_in_one_region_but_for_the_gateway_and_what_has_no_netwo
         elif "network_mode: none" in lines:
             assert on == set(), name
         else:
-            assert len(on) == 1, name
+            assert len(on) == 1 or name.startswith("eventstore-"), name
+            assert len(on - hbase_networks()) <= 1, name
     for name in settings().registry.replicas:
         assert networks(services()[f"registry-{name}"]) == {settings().region_of_replica(name)}
+
+
+def test_who_reaches_hbase_needs_it_and_nobody_is_reached_from_there() -> None:
+    """Its Thrift servers know no login."""
+    found = services()
+    for each in settings().datacentre:
+        on = {name for name, lines in found.items() if f"{each}-hbase" in networks(lines)}
+        assert on == {f"hbase-{each}", f"hbase-init-{each}", f"eventstore-{each}"}
+        assert f"\n  {each}-hbase: {{internal: true}}\n" in COMPOSE
+        # by the name of its own region alone: its other name is that of its address on HBase's network too
+        assert settings().datacentre[each].eventstore == f"eventstore.{each}:7020"
+        assert f"      {each}: {{aliases: [eventstore.{each}]}}\n" in found[f"eventstore-{each}"]
+
+
+def test_each_datacentre_keeps_the_copies_of_the_other_and_operators_tell_their_places_apart() -> None:
+    assert settings().output.copies == 2
+    assert [keeper_of(each, keepers(settings())) for each in ("east", "west")] == ["west", "east"]
+    found = services()
+    for each, other in (("east", "west"), ("west", "east")):
+        assert f"state-{each}:/state\n" in found[f"copies-{each}"]
+        operator = found[f"operator-{each}"]
+        assert f"state-{each}:/state\n" in operator
+        assert f"PHOTON_SET_datacentre__{other}__state: /elsewhere/state\n" in operator
+        assert f"PHOTON_SET_datacentre__{other}__output: /elsewhere/output\n" in operator
+        assert f"output-{other}:/elsewhere/output:ro\n" in operator
+        assert f"state-{other}:" not in operator  # a command for its slots is for the other operator
+
+
+def test_joiners_and_dispatchers_can_be_scaled() -> None:
+    """No name, address or published port of theirs is one container's alone."""
+    found = services()
+    for each, pipeline in settings().datacentre.items():
+        assert pipeline.discover
+        assert not pipeline.joiners
+        for name, flag, port in ((f"joiner-{each}", "--slot", 7040), (f"dispatcher-{each}", "--worker", 7050)):
+            lines = found[name]
+            assert f"{flag}, auto" in lines
+            assert f'--listen, "0.0.0.0:{port}", --address, "auto:{port}"' in lines
+            assert f'"127.0.0.1:{port}"' in lines.split("healthcheck")[1]
+            assert "container_name" not in lines
+            assert "ports:" not in lines
+
+
+def test_prometheus_asks_the_status_page_of_each_datacentre_through_the_gateway() -> None:
+    targets = re.findall(r'"([\w-]+:\d+)"', (ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    assert targets == [pipeline.status for pipeline in settings().datacentre.values()]
+    for name in ("prometheus", "grafana"):
+        assert "profiles: [monitoring]" in services()[name]
+        assert networks(services()[name]) == {"central"}
+    assert "ports:" not in services()["prometheus"]
 
 
 def test_each_address_of_another_region_has_a_route_and_no_other_has() -> None:
@@ -79,11 +142,21 @@ def test_each_address_of_another_region_has_a_route_and_no_other_has() -> None:
             host, _, port = address.rpartition(":")
             if at != source:
                 expected.add((f"wan.{source}:{port}", source, at, f"{host}.{at}:{port}"))
+    for at, pipeline in found.datacentre.items():
+        # joiners to the keeper of their copies; Prometheus to the status pages
+        for source, address in ((_other(found, at), pipeline.copies), ("central", pipeline.status)):
+            assert address is not None
+            host, _, port = address.rpartition(":")
+            expected.add((f"wan.{source}:{port}", source, at, f"{host}.{at}:{port}"))
+            assert networks(services()[host]) == {at}
+            assert f"{{aliases: [{host}.{at}]}}" in services()[host]
     routes = read_routes(FILE.with_name("routes.json"))
     assert {(r.listen, r.source, r.destination, r.target) for r in routes} == expected
     aliases = dict(re.findall(r"^      (\w+): \{aliases: \[(.*)\]\}$", services()["wan"], flags=re.MULTILINE))
     for region in regions:
-        names = {address.rpartition(":")[0] for address, at in between if at != region}
+        names = {
+            target.rpartition(":")[0].rpartition(".")[0] for _, source, _, target in expected if source == region
+        }
         assert set(aliases[region].split(", ")) == names | {"wan", f"wan.{region}"}
 
 
@@ -123,7 +196,7 @@ def test_only_status_pages_are_published_and_only_on_this_machine() -> None:
     for name, lines in services().items():
         for port in re.findall(r"ports: \[(.*)\]", lines):
             assert re.fullmatch(r'"127\.0\.0\.1:\$\{\w+:-\d+\}:\d+"', port), name
-            assert name.startswith("status-") or "profiles: [monitoring]" in lines
+            assert name.startswith("status-") or name == "grafana"
 
 
 def test_the_pinned_packages_are_those_that_are_allowed() -> None:
