@@ -10,10 +10,11 @@ import pytest
 from tests.docs.test_schedules import check, commands_in
 from tests.integration.operations.events import EVENTS
 from tests.integration.operations.runbook import DIRECTORY, Happens, Malformed, Run, missing, steps
+from tests.integration.operations.site import WITH_COPIES, WITHOUT_COPIES
 
 REFERENCES = ("README.md", "registry.md")
 RUNBOOKS = sorted(path for path in DIRECTORY.glob("*.md") if path.name not in REFERENCES)
-PARTS = ("**When.**", "**Before.**", "It has worked when", "Going back", "What readers notice")
+PARTS = ("**When.**", "**Before.**", "It has worked when", "If it has not", "Going back", "What readers notice")
 
 
 @pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
@@ -23,6 +24,8 @@ def test_each_runbook_has_all_its_parts(path: Path) -> None:
     done = steps(path.name, text)
     assert sum(isinstance(step, Run) for step in done) >= 3
     assert [step.what for step in done if isinstance(step, Happens) and step.what not in EVENTS] == []
+    kinds = ("", WITH_COPIES, WITHOUT_COPIES)
+    assert [step.only for step in done if isinstance(step, Run) and step.only not in kinds] == []
 
 
 @pytest.mark.parametrize("path", sorted(DIRECTORY.glob("*.md")), ids=lambda path: path.stem)
@@ -61,6 +64,10 @@ a  … c
 ```sh show
 never
 ```
+<!-- test: only with copies -->
+```sh
+ls
+```
 """
 
 
@@ -69,6 +76,7 @@ def test_a_runbook_is_read_as_steps() -> None:
         Run(2, "one=1\n"),
         Happens(5, "it rains"),
         Run(7, "echo $one\n", 3, "a  … c\n"),
+        Run(17, "ls\n", only="with copies"),
     ]
 
 
@@ -78,7 +86,8 @@ def test_a_runbook_is_read_as_steps() -> None:
         ("```bash\ntrue\n```\n", "r.md:1: a block of 'bash'"),
         ("```text\nsaid\n```\n", "r.md:1: says what no block before it has said"),
         ("<!-- test: it rains -->\n```text\nsaid\n```\n", "r.md:2: says what"),
-        ("<!-- test: exit 1 -->\n", "r.md: an exit code that no block has"),
+        ("<!-- test: exit 1 -->\n", "r.md: an exit code or a condition that no block has"),
+        ("<!-- test: only with copies -->\n", "r.md: an exit code or a condition that no block has"),
         ("```sh\ntrue\n", "r.md:1: a block that does not end"),
         ("it <!-- test: rains -->\n", "a direction that is not a line of its own"),
     ],

@@ -36,8 +36,9 @@ def restart(
 ) -> int:
     """Restart processes that photon up keeps running, one after the other.
 
-    NAME is one of photon ps ("joiner east-1" or joiner-east-1), or a kind (joiner). Each one ends in order, and is up
-    again before the next one ends; what it reads at its start (release, settings, certificates) it reads anew.
+    NAME is one of photon ps ("joiner east-1" or joiner-east-1), or a kind (joiner); a kind that there is none of is
+    passed over if others are there. Each one ends in order, and is up again before the next one ends; what it reads
+    at its start (release, settings, certificates) it reads anew.
 
     \b
     Examples:
@@ -142,8 +143,10 @@ def reload(file: Path, run: Path | None, timeout: float, output_format: str) -> 
 
 
 def _chosen(directory: Path, verb: str, names: Sequence[str], datacentre: str | None) -> list[str]:
-    """The processes that are meant, in the order of their start. Raises UsageError."""
+    """The processes that are meant, in the order of their start. Kinds that a deployment has none of are passed
+    over, so that one list fits all. Raises UsageError."""
     from photon.config.errors import UsageError
+    from photon.embedded.deployment import HEALTH
 
     states = _tell(directory, "ps", [])
     if not names and datacentre is None:
@@ -154,9 +157,11 @@ def _chosen(directory: Path, verb: str, names: Sequence[str], datacentre: str | 
     chosen: list[str] = []
     for name in names or known:
         found = [each for each in known if name in (each, each.replace(" ", "-"), each.partition(" ")[0])]
-        if not found:
+        if not found and name not in HEALTH:
             raise UsageError(f"{name}: no such process; there are: {', '.join(known)}")
         chosen += found
+    if not chosen:
+        raise UsageError(f"{', '.join(names)}: no such process; there are: {', '.join(known)}")
     return [name for name in known if name in chosen]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from photon.embedded.control import Request
 from tests.integration.commands import photon as command
-from tests.integration.operations.site import Site
+from tests.integration.operations.site import WITHOUT_COPIES, Site
 
 SOME_SECONDS = 2.0
 
@@ -62,10 +62,12 @@ def _west_returns(site: Site) -> None:
 
 
 def _west_gone(site: Site) -> None:
-    """With all that lay there; its readers had read what was published."""
+    """With all that lay there. Without copies its readers had read what was published; with copies they were
+    anywhere."""
     site.lose(datacentre="west")
-    site.readers.follow()
-    site.readers.leave("west")
+    if site.kind == WITHOUT_COPIES:
+        site.readers.follow()
+        site.readers.leave("west")
     site.traffic.leave("west")
     west = site.settings.datacentre["west"]
     for lost in (

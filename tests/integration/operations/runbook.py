@@ -8,6 +8,7 @@ What a test makes of a runbook, in its order:
 - A block ``text``: each of its lines stands in what the block before it wrote, on either output; ``…`` is anything,
   and how many blanks there are does not matter.
 - ``<!-- test: exit 3 -->``: the exit code of the next block; 0 without it.
+- ``<!-- test: only with copies -->``: the next block is for deployments of that kind (``site.KINDS``).
 - ``<!-- test: WORDS -->``, anything else: something that happens now. The test knows it by these words (events.py).
 """
 
@@ -21,6 +22,7 @@ from pathlib import Path
 DIRECTORY = Path(__file__).parents[3] / "docs" / "operations"
 _DIRECTION = re.compile(r"<!-- test: (.*) -->")
 _EXIT = re.compile(r"exit ([0-9]+)")
+_ONLY = re.compile(r"only (.*)")
 LANGUAGES = ("sh", "sh show", "text", "toml", "yaml")
 
 
@@ -38,6 +40,8 @@ class Run:
     code: int = 0
     expected: str = ""
     """What it says; empty: whatever it says."""
+    only: str = ""
+    """The kind of deployment that it is for; empty: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +56,24 @@ def steps(name: str, text: str) -> list[Run | Happens]:
     """Of a document. Raises Malformed."""
     found: list[Run | Happens] = []
     code: int | None = None
+    only = ""
     for line, info, body in _pieces(name, text):
         if info is None:
             if exit_code := _EXIT.fullmatch(body):
                 code = int(exit_code[1])
+            elif condition := _ONLY.fullmatch(body):
+                only = condition[1]
             else:
                 found.append(Happens(line, body))
         elif info == "sh":
-            found.append(Run(line, body, code or 0))
-            code = None
+            found.append(Run(line, body, code or 0, only=only))
+            code, only = None, ""
         elif info == "text":
             found.append(_expecting(name, line, found.pop() if found else None, body))
         elif info not in LANGUAGES:
             raise Malformed(f"{name}:{line}: a block of {info!r}; there are: {', '.join(LANGUAGES)}")
-    if code is not None:
-        raise Malformed(f"{name}: an exit code that no block has")
+    if code is not None or only:
+        raise Malformed(f"{name}: an exit code or a condition that no block has")
     return found
 
 
@@ -93,7 +100,7 @@ def _pieces(name: str, text: str) -> Iterator[tuple[int, str | None, str]]:
 def _expecting(name: str, line: int, before: Run | Happens | None, text: str) -> Run:
     if not isinstance(before, Run) or before.expected:
         raise Malformed(f"{name}:{line}: says what no block before it has said")
-    return Run(before.line, before.script, before.code, text)
+    return Run(before.line, before.script, before.code, text, before.only)
 
 
 def missing(expected: str, said: str) -> list[str]:

@@ -21,6 +21,7 @@ from photon.embedded.control import NobodyListens, Request, ask
 from photon.embedded.states import ServiceState
 from photon.embedded.supervisor import free_ports
 from photon.outputs import OutputPlace, Reader
+from photon.outputs.kept import COPIES_NAME
 from tests.integration.commands import alive, until
 from tests.integration.commands import photon as command
 from tests.integration.operations.runbook import Happens, Run
@@ -32,16 +33,24 @@ DATACENTRES = ("east", "west")
 KINDS = ("joined", "unmatched")
 WAIT_S = 200.0
 """Much more than it takes on a quiet machine."""
+WITH_COPIES, WITHOUT_COPIES = "with copies", "without copies"
+COPIES = """
+[output]
+copies = 2
+copies_wait = "2s"
+"""
 
 
 class Site:
-    """The example of two datacentres over TLS on free ports; not started."""
+    """The example of two datacentres over TLS on free ports; not started. ``kind``: whether the output of each
+    datacentre is kept in the other one as well."""
 
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, directory: Path, seed: int, kind: str = WITHOUT_COPIES) -> None:
+        self.kind = kind
         self.directory = directory / "deployment"
         self.directory.mkdir()
         self.file = self.directory / "photon.toml"
-        self.file.write_text(_deployment_file())
+        self.file.write_text(_deployment_file(kind))
         for datacentre in DATACENTRES:
             for logs in ("queries", "clicks"):
                 (self.directory / datacentre / logs).mkdir(parents=True)
@@ -64,7 +73,7 @@ class Site:
             if isinstance(step, Happens):
                 print(f"--- {name}:{step.line}: {step.what}")
                 events[step.what](self)
-            else:
+            elif step.only in ("", self.kind):
                 self.shell.run(name, step)
             self.traffic.check()
             self.note_pids()
@@ -158,8 +167,7 @@ class Readers:
 
     def __init__(self, base: Path, settings: Settings) -> None:
         self._readers = {
-            name: Reader(RealDisk(), OutputPlace(base / pipeline.output, base / pipeline.state), KINDS)
-            for name, pipeline in settings.datacentre.items()
+            name: Reader(RealDisk(), _output(base, settings, name), KINDS) for name in settings.datacentre
         }
         self.joined: Counter[str] = Counter()
         self.unmatched: Counter[str] = Counter()
@@ -207,11 +215,24 @@ class Readers:
         assert not wrong, f"{len(wrong)} events are joined wrongly: {sorted(wrong)[:5]}"
 
 
-def _deployment_file() -> str:
-    """The example, with TLS in place of the proxy between regions, one joiner in each, on free ports."""
+def _output(base: Path, settings: Settings, datacentre: str) -> OutputPlace:
+    """As ``photon read`` finds it, the copies in other datacentres included."""
+    pipeline = settings.datacentre[datacentre]
+    kept = tuple(base / each.state / COPIES_NAME / datacentre for each in settings.datacentre.values())
+    return OutputPlace(base / pipeline.output, base / pipeline.state, kept)
+
+
+def _deployment_file(kind: str) -> str:
+    """The example, with TLS in place of the proxy between regions, one joiner in each and a status page in one, on
+    free ports."""
     text = re.sub(r"^\[wan\].*?\n\n", '[tls]\ndirectory = "certs"\n\n', EXAMPLE.read_text(), flags=re.M | re.S)
     text = text.replace('unmatched_after = "1h"', 'unmatched_after = "6s"\nidentical_copies = true')
     text = re.sub(r"\[datacentre\.\w+\.joiners\.\w+-2\]\naddress = .*\n", "", text)  # few cores run all of it
+    text = text.replace("[datacentre.east]\n", '[datacentre.east]\nstatus = "127.0.0.1:7516"\n')
+    if kind == WITH_COPIES:
+        for number, name in enumerate(DATACENTRES, 1):
+            text = text.replace(f"[datacentre.{name}]\n", f'[datacentre.{name}]\ncopies = "127.0.0.1:75{number}7"\n')
+        text = text.replace("[registry]\n", f"{COPIES.lstrip()}\n[registry]\n")
     ports = sorted(set(re.findall(r"127\.0\.0\.1:(\d+)", text)))
     for old, new in zip(ports, free_ports(len(ports)), strict=True):
         text = text.replace(f'"127.0.0.1:{old}"', f'"127.0.0.1:{new}"')

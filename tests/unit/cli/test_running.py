@@ -110,6 +110,8 @@ async def test_restart_is_one_after_the_other_and_waits(site: Site) -> None:
     assert set((await site.pids()).values()) & set(after.values()) == {before["registry r1"]}
     again = await site.photon("restart", "joiner-east-1", "registry", "--datacentre", "east")
     assert [line.partition(":")[0] for line in again.output.splitlines()] == ["registry r1", "joiner east-1"]
+    some = await site.photon("restart", "cache", "joiner", "status", "--datacentre", "west")
+    assert [line.partition(":")[0] for line in some.output.splitlines()] == ["joiner west-1"]
 
 
 async def test_what_is_held_stays_down_until_it_is_released(site: Site) -> None:
@@ -128,6 +130,7 @@ async def test_wrong_usage_is_one_line(site: Site) -> None:
     for arguments, why in (
         ((), "restart: of what?"),
         (("joiner east-7",), "joiner east-7: no such process; there are: registry r1, joiner east-1"),
+        (("cache", "status"), "cache, status: no such process; there are: registry r1"),
         (("joiner", "--datacentre", "north"), "--datacentre north: no process is lost with it"),
     ):
         said = await site.photon("restart", *arguments)
