@@ -127,6 +127,15 @@ class Stack:
         ledger = self.status(datacentre).get("ledger", {}).get("total") or {}
         return int(ledger.get("joined") or 0)
 
+    def joined_by_slot(self, datacentre: str) -> dict[str, int]:
+        """Events that each live slot has joined, by its status page."""
+        slots = self.status(datacentre).get("slots", [])
+        return {each["slot"]: int(each["joined"] or 0) for each in slots if each["state"] == "live"}
+
+    def operator(self, datacentre: str, *command: str) -> str:
+        """What a command says in a datacentre's operator container. Raises Failed."""
+        return self.run("run", "--rm", "--no-deps", "-T", f"operator-{datacentre}", *command)
+
     def wait_for_joins(self) -> None:
         """Until both datacentres have joined more than when it was called."""
         before = {name: self.joined(name) for name in DATACENTRES}
@@ -140,7 +149,7 @@ class Stack:
         """Stops the generator and compares all output with the truth of what it wrote. Raises Failed."""
         self.run("stop", "generator")
         command = ("photon", "feed", "check", "--of", "/logs", "--output", "/output", "--output", "/elsewhere/output")
-        said = self.run("run", "--rm", "--no-deps", "-T", "operator-east", *command, "--wait", SETTLE, "-o", "json")
+        said = self.operator("east", *command, "--wait", SETTLE, "-o", "json")
         found: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
         return found
 
