@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import random
 import signal
@@ -61,7 +62,8 @@ class Watching:
 
     every_s: float = 1.0
     unhealthy_s: float | None = 30.0
-    """One that was healthy and has not answered for so long is killed and started again; None: never."""
+    """One that was healthy and has not answered for so long is killed and started again; None: never. No two within
+    this time: where many are silent at once the machine is at its limit, and many starts would keep it there."""
     log_bytes: int | None = None
     """A larger log is rotated; None: never."""
 
@@ -157,6 +159,8 @@ class Supervisor:
         self._running: dict[str, _Running] = {}
         self._stopping = False
         self._watcher: asyncio.Task[None] | None = None
+        self._silenced_s = -math.inf
+        """When one was killed because it was silent."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, services: Sequence[Service]) -> None:
@@ -417,8 +421,11 @@ class Supervisor:
             running.restarts.came_up()
             self._tell(service.name, "is up")
         gap_max_s = CHECK_GAPS * watching.every_s + CHECK_TIMEOUT_S
-        answers.heard(health, asyncio.get_running_loop().time(), gap_max_s)
-        if watching.unhealthy_s is not None and answers.silent_s > watching.unhealthy_s:
+        now = asyncio.get_running_loop().time()
+        answers.heard(health, now, gap_max_s)
+        limit_s = watching.unhealthy_s
+        if limit_s is not None and answers.silent_s > limit_s and now - self._silenced_s > limit_s:
+            self._silenced_s = now
             self._tell(service.name, f"has not answered for {answers.silent_s:.0f} s, kill -9")
             self._signal(running, signal.SIGKILL)
 

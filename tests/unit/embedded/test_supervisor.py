@@ -146,6 +146,28 @@ async def test_one_that_hangs_is_killed_and_one_that_was_paused_is_not(tmp_path:
         await supervisor.stop()
 
 
+async def test_where_many_hang_one_is_killed_at_a_time(tmp_path: Path) -> None:
+    unhealthy_s = 1.5
+    killed: list[float] = []
+
+    def tell(_: str, what: str) -> None:
+        if "kill -9" in what:
+            killed.append(asyncio.get_running_loop().time())
+
+    supervisor = Supervisor(policy=LONG_RUN, watching=Watching(every_s=0.1, unhealthy_s=unhealthy_s), tell=tell)
+    await supervisor.start(_proxies(tmp_path, 2))
+    try:
+        await _until(lambda: [state.state for state in supervisor.states()] == ["up", "up"], "up")
+        for name in supervisor.names():
+            pid = supervisor.pid(name)
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+        await _until(lambda: len(killed) > 1, "both are killed")
+        assert killed[1] - killed[0] > unhealthy_s
+    finally:
+        await supervisor.stop()
+
+
 async def test_without_watching_nobody_is_killed(tmp_path: Path) -> None:
     supervisor = Supervisor()
     await supervisor.start(_proxies(tmp_path, 1))
