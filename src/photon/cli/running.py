@@ -113,8 +113,9 @@ def release(file: Path, names: tuple[str, ...], datacentre: str | None, run: Pat
 @FILE
 @run_option
 @TIMEOUT
+@click.option("--no-wait", is_flag=True, help="Do not wait until new processes are up: where they need others first.")
 @click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def reload(file: Path, run: Path | None, timeout: float, output_format: str) -> int:
+def reload(file: Path, run: Path | None, timeout: float, no_wait: bool, output_format: str) -> int:
     """Let the running photon up take up its changed deployment file and the operator's certificate.
 
     Processes that the file has gained are started and waited for, those that it has lost end. The others go on as
@@ -130,7 +131,7 @@ def reload(file: Path, run: Path | None, timeout: float, output_format: str) -> 
 
     directory = place(file, run)
     changes = ask(directory, Request(do="reload"), timeout).changes or Changes()
-    for name in changes.started:
+    for name in () if no_wait else changes.started:
         _wait(directory, name, timeout, lambda state: state.state == "up")
     if output_format == "json":
         rows = {"started": changes.started, "ended": changes.ended, "changed": changes.changed}

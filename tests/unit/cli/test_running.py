@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,3 +166,17 @@ async def test_a_changed_file_is_taken_up(site: Site) -> None:
     assert refused.exit_code == FAILED
     assert "nothing has changed" in refused.output
     assert await site.pids() == now
+
+
+async def test_a_reload_need_not_wait_for_who_needs_others_first(site: Site) -> None:
+    with socket.socket() as taken:  # so that the new one cannot be up
+        taken.bind(("127.0.0.1", site.ports[4]))
+        taken.listen()
+        site.lines.append(f"joiner late,east,{site.ports[4]}")
+        site.write()
+        assert (await site.photon("reload", "--timeout", "1")).exit_code == FAILED
+        site.lines[-1] = f"joiner later,east,{site.ports[4]}"
+        site.write()
+        done = await site.photon("reload", "--no-wait")
+        assert (done.exit_code, done.output.splitlines()[0]) == (0, "started: joiner later")
+        assert (await site.states())["joiner later"].state != "up"
