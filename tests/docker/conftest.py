@@ -5,6 +5,7 @@ On anybody else's machine without Docker the tests skip and say why.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -22,6 +23,8 @@ PACKAGES = ("docker.io", "docker-compose", "iptables", "debootstrap")
 SOCKET = Path("/var/run/docker.sock")
 START_S = 60.0
 STOP_S = 60.0
+PULL_S = 120.0
+PUBLIC_BASE = "python:3.11-slim-bookworm"
 LOCAL_BASE = "local/python:3.11"
 
 
@@ -69,10 +72,15 @@ def _base_image() -> str:
     named = os.environ.get("BASE_IMAGE")
     if named:
         return named
-    public = "python:3.11-slim-bookworm"
-    for command in (["docker", "image", "inspect", public], ["docker", "pull", "-q", public]):
-        if subprocess.run(command, capture_output=True, timeout=300, check=False).returncode == 0:
-            return public
+    for image in (PUBLIC_BASE, LOCAL_BASE):
+        if subprocess.run(["docker", "image", "inspect", image], capture_output=True, check=False).returncode == 0:
+            return image
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        pulled = subprocess.run(
+            ["docker", "pull", "-q", PUBLIC_BASE], capture_output=True, timeout=PULL_S, check=False
+        )
+        if pulled.returncode == 0:
+            return PUBLIC_BASE
     subprocess.run([str(ROOT / "deploy" / "docker" / "base_image.sh"), LOCAL_BASE], capture_output=True, check=True)
     return LOCAL_BASE
 
