@@ -24,6 +24,8 @@ SOCKET = Path("/var/run/docker.sock")
 START_S = 60.0
 STOP_S = 60.0
 PULL_S = 120.0
+KEPT = "72h"
+"""How long the layers of replaced builds are kept in the cache: the newest ones make the next build short."""
 PUBLIC_BASE = "python:3.11-slim-bookworm"
 LOCAL_BASE = "local/python:3.11"
 
@@ -63,6 +65,9 @@ def _daemon() -> Iterator[None]:
             time.sleep(0.2)
         yield
     finally:
+        subprocess.run(
+            ["docker", "image", "prune", "-f", "--filter", f"until={KEPT}"], capture_output=True, check=False
+        )
         child.send_signal(signal.SIGTERM)
         child.wait(STOP_S)
 
