@@ -1,4 +1,4 @@
-"""Which processes a pipeline's status asks: its own, and the registry's replicas. Pure."""
+"""Which processes a pipeline's status asks: its own, the registry's replicas, the proxy between regions. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from photon.config.settings import Settings
 from photon.config.tls import (
+    WAN,
     Tls,
     Towards,
     cache_identity,
@@ -68,4 +69,6 @@ def targets_of(settings: Settings, datacentre: str, tls: Tls | None) -> list[Tar
         Target(replica.datacentre, "registry", name, replica.address, towards(tls, registry_identity(name)))
         for name, replica in settings.registry.replicas.items()
     ]
+    if settings.wan is not None:
+        found.append(Target("", "wan", "gateway", settings.wan.control, towards(tls, WAN)))
     return found
