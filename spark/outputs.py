@@ -22,6 +22,8 @@ from photon.outputs.published import OutputFile
 from photon.outputs.ranges import FileRange, plan, read_range
 from photon.spark import schemas
 from photon.spark.output_lines import TORN_BYTES_MAX, OutputColumns, OutputLine, read_output_lines
+from photon.spark.parquet_lines import SUFFIX as PARQUET
+from photon.spark.parquet_lines import read_parquet_lines
 from photon.spark.sources import JoinSource, OutputSource
 from photon.spark.tasks import frame, packed, partition_bytes
 
@@ -123,6 +125,11 @@ def read_work(work: RangeWork) -> Iterator[OutputColumns]:
     kind = work.name.partition("/")[0]
     at = work.start
     try:
+        if work.name.endswith(PARQUET):
+            for columns in read_parquet_lines(Path(work.path), work.length):
+                at = columns.offsets[-1] + 1
+                yield columns
+            return
         for lines in read_range(RealDisk(), work.part()):
             at = lines.offset + len(lines.data)
             yield read_output_lines(lines.data, lines.offset, kind)

@@ -137,7 +137,10 @@ def _submitted() -> Mapping[str, str]:
     context = SparkContext._active_spark_context
     if context is not None:
         return dict(context.getConf().getAll())
-    return dict(SparkConf().getAll()) if _is_submitted() else {}
+    if not _is_submitted():
+        return {}
+    SparkContext._ensure_initialized()  # else SparkConf knows nothing of the Java process, and so of what it was told
+    return dict(SparkConf().getAll())
 
 
 def _local_defaults(master: str | None, submitted: Mapping[str, str]) -> dict[str, str]:

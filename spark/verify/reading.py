@@ -81,8 +81,6 @@ def backfilled(directory: Path, join: str) -> list[outputs.RangeWork]:
     job = read_job(disk, places.job)
     if job is None or job.join != join:
         raise UsageError(f"--backfill {directory}: holds no backfill of join {join}; name its output directory")
-    if job.format != "jsonl":
-        raise UsageError(f"--backfill {directory}: has the format {job.format}; only jsonl can be verified")
     manifest = read_manifest(disk, places.manifest)
     return [
         outputs.RangeWork(job.datacentre, job.slot, file.name, file.bytes, True, False,

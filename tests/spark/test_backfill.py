@@ -11,15 +11,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from photon.cli.spark.verify import _export
 from photon.config.clock import SystemClock
 from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.embedded.backfill import Wish, backfill
+from photon.embedded.nightly import Wish as Nightly
+from photon.embedded.nightly import nightly
 from photon.idregistry.client import RegistryClient
 from photon.spark.backfill.boundary import boundary_in
 from photon.spark.backfill.driver import BackfillFailed
@@ -80,6 +84,31 @@ async def test_parquet_has_the_same_records(spark: SparkSession, tmp_path: Path)
             assert json.loads(bytes(row.foreign))["click_id"] == bytes(row.event_id).decode()
             assert row.hour.strftime("%H") if hasattr(row.hour, "strftime") else row.hour
         assert done.manifest.records() == {"joined": len(site.pairs), "unmatched": len(site.without)}
+        await verified_with_a_moved_output(site, output, tmp_path / "moved")
+
+
+async def verified_with_a_moved_output(site: Site, output: Path, moved: Path) -> None:
+    """A backfill that its deployment knows, one that was moved and is named, and one that is damaged."""
+    events = len(site.pairs) + len(site.without)
+    assert await verified(site, moved.parent / "known") == {"correct": events}
+    os.rename(output, moved)
+    assert (await verified(site, moved.parent / "moved-away")).keys() == {"lost-cleared"}
+    assert await verified(site, moved.parent / "named", moved) == {"correct": events}
+    [file, *_] = [each for each in manifest_of(moved).files if each.kind == "joined"]
+    (moved / file.name).write_bytes((moved / file.name).read_bytes()[:-1])
+    assert await verified(site, moved.parent / "damaged", moved) == {
+        "correct": events - file.records, "lost-cleared": file.records, "torn": 1,
+    }  # fmt: skip
+
+
+async def verified(site: Site, report: Path, *backfills: Path) -> dict[str, int]:
+    """Events by class, where there are some; but for the one line that no dispatcher has rejected."""
+    settings = load(site.file, environment={})
+    wish = Nightly(from_ns=T * NS, to_ns=(T + HOURS * 3600) * NS, report=report, backfills=backfills)
+    export = partial(_export, settings, site.directory)
+    outcome = await in_thread(lambda: nightly(settings, site.directory, wish, export, print))
+    assert outcome.verdict.counts["lost-unreadable"] == 1
+    return {name: count for name, count in outcome.verdict.counts.items() if count and name != "lost-unreadable"}
 
 
 async def test_what_cannot_be_done_is_refused_in_one_line(spark: SparkSession, tmp_path: Path) -> None:

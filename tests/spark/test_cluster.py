@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import photon
 from tests.spark.cluster import HOME, HOST, Cluster, bare_environment, packed, python_without, running
 from tests.spark.conftest import require_spark
 from tests.spark.test_outputs import slot_with_lines
@@ -68,8 +69,10 @@ def deployment(tmp_path: Path) -> Path:
     return tmp_path / "photon.toml"
 
 
-def submit(cluster: Cluster, deployment: Path, python: Path, *more: str, source: bool) -> dict[str, Any]:
-    """Runs the driver by spark-submit; Photon is where this Python's is, not where the executors' is."""
+def submitted(
+    cluster: Cluster, python: Path, *command: str, more: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """A Python program run by spark-submit; Photon is where this Python's is, not where the executors' is."""
     settings = {
         "spark.driver.host": HOST,
         "spark.driver.bindAddress": HOST,
@@ -81,12 +84,17 @@ def submit(cluster: Cluster, deployment: Path, python: Path, *more: str, source:
         "spark.pyspark.driver.python": sys.executable,
     }
     flags = [each for name, value in settings.items() for each in ("--conf", f"{name}={value}")]
-    command = [str(HOME / "bin" / "spark-submit"), "--master", cluster.master, *flags, *more]
-    command += [str(ROOT / "tests" / "spark" / "driver.py"), str(deployment), "source" if source else "no"]
+    whole = [str(HOME / "bin" / "spark-submit"), "--master", cluster.master, *flags, *more, *command]
     environment = bare_environment() | {"SPARK_HOME": str(HOME)}
-    done = subprocess.run(
-        command, env=environment, cwd=cluster.directory, capture_output=True, text=True, timeout=1500, check=False
+    return subprocess.run(
+        whole, env=environment, cwd=cluster.directory, capture_output=True, text=True, timeout=1500, check=False
     )
+
+
+def submit(cluster: Cluster, deployment: Path, python: Path, *more: str, source: bool) -> dict[str, Any]:
+    """What the driver of these tests says."""
+    command = (str(ROOT / "tests" / "spark" / "driver.py"), str(deployment), "source" if source else "no")
+    done = submitted(cluster, python, *command, more=more)
     assert done.returncode == 0, done.stderr[-6000:]
     said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return said
@@ -106,6 +114,31 @@ def test_the_package_and_the_adapter_are_shipped(cluster: Cluster, deployment: P
     said = submit(cluster, deployment, python, source=True)
     check(said)
     assert said["source"] == sorted(f"e{n}" for n in range(20))
+
+
+def test_the_command_line_runs_as_it_is(cluster: Cluster, deployment: Path, tmp_path: Path) -> None:
+    """As docs/spark.md says it; what it finds is an output that has nothing to do with the logs."""
+    python = python_without(tmp_path / "venv")
+    report = tmp_path / "report"
+    begin, end = "1970-01-01T00", "1970-01-01T01"
+    command = (
+        "spark",
+        "verify",
+        "--deployment",
+        str(deployment),
+        "--from",
+        begin,
+        "--to",
+        end,
+        "--report",
+        str(report),
+    )
+    main = Path(photon.__path__[0]) / "__main__.py"
+    done = submitted(cluster, python, str(main), *command, "--without-registry", "-o", "json")
+    assert done.returncode == 3, done.stderr[-6000:]
+    counts = json.loads((report / "verdict.json").read_bytes())["counts"]
+    assert "correct" not in counts
+    assert sum(count for name, count in counts.items() if name.startswith("lost")) == 200, counts
 
 
 def test_libraries_come_as_an_archive(cluster: Cluster, deployment: Path, tmp_path: Path) -> None:

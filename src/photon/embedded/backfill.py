@@ -19,7 +19,6 @@ from photon.config.settings import Settings
 from photon.config.tls import spark_identity
 from photon.embedded.services import pipeline_named, registry_client, rule_of, tls_of
 from photon.spark.backfill.boundary import boundary_in
-from photon.spark.backfill.formats import JSONL
 from photon.spark.backfill.known import known_backfills, remember
 from photon.spark.backfill.manifest import JOB_VERSION, Job, begun
 from photon.spark.backfill.names import Places
@@ -139,13 +138,10 @@ def _divided(plan: Plan, wish: Wish, boundary: int) -> Plan:
 
 
 def _others(base: Path, join: str, wish: Wish) -> Iterator[Path]:
-    """Outputs of other backfills that reach into the range. Raises UsageError for one that cannot be compared."""
+    """Outputs of other backfills that reach into the range."""
     for known in known_backfills(RealDisk(), base, join, wish.from_ns, wish.to_ns):
-        if known.path.absolute() == wish.output.absolute():
-            continue
-        if known.job.format != JSONL and wish.compare_below:
-            raise UsageError(f"--below-boundary compare: {known.path} is a backfill in {known.job.format}, not jsonl")
-        yield known.path
+        if known.path.absolute() != wish.output.absolute():
+            yield known.path
 
 
 def _check_range(wish: Wish) -> None:

@@ -24,7 +24,6 @@ from photon.embedded.ledger import ledger_file
 from photon.embedded.ledgers import accounts
 from photon.embedded.services import deployment_key
 from photon.idregistry.operations.backup import check_backup, read_manifest
-from photon.spark.backfill.formats import JSONL
 from photon.spark.backfill.known import known_backfills
 from photon.spark.fingerprint import fingerprint
 from photon.spark.recover.repairs import DIRECTORY, Repairs
@@ -87,12 +86,7 @@ def _add_backfills(task: Task, base: Path, join: str, wish: Wish) -> None:
     """Those that were named, and those that this deployment knows of."""
     found = {path.absolute(): None for path in wish.backfills}
     for known in known_backfills(RealDisk(), base, join, wish.from_ns, wish.to_ns):
-        if known.job.format == JSONL:
-            found[known.path.absolute()] = None
-        else:
-            task.notes.append(
-                f"{known.path}: a backfill in {known.job.format} is not read: what it has written seems lost"
-            )
+        found[known.path.absolute()] = None
     task.backfills = tuple(found)
 
 
