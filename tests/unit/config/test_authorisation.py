@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,10 +59,16 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-async def called(channel: grpc.aio.Channel, kind: str, method: str) -> bytes:
-    """What the call gives, joined."""
+async def silent() -> AsyncIterator[bytes]:
+    await asyncio.Event().wait()
+    yield b""
+
+
+async def called(channel: grpc.aio.Channel, kind: str, method: str, *, sends: bool = True) -> bytes:
+    """What the call gives, joined. Without ``sends`` a stream of requests has none: grpc calls it INTERNAL if one is
+    sent while the refusal comes in."""
     call = getattr(channel, kind)(method)
-    asked: Any = iter([b"a", b"b"]) if kind.startswith("stream") else b"ab"
+    asked: Any = (iter([b"a", b"b"]) if sends else silent()) if kind.startswith("stream") else b"ab"
     if kind.endswith("unary"):
         answer: bytes = await call(asked)
         return answer
@@ -89,14 +96,14 @@ async def test_calls_of_every_kind_are_checked_before_their_handler(certificates
                         assert handlers.reached == before + 1
                         continue
                     with capture_logs() as logged, pytest.raises(grpc.aio.AioRpcError) as refused:
-                        await called(channel, kind, name)
+                        await called(channel, kind, name, sends=False)
                     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
                     assert handlers.reached == before
                     [line] = logged
                     assert line["why"] == refused.value.details()
                     assert line["why"].startswith(f"{who} may not call {name[1:]}: it is for ")
                 with pytest.raises(grpc.aio.AioRpcError) as unknown:
-                    await called(channel, kind, "/photon.v1.RaftPeer/NoSuchMethod")
+                    await called(channel, kind, "/photon.v1.RaftPeer/NoSuchMethod", sends=False)
                 assert unknown.value.code() is grpc.StatusCode.UNIMPLEMENTED
     finally:
         await server.stop(0)
