@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from photon.embedded.supervisor import free_ports
-from photon.idregistry.api import Inserts
+from photon.idregistry.api import Answer, Inserts
 from photon.idregistry.client import RegistryClient
 from photon.wan.api import Route
 from photon.wan.client import WanClient, WanError
@@ -112,6 +112,16 @@ def rows(ids: list[int], tokens: list[int]) -> Inserts:
         np.ones(n, np.uint8),
         np.zeros(n, np.uint32),
     )
+
+
+async def insert_known(client: RegistryClient, asked: Inserts, *, timeout: float = 60.0) -> set[int]:
+    """The answers; asks again, under the same tokens, for what is unknown: a late shard holds up no other."""
+    deadline = time.monotonic() + timeout
+    while True:
+        found = await client.insert(asked, timeout=max(deadline - time.monotonic(), 0.1))
+        answers = set(found.answers.tolist())
+        if Answer.UNKNOWN not in answers or time.monotonic() >= deadline:
+            return answers
 
 
 async def leader_of(client: RegistryClient, every: Processes, group: int) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from photon.idregistry.api import Answer, Inserts, Slot, token_of
 from photon.idregistry.client import RegistryClient
-from tests.integration.registry_processes import Processes, client_of, leader_of, processes
+from tests.integration.registry_processes import Processes, client_of, insert_known, leader_of, processes
 
 SHARD = 1
 BATCH = 8_000
@@ -55,8 +55,7 @@ async def test_a_replica_behind_the_snapshot_catches_up_while_ids_are_inserted(t
             async def insert() -> None:
                 nonlocal batch
                 batch += 1
-                found = await client.insert(fresh(token_of(opened.incarnation, batch)), timeout=60)
-                assert set(found.answers.tolist()) == {Answer.COMMITTED}
+                assert await insert_known(client, fresh(token_of(opened.incarnation, batch))) == {Answer.COMMITTED}
 
             await insert()
             behind = "r3" if await leader_of(client, every, SHARD) != "r3" else "r2"

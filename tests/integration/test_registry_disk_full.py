@@ -15,7 +15,7 @@ import pytest
 from photon.idregistry.api import Answer, Slot, token_of
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.outcomes import GroupFacts
-from tests.integration.registry_processes import Processes, client_of, leader_of, processes, rows
+from tests.integration.registry_processes import Processes, client_of, insert_known, leader_of, processes, rows
 
 SHARD = 1
 _DISK = "12m"
@@ -82,12 +82,8 @@ async def test_a_full_disk_is_an_alarm_that_passes(small_disks: Path) -> None:
                 nonlocal number
                 number += 1
                 ids = list(range(100 * number, 100 * number + 100))
-                asked, answers = rows(ids, [token_of(opened.incarnation, number)] * 100), {Answer.UNKNOWN}
-                deadline = time.monotonic() + 30
-                while Answer.UNKNOWN in answers and time.monotonic() < deadline:  # a late shard holds up no other
-                    found = await client.insert(asked, timeout=30)
-                    answers = set(found.answers.tolist())
-                return answers == {Answer.COMMITTED}
+                asked = rows(ids, [token_of(opened.incarnation, number)] * 100)
+                return await insert_known(client, asked, timeout=30) == {Answer.COMMITTED}
 
             assert await insert()
             full = await leader_of(client, every, SHARD)

@@ -22,7 +22,7 @@ from photon.idregistry.client import RegistryClient
 from photon.idregistry.operations.client import Mark, OperatorClient, RegistryUnreachable
 from photon.idregistry.operations.columns import read_columns
 from tests.integration.registry_ops import Deployment, deployment, photon
-from tests.integration.registry_processes import rows
+from tests.integration.registry_processes import insert_known, rows
 from tests.integration.test_registry_kill9 import Writer, batches, verify
 
 SEED = int(os.environ.get("PHOTON_SEED", "61"))
@@ -303,9 +303,9 @@ async def test_what_outputs_hold_is_registered_again_before_a_restored_registry_
         assert opened is not None
         client.announce(Slot("w0", "east"), [opened.incarnation])
         early, late = (token_of(opened.incarnation, batch) for batch in (1, 2))
-        assert set((await client.insert(inserts(range(100), early), timeout=20)).answers) == {Answer.COMMITTED}
+        assert await insert_known(client, inserts(range(100), early)) == {Answer.COMMITTED}
         await made.good("backup", str(tmp_path / "backup"))
-        assert set((await client.insert(inserts(range(100, 200), late), timeout=20)).answers) == {Answer.COMMITTED}
+        assert await insert_known(client, inserts(range(100, 200), late)) == {Answer.COMMITTED}
         # A slot that was opened only after the backup, twice.
         second = await client.open_slot(Slot("w0", "east"), opened.incarnation, b"second nonce")
         assert second is not None
@@ -334,12 +334,10 @@ async def test_what_outputs_hold_is_registered_again_before_a_restored_registry_
             assert third is not None
             assert third.incarnation > second.incarnation + (1 << 15), third.reason
             client.announce(Slot("w0", "east"), [opened.incarnation, second.incarnation, third.incarnation])
-            again = await client.insert(inserts(range(100, 200), late), timeout=20)
-            assert set(again.answers.tolist()) == {Answer.COMMITTED}
-            other = await client.insert(inserts(range(200), token_of(third.incarnation, 1)), timeout=20)
-            assert set(other.answers.tolist()) == {Answer.TAKEN}
-            done = await client.insert(inserts(range(50), early), timeout=20)
-            assert set(done.answers.tolist()) == {Answer.DONE}
+            assert await insert_known(client, inserts(range(100, 200), late)) == {Answer.COMMITTED}
+            own = token_of(third.incarnation, 1)
+            assert await insert_known(client, inserts(range(200), own)) == {Answer.TAKEN}
+            assert await insert_known(client, inserts(range(50), early)) == {Answer.DONE}
         finally:
             await client.close()
 
