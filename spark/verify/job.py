@@ -27,7 +27,7 @@ from photon.spark.verify.findings import FOUND, findings_of
 from photon.spark.verify.fresh import JOINABLE, lines_of
 from photon.spark.verify.rows import ENTRY, GIVEN_UP, LINE, NARROW, RECORD, WAITING, by_distinct
 
-BROADCAST_KEYS_MAX = 2_000_000
+BROADCAST_KEYS_MAX = 300_000
 """Hashes of so many keys are sent to every executor, so that primary records that nobody names go where they are
 read; beyond, they are shuffled."""
 LISTED_MAX = 64
