@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.simulation.raft.replacing import NEW, Skips, run
 from tests.simulation.world.cluster import Violation, ViolationInCallback
-
-BASE = int(os.environ.get("PHOTON_SIM_BASE", "0"))
-SEEDS = [int(seed)] if (seed := os.environ.get("PHOTON_SIM_SEED")) else None
-COUNT = max(int(os.environ.get("PHOTON_SIM_SEEDS", "60")) // 4, 8)
+from tests.simulation.world.seeds import seeds, share
 
 
 def test_nothing_acknowledged_is_lost_when_a_replica_is_replaced() -> None:
-    for seed in SEEDS or range(BASE, BASE + COUNT):
+    for seed in share(seeds(60), 4, least=8):
         try:
             world = run(seed)
         except (Violation, ViolationInCallback, AssertionError) as found:
