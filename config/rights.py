@@ -81,6 +81,7 @@ RIGHTS: Rights = {
         **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.STATUS), _ANY),
         **_OPERATOR,
     },
+    "/photon.v1.Registry/Trace": {Role.STATUS: _ANY, **_OPERATOR},
     "/photon.v1.Registry/ScanOwned": {Role.VERIFIER: _ANY, **_OPERATOR},
     "/photon.v1.Registry/ScanReopened": {Role.DISPATCHER: _ANY, **_OPERATOR},
     "/photon.v1.Registry/Reopen": {Role.VERIFIER: Right(without="operator"), **_OPERATOR},

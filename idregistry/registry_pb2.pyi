@@ -830,3 +830,45 @@ class ListSlotsReply(_message.Message):
     slots: _containers.RepeatedCompositeFieldContainer[KnownSlot]
     more: bool
     def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ..., slots: _Optional[_Iterable[_Union[KnownSlot, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class TraceRequest(_message.Message):
+    __slots__ = ("shard", "digest", "time_ns")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    TIME_NS_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    digest: bytes
+    time_ns: int
+    def __init__(self, shard: _Optional[int] = ..., digest: _Optional[bytes] = ..., time_ns: _Optional[int] = ...) -> None: ...
+
+class TraceReply(_message.Message):
+    __slots__ = ("status", "leader_hint", "reason", "answer", "cleared", "token", "kind", "generation", "slot", "datacentre", "applied", "replica", "bounded", "boundary_ns")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LEADER_HINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    CLEARED_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    DATACENTRE_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    BOUNDED_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_NS_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    leader_hint: str
+    reason: str
+    answer: int
+    cleared: bool
+    token: int
+    kind: int
+    generation: int
+    slot: str
+    datacentre: str
+    applied: int
+    replica: str
+    bounded: bool
+    boundary_ns: int
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ..., answer: _Optional[int] = ..., cleared: _Optional[bool] = ..., token: _Optional[int] = ..., kind: _Optional[int] = ..., generation: _Optional[int] = ..., slot: _Optional[str] = ..., datacentre: _Optional[str] = ..., applied: _Optional[int] = ..., replica: _Optional[str] = ..., bounded: _Optional[bool] = ..., boundary_ns: _Optional[int] = ...) -> None: ...

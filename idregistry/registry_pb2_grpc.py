@@ -109,6 +109,11 @@ class RegistryStub:
                 request_serializer=photon_dot_idregistry_dot_registry__pb2.ListSlotsRequest.SerializeToString,
                 response_deserializer=photon_dot_idregistry_dot_registry__pb2.ListSlotsReply.FromString,
                 _registered_method=True)
+        self.Trace = channel.unary_unary(
+                '/photon.v1.Registry/Trace',
+                request_serializer=photon_dot_idregistry_dot_registry__pb2.TraceRequest.SerializeToString,
+                response_deserializer=photon_dot_idregistry_dot_registry__pb2.TraceReply.FromString,
+                _registered_method=True)
 
 
 class RegistryServicer:
@@ -221,6 +226,13 @@ class RegistryServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Trace(self, request, context):
+        """shard's leader: one id's entry, for people
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RegistryServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -298,6 +310,11 @@ def add_RegistryServicer_to_server(servicer, server):
                     servicer.ListSlots,
                     request_deserializer=photon_dot_idregistry_dot_registry__pb2.ListSlotsRequest.FromString,
                     response_serializer=photon_dot_idregistry_dot_registry__pb2.ListSlotsReply.SerializeToString,
+            ),
+            'Trace': grpc.unary_unary_rpc_method_handler(
+                    servicer.Trace,
+                    request_deserializer=photon_dot_idregistry_dot_registry__pb2.TraceRequest.FromString,
+                    response_serializer=photon_dot_idregistry_dot_registry__pb2.TraceReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -705,6 +722,33 @@ class Registry:
             '/photon.v1.Registry/ListSlots',
             photon_dot_idregistry_dot_registry__pb2.ListSlotsRequest.SerializeToString,
             photon_dot_idregistry_dot_registry__pb2.ListSlotsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Trace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.Registry/Trace',
+            photon_dot_idregistry_dot_registry__pb2.TraceRequest.SerializeToString,
+            photon_dot_idregistry_dot_registry__pb2.TraceReply.FromString,
             options,
             channel_credentials,
             insecure,

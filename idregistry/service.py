@@ -159,6 +159,9 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
     async def Reopen(self, request: pb.ReopenRequest, context: Context) -> pb.ReopenReply:  # noqa: N802
         return await self._recover(request, context, pb.ReopenReply)
 
+    async def Trace(self, request: pb.TraceRequest, context: Context) -> pb.TraceReply:  # noqa: N802
+        return await self._recover(request, context, pb.TraceReply)
+
     async def ListSlots(self, request: pb.ListSlotsRequest, context: Context) -> pb.ListSlotsReply:  # noqa: N802
         return await self._recover(request, context, pb.ListSlotsReply)
 

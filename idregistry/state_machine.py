@@ -59,6 +59,7 @@ from photon.idregistry.shard_snapshot import (
     write_shard,
 )
 from photon.idregistry.state_checks import Checked, Checks, state_hash
+from photon.idregistry.tracing import Traced, traced
 
 WRONG_SHARD = 200
 """Internal answer: not an id of this shard under its config. Leaves the server as STATUS_WRONG_SHARD."""
@@ -157,6 +158,11 @@ class ShardMachine:
             answers[(met.states == 0) & (times < self._state.boundary)] = Answer.BELOW_BOUNDARY
             answers[~self._state.sharding.own(digests, times)] = WRONG_SHARD
             return self._with_owners(answers, met, present)
+
+    def trace(self, digest: bytes, time_ns: int) -> Traced:
+        """One id's entry with its owner's slot; for people."""
+        with self._lock:
+            return traced(self._table.get(digest, time_ns), self._state, time_ns)
 
     def owned_page(self, slot: str, upto: int, cursor: bytes, limit: int = PAGE_IDS_MAX) -> EntryPage:
         """Ids that incarnations of a slot up to ``upto`` own. Raises CursorError."""

@@ -11,10 +11,11 @@ from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import DIGEST_BYTES, I64, U8, U32, U64, Answer
 from photon.idregistry.commands import take
 from photon.idregistry.outcomes import Description, Refusal, Status
-from photon.idregistry.recovery.messages import below_of, page_of, slots_of, witness_logs, witnessed_of
+from photon.idregistry.recovery.messages import below_of, page_of, slots_of, traced_of, witness_logs, witnessed_of
 from photon.idregistry.recovery.serving import REOPEN_IDS_MAX, Request
 from photon.idregistry.scanning import Below, EntryPage
-from photon.idregistry.sharding import NO_SHARD, split
+from photon.idregistry.sharding import NO_SHARD, shards_of, split
+from photon.idregistry.tracing import Traced
 from photon.idregistry.witness import KnownSlot, Witness, Witnessed
 
 CONFIG_GROUP = 0
@@ -105,6 +106,19 @@ class Recovery:
         """A page of the ids that wait for somebody who carries their generation (rule 14)."""
         request = pb.ScanReopenedRequest(shard=shard, cursor=cursor, limit=limit)
         return await self._page(shard, "ScanReopened", request, timeout)
+
+    async def trace(self, digest: bytes, time_ns: int, *, timeout: float) -> Traced | Refusal:
+        """What the registry has of one id with this event time."""
+        deadline = self._deadline(timeout)
+        known = await self._asks.described(deadline)
+        if known is None:
+            return Refusal(Status.UNKNOWN, "no replica of the registry answers")
+        (shard,) = shards_of(digest, np.array([time_ns], np.int64), known.ranges).tolist()
+        if shard == NO_SHARD:
+            return Refusal(Status.REFUSED, f"no shard is for the event time {time_ns}")
+        request = pb.TraceRequest(shard=shard, digest=digest, time_ns=time_ns)
+        reply = await self._asks.ask(shard, "Trace", request, deadline=deadline)
+        return reply if isinstance(reply, Refusal) else traced_of(reply, shard)
 
     async def _page(self, shard: int, method: str, request: Request, timeout: float) -> EntryPage | Refusal:
         reply = await self._asks.ask(shard, method, request, deadline=self._deadline(timeout))

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry.api import DIGEST_BYTES
+from photon.idregistry.api import DIGEST_BYTES, Answer
 from photon.idregistry.outcomes import Refusal, Status
 from photon.idregistry.scanning import Below, EntryPage
+from photon.idregistry.tracing import Traced
 from photon.idregistry.witness import LOGS_MAX, KnownSlot, Witness, Witnessed, WitnessLog
 
 _COLUMNS = (
@@ -91,3 +92,40 @@ def below_reply(below: Below) -> pb.ClearBelowReply:
 
 def below_of(reply: pb.ClearBelowReply) -> Below:
     return Below(reply.applied, reply.count, reply.xor, reply.reason)
+
+
+def trace_reply(traced: Traced) -> pb.TraceReply:
+    return pb.TraceReply(
+        status=pb.STATUS_OK,
+        answer=traced.answer,
+        cleared=traced.cleared,
+        token=traced.token,
+        kind=traced.kind,
+        generation=traced.generation,
+        slot=traced.slot,
+        datacentre=traced.datacentre,
+        applied=traced.applied,
+        replica=traced.replica,
+        bounded=traced.boundary_ns is not None,
+        boundary_ns=traced.boundary_ns or 0,
+    )
+
+
+def traced_of(reply: pb.TraceReply, shard: int) -> Traced | Refusal:
+    """Raises nothing: an answer that nobody gives counts as unknown."""
+    known = {int(each): each for each in (Answer.ABSENT, Answer.PRESENT, Answer.BELOW_BOUNDARY, Answer.REOPENED)}
+    if reply.answer not in known:
+        return Refusal(Status.UNKNOWN, f"shard {shard}: an answer {reply.answer} that this release does not know")
+    return Traced(
+        known[reply.answer],
+        shard,
+        reply.cleared,
+        reply.token,
+        reply.kind,
+        reply.generation,
+        reply.slot,
+        reply.datacentre,
+        reply.boundary_ns if reply.bounded else None,
+        reply.replica,
+        reply.applied,
+    )

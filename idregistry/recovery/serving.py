@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -13,7 +14,14 @@ from photon.idregistry.operations.restored import CLOSED, CLOSED_REASON
 from photon.idregistry.outcomes import Refusal, Status
 from photon.idregistry.proposing import proposed
 from photon.idregistry.raft.api import Applied, NotLeader, ProposalOutcome
-from photon.idregistry.recovery.messages import below_reply, entries_reply, slots_reply, witness_of, witness_reply
+from photon.idregistry.recovery.messages import (
+    below_reply,
+    entries_reply,
+    slots_reply,
+    trace_reply,
+    witness_of,
+    witness_reply,
+)
 from photon.idregistry.scanning import PAGE_IDS_MAX, CursorError
 from photon.idregistry.server import RegistryReplica
 from photon.idregistry.shard_server import PROPOSAL_TIMEOUT, ShardServer
@@ -36,6 +44,7 @@ Request = (
     | pb.ScanReopenedRequest
     | pb.ReopenRequest
     | pb.ListSlotsRequest
+    | pb.TraceRequest
 )
 REPLY_OF: dict[type[Any], type[Any]] = {
     pb.ReadWitnessRequest: pb.WitnessReply,
@@ -46,6 +55,7 @@ REPLY_OF: dict[type[Any], type[Any]] = {
     pb.ScanReopenedRequest: pb.EntriesReply,
     pb.ReopenRequest: pb.ReopenReply,
     pb.ListSlotsRequest: pb.ListSlotsReply,
+    pb.TraceRequest: pb.TraceReply,
 }
 
 
@@ -95,6 +105,8 @@ class RecoveryServer:
                 return entries_reply(server.machine.reopened_page(request.cursor, request.limit or PAGE_IDS_MAX))
             case pb.ReopenRequest():
                 return await self._reopen(request, timeout)
+            case pb.TraceRequest():
+                return self._trace(request)
 
     def _not_leading_config(self) -> Refusal | None:
         """A follower may be far behind."""
@@ -124,6 +136,17 @@ class RecoveryServer:
             return Refusal(Status.NOT_LEADER, leader=server.facts().leader)
         limit = request.limit or PAGE_IDS_MAX
         return entries_reply(server.machine.owned_page(request.slot, request.upto, request.cursor, limit))
+
+    def _trace(self, request: pb.TraceRequest) -> pb.TraceReply | Refusal:
+        server = self._server(request.shard)
+        if isinstance(server, Refusal):
+            return server
+        if len(request.digest) != DIGEST_BYTES:
+            return Refusal(Status.REFUSED, f"a digest has {DIGEST_BYTES} bytes, not {len(request.digest)}")
+        if not server.leads:
+            return Refusal(Status.NOT_LEADER, leader=server.facts().leader)
+        found = server.machine.trace(request.digest, request.time_ns)
+        return trace_reply(replace(found, replica=self._replica.name, applied=server.facts().applied))
 
     async def _reopen(self, request: pb.ReopenRequest, timeout: float) -> pb.ReopenReply | Refusal:
         ids = len(request.digests) // DIGEST_BYTES
