@@ -34,6 +34,10 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
     "spark.sql.adaptive.skewJoin.enabled": "true",
+    # A frame that Python makes from a list of tasks is as small as the list to Spark's planner, which would then send
+    # millions of records to every executor. Joins are small where we say so, or where a finished shuffle shows it.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.adaptive.autoBroadcastJoinThreshold": "10m",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -45,6 +49,8 @@ SETTINGS = {
 RUNTIME = (
     "spark.sql.session.timeZone",
     "spark.sql.adaptive.enabled",
+    "spark.sql.autoBroadcastJoinThreshold",
+    "spark.sql.adaptive.autoBroadcastJoinThreshold",
     "spark.sql.execution.arrow.pyspark.enabled",
     "spark.sql.python.filterPushdown.enabled",
 )

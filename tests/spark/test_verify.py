@@ -109,3 +109,15 @@ def test_a_hot_key_is_split_and_finds_the_first_of_its_primaries(spark: SparkSes
     assert {(row["p_name"], row["p_offset"]) for row in rows if row["offset"] % 50} == {("p.log", 500)}
     assert {row["p_name"] for row in rows if row["offset"] % 50 == 0} == {None}
     assert "skew=true" in plan
+
+
+def test_records_are_not_sent_to_every_executor(spark: SparkSession, tmp_path: Path) -> None:
+    """Frames made of a list of tasks look as small as the list before they have run."""
+    deployment = make(tmp_path, SEED)
+    source = deployment.source()
+    foreign = logs.foreign(spark, source, deployment.logs("clicks")).selectExpr("*", "false AS unread")
+    primary = logs.primary(spark, source, deployment.logs("queries"))
+    plan = str(pairs(primary, foreign, question(deployment))._jdf.queryExecution().executedPlan().toString())  # type: ignore[operator]
+    joins = [line for line in plan.splitlines() if "Join" in line]
+    assert joins
+    assert all("SortMergeJoin" in line or "LeftSemi" in line for line in joins), plan
