@@ -1,11 +1,8 @@
-"""Real processes say their metrics; their status page shows them, to people, to Prometheus and in Chromium."""
+"""Real processes say their metrics; their status page shows them, to people and to Prometheus."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -22,8 +19,6 @@ from tests.integration.verified_site import SLOT, Site
 
 EVENTS, MISSING = 400, 3
 WAIT_S = 120.0
-CHROMIUM_S = 120
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ONLY_SOMETIMES = {
     "photon_dispatcher_home_trusted", "photon_dispatcher_left_to_home_total", "photon_dispatcher_home_in_time_total",
     "photon_dispatcher_log_problems_total", "photon_registry_boundary_seconds", "photon_registry_memory_limit_bytes",
@@ -123,36 +118,6 @@ def test_the_terminal_shows_the_same(page: tuple[Site, str]) -> None:
     assert f"joined {EVENTS - MISSING}" in shown.out
     assert photon("status").code == 2
     assert photon("status", "--url", "http://127.0.0.1:1").code == 1
-
-
-def _dom(url: str, width: int, profile: Path) -> str:
-    """The page as Chromium has it a few seconds after it was opened."""
-    if CHROMIUM is None:
-        if os.environ.get("CI"):
-            pytest.fail("no Chromium is there: apt-get install chromium")
-        pytest.skip("no Chromium is there: apt-get install chromium")
-    command = [
-        CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
-        f"--window-size={width},900", "--virtual-time-budget=4000", "--dump-dom", url,
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=CHROMIUM_S, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
-
-
-def test_the_page_shows_it_in_chromium(page: tuple[Site, str], tmp_path: Path) -> None:
-    _, url = page
-    until(lambda: _all_done(url), WAIT_S, "all is done")
-    wide, narrow = _dom(url, 1200, tmp_path / "wide"), _dom(url, 390, tmp_path / "narrow")
-    for dom in (wide, narrow):
-        assert ">all is well<" in dom
-        assert "Every event that was read has its verdict." in dom
-        assert f"{EVENTS} ids" in dom
-        assert f">{EVENTS - MISSING}<" in dom  # in the ledger
-        assert ">joiner east-1<" in dom
-        assert 'data-edge="read"' in dom
-    assert 'viewBox="0 0 980' in wide
-    assert 'viewBox="-24 0 388' in narrow
 
 
 def test_a_process_that_is_down_is_an_alarm(page: tuple[Site, str]) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from photon.config.tls import Tls, status_identity
 from photon.embedded.services import logged, pipeline_named, registry_client, tls_of
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.outcomes import Refusal
+from photon.status.assets import read_assets
 from photon.status.discovered import Discovered
 from photon.status.exposition import merged
 from photon.status.gathering import Gatherer, Heard
@@ -33,11 +32,10 @@ LIST_S = 1.5
 """The registry's list of slots is waited for so long."""
 STALE_S = 30.0
 """Health: the last gathering must not be older."""
+SECOND_S = 0.5
+"""From the first gathering to the second: from then on rates are known."""
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
-CONTENT_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+JSON = "application/json"
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +48,8 @@ class StatusService:
         self._discovered = Discovered(datacentre, named)
         self._registry: RegistryClient | None = None
         self._settings, self._datacentre, self._tls, self._clock = settings, datacentre, tls, clock
-        self._view = View(datacentre, __version__)
+        self._view = View(datacentre, __version__, sorted(settings.datacentre.keys() - {datacentre}))
+        self._assets = read_assets()
         self._gatherer = Gatherer()
         self._heard: list[Heard] = []
         self._said: dict[str, Any] = {}
@@ -89,13 +88,15 @@ class StatusService:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Gathers until ``stop``."""
+        pause_s = SECOND_S
         while not stop.is_set():
             try:
                 await self.gather()
             except Exception:  # a bug in a view must not end what others look at
                 log.exception("the status cannot be gathered")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), PERIOD_S)
+                await asyncio.wait_for(stop.wait(), pause_s)
+            pause_s = PERIOD_S
 
     async def close(self) -> None:
         """Of the channels."""
@@ -105,18 +106,22 @@ class StatusService:
 
     def answer(self, path: str) -> Answer | None:
         """Of the HTTP server."""
-        if path == "/":
-            policy = ("Content-Security-Policy", CONTENT_POLICY)
-            return Answer(page(), "text/html; charset=utf-8", headers=(policy,))
         if path == "/status.json":
-            status = 200 if self._said else 503
-            return Answer(orjson.dumps(self._said), "application/json", status)
+            return self._status_json()
         if path == "/metrics":
             return Answer(self.metrics().encode(), TEXT)
         if path == "/healthz":
             fresh = self._at is not None and self._clock.monotonic() - self._at < STALE_S
             return plain("ok") if fresh else plain("nothing was gathered of late", 503)
-        return None
+        return self._assets.get(path)
+
+    def _status_json(self) -> Answer:
+        """Before the first gathering it says whom it asks, so that the page has something to show."""
+        if self._at is None:
+            names = [target.name for target in targets_of(self._settings, self._datacentre, self._tls)]
+            said = {"datacentre": self._datacentre, "version": __version__, "starting": names}
+            return Answer(orjson.dumps(said), JSON, 503)
+        return Answer(orjson.dumps({**self._said, "age_s": self._clock.monotonic() - self._at}), JSON)
 
     def metrics(self) -> str:
         """Of all processes, this one included."""
@@ -129,12 +134,6 @@ class StatusService:
 
     def _put(self, into: Readings) -> None:
         into.put("photon_status_gather_seconds", self._took_s)
-
-
-@functools.cache
-def page() -> bytes:
-    """The page; it asks for /status.json itself."""
-    return files("photon.status").joinpath("page.html").read_bytes()
 
 
 async def serve_status(

@@ -9,6 +9,7 @@ from typing import Any
 from photon.status.gathering import Heard
 from photon.status.history import History, Point
 from photon.status.numbers import Numbers, merged_ledger, quantile, rate, share_within, since
+from photon.status.pending import oldest_of
 from photon.status.shards import alarms_of, registry_of, slots_of
 
 WINDOW_S = 60.0
@@ -24,8 +25,10 @@ _D, _J, _E, _V = "photon_dispatcher", "photon_joiner", "photon_eventstore", "pho
 class View:
     """Of one pipeline. Keeps what rates need."""
 
-    def __init__(self, datacentre: str, version: str) -> None:
+    def __init__(self, datacentre: str, version: str, others: Sequence[str] = ()) -> None:
+        """``others``: the deployment's other datacentres."""
         self._datacentre = datacentre
+        self._others = others
         self._version = version
         self._past: deque[tuple[float, Numbers]] = deque(maxlen=SNAPSHOTS_MAX)
         self._history = History()
@@ -50,17 +53,19 @@ class View:
             "window_s": rates.seconds,
             "alarms": alarms_of(heard, now),
             "flow": flow,
+            "others": _others(self._others, now, rates),
             "latency": latency,
             "ledger": {
                 "total": ledger.get("total", {}),
                 "hours": ledger.get("ledger", []),
                 "unbalanced_hours": ledger.get("unbalanced_hours", 0),
             },
+            "oldest": oldest_of(details),
             "lag": sorted((row for each in details for row in each.get("lag", [])), key=lambda row: -row["seconds"]),
             "slots": slots_of(heard, now),
             "registry": registry_of(heard, now),
             "processes": [_process(each, now, now_s) for each in heard],
-            "history": self._history.as_json(),
+            **self._history.as_json(),
         }
 
 
@@ -114,6 +119,8 @@ def _flow(now: Numbers, rates: _Rates) -> dict[str, Any]:
         "primary_events_per_s": rates.sum(f"{_E}_events_total"),
         "primary_lag_bytes": now.sum(f"{_E}_lag_bytes"),
         "primary_lag_s": now.max(f"{_E}_lag_seconds"),
+        "primary_logs": now.max(f"{_E}_logs"),
+        "cache_bytes": now.sum(f"{_E}_cache_bytes"),
         "hit_ratio": rates.ratio(f"{_E}_cache_hits_total", f"{_E}_cache_misses_total"),
         "log_reads_per_s": rates.sum(f"{_E}_log_reads_total"),
         "registry_queued_ids": now.sum("photon_registry_queued_ids"),
@@ -122,6 +129,21 @@ def _flow(now: Numbers, rates: _Rates) -> dict[str, Any]:
         "uncleared_bytes": max(published - cleared, 0.0),
         "unchecked_bytes": max(published - now.sum(f"{_V}_checked_bytes"), 0.0),
     }
+
+
+def _others(names: Sequence[str], now: Numbers, rates: _Rates) -> list[dict[str, Any]]:
+    """What is seen from here of the other datacentres: dispatchers watch what becomes of the events left to them."""
+    trusted = now.by("home", f"{_D}_home_trusted")
+    elsewhere = rates.max(f"{_D}_events_total", verdict="elsewhere")
+    return [
+        {
+            "datacentre": name,
+            "trusted": bool(trusted[name]) if name in trusted else None,
+            "left_per_s": rates.sum(f"{_D}_left_to_home_total", home=name),
+            "joined_per_s": elsewhere if len(names) == 1 else rates.sum(f"{_D}_home_in_time_total", home=name),
+        }
+        for name in names
+    ]
 
 
 def _latency(now: Numbers, rates: _Rates) -> dict[str, Any]:
@@ -142,7 +164,10 @@ def _point(now_s: float, flow: dict[str, Any], latency: dict[str, Any]) -> Point
         read_per_s=flow["read_per_s"],
         joined_per_s=flow["verdicts_per_s"]["joined"],
         p50_s=latency["join"]["p50_s"],
+        p90_s=latency["join"]["p90_s"],
         p99_s=latency["join"]["p99_s"],
+        age_p50_s=latency["event_age"]["p50_s"],
+        age_p99_s=latency["event_age"]["p99_s"],
         hit_ratio=flow["hit_ratio"],
         lag_s=flow["foreign_lag_s"],
         pending=flow["pending"],
