@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from photon.config.errors import UsageError
@@ -90,6 +91,11 @@ class Adapter(ABC):
     """How to read both sides, and what a joined record is. Subclass, then name it ``path.py:Class``."""
 
     api_version: int = API_VERSION
+    """The version of this contract that it is written for. Write the number: what is inherited says nothing."""
+    SETTINGS: Mapping[str, Any] = MappingProxyType({})
+    """The options it knows, with their defaults; ``photon adapter show`` lists them."""
+    SAMPLES: Mapping[str, bytes] = MappingProxyType({})
+    """``primary`` and ``foreign``: a record of each that it reads with default options."""
     primary_has_header: bool = False
     """The first record of each primary file is a header (as in CSV) and no event."""
     foreign_has_header: bool = False

@@ -75,8 +75,8 @@ class Envelope:
     ) -> list[bytes]:
         """One line, with its newline, for each event. All columns have the same length.
 
-        Raises ValueError when a payload holds a newline: the line would be torn. Ask ``payload_fault`` first where
-        the adapter is not one of ours.
+        Raises ValueError when a payload holds a newline: the line would be torn. Ask ``faults.payload_fault``
+        first where the adapter is not one of ours.
         """
         tail = self._tail(b"joined_at", token, at_ns)
         place = self._source
@@ -158,21 +158,6 @@ class Envelope:
         at = b',"%b":"%b"' % (name, rfc3339_us(at_ns).encode()) if self._with_joined_at else b""
         by = b',"token":"%016x"' % token if self._with_token and token is not None else b""
         return at + by + b"}\n"
-
-
-def payload_fault(payload: object) -> str | None:
-    """Why an adapter's payload cannot be written; None when it can: JSON on one line, or None itself."""
-    if payload is None:
-        return None
-    if not isinstance(payload, bytes):
-        return f"the adapter's payload is {type(payload).__name__}, not bytes or None"
-    if b"\n" in payload or b"\r" in payload:
-        return "the adapter's payload holds a line end"
-    try:
-        orjson.loads(payload)
-    except orjson.JSONDecodeError as error:
-        return f"the adapter's payload is not JSON: {error}"
-    return None
 
 
 def member(name: bytes, value: bytes) -> bytes:

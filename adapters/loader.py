@@ -22,10 +22,10 @@ from typing import Any
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, AdapterError
 from photon.adapters.entry_points import NAME, adapter_class, checked_class
+from photon.adapters.faults import MODULE_PREFIX
 
 CONFIGURED = "configured"
 SOURCE_BYTES_MAX = 4 * 1024 * 1024
-MODULE_PREFIX = "photon_adapter_"
 
 
 def load_adapter(name: str, options: Mapping[str, Any], base: Path) -> Adapter:
@@ -35,16 +35,21 @@ def load_adapter(name: str, options: Mapping[str, Any], base: Path) -> Adapter:
     """
     if name == CONFIGURED:
         return ConfiguredAdapter({"base": str(base), **options})
+    cls = adapter_class_of(name, base)
+    file = name.rpartition(":")[0]
+    return _made(cls, options, base, Path(inspect.getfile(cls)) if NAME.fullmatch(name) else base / file)
+
+
+def adapter_class_of(name: str, base: Path) -> type[Adapter]:
+    """The class behind ``path.py:Class`` below ``base``, or behind an installed one's name. Raises AdapterError."""
     if NAME.fullmatch(name):
-        entry = adapter_class(name)
-        return _made(entry, options, base, Path(inspect.getfile(entry)))
+        return adapter_class(name)
     file, colon, class_name = name.rpartition(":")
     if not colon or not file or not class_name.isidentifier():
         todo = 'write "configured", "path.py:Class", or the name of an installed one (photon adapter list)'
         raise AdapterError(f"{name!r} is no adapter", "adapter", todo)
     path = base / file
-    module = _load_module(path)
-    return _made(_adapter_class(module, class_name, path), options, base, path)
+    return _adapter_class(_load_module(path), class_name, path)
 
 
 def _made(cls: type[Adapter], options: Mapping[str, Any], base: Path, path: Path) -> Adapter:

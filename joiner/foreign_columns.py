@@ -13,10 +13,10 @@ import numpy as np
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
+from photon.adapters.faults import describe
 from photon.adapters.logs.api import Block
 from photon.idregistry.api import DIGEST_BYTES, I64, Digester
 from photon.joiner.api import ForeignEvent
-from photon.joiner.verdicts import describe
 
 _INT64 = 2**63
 
@@ -136,7 +136,7 @@ def _header(adapter: Adapter, record: bytes, file: LogFile) -> ForeignHeader | B
     try:
         return adapter.foreign_header(record, file)
     except (Exception, SystemExit) as error:
-        return BadRecord(describe(error))
+        return BadRecord(describe(error, adapter))
 
 
 def _checked(answer: object) -> ForeignHeader | BadRecord:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -11,8 +10,8 @@ import numpy as np
 import xxhash
 
 from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined
-from photon.adapters.envelope import Envelope, payload_fault
-from photon.adapters.loader import MODULE_PREFIX
+from photon.adapters.envelope import Envelope
+from photon.adapters.faults import describe, joined_fault
 from photon.adapters.logs.identity import log_name
 from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
 from photon.idregistry.api import Kind
@@ -93,7 +92,7 @@ class Judge:
                 return
             result: object = adapter.join(event.record, event.file, primary.record, primary.file)
             if isinstance(result, Joined):
-                fault = self._fault(result)
+                fault = joined_fault(result) if self._check else None
                 if fault is None:
                     decided.joined.append(row)
                     decided.primaries.append(primary)
@@ -106,7 +105,7 @@ class Judge:
                 reason = f"the adapter returned {type(result).__name__}, not Joined or Filtered"
                 decided.add_undone(row, Kind.REJECTED, reason, primary)
         except (Exception, SystemExit) as error:  # whatever a user's code raises ends this event only
-            decided.add_undone(row, Kind.REJECTED, describe(error), primary)
+            decided.add_undone(row, Kind.REJECTED, describe(error, adapter), primary)
 
     def _names(self, primary: PrimaryRecord, key: bytes) -> bool:
         """Whether this record is what the key names: the store's index is not to be trusted with money."""
@@ -114,11 +113,6 @@ class Judge:
             return self._adapter.primary_key(primary.record, primary.file) == key
         except BadRecord:
             return False
-
-    def _fault(self, result: Joined) -> str | None:
-        if not self._check:
-            return None
-        return payload_fault(result.foreign) or payload_fault(result.primary)
 
 
 def settle_mismatched(events: Sequence[ForeignEvent], decided: Decided, read_past_ns: int) -> None:
@@ -132,17 +126,6 @@ def settle_mismatched(events: Sequence[ForeignEvent], decided: Decided, read_pas
             decided.repeats[row] = first
         else:
             decided.add_undone(row, Kind.UNMATCHED, ABSENT_REASON)
-
-
-def describe(error: BaseException) -> str:
-    """What an adapter raised and the innermost line of its own file, on one line."""
-    if isinstance(error, BadRecord):
-        return str(error.reason)
-    frames = list(traceback.walk_tb(error.__traceback__))
-    own = [at for at in frames if str(at[0].f_globals.get("__name__")).startswith(MODULE_PREFIX)]
-    place = (own or frames)[-1:]
-    where = "".join(f" ({frame.f_code.co_filename}:{line})" for frame, line in place)
-    return f"the adapter raised {type(error).__name__}: {error}{where}".replace("\n", " ")
 
 
 def tag_of(event: ForeignEvent) -> int:

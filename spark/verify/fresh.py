@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined, LogFile
-from photon.adapters.envelope import payload_fault
+from photon.adapters.faults import joined_fault
 from photon.adapters.logs.identity import log_name
 from photon.spark.verify.classify import FILTERED, JOINED, REJECTED, UNMATCHED, UNREADABLE
 from photon.spark.verify.rows import LINE, hash64
@@ -78,7 +78,7 @@ class Fresh:
             return None
         if isinstance(result, Filtered):
             return result
-        if isinstance(result, Joined) and not (payload_fault(result.foreign) or payload_fault(result.primary)):
+        if isinstance(result, Joined) and not joined_fault(result):
             return result
         return None
 

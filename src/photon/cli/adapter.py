@@ -1,4 +1,4 @@
-"""``photon adapter test`` and ``photon adapter list``."""
+"""``photon adapter test``, ``list``, ``show`` and ``init``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import orjson
 from photon.cli.errors import ATTENTION, DONE, FAILED
 
 if TYPE_CHECKING:
+    from photon.adapters.card import Card
+    from photon.adapters.testkit import Report
     from photon.embedded.adapter_trial import Trial
 
 FIELD_CHARS_MAX = 60
@@ -23,7 +25,7 @@ OUTPUT = click.Choice(["table", "json"])
 
 @click.group()
 def adapter() -> None:
-    """Look at how logs are read: try a configuration on files, list what is installed.
+    """Look at how logs are read, and write what reads them: try a configuration on files, begin an adapter.
 
     \b
     Example:
@@ -37,14 +39,21 @@ def adapter() -> None:
 @click.option("--foreign", type=FILE, help="A file of the foreign logs.")
 @click.option("--join", "join", metavar="NAME", help="Which join of the configuration; not needed when there is one.")
 @click.option("-n", "--records", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Read so many.")
+@click.option("--checks/--no-checks", default=True, help="Check the contract too: determinism, bad lines, speed …")
 @click.option("-o", "output_format", type=OUTPUT, default="table", show_default=True)
 def test(
-    config: Path, primary: Path | None, foreign: Path | None, join: str | None, records: int, output_format: str
+    config: Path,
+    primary: Path | None,
+    foreign: Path | None,
+    join: str | None,
+    records: int,
+    checks: bool,
+    output_format: str,
 ) -> int:
-    """Show what is read from the first records of files, and why records are rejected.
+    """Show what is read from the first records of files, why records are rejected, and whether the contract is kept.
 
     Nothing is joined or written. Ends with 0 when every record was read, 3 when some were rejected, 1 when not one
-    record of a file could be read.
+    record of a file could be read, or the adapter breaks the contract.
 
     \b
     Example:
@@ -52,7 +61,7 @@ def test(
     """
     from photon.config.loader import load
     from photon.embedded.adapter import adapter_of, join_named
-    from photon.embedded.adapter_trial import as_json, matches, try_file
+    from photon.embedded.adapter_trial import as_json, examined, matches, report_json, try_file
 
     if primary is None and foreign is None:
         raise click.UsageError("name a file with --primary, --foreign, or both")
@@ -61,15 +70,19 @@ def test(
     named = {"primary": primary, "foreign": foreign}
     trials = {side: try_file(loaded, side, path, records) for side, path in named.items() if path is not None}
     found = matches(trials["primary"], trials["foreign"]) if len(trials) == 2 else None
+    report = examined(loaded, trials) if checks else None
     if output_format == "json":
         out: dict[str, Any] = {side: as_json(trial) for side, trial in trials.items()}
-        click.echo(orjson.dumps({**out, "matched": found}))
+        click.echo(orjson.dumps({**out, "matched": found, **report_json(report)}))
     else:
         for side, trial in trials.items():
             _print(side, trial)
         if found is not None:
             total = len(trials["foreign"].read)
             click.echo(f"{found} of {total} foreign records name one of these primary records")
+        _print_report(report)
+    if report is not None and not report.kept:
+        return FAILED
     if any(not trial.read for trial in trials.values()):
         return FAILED
     return ATTENTION if any(trial.rejected or trial.fault for trial in trials.values()) else DONE
@@ -113,6 +126,102 @@ def list_(output_format: str) -> int:
         if not found:
             click.echo("no installed package brings an adapter (entry points of the group photon.adapters)")
     return ATTENTION if any(each.fault for each in found) else DONE
+
+
+@adapter.command()
+@click.argument("name")
+@click.option("-o", "output_format", type=OUTPUT, default="table", show_default=True)
+def show(name: str, output_format: str) -> int:
+    """Show what a format or an adapter is, where it comes from, its settings, and what it reads of a sample.
+
+    NAME is a format, the name of an installed adapter, or path.py:Class. Ends with 3 when a sample cannot be read.
+
+    \b
+    Example:
+      photon adapter show jsonl
+    """
+    from photon.adapters.card import card_of
+
+    card = card_of(name, Path())
+    if output_format == "json":
+        click.echo(orjson.dumps(_card_json(card)))
+    else:
+        _print_card(card)
+    return ATTENTION if any(each.fault for each in card.samples) else DONE
+
+
+@adapter.command()
+@click.argument("name")
+@click.option("--directory", type=FILE, default=Path(), help="Where the package's folder is made.", show_default=True)
+@click.option("-o", "output_format", type=OUTPUT, default="table", show_default=True)
+def init(name: str, directory: Path, output_format: str) -> int:
+    """Make a package with a working adapter: entry point, sample logs, tests, README. Change it to your logs.
+
+    NAME is a Python identifier; the package's folder is called so, and must not exist.
+
+    \b
+    Example:
+      photon adapter init acme_billing
+    """
+    from photon.adapters.scaffold import make_package
+
+    folder = make_package(name, directory)
+    made = sorted(str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file())
+    if output_format == "json":
+        click.echo(orjson.dumps({"name": name, "directory": str(folder), "files": made}))
+    else:
+        click.echo(f"{folder}: {', '.join(made)}")
+        click.echo(f"next: cd {folder} && pip install -e '.[dev]' && pytest")
+    return DONE
+
+
+def _card_json(card: Card) -> dict[str, Any]:
+    return {
+        "name": card.name,
+        "kind": card.kind,
+        "class": card.target,
+        "source": card.source,
+        "api_version": card.api_version,
+        "summary": card.summary,
+        "settings": dict(card.settings),
+        "samples": [
+            {
+                "side": each.side,
+                "record": _shown(each.record),
+                "key": _shown(each.key),
+                "event_id": None if each.event_id is None else _shown(each.event_id),
+                "event_time": each.time or None,
+                "fault": each.fault or None,
+            }
+            for each in card.samples
+        ],
+    }
+
+
+def _print_card(card: Card) -> None:
+    click.echo(f"{card.name}: {card.summary}")
+    click.echo(f"  from        {card.source}")
+    click.echo(f"  class       {card.target}, version {card.api_version} of the contract")
+    for each, (name, default) in enumerate(card.settings):
+        click.echo(f"  {'settings' if not each else '':10}  {name} = {default}")
+    for shown in card.samples:
+        click.echo(f"  {shown.side:10}  {_shown(shown.record)}")
+        own = "" if shown.event_id is None else f", id {_shown(shown.event_id)}"
+        at = f", time {shown.time}" if shown.time else ""
+        click.echo(f"              → {shown.fault or f'key {_shown(shown.key)}{at}{own}'}")
+
+
+def _print_report(report: Report | None) -> None:
+    if report is None:
+        return
+    kept = [name for name, found in report.findings.items() if not found]
+    if kept:
+        click.echo(f"checks kept: {', '.join(kept)}")
+    for name, found in report.findings.items():
+        for each in found:
+            click.echo(f"check {name}: {each}")
+    if report.speeds:
+        click.echo("speed: " + ", ".join(f"{each.method} {each.per_s:,.0f} records/s" for each in report.speeds))
 
 
 def _print(side: str, trial: Trial) -> None:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
-from photon.adapters.formats.delimited import LINE_END_MARK
-from photon.adapters.logs.framed import headed_pieces, open_anywhere
-from photon.adapters.logs.identity import HEAD_BYTES, read_head
+from photon.adapters.contract import Adapter, BadRecord
+from photon.adapters.faults import describe, header_fault, key_fault, payload_fault
+from photon.adapters.testkit import Report, Sample, Samples, examine
+from photon.adapters.testkit.samples import read_samples
 from photon.adapters.times import rfc3339_us
-from photon.config.errors import UsageError
-from photon.joiner.verdicts import describe
 
 RECORDS = 20
 RECORDS_MAX = 10_000
-SAMPLE_BYTES = 64 << 20
-"""Of a file no more than this is read."""
-_INT64 = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +40,7 @@ class Trial:
     path: str
     records: list[Tried] = field(default_factory=list)
     fault: str = ""
+    samples: list[Sample] = field(default_factory=list)
 
     @property
     def rejected(self) -> list[Tried]:
@@ -58,87 +54,52 @@ class Trial:
 
 
 def try_file(adapter: Adapter, side: str, path: Path, limit: int = RECORDS) -> Trial:
-    """The first records of a ``primary`` or ``foreign`` file. Raises UsageError where there is no such file."""
-    framing = adapter.primary_framing if side == "primary" else adapter.foreign_framing
-    has_header = adapter.primary_has_header if side == "primary" else adapter.foreign_has_header
-    if not path.is_file():
-        raise UsageError(f"{path}: no such file; name one file of the {side} logs")
-    trial = Trial(str(path))
-    source = open_anywhere(path, framing)
-    try:
-        data = b""
-        while len(data) < SAMPLE_BYTES and data.count(b"\n") <= limit * 4 + 1000:
-            more = source.read(len(data), 1 << 20)
-            if not more:
-                break
-            data += more
-        trial.fault = source.damage() or ("the file ends in the middle of a record" if source.cut_short() else "")
-        head = read_head(path.name, data[:HEAD_BYTES], has_header=has_header, final=True, framing=framing)
-        if head is None:
-            trial.fault = trial.fault or "holds no record"
-            return trial
-        whole = data if data.endswith(b"\n") else data + b"\n"
-        pieces = headed_pieces(source, [(head.data_start, whole[head.data_start :])], framing, head.header)
-    finally:
-        source.close()
-    name = path.name
-    for piece, header in pieces:
-        _try_piece(adapter, side, LogFile(name, header), piece.offset, piece.data, data, trial, limit)
-    return trial
+    """The first records of a ``primary`` or ``foreign`` file. Raises AdapterError where there is no such file."""
+    found = read_samples(adapter, side, path, limit)
+    return Trial(found.path, [_tried(adapter, side, each) for each in found.samples], found.fault, found.samples)
 
 
-def _try_piece(
-    adapter: Adapter, side: str, file: LogFile, offset: int, lines: bytes, data: bytes, trial: Trial, limit: int
-) -> None:
-    number = 1 + _line_ends(data[:offset])
-    for line in lines.split(b"\n")[:-1]:
-        record = line.removesuffix(b"\r")
-        if len(trial.records) >= limit:
-            return
-        if record:
-            trial.records.append(_tried(adapter, side, file, number, offset, record))
-        number += 1 + line.count(LINE_END_MARK)
-        offset += len(line) + 1
-
-
-def _line_ends(data: bytes) -> int:
-    return data.count(b"\n") + data.count(LINE_END_MARK)
-
-
-def _tried(adapter: Adapter, side: str, file: LogFile, number: int, offset: int, record: bytes) -> Tried:
+def _tried(adapter: Adapter, side: str, sample: Sample) -> Tried:
+    record, file = sample.record, sample.file
+    key, event_id, time_ns, payload = b"", None, None, None
     try:
         if side == "primary":
-            key, event_id, time_ns = adapter.primary_key(record, file), None, None
+            key = adapter.primary_key(record, file)
             payload = adapter.primary_payload(record, file)
+            fault = key_fault(key)
         else:
             header = adapter.foreign_header(record, file)
-            if not isinstance(header, ForeignHeader):
-                raise BadRecord(f"the adapter's foreign_header gave a {type(header).__name__}, not a ForeignHeader")
-            key, time_ns, event_id = header.key, header.event_time_ns, header.event_id
-            payload = adapter.foreign_payload(record, file)
-        _check(key, event_id, time_ns, payload)
+            fault = header_fault(header)
+            if not fault:
+                key, time_ns, event_id = header.key, header.event_time_ns, header.event_id
+                payload = adapter.foreign_payload(record, file)
+        fault = fault or payload_fault(payload) or ""
     except BadRecord as bad:
-        return Tried(number, offset, record, str(bad.reason) or "bad record")
+        fault = str(bad.reason) or "bad record"
     except (Exception, SystemExit) as error:  # whatever the user's code raises
-        return Tried(number, offset, record, describe(error))
-    return Tried(number, offset, record, "", key, event_id, time_ns, payload)
+        fault = describe(error, adapter)
+    if fault:
+        return Tried(sample.line, sample.offset, record, fault)
+    return Tried(sample.line, sample.offset, record, "", key, event_id, time_ns, payload)
 
 
-def _check(key: object, event_id: object, time_ns: object, payload: object) -> None:
-    """What a running join would refuse. Raises BadRecord."""
-    if type(key) is not bytes or not key:
-        raise BadRecord(f"the adapter's key is {'empty' if key == b'' else type(key).__name__}; it must be bytes")
-    if event_id is not None and (type(event_id) is not bytes or not event_id):
-        raise BadRecord("the adapter's event_id is not bytes, or empty")
-    if time_ns is not None and (type(time_ns) is not int or not -_INT64 <= time_ns < _INT64):
-        raise BadRecord("the event time is no int64 of nanoseconds")
-    if payload is not None:
-        if type(payload) is not bytes or b"\n" in payload:
-            raise BadRecord("the adapter's payload is not bytes on one line")
-        try:
-            orjson.loads(payload)
-        except orjson.JSONDecodeError as error:
-            raise BadRecord(f"the adapter's payload is not JSON ({error})") from None
+def examined(adapter: Adapter, trials: Mapping[str, Trial]) -> Report:
+    """The contract's checks over those records of the trials that are read."""
+    sides = {}
+    for side, trial in trials.items():
+        bad = {each.offset for each in trial.rejected}
+        sides[side] = [each for each in trial.samples if each.offset not in bad]
+    return examine(adapter, Samples(sides.get("primary", []), sides.get("foreign", [])), without=("readable",))
+
+
+def report_json(report: Report | None) -> dict[str, Any]:
+    """For ``-o json``; nothing without a report."""
+    if report is None:
+        return {}
+    return {
+        "checks": report.findings,
+        "speed": {each.method: round(each.per_s) for each in report.speeds},
+    }
 
 
 def matches(primary: Trial, foreign: Trial) -> int:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from photon.adapters import envelope as envelope_module
 from photon.adapters.contract import Joined, LogFile
-from photon.adapters.envelope import Envelope, payload_fault
+from photon.adapters.envelope import Envelope
 from photon.adapters.envelope_reader import EnvelopeError, OutputRef, read_block, read_line
+from photon.adapters.faults import payload_fault
 
 TOKEN = 5 << 40 | 17
 AT = 1_588_206_048_592_985_999

@@ -198,3 +198,47 @@ def test_names_that_no_package_brings(points: None, tmp_path: Path) -> None:
         with pytest.raises(AdapterError) as caught:
             adapter_class(name)
         assert "\n" not in str(caught.value)
+
+
+def test_the_contract_is_checked_too(tmp_path: Path) -> None:
+    arguments = files(tmp_path, b"q,t\nq1,x\n", GOOD)
+    table = photon(*arguments)
+    assert table.exit_code == 0, table.output
+    assert "checks kept: version, deterministic, elsewhere, untouched, batches, bad lines, speed" in table.output
+    assert "speed: primary_keys " in table.output
+    out = orjson.loads(photon(*arguments, "-o", "json").output)
+    assert out["checks"] == {name: [] for name in out["checks"]}
+    assert out["speed"]["join"] > 1000
+    (tmp_path / "mine.py").write_text(
+        "from photon.adapters.configured import ConfiguredAdapter\n"
+        "class Mine(ConfiguredAdapter):\n"
+        "    def primary_key(self, record, file):\n"
+        "        self.asked = getattr(self, 'asked', 0) + 1\n"
+        "        return super().primary_key(record, file) + b'%d' % self.asked\n"
+    )
+    config = '[join.clicks]\nadapter = "mine.py:Mine"\n' + SIDES.replace("[join.clicks.", "[join.clicks.options.")
+    wrong = photon(*files(tmp_path, b"q,t\nq1,x\nq2,x\n", GOOD, config))
+    assert wrong.exit_code == 1
+    assert "check deterministic: " in wrong.output
+    unchecked = photon(*arguments, "--no-checks")
+    assert (unchecked.exit_code, "checks kept" in unchecked.output) == (0, False)
+
+
+def test_show_and_init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = photon("adapter", "init", "acme")
+    assert made.exit_code == 0
+    assert "next: cd acme && pip install -e" in made.output
+    assert "src/other/adapter.py" in orjson.loads(photon("adapter", "init", "other", "-o", "json").output)["files"]
+    refused = photon("adapter", "init", "acme")
+    assert (refused.exit_code, "is there already" in refused.output) == (2, True)
+    shown = photon("adapter", "show", "acme/src/acme/adapter.py:Acme")
+    assert shown.exit_code == 0
+    assert "lowest_status = 500" in shown.output
+    assert "→ key r-1, time 2024-03-01T08:00:00.512000Z, id e-1" in shown.output
+    out = orjson.loads(photon("adapter", "show", "jsonl", "-o", "json").output)
+    assert out["samples"][1]["event_id"] == "c1"
+    file = tmp_path / "acme/src/acme/adapter.py"
+    file.write_text(file.read_text().replace('b"r-1|/cart|ada"', 'b"r-1|"'))
+    assert photon("adapter", "show", "acme/src/acme/adapter.py:Acme").exit_code == 3
+    assert photon("adapter", "show", "nothing").exit_code == 2

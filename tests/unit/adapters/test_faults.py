@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from photon.adapters.contract import BadRecord, LogFile
+from photon.adapters.faults import describe
 from photon.adapters.loader import load_adapter
-from photon.joiner.verdicts import describe
 
 SOURCE = """
 from photon.adapters.contract import Adapter, ForeignHeader

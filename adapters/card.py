@@ -1,0 +1,120 @@
+"""What there is to say of one adapter or format: what it is, whence it comes, its settings, and what it reads."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import API_VERSION, Adapter, LogFile
+from photon.adapters.entry_points import NAME, described_point
+from photon.adapters.faults import describe
+from photon.adapters.format_examples import EXAMPLES
+from photon.adapters.loader import CONFIGURED, adapter_class_of, load_adapter
+from photon.adapters.side import FORMATS, SideConfig
+from photon.adapters.times import rfc3339_us
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A sample record and what is read of it. ``fault``: why it cannot be read; empty when it can."""
+
+    side: str
+    record: bytes
+    key: bytes = b""
+    event_id: bytes | None = None
+    time: str = ""
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """All that ``photon adapter show`` tells. ``settings``: (name, default as it is written)."""
+
+    name: str
+    kind: str  # format, installed, file
+    target: str
+    source: str
+    """The package and its version, or the file with the class's line."""
+    api_version: int
+    summary: str
+    settings: list[tuple[str, str]] = field(default_factory=list)
+    samples: list[Shown] = field(default_factory=list)
+
+
+def card_of(name: str, base: Path) -> Card:
+    """Of a format, an installed adapter or ``path.py:Class`` below ``base``. Raises AdapterError."""
+    if name in FORMATS:
+        return _format_card(name)
+    cls = ConfiguredAdapter if name == CONFIGURED else adapter_class_of(name, base)
+    file, line = inspect.getsourcefile(cls) or "", _line_of(cls)
+    kind, source = "file", f"{file}:{line}"
+    if name == CONFIGURED:
+        kind, source = "format", "Photon's own; photon adapter list names the formats"
+    elif NAME.fullmatch(name):
+        package, version = described_point(name)
+        kind, source = "installed", f"{package} {version}, {file}:{line}"
+    own = name == CONFIGURED or issubclass(cls, ConfiguredAdapter)
+    settings = _side_settings() if own else _settings(cls.SETTINGS)
+    samples = [_shown(load_adapter(name, {}, base), *each) for each in cls.SAMPLES.items()] if cls.SAMPLES else []
+    target = f"{cls.__module__}:{cls.__qualname__}"
+    return Card(name, kind, target, source, cls.api_version, _summary(cls), settings, samples)
+
+
+def _format_card(name: str) -> Card:
+    example = EXAMPLES[name]
+    samples = []
+    if example.sides:
+        adapter = load_adapter(CONFIGURED, {**example.sides, "where": f"format {name}"}, Path())
+        samples = [_shown(adapter, side, record, example.header) for side, record in example.samples.items()]
+    target = "photon.adapters.configured:ConfiguredAdapter"
+    return Card(name, "format", target, "Photon's own", API_VERSION, example.summary, _side_settings(name), samples)
+
+
+def _shown(adapter: Adapter, side: str, record: bytes, header: bytes = b"") -> Shown:
+    file = LogFile(f"{side}.log", header)
+    try:
+        if side == "primary":
+            return Shown(side, record, adapter.primary_key(record, file))
+        found = adapter.foreign_header(record, file)
+        return Shown(side, record, found.key, found.event_id, rfc3339_us(found.event_time_ns))
+    except (Exception, SystemExit) as error:  # whatever the adapter raises is what is shown
+        return Shown(side, record, fault=describe(error, adapter))
+
+
+def _settings(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(name, repr(value)) for name, value in settings.items()]
+
+
+_ONLY_FOR = {
+    "delimiter": ("csv", "tsv"), "quote": ("csv", "tsv"), "header": ("csv", "tsv"), "columns": ("csv", "tsv"),
+    "multiline": ("csv", "tsv"), "pattern": ("regex",), "absent": ("csv", "tsv", "regex", "logfmt"),
+    "descriptor": ("protobuf",), "message": ("protobuf",),
+}  # fmt: skip
+"""Settings of a side that only these formats have."""
+
+
+def _side_settings(name: str | None = None) -> list[tuple[str, str]]:
+    found = []
+    for each in msgspec.structs.fields(SideConfig):
+        if name is not None and name not in _ONLY_FOR.get(each.name, (name,)):
+            continue
+        default = "must be written" if each.default is msgspec.NODEFAULT else repr(each.default)
+        found.append((each.name, "not set" if default == "None" else default))
+    return found
+
+
+def _summary(cls: type[Adapter]) -> str:
+    return (inspect.getdoc(cls) or "").partition("\n")[0]
+
+
+def _line_of(cls: type[Adapter]) -> int:
+    try:
+        return inspect.getsourcelines(cls)[1]
+    except (OSError, TypeError):
+        return 1

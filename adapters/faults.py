@@ -1,0 +1,77 @@
+"""What is said of an adapter that raised, returned something else than the contract says, or did not come back."""
+
+from __future__ import annotations
+
+import traceback
+from types import FrameType
+
+import orjson
+
+from photon.adapters.contract import Adapter, BadRecord, Joined
+
+MODULE_PREFIX = "photon_adapter_"
+"""Names of modules that are made of one-file adapters begin with it."""
+_INT64 = 2**63
+
+
+def describe(error: BaseException, adapter: Adapter | None = None) -> str:
+    """What an adapter raised and the innermost line of its own files, on one line."""
+    if isinstance(error, BadRecord):
+        return str(error.reason)
+    frames = list(traceback.walk_tb(error.__traceback__))
+    own = [at for at in frames if is_own(at[0], adapter)]
+    place = (own or frames)[-1:]
+    where = "".join(f" ({frame.f_code.co_filename}:{line})" for frame, line in place)
+    return f"the adapter raised {type(error).__name__}: {error}{where}".replace("\n", " ")
+
+
+def is_own(frame: FrameType, adapter: Adapter | None) -> bool:
+    """Whether a frame runs code of the adapter's own file or package, not of Photon or a library."""
+    name = str(frame.f_globals.get("__name__"))
+    if name.startswith(MODULE_PREFIX):
+        return True
+    if adapter is None:
+        return False
+    home = type(adapter).__module__.partition(".")[0]
+    return home != "photon" and (name == home or name.startswith(home + "."))
+
+
+def key_fault(key: object) -> str:
+    """Why this cannot be a key; empty when it can."""
+    if type(key) is bytes and key:
+        return ""
+    return f"the adapter's key is {'empty' if key == b'' else type(key).__name__}; it must be bytes"
+
+
+def header_fault(header: object) -> str:
+    """Why this is no header of a foreign record; empty when it is one."""
+    key, time_ns, event_id = (getattr(header, name, None) for name in ("key", "event_time_ns", "event_id"))
+    if key is None and time_ns is None:
+        return f"the adapter's foreign_header gave a {type(header).__name__}, not a ForeignHeader"
+    if fault := key_fault(key):
+        return fault
+    if event_id is not None and (type(event_id) is not bytes or not event_id):
+        return "the adapter's event_id is not bytes, or empty"
+    if type(time_ns) is not int or not -_INT64 <= time_ns < _INT64:
+        return "the event time is no int64 of nanoseconds"
+    return ""
+
+
+def payload_fault(payload: object) -> str | None:
+    """Why an adapter's payload cannot be written; None when it can: JSON on one line, or None itself."""
+    if payload is None:
+        return None
+    if not isinstance(payload, bytes):
+        return f"the adapter's payload is {type(payload).__name__}, not bytes or None"
+    if b"\n" in payload or b"\r" in payload:
+        return "the adapter's payload holds a line end"
+    try:
+        orjson.loads(payload)
+    except orjson.JSONDecodeError as error:
+        return f"the adapter's payload is not JSON: {error}"
+    return None
+
+
+def joined_fault(result: Joined) -> str | None:
+    """Why one of the two payloads cannot be written; None when both can."""
+    return payload_fault(result.foreign) or payload_fault(result.primary)

@@ -1,0 +1,74 @@
+"""The package that ``photon adapter init`` makes: a working adapter to change, not an empty frame."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from photon.adapters.contract import API_VERSION, AdapterError
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
+_SUFFIX = ".txt"
+"""The template's files have it, so that no tool takes them for code of ours."""
+
+
+def check_name(name: str) -> None:
+    """Refuses what cannot name a package. Raises AdapterError."""
+    why = ""
+    if not NAME.fullmatch(name):
+        why = "is no Python identifier of at most 40 ASCII characters that begins with a letter"
+    elif keyword.iskeyword(name) or keyword.issoftkeyword(name):
+        why = "is a word of Python's own"
+    elif name in sys.stdlib_module_names or name == "photon":
+        why = "is the name of a package that is there already"
+    if why:
+        raise AdapterError(f"{name!r} {why}", "name", "choose one such as acme_billing")
+
+
+def package_files(name: str) -> dict[str, str]:
+    """Path in the package -> text. Raises AdapterError for a name that cannot be."""
+    check_name(name)
+    words = {
+        "@NAME@": name,
+        "@DASHED@": name.lower().replace("_", "-").strip("-"),
+        "@JOIN@": name.lower(),
+        "@CLASS@": "".join(part[:1].upper() + part[1:] for part in name.split("_")),
+        "@API@": str(API_VERSION),
+    }
+    found: dict[str, str] = {}
+    _collect(files(__package__) / "template", "", found)
+    out = {}
+    for path, text in found.items():
+        for word, value in words.items():
+            text = text.replace(word, value)
+        out[path.replace("src/", f"src/{name}/").removesuffix(_SUFFIX)] = text
+    return out
+
+
+def make_package(name: str, parent: Path) -> Path:
+    """Writes the package into ``parent``/``name``. Raises AdapterError where something is there, or cannot be."""
+    texts = package_files(name)
+    folder = parent / name
+    try:
+        folder.mkdir(parents=True)
+        for path, text in texts.items():
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+    except FileExistsError:
+        raise AdapterError("is there already", str(folder), "choose another name or directory") from None
+    except OSError as error:
+        raise AdapterError(f"cannot be written ({error.strerror})", str(folder), "choose another directory") from None
+    return folder
+
+
+def _collect(at: Traversable, place: str, found: dict[str, str]) -> None:
+    for each in sorted(at.iterdir(), key=lambda entry: entry.name):
+        if each.is_dir():
+            _collect(each, f"{place}{each.name}/", found)
+        elif each.name.endswith(_SUFFIX):
+            found[place + each.name] = each.read_text(encoding="utf-8")

@@ -1,0 +1,106 @@
+"""Lines as broken logs have them: an adapter reads or rejects each, and does nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
+from photon.adapters.faults import describe, header_fault, key_fault, payload_fault
+from photon.adapters.testkit.samples import Sample, Samples
+
+LONG_BYTES = 2 << 20
+"""More than ``limits.record``: no running join hands out such a record, yet it must not take the process down."""
+NESTED = 100_000
+SAMPLES_CUT = 3
+"""So many records of each side are cut and soiled."""
+SHOWN_BYTES = 60
+RUBBISH: tuple[bytes, ...] = (b"\x00" * 16, b"\xff\xfe\xfd\x80", b"\x1f\x8b\x08\x00")
+"""No record of any text format: an adapter that finds an event time in it has made it up."""
+_ODD: tuple[bytes, ...] = (
+    b" ", b"\t", b"{", b"}", b"[]", b"null", b'"', b",", b"=", b"#", b"|||||||||", b"-1", b"NaN", b"{}" * 3,
+)  # fmt: skip
+
+
+def bad_records(samples: Sequence[Sample]) -> list[bytes]:
+    """Garbage, truncated records, NUL bytes, invalid UTF-8, an empty one, too long ones."""
+    found = [b"", *RUBBISH, *_ODD, b"a" * LONG_BYTES, b"[" * NESTED, b'{"a":' * NESTED]
+    for sample in samples[:SAMPLES_CUT]:
+        record = sample.record
+        middle = len(record) // 2
+        found += [record[: len(record) * part // 4] for part in (1, 2, 3)]
+        found += [record[:-1], record[1:], record + record]
+        found += [record[:middle] + soil + record[middle:] for soil in (b"\x00", b"\xff", b"\xed\xa0\x80", b"\r")]
+        found.append(record[:middle] + b" " * LONG_BYTES + record[middle:])
+    return list(dict.fromkeys(found))
+
+
+def bad_line_findings(adapter: Adapter, samples: Samples) -> list[str]:
+    """One line for each bad record that does anything but be read or rejected."""
+    found: list[str] = []
+    for side, own in (("primary", samples.primary), ("foreign", samples.foreign)):
+        file = own[0].file if own else LogFile("bad.log")
+        records = bad_records(own)
+        for record in records:
+            found += [f"{side}, {shown(record)}: {fault}" for fault in _faults(adapter, side, record, file)]
+        found += _batch_faults(adapter, side, records, file)
+    return found
+
+
+def shown(record: bytes) -> str:
+    """A record's beginning and length, for a person."""
+    if len(record) <= SHOWN_BYTES:
+        return repr(record)
+    return f"{record[:SHOWN_BYTES]!r}… of {len(record)} bytes"
+
+
+def _faults(adapter: Adapter, side: str, record: bytes, file: LogFile) -> list[str]:
+    if side == "primary":
+        key = _asked(adapter, "primary_key", lambda: adapter.primary_key(record, file), key_fault)
+        return key + _asked(
+            adapter,
+            "primary_payload",
+            lambda: adapter.primary_payload(record, file),
+            lambda it: payload_fault(it) or "",
+        )
+    return _asked(
+        adapter,
+        "foreign_header",
+        lambda: adapter.foreign_header(record, file),
+        lambda header: header_fault(header) or _made_up(record, header),
+    ) + _asked(
+        adapter, "foreign_payload", lambda: adapter.foreign_payload(record, file), lambda it: payload_fault(it) or ""
+    )
+
+
+def _asked(adapter: Adapter, method: str, ask: Callable[[], object], fault_of: Callable[[object], str]) -> list[str]:
+    try:
+        fault = fault_of(ask())
+    except BadRecord as bad:
+        one_line = isinstance(bad.reason, str) and bad.reason and "\n" not in bad.reason
+        fault = "" if one_line else f"BadRecord({bad.reason!r}): the reason is one line of text"
+    except (Exception, SystemExit) as error:
+        fault = f"{describe(error, adapter)}; raise BadRecord(reason) instead"
+    return [f"{method}: {fault}"] if fault else []
+
+
+def _made_up(record: bytes, header: object) -> str:
+    if (record == b"" or record in RUBBISH) and isinstance(header, ForeignHeader):
+        return "a header was found where there is none; raise BadRecord(reason)"
+    return ""
+
+
+def _batch_faults(adapter: Adapter, side: str, records: list[bytes], file: LogFile) -> list[str]:
+    """One bad record among others must not take them with it."""
+    method = "primary_keys" if side == "primary" else "foreign_headers"
+    lines = [record for record in records if b"\n" not in record and b"\r" not in record]
+    try:
+        if side == "primary":
+            given: object = adapter.primary_keys(b"".join(line + b"\n" for line in lines), file)
+        else:
+            given = adapter.foreign_headers(lines, file)
+    except (Exception, SystemExit) as error:
+        return [f"{method} with bad records: {describe(error, adapter)}"]
+    number = len(given) if isinstance(given, list | tuple) else None
+    if number != len(lines):
+        return [f"{method} gave {number} answers for {len(lines)} records, bad ones among them"]
+    return []

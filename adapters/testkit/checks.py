@@ -1,0 +1,204 @@
+"""What the contract asks of an adapter, as checks over sample records: each gives one line for each breach."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from photon.adapters.contract import API_VERSION, Adapter, BadRecord
+from photon.adapters.testkit.answers import (
+    answers,
+    by_file,
+    differing,
+    joining_fault,
+    pairs,
+    place,
+    reading_fault,
+)
+from photon.adapters.testkit.bad_lines import bad_line_findings
+from photon.adapters.testkit.elsewhere import NotThere, answers_elsewhere
+from photon.adapters.testkit.samples import Sample, Samples
+from photon.adapters.testkit.speed import SLOWEST_PER_S, Speed, speed_findings, speeds
+
+Check = Callable[[Adapter, Samples], list[str]]
+FINDINGS_MAX = 20
+"""Of one check; the rest is counted."""
+
+
+def check_version(adapter: Adapter, samples: Samples) -> list[str]:
+    """It is written for this version of the contract."""
+    written = adapter.api_version
+    return [] if written == API_VERSION else [f"api_version is {written!r}, this Photon has {API_VERSION}"]
+
+
+def check_readable(adapter: Adapter, samples: Samples) -> list[str]:
+    """Every sample is read: key, id, time and payload are what the contract says, and so is what ``join`` gives."""
+    found = [
+        f"{place(side, each)}: {fault}"
+        for side, own in (("primary", samples.primary), ("foreign", samples.foreign))
+        for each in own
+        if (fault := reading_fault(adapter, side, each))
+    ]
+    if found:
+        return found
+    together = pairs(adapter, samples)
+    if samples.primary and samples.foreign and not together:
+        return ["no foreign sample names a primary sample, so nothing can be joined: bring pairs"]
+    return [f"{place('foreign', each[0])}: {fault}" for each in together if (fault := joining_fault(adapter, each))]
+
+
+def check_deterministic(adapter: Adapter, samples: Samples) -> list[str]:
+    """The same answers when asked again, by a new adapter of the same options, and in the opposite order."""
+    first = answers(adapter, samples)
+    if found := differing(first, answers(adapter, samples)):
+        return [f"asked twice: {each}" for each in found]
+    fresh = type(adapter)(copy.deepcopy(adapter.options))
+    if adapter.rule() != fresh.rule():
+        return ["rule() differs between two adapters of the same options"]
+    if found := differing(first, answers(fresh, samples, backwards=True)):
+        return [f"asked by another adapter in the opposite order: {each}" for each in found]
+    return []
+
+
+def check_elsewhere(adapter: Adapter, samples: Samples) -> list[str]:
+    """The same answers in another process with another hash seed, time zone, language and working directory."""
+    try:
+        there = answers_elsewhere(adapter, samples)
+    except NotThere as error:
+        return [f"another process: {error}"]
+    return [f"here and in another process: {each}" for each in differing(answers(adapter, samples), there)]
+
+
+def check_untouched(adapter: Adapter, samples: Samples) -> list[str]:
+    """Neither the options nor the lists that it is handed are changed."""
+    before = repr(adapter.options)
+    found = []
+    for group in by_file(samples.foreign):
+        records = [each.record for each in group]
+        handed = list(records)
+        try:
+            adapter.foreign_headers(handed, group[0].file)
+        except (Exception, SystemExit):  # another check tells
+            continue
+        if handed != records:
+            found.append("foreign_headers changes the list of records that it is given")
+            break
+    answers(adapter, samples)
+    if repr(adapter.options) != before:
+        found.append("its options have changed while it read records")
+    return found
+
+
+def check_batches(adapter: Adapter, samples: Samples) -> list[str]:
+    """The methods for many records give what those for one record give."""
+    found: list[str] = []
+    for group in by_file(samples.primary):
+        file, block = group[0].file, b"".join(each.record + b"\n" for each in group)
+        singles = [_or_none(partial(adapter.primary_key, each.record, each.file)) for each in group]
+        found += _compared("primary", "primary_keys", group, singles, partial(adapter.primary_keys, block, file))
+    for group in by_file(samples.foreign):
+        file, records = group[0].file, [each.record for each in group]
+        singles = [_or_bad(partial(adapter.foreign_header, each.record, each.file)) for each in group]
+        found += _compared(
+            "foreign", "foreign_headers", group, singles, partial(adapter.foreign_headers, records, file)
+        )
+    return found
+
+
+def check_bad_lines(adapter: Adapter, samples: Samples) -> list[str]:
+    """Garbage, truncated lines, NUL bytes, invalid UTF-8, empty and too long ones are rejected (or read), no more."""
+    return bad_line_findings(adapter, samples)
+
+
+def check_speed(adapter: Adapter, samples: Samples) -> list[str]:
+    """At least a thousand records a second of one core."""
+    return speed_findings(speeds(adapter, samples), SLOWEST_PER_S)
+
+
+CHECKS: dict[str, Check] = {
+    "version": check_version,
+    "readable": check_readable,
+    "deterministic": check_deterministic,
+    "elsewhere": check_elsewhere,
+    "untouched": check_untouched,
+    "batches": check_batches,
+    "bad lines": check_bad_lines,
+}
+"""All but the speed, which ``examine`` measures once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """``findings``: check -> one line for each breach; empty where the contract is kept."""
+
+    findings: dict[str, list[str]]
+    speeds: list[Speed]
+
+    @property
+    def kept(self) -> bool:
+        """Whether nothing was found."""
+        return not any(self.findings.values())
+
+    def __str__(self) -> str:
+        lines = [f"{check}: {each}" for check, found in self.findings.items() for each in found]
+        return "\n".join(lines) or "the contract is kept"
+
+
+def examine(adapter: Adapter, samples: Samples, *, without: Sequence[str] = ()) -> Report:
+    """Every check but those named in ``without``."""
+    findings = {name: _bounded(check(adapter, samples)) for name, check in CHECKS.items() if name not in without}
+    measured = speeds(adapter, samples) if "speed" not in without and not findings.get("bad lines") else []
+    if "speed" not in without:
+        findings["speed"] = speed_findings(measured)
+    return Report(findings, measured)
+
+
+def check_adapter(adapter: Adapter, samples: Samples) -> Report:
+    """``examine`` for a test: raises AssertionError, one line for each breach."""
+    report = examine(adapter, samples)
+    if not report.kept:
+        raise AssertionError(str(report))
+    return report
+
+
+def _bounded(found: list[str]) -> list[str]:
+    if len(found) <= FINDINGS_MAX:
+        return found
+    return [*found[:FINDINGS_MAX], f"… and {len(found) - FINDINGS_MAX} more"]
+
+
+def _or_none(ask: Callable[[], object]) -> object:
+    try:
+        return ask()
+    except BadRecord:
+        return None
+
+
+def _or_bad(ask: Callable[[], object]) -> object:
+    try:
+        return ask()
+    except BadRecord as bad:
+        return bad
+
+
+def _compared(
+    side: str, method: str, group: Sequence[Sample], singles: Sequence[object], ask: Callable[[], Any]
+) -> list[str]:
+    try:
+        many: object = ask()
+    except (Exception, SystemExit) as error:
+        return [f"{method} raises {type(error).__name__}: {error}"]
+    if not isinstance(many, list | tuple) or len(many) != len(group):
+        given = len(many) if isinstance(many, list | tuple) else f"a {type(many).__name__}"
+        return [f"{method} gave {given} answers for {len(group)} records"]
+    one = {place(side, each): said_as(value) for each, value in zip(group, singles, strict=True)}
+    other = {place(side, each): said_as(value) for each, value in zip(group, many, strict=True)}
+    return [f"one record, {method}: {each}" for each in differing(one, other)]
+
+
+def said_as(value: object) -> str:
+    """An answer as text; a rejection counts as one whatever its reason."""
+    return "rejected" if value is None or isinstance(value, BadRecord) else repr(value)

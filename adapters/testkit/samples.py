@@ -1,0 +1,119 @@
+"""Sample records of both sides: from log files, as a running join would cut them, or from lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from photon.adapters.contract import Adapter, AdapterError, Framing, LogFile
+from photon.adapters.formats.delimited import LINE_END_MARK
+from photon.adapters.logs.framed import headed_pieces, open_anywhere
+from photon.adapters.logs.identity import HEAD_BYTES, read_head
+
+RECORDS = 200
+SAMPLE_BYTES = 64 << 20
+"""Of a file no more than this is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One record without its line end, and where it stands."""
+
+    record: bytes
+    file: LogFile
+    line: int = 0
+    """Of the uncompressed file, from 1; of a binary log the number of the message."""
+    offset: int = 0
+
+
+@dataclass(slots=True)
+class SampleFile:
+    """One file. ``fault``: why nothing behind the records can be read; empty when all is well."""
+
+    path: str
+    samples: list[Sample] = field(default_factory=list)
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """What an adapter is tried on. Good records, all of which it should read, in the order of their logs."""
+
+    primary: Sequence[Sample] = ()
+    foreign: Sequence[Sample] = ()
+
+    @classmethod
+    def read(
+        cls, adapter: Adapter, *, primary: Path | None = None, foreign: Path | None = None, limit: int = RECORDS
+    ) -> Samples:
+        """The first ``limit`` records of a log file of each side; plain, gz or zst. Raises AdapterError."""
+        sides = []
+        for side, path in (("primary", primary), ("foreign", foreign)):
+            found = SampleFile("") if path is None else read_samples(adapter, side, path, limit)
+            if found.fault and not found.samples:
+                raise AdapterError(found.fault, found.path, f"name a file of the {side} logs")
+            sides.append(found.samples)
+        return cls(*sides)
+
+    @classmethod
+    def of(
+        cls, *, primary: Iterable[bytes] = (), foreign: Iterable[bytes] = (), file: LogFile | None = None
+    ) -> Samples:
+        """Of records without line ends. ``file``: the log that they pretend to stand in."""
+        sides = (
+            [Sample(record, file or LogFile(f"{side}.log"), at) for at, record in enumerate(records, 1)]
+            for side, records in (("primary", primary), ("foreign", foreign))
+        )
+        return cls(*sides)
+
+
+def framing_of(adapter: Adapter, side: str) -> tuple[Framing, bool]:
+    """(how files of ``primary`` or ``foreign`` are cut, whether each begins with a header record)."""
+    if side == "primary":
+        return adapter.primary_framing, adapter.primary_has_header
+    return adapter.foreign_framing, adapter.foreign_has_header
+
+
+def read_samples(adapter: Adapter, side: str, path: Path, limit: int = RECORDS) -> SampleFile:
+    """The first records of a ``primary`` or ``foreign`` file. Raises AdapterError where there is no such file."""
+    framing, has_header = framing_of(adapter, side)
+    if not path.is_file():
+        raise AdapterError("no such file", str(path), f"name one file of the {side} logs")
+    found = SampleFile(str(path))
+    source = open_anywhere(path, framing)
+    try:
+        data = b""
+        while len(data) < SAMPLE_BYTES and data.count(b"\n") <= limit * 4 + 1000:
+            more = source.read(len(data), 1 << 20)
+            if not more:
+                break
+            data += more
+        found.fault = source.damage() or ("the file ends in the middle of a record" if source.cut_short() else "")
+        head = read_head(path.name, data[:HEAD_BYTES], has_header=has_header, final=True, framing=framing)
+        if head is None:
+            found.fault = found.fault or "holds no record"
+            return found
+        whole = data if data.endswith(b"\n") else data + b"\n"
+        pieces = headed_pieces(source, [(head.data_start, whole[head.data_start :])], framing, head.header)
+    finally:
+        source.close()
+    for piece, header in pieces:
+        number = 1 + _line_ends(data[: piece.offset])
+        _cut(LogFile(path.name, header), piece.offset, piece.data, number, found.samples, limit)
+    return found
+
+
+def _cut(file: LogFile, offset: int, lines: bytes, number: int, samples: list[Sample], limit: int) -> None:
+    for line in lines.split(b"\n")[:-1]:
+        record = line.removesuffix(b"\r")
+        if len(samples) >= limit:
+            return
+        if record:
+            samples.append(Sample(record, file, number, offset))
+        number += 1 + line.count(LINE_END_MARK)
+        offset += len(line) + 1
+
+
+def _line_ends(data: bytes) -> int:
+    return data.count(b"\n") + data.count(LINE_END_MARK)

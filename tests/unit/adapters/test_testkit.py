@@ -1,0 +1,214 @@
+"""The testkit finds each breach of the contract, and nothing in an adapter that keeps it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import Adapter, AdapterError, BadRecord, Filtered, ForeignHeader, Joined, LogFile
+from photon.adapters.testkit import AdapterTests, Samples, check_adapter, examine
+from photon.adapters.testkit.checks import CHECKS, check_elsewhere, check_speed
+from photon.adapters.testkit.speed import Speed, speed_findings, speeds
+
+PRIMARY = [b"k%d|text %d" % (n, n) for n in range(1, 9)]
+FOREIGN = [b"e%d|k%d|%d" % (n, n, 1_700_000_000 + n) for n in range(1, 9)]
+SAMPLES = Samples.of(primary=PRIMARY, foreign=FOREIGN)
+
+
+class Good(Adapter):
+    """``id|key|seconds`` joins ``key|text``."""
+
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        parts = record.split(b"|")
+        if len(parts) != 3 or not parts[2].isdigit() or len(parts[2]) > 10 or not parts[0] or not parts[1]:
+            raise BadRecord("not id|key|seconds")
+        return ForeignHeader(parts[1], int(parts[2]) * 10**9, parts[0])
+
+    def primary_key(self, record: bytes, file: LogFile) -> bytes:
+        key, bar, _ = record.partition(b"|")
+        if not bar or not key:
+            raise BadRecord("not key|text")
+        return key
+
+    def foreign_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        return None
+
+    primary_payload = foreign_payload
+
+
+class Counting(Good):
+    """Remembers how often it was asked."""
+
+    asked = 0
+
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        type(self).asked += 1
+        header = super().foreign_header(record, file)
+        return header._replace(event_id=b"%d" % self.asked)
+
+
+class InOrder(Good):
+    """Remembers the last record that it saw, and so depends on the order."""
+
+    def primary_key(self, record: bytes, file: LogFile) -> bytes:
+        key = super().primary_key(record, file)
+        previous, self._last = getattr(self, "_last", key), key
+        return key if previous <= key else previous
+
+
+class Hashing(Good):
+    """Uses what differs from process to process."""
+
+    def foreign_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        return b"%d" % hash(record)
+
+
+class LocalTime(Good):
+    """Uses the time zone of its process."""
+
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        header = super().foreign_header(record, file)
+        return header._replace(event_time_ns=int(time.mktime(time.gmtime(header.event_time_ns // 10**9))))
+
+
+class Writing(Good):
+    """Changes what it was given."""
+
+    def foreign_headers(self, records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
+        self.options["seen"] = len(records)
+        found = super().foreign_headers(records, file)
+        if isinstance(records, list):
+            records.clear()
+        return found
+
+
+class OtherBatches(Good):
+    """Its keys of many records are not those of each."""
+
+    def primary_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
+        return [line[:1] for line in block.split(b"\n")[:-1]]
+
+
+class Short(Good):
+    """Leaves bad records out of its answers."""
+
+    def foreign_headers(self, records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
+        return [each for each in super().foreign_headers(records, file) if isinstance(each, ForeignHeader)]
+
+
+class Raising(Good):
+    """Lets whatever is raised out."""
+
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        event_id, key, seconds = record.split(b"|")
+        return ForeignHeader(key, int(seconds) * 10**9, event_id)
+
+
+class Inventing(Good):
+    """Finds a header everywhere."""
+
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        try:
+            return super().foreign_header(record, file)
+        except BadRecord:
+            return ForeignHeader(b"k", 0)
+
+
+class Rubbish(Good):
+    """Joins to what cannot be written."""
+
+    def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
+        return Joined(b"no json", b"{}")
+
+
+class OldContract(Good):
+    api_version = 0
+
+
+FAULTY = [
+    (Counting, "deterministic"), (InOrder, "deterministic"), (Hashing, "elsewhere"), (LocalTime, "elsewhere"),
+    (Writing, "untouched"), (OtherBatches, "batches"), (Short, "bad lines"), (Raising, "bad lines"),
+    (Inventing, "bad lines"), (Rubbish, "readable"), (OldContract, "version"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cls", "check"), FAULTY)
+def test_each_breach_is_found(cls: type[Adapter], check: str) -> None:
+    found = CHECKS[check](cls({}), SAMPLES)
+    assert found
+    assert all("\n" not in line for line in found)
+
+
+def test_a_raise_is_told_with_its_line_and_what_to_do() -> None:
+    found = CHECKS["bad lines"](Raising({}), SAMPLES)
+    assert any("test_testkit.py:" in line and "raise BadRecord(reason) instead" in line for line in found)
+
+
+def test_an_adapter_that_keeps_the_contract_passes() -> None:
+    report = check_adapter(Good({}), SAMPLES)
+    assert report.kept
+    assert str(report) == "the contract is kept"
+    assert {each.method for each in report.speeds} == {"primary_keys", "foreign_headers", "join"}
+    assert report.findings.keys() == {*CHECKS, "speed"}
+
+
+def test_check_adapter_fails_with_every_finding() -> None:
+    with pytest.raises(AssertionError, match=r"readable: .*the adapter's payload is not JSON"):
+        check_adapter(Rubbish({}), SAMPLES)
+
+
+def test_what_cannot_be_made_elsewhere_is_said() -> None:
+    class Local(Good):
+        pass
+
+    (found,) = check_elsewhere(Local({}), SAMPLES)
+    assert "another process" in found
+    (found,) = check_elsewhere(Good({"odd": object()}), SAMPLES)
+    assert "no plain values" in found
+
+
+def test_the_speed_has_a_bound() -> None:
+    ticks = iter(range(0, 10_000, 100))
+    measured = speeds(Good({}), SAMPLES, lambda: float(next(ticks)))
+    assert [each.per_s for each in measured] == [20.0, 20.0, 20.0]
+    assert len(speed_findings(measured)) == 3
+    assert speed_findings([Speed("join", 1e6)]) == []
+    assert check_speed(Good({}), SAMPLES) == []
+
+
+CSV = {
+    "primary": {"format": "csv", "key": "k", "multiline": True},
+    "foreign": {
+        "format": "logfmt", "key": "k", "id": "id", "time": {"field": "ts", "unit": "s"},
+    },
+}  # fmt: skip
+
+
+def test_configured_sides_keep_the_contract(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_bytes(b'k,text\nk1,"two\nlines"\nk2,one\n')
+    (tmp_path / "f.log").write_bytes(b"id=e1 k=k1 ts=1700000000\nid=e2 k=k2 ts=1700000001\n")
+    adapter = ConfiguredAdapter(CSV)
+    samples = Samples.read(adapter, primary=tmp_path / "p.csv", foreign=tmp_path / "f.log")
+    assert [each.line for each in samples.primary] == [2, 4]
+    assert str(examine(adapter, samples)) == "the contract is kept"
+
+
+def test_samples_of_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(AdapterError, match="no such file"):
+        Samples.read(Good({}), primary=tmp_path / "none.log")
+    (tmp_path / "empty.log").write_bytes(b"")
+    with pytest.raises(AdapterError, match="holds no record"):
+        Samples.read(Good({}), foreign=tmp_path / "empty.log")
+
+
+class TestGood(AdapterTests):
+    """The tests that users derive."""
+
+    adapter_class = Good
+
+    def samples(self) -> Samples:
+        return SAMPLES
