@@ -81,7 +81,7 @@ RIGHTS: Rights = {
         **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.STATUS), _ANY),
         **_OPERATOR,
     },
-    "/photon.v1.Registry/Trace": {Role.STATUS: _ANY, **_OPERATOR},
+    "/photon.v1.Registry/Trace": {Role.DISPATCHER: _ANY, **_OPERATOR},
     "/photon.v1.Registry/ScanOwned": {Role.VERIFIER: _ANY, **_OPERATOR},
     "/photon.v1.Registry/ScanReopened": {Role.DISPATCHER: _ANY, **_OPERATOR},
     "/photon.v1.Registry/Reopen": {Role.VERIFIER: Right(without="operator"), **_OPERATOR},
@@ -108,6 +108,7 @@ RIGHTS: Rights = {
     "/photon.v1.Copies/Read": _OWN_COPIES,
     "/photon.v1.Dispatcher/Status": _OPERATOR,
     "/photon.v1.Metrics/Read": {Role.STATUS: _ANY, **_OPERATOR},
+    "/photon.v1.Explain/Event": {Role.STATUS: _ANY, **_OPERATOR},
     "/photon.v1.Wan/Set": _OPERATOR,
     "/photon.v1.Wan/List": _OPERATOR,
 }

@@ -14,9 +14,9 @@ offset is not counted, and is read again after a crash; the registry then answer
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -31,6 +31,7 @@ from photon.dispatcher.events import (
     LATE,
     Export,
     Item,
+    OpenLog,
     Stretch,
     add_rejected,
     stretch_of,
@@ -61,14 +62,6 @@ class Batch:
     read_past_ns: int
     patient: bool = False
     """Of a question: what has no verdict waits on, for its home."""
-
-
-@dataclass(slots=True)
-class _Log:
-    """The stretches of one log that are not behind its offset, in order."""
-
-    stretches: deque[Stretch] = field(default_factory=deque)
-    end: int = 0  # the highest offset this log was ever read up to
 
 
 class Core:
@@ -103,8 +96,8 @@ class Core:
         self._limits = limits
         self._next_tries = NextTries(patience, limits.hold_once_s, random)
         self._spilling = Spilling(limits, once=patience.once)
-        self._logs: dict[str, _Log] = {identity: _Log(end=high) for identity, high in highs.items()}
-        self._busy: dict[str, _Log] = {}  # the logs that have stretches
+        self._logs: dict[str, OpenLog] = {identity: OpenLog(end=high) for identity, high in highs.items()}
+        self._busy: dict[str, OpenLog] = {}  # the logs that have stretches
         self._homes = homes
         self._shares = shares or Shares(1.0, 0)
         self._queues = Queues(limits, homes, self._shares)
@@ -137,7 +130,7 @@ class Core:
 
     def begin(self, block: Block, now: float) -> Stretch:
         """The block's stretch. The log's offset does not pass it before it is ``whole``."""
-        log = self._logs.setdefault(block.unit, _Log())
+        log = self._logs.setdefault(block.unit, OpenLog())
         stretch = stretch_of(block, now, log.end)
         log.end = max(log.end, stretch.end)
         log.stretches.append(stretch)
@@ -147,7 +140,7 @@ class Core:
 
     def adopt(self, unit: str, high: int) -> None:
         """A log, or a part of one, is read here from now on; ``high``: up to where it was ever dealt with."""
-        self._logs[unit] = _Log(end=high)
+        self._logs[unit] = OpenLog(end=high)
 
     def forget(self, unit: str) -> bool:
         """It is read here no more. False: not all of it that was read is committed."""
@@ -228,6 +221,10 @@ class Core:
     def room_for_rows(self, now: float) -> int:
         """How many more rows that are behind may be loaded now."""
         return self._queues.room_for_rows(now) - sum(item.behind for item in self._woken)
+
+    def items(self) -> Iterator[Item]:
+        """Those of stretches that are in memory, with a verdict or not."""
+        return (item for log in self._busy.values() for stretch in log.stretches for item in stretch.items)
 
     def oldest_first_read_ns(self) -> int | None:
         """Of the events in memory, about: of the first one of each log's oldest stretch."""
@@ -416,7 +413,7 @@ class Core:
             for item in items:
                 item.attempts += not overloaded
                 item.next_try_ns, item.settled = next_try_ns, settled
-                item.left_to = NOBODY
+                item.left_to, item.last = NOBODY, outcome
                 item.trigger_ns = SETTLED_NS if settled else trigger
             passed = batch.read_past_ns < trigger <= self.read_past_ns  # while the attempt was on its way
             self._park(items, now, now if passed else now + plan.delay_s, trigger, settled)
@@ -461,7 +458,7 @@ class Core:
         changes.cells = dict(cells)
         return changes
 
-    def _may_spill(self, log: _Log, changes: Changes, now: float) -> bool:
+    def _may_spill(self, log: OpenLog, changes: Changes, now: float) -> bool:
         """Whether what is left of a log's first stretch is to become rows, and there is room for them."""
         limits = self._limits
         if self.retry_bytes >= limits.retry_store_bytes or len(changes.stored) >= limits.spill_rows:

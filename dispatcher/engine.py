@@ -194,6 +194,11 @@ class DispatcherEngine:
         self._stopping = True
         self._wake.set()
 
+    @property
+    def core(self) -> Core:
+        """What it has in memory."""
+        return self._core
+
     def status(self) -> Status:
         """A snapshot."""
         live, total = self._core.live, self._before.total

@@ -6,7 +6,7 @@ together, and over which the log's offset advances only when each of them has a 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from photon.adapters.contract import Adapter, LogFile
@@ -16,7 +16,7 @@ from photon.dispatcher.homes import NOBODY
 from photon.dispatcher.ledger import Verdict, unknown_cell
 from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, Span
 from photon.idregistry.api import Digester
-from photon.joiner.api import ForeignEvent
+from photon.joiner.api import ForeignEvent, Outcome
 
 REJECTED, LATE = "rejected", "late"
 ITEM_BYTES = 400
@@ -32,6 +32,7 @@ class Item:
         "done",
         "event",
         "first_read_ns",
+        "last",
         "left_to",
         "next_try_ns",
         "placed_at",
@@ -49,6 +50,7 @@ class Item:
         self.attempts = 0
         self.behind = False  # fresh ones go before it
         self.done = False
+        self.last: Outcome | None = None  # of its last attempt, which gave no verdict
         self.row_id = 0
         self.settled = False  # nothing in this run will give it a verdict
         self.waiting: WaitingGroup | None = None  # None: on its way, settled or done
@@ -117,6 +119,14 @@ class Stretch:
     def span(self) -> Span:
         """For the state's record of which chunk holds which times; a log that is read in parts is one log there."""
         return Span(self.identity.partition("@")[0], self.begin, self.end, self.oldest_ns, self.newest_ns)
+
+
+@dataclass(slots=True)
+class OpenLog:
+    """The stretches of one log that are not behind its offset, in order."""
+
+    stretches: deque[Stretch] = field(default_factory=deque)
+    end: int = 0  # the highest offset this log was ever read up to
 
 
 @dataclass(frozen=True, slots=True)

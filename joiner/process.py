@@ -10,6 +10,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import NoReturn
 
+import grpc.aio
+
 from photon.config.errors import PhotonError
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.tls import Tls
@@ -54,8 +56,11 @@ async def serve(
     ready: Callable[[int], None] = lambda _: None,
     may_open: Callable[[asyncio.Event], Awaitable[bool]] | None = None,
     tls: Tls | None = None,
+    also: Callable[[grpc.aio.Server], None] = lambda server: None,
 ) -> None:
     """Serves until ``stop`` is set; ``tls`` None: in plain text.
+
+    ``also`` adds services beside the joiner's.
 
     ``may_open`` is asked once the process listens and before it opens a slot; False ends it, as what it raises does.
 
@@ -66,7 +71,7 @@ async def serve(
         for each in joins:
             stack.push_async_callback(each.engine.close)
         metrics = ProcessMetrics([reads(each.join, each.engine) for each in joins])
-        server = await start_server({each.join: each.engine for each in joins}, address, tls, metrics)
+        server = await start_server({each.join: each.engine for each in joins}, address, tls, metrics, also)
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         if (may_open is not None and not await may_open(stop)) or not await _start(joins, stop):
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import grpc
@@ -56,9 +56,13 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusC
 
 
 async def start_server(
-    joiners: Mapping[str, Joiner], address: str, tls: Tls | None = None, metrics: ProcessMetrics | None = None
+    joiners: Mapping[str, Joiner],
+    address: str,
+    tls: Tls | None = None,
+    metrics: ProcessMetrics | None = None,
+    also: Callable[[grpc.aio.Server], None] = lambda server: None,
 ) -> HealthyServer:
-    """Listens, not serving yet: see config.serving.listen. Raises CannotListen."""
+    """Listens, not serving yet: see config.serving.listen. ``also`` adds services beside. Raises CannotListen."""
 
     def add(server: grpc.aio.Server) -> None:
         join = grpc.unary_unary_rpc_method_handler(
@@ -67,6 +71,7 @@ async def start_server(
             pb.JoinReply.SerializeToString,
         )
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, {"Join": join}),))
+        also(server)
 
     return await listen(
         address, SERVICE_NAME, add, options=OPTIONS, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics

@@ -16,6 +16,10 @@ from photon.config.serving import HealthyServer, listen
 from photon.config.tls import Tls
 from photon.dispatcher import dispatcher_pb2, dispatcher_pb2_grpc
 from photon.dispatcher import service as dispatcher
+from photon.embedded.explaining import service as explaining
+from photon.embedded.explaining.evidence import Evidence
+from photon.embedded.explaining.question import Question
+from photon.embedded.explaining.service import Scope
 from photon.embedded.supervisor import free_ports
 from photon.embedded.verifier_service import SERVICE_NAME as VERIFIER
 from photon.eventstore import service as eventstore
@@ -37,6 +41,15 @@ class Statuses(dispatcher_pb2_grpc.DispatcherServicer):
 
     async def Status(self, request: dispatcher_pb2.StatusRequest, context: Any) -> dispatcher_pb2.StatusReply:  # noqa: N802
         return dispatcher_pb2.StatusReply()
+
+
+def _explain(server: grpc.aio.Server) -> None:
+    """By a process that knows of no event."""
+
+    async def nothing(question: Question, scope: Scope) -> Evidence:
+        return Evidence()
+
+    explaining.add(server, nothing)
 
 
 @asynccontextmanager
@@ -66,7 +79,7 @@ async def _cache(directory: Path, tls: Tls) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _joiner(directory: Path, tls: Tls) -> AsyncIterator[str]:
-    async with _until_left(await joiner.start_server({}, ANY_PORT, tls)) as address:
+    async with _until_left(await joiner.start_server({}, ANY_PORT, tls, also=_explain)) as address:
         yield address
 
 
@@ -74,6 +87,7 @@ async def _joiner(directory: Path, tls: Tls) -> AsyncIterator[str]:
 async def _dispatcher(directory: Path, tls: Tls) -> AsyncIterator[str]:
     def add(server: grpc.aio.Server) -> None:
         dispatcher.add(server, cast(Any, Statuses()))
+        _explain(server)
 
     async with _until_left(await listen(ANY_PORT, dispatcher.SERVICE_NAME, add, tls=tls)) as address:
         yield address

@@ -25,6 +25,7 @@ _NOUNS = {
     "release": "photon.cli.running",
     "reload": "photon.cli.running",
     "status": "photon.cli.status",
+    "explain": "photon.cli.explain",
     "ledger": "photon.cli.ledger",
     "read": "photon.cli.read",
     "config": "photon.cli.config",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import grpc.aio
 import structlog
 
 from photon.adapters.logs.discovery import check_directory
@@ -41,10 +42,15 @@ if TYPE_CHECKING:
     from photon.dispatcher.engine import DispatcherEngine
     from photon.dispatcher.service import DispatcherService
     from photon.dispatcher.status import Status
+    from photon.embedded.explaining.service import Explainer
     from photon.embedded.pipeline import DispatcherPlan
     from photon.idregistry.client import RegistryClient
+    from photon.idregistry.outcomes import Refusal
+    from photon.idregistry.tracing import Traced
 
 PULSE_S = 2.0
+TRACE_S = 3.0
+"""The registry is asked for one id so long, for people."""
 
 log = structlog.get_logger(__name__)
 
@@ -168,7 +174,8 @@ async def serve_dispatcher(
                 metrics = dispatcher_metrics(settings, plan, lives)
                 shared = None if place.name is None else sharing
                 service = DispatcherService(name, join, lives.status, metrics, shared)
-                await _serve(lives, service, place.listen, tls, stop)
+                explainer = _explainer(settings, base, plan, lives, own, registry)
+                await _serve(lives, service, explainer, place.listen, tls, stop)
     finally:
         for joiner in joiners:
             await joiner.close()
@@ -292,16 +299,40 @@ class Lives:
             self._engine = self._open.enter_context(self._begin())
 
 
+def _explainer(
+    settings: Settings, base: Path, plan: DispatcherPlan, lives: Lives, own: _Own, registry: RegistryClient
+) -> Explainer:
+    from photon.embedded.explaining.explainers import of_dispatcher
+    from photon.embedded.explaining.places import foreign_logs
+
+    logs = foreign_logs(settings, base, plan.join, plan.foreign, plan.state)
+    digester = Digester(deployment_key(settings, base), plan.join)
+
+    async def trace(event_id: bytes, time_ns: int) -> Traced | Refusal:
+        return await registry.recovery.trace(digester.digest(event_id), time_ns, timeout=TRACE_S)
+
+    return of_dispatcher(lambda: lives.engine, plan.state, plan.output, logs, lambda: own.name, trace)
+
+
 async def _serve(
-    lives: Lives, served: DispatcherService, address: str | None, tls: Tls | None, stop: asyncio.Event
+    lives: Lives,
+    served: DispatcherService,
+    explainer: Explainer,
+    address: str | None,
+    tls: Tls | None,
+    stop: asyncio.Event,
 ) -> None:
     from photon.dispatcher import service
+    from photon.embedded.explaining import service as explaining
 
     if address is None:
         return await lives.run(stop)
-    server = await listen(
-        address, service.SERVICE_NAME, lambda to: service.add(to, served), tls=tls, metrics=served.metrics
-    )
+
+    def add(server: grpc.aio.Server) -> None:
+        service.add(server, served)
+        explaining.add(server, explainer)
+
+    server = await listen(address, service.SERVICE_NAME, add, tls=tls, metrics=served.metrics)
     try:
         await server.serving()
         await lives.run(stop)

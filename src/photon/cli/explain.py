@@ -1,0 +1,163 @@
+"""``photon explain``: the story of one event."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from photon.cli.errors import ATTENTION, DONE
+
+if TYPE_CHECKING:
+    from photon.embedded.explaining.question import Question
+    from photon.embedded.explaining.story import Step, Story
+
+SHOW_AFTER_S = 2.0
+"""A search that takes longer says how far it is."""
+SHOW_EVERY_S = 0.5
+
+Progress = Callable[[str, int], None]
+
+
+@click.command()
+@click.argument("event_id")
+@click.argument("output", type=click.Path(path_type=Path), required=False)
+@click.option("--config", type=click.Path(path_type=Path), help="In place of OUTPUT: the deployment file.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@click.option("--base64", "raw", is_flag=True, help="EVENT_ID is what event_id_raw_base64 of a record says.")
+@click.option("--timeout", type=click.FloatRange(min=1.0), default=30.0, show_default=True, metavar="SECONDS",
+              help="For everything; large outputs may need more.")  # fmt: skip
+@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def explain(
+    event_id: str,
+    output: Path | None,
+    config: Path | None,
+    overrides: tuple[str, ...],
+    raw: bool,
+    timeout: float,
+    output_format: str,
+) -> int:
+    """Tell what became of one event: read, tried, matched or why not, registered, written, over all datacentres.
+
+    EVENT_ID is the event's id as records have it, or LOG:OFFSET, the place of its line. OUTPUT is an output of photon
+    join, whether it runs or not; with --config all processes of the deployment are asked.
+
+    \b
+    Examples:
+      photon explain 10.0.0.7:4711:1760000000000000 --config photon.toml
+      photon explain click-000123 out/
+      photon explain clicks-3.log:73400320 --config photon.toml -o json
+    Exit codes: 0 all were asked (also when nobody knows it), 1 failed, 2 no such id can be, 3 something could not be
+    asked or searched, and is named.
+    """
+    from photon.config.errors import UsageError
+    from photon.embedded.explaining.question import question_of
+
+    question = question_of(event_id, raw=raw)
+    if (output is None) == (config is None):
+        raise UsageError("name an output of photon join, or the deployment file with --config")
+    with _progress() as progress:
+        if config is not None:
+            story = _of_deployment(config, overrides, question, timeout, progress)
+        else:
+            assert output is not None
+            story = _of_join(output, question, timeout, progress)
+    if output_format == "json":
+        from photon.cli.registry.common import print_json
+
+        print_json(story.as_json())
+    else:
+        _show(story)
+    return DONE if story.complete else ATTENTION
+
+
+def _of_deployment(
+    config: Path, overrides: tuple[str, ...], question: Question, seconds: float, progress: Progress
+) -> Story:
+    from photon.cli.registry.common import loaded
+    from photon.config.tls import OPERATOR
+    from photon.embedded.services import tls_of
+    from photon.status.explaining import Asking
+    from photon.status.explaining import explain as ask
+
+    settings = loaded(config, overrides)
+    tls = tls_of(settings, config.parent, OPERATOR)
+    return asyncio.run(ask(Asking(settings, config.parent, tls, seconds, progress, operator=True), question))
+
+
+def _of_join(output: Path, question: Question, seconds: float, progress: Progress) -> Story:
+    from photon.embedded.explaining.budget import Budget
+    from photon.embedded.explaining.joined import look
+    from photon.embedded.explaining.story import Heard, tell
+    from photon.outputs import OutputPlace
+
+    place = OutputPlace.of_join(output)
+    evidence = look(place, question, Budget(seconds, time.monotonic, progress))
+    return tell(question, [Heard(output.name or str(output), evidence)], None, "")
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """On stderr, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda what, total: None
+        return
+    begun, last, shown = time.monotonic(), 0.0, False
+
+    def progress(what: str, total: int) -> None:
+        nonlocal last, shown
+        now = time.monotonic()
+        if now - begun > SHOW_AFTER_S and now - last > SHOW_EVERY_S:
+            last, shown = now, True
+            sys.stderr.write(f"\r\x1b[Ksearched {total >> 20:,} MiB, now {what}")
+            sys.stderr.flush()
+
+    try:
+        yield progress
+    finally:
+        if shown:
+            sys.stderr.write("\r\x1b[K")
+
+
+def _show(story: Story) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from photon.adapters.times import rfc3339_us
+    from photon.cli import tables
+    from photon.embedded.explaining.question import shown
+
+    click.echo(f"event    {shown(story.event_id)}")
+    if story.event_time_ns is not None:
+        click.echo(f"time     {rfc3339_us(story.event_time_ns)}")
+    if story.key is not None:
+        click.echo(f"key      {shown(story.key)}")
+    click.echo(f"verdict  {story.verdict}: {story.summary}")
+    for each in story.contradictions:
+        click.echo(f"WRONG    {each}")
+    if story.steps:
+        table = Table(box=None, pad_edge=False)
+        for name in ("step", "when", "datacentre", "who", "what", "where"):
+            table.add_column(name)
+        for step in story.steps:
+            table.add_row(*(Text(each) for each in _cells(step)))
+        click.echo()
+        tables.show(table)
+    if not story.steps or not story.complete:
+        click.echo()
+        for one in story.searched:
+            files = f", {one['files']:,} files, {one['bytes']:,} bytes" if one["files"] else ""
+            click.echo(f"searched {one['datacentre']}: {one['what']}{files}")
+    for gap in story.missing:
+        click.echo(f"missing  {gap['where']}: {gap['why']}")
+
+
+def _cells(step: Step) -> list[str]:
+    place = step.file if step.offset is None else f"{step.file}:{step.offset}"
+    return [step.step, step.at or "-", step.datacentre or "-", step.who, step.what, place]
