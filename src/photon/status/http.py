@@ -1,14 +1,14 @@
 """A small HTTP/1.1 server for a few fixed paths: GET and HEAD, bounded in connections, bytes and time.
 
 h11 speaks the protocol; here are only the sockets and the limits. Answers are made by functions without arguments
-besides the path, so nothing that a caller sends is kept or shown.
+besides the path, so nothing that a caller sends is kept or shown; only questions are given their query too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 import h11
@@ -41,6 +41,8 @@ class Answer:
 
 Answers = Callable[[str], Answer | None]
 """Path -> answer; None: there is nothing there."""
+Questions = Mapping[str, Callable[[str], Awaitable[Answer]]]
+"""Path -> what answers a query; it bounds its own time."""
 
 
 def plain(text: str, status: int = 200) -> Answer:
@@ -51,8 +53,9 @@ def plain(text: str, status: int = 200) -> Answer:
 class HttpServer:
     """Made by ``listen_http``."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: Answers, questions: Questions | None = None) -> None:
         self._answers = answers
+        self._questions = questions or {}
         self._open: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self.port = 0
@@ -88,9 +91,11 @@ class HttpServer:
             while connection.our_state is h11.IDLE:
                 async with asyncio.timeout(REQUEST_S):
                     request = await _request(connection, reader)
-                    if request is None:
-                        return
-                    writer.write(_sent(connection, request, self._answer(request)))
+                if request is None:
+                    return
+                answer = await self._answer(request)
+                async with asyncio.timeout(REQUEST_S):
+                    writer.write(_sent(connection, request, answer))
                     await writer.drain()
                 if connection.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
                     return  # the other end wants it closed
@@ -105,11 +110,15 @@ class HttpServer:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    def _answer(self, request: h11.Request) -> Answer:
+    async def _answer(self, request: h11.Request) -> Answer:
         if request.method not in (b"GET", b"HEAD"):
             return Answer(b"", "text/plain", 405, (("Allow", "GET, HEAD"),))
-        path = request.target.partition(b"?")[0].decode("ascii", "replace")
-        return self._answers(path) or plain("nothing is here; see /, /status.json, /metrics and /healthz", 404)
+        path, _, query = request.target.decode("ascii", "replace").partition("?")
+        if path in self._questions:
+            return await self._questions[path](query)
+        return self._answers(path) or plain(
+            "nothing is here; see /, /status.json, /explain.json?id=, /metrics and /healthz", 404
+        )
 
 
 async def _request(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:

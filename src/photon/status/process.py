@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from photon.idregistry.client import RegistryClient
 from photon.idregistry.outcomes import Refusal
 from photon.status.assets import read_assets
 from photon.status.discovered import Discovered
+from photon.status.explained import ASK_S, PATH, Explained
+from photon.status.explaining import Asking, explain
 from photon.status.exposition import merged
 from photon.status.gathering import Gatherer, Heard
 from photon.status.http import Answer, HttpServer, plain
@@ -137,19 +140,32 @@ class StatusService:
 
 
 async def serve_status(
-    settings: Settings, base: Path, datacentre: str | None, listen: str | None, stop: asyncio.Event
+    settings: Settings,
+    base: Path,
+    datacentre: str | None,
+    listen: str | None,
+    stop: asyncio.Event,
+    *,
+    identity: str | None = None,
+    serving: Callable[[str, str], None] = lambda datacentre, url: None,
 ) -> None:
-    """Until ``stop``. ``listen`` None: as the deployment file says. Raises UsageError, CannotListen."""
+    """Until ``stop``. ``listen`` None: as the deployment file says. Raises UsageError, CannotListen.
+
+    ``identity``: shown to the processes; None: that of a status page. ``serving`` is told the datacentre and the
+    page's address.
+    """
     name, pipeline = pipeline_named(settings, datacentre)
     address = listen or pipeline.status
     if address is None:
         raise UsageError(f"--listen: name host:port, or set datacentre.{name}.status in the configuration")
-    tls = logged(tls_of(settings, base, status_identity(name)))
+    tls = logged(tls_of(settings, base, identity or status_identity(name)))
     service = StatusService(settings, name, tls, SystemClock())
-    server = HttpServer(service.answer)
+    asking = Asking(settings, base, tls, ASK_S, operator=identity is not None)
+    server = HttpServer(service.answer, {PATH: Explained(lambda question: explain(asking, question)).answer})
     try:
         await server.start(address)
         log.info("status serves", datacentre=name, address=address, port=server.port)
+        serving(name, f"http://{address.rpartition(':')[0] or '127.0.0.1'}:{server.port}/")
         await service.run(stop)
     finally:
         await server.stop()

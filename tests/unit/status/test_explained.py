@@ -1,0 +1,105 @@
+"""The page's question after one event: parsed, bounded, one at a time; and over the HTTP server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import orjson
+import pytest
+
+from photon.config.errors import PhotonError
+from photon.embedded.explaining.evidence import Evidence
+from photon.embedded.explaining.question import Place, Question
+from photon.embedded.explaining.story import Heard, Story, tell
+from photon.status.explained import PATH, QUERY_BYTES_MAX, Explained
+from photon.status.http import HttpServer
+from tests.unit.status.test_http import _said
+
+
+class _Everybody:
+    """Knows nothing; ``hold`` keeps the answer back."""
+
+    def __init__(self) -> None:
+        self.asked: list[Question] = []
+        self.begun = asyncio.Event()
+        self.hold: asyncio.Event | None = None
+
+    async def ask(self, question: Question) -> Story:
+        self.asked.append(question)
+        self.begun.set()
+        if self.hold is not None:
+            await self.hold.wait()
+        return tell(question, [Heard("east", Evidence())], None, "")
+
+
+@pytest.mark.parametrize(
+    ("query", "question"),
+    [
+        ("id=10.0.0.7%3A1%3A1760000000000000", Question(b"10.0.0.7:1:1760000000000000")),
+        ("id=a+b%2Fc.log:7", Question(b"a b/c.log:7", Place("a b/c.log", 7))),
+        ("id=%C3%A4", Question("ä".encode())),
+        ("id=%ff", Question(b"\xff")),
+        ("id=%2F%2Fs%3D&base64=1", Question(b"\xff\xfb")),
+    ],
+)
+async def test_a_question_is_asked(query: str, question: Question) -> None:
+    everybody = _Everybody()
+    answer = await Explained(everybody.ask).answer(query)
+    assert (answer.status, answer.media_type) == (200, "application/json")
+    assert orjson.loads(answer.body)["verdict"] == "unknown"
+    assert everybody.asked == [question]
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["", "id=", "id=a&id=b", "name=x", "id=" + "x" * QUERY_BYTES_MAX, "&".join(["id=a"] * 9), "id=x&base64=1"],
+)
+async def test_what_is_no_question_is_refused(query: str) -> None:
+    everybody = _Everybody()
+    answer = await Explained(everybody.ask).answer(query)
+    assert answer.status == 400
+    assert orjson.loads(answer.body)["error"]
+    assert not everybody.asked
+
+
+async def test_one_at_a_time() -> None:
+    everybody = _Everybody()
+    everybody.hold = asyncio.Event()
+    explained = Explained(everybody.ask)
+    first = asyncio.create_task(explained.answer("id=a"))
+    await everybody.begun.wait()
+    assert (await explained.answer("id=b")).status == 503
+    everybody.hold.set()
+    assert (await first).status == 200
+    assert (await explained.answer("id=b")).status == 200
+
+
+async def test_it_ends_in_time_and_failures_are_one_line() -> None:
+    everybody = _Everybody()
+    everybody.hold = asyncio.Event()
+    explained = Explained(everybody.ask, limit_s=0.01)
+    assert (await explained.answer("id=a")).status == 504
+    everybody.hold = None
+    assert (await explained.answer("id=a")).status == 200
+
+    async def fails(question: Question) -> Story:
+        raise PhotonError("the registry is nowhere")
+
+    answer = await Explained(fails).answer("id=a")
+    assert (answer.status, orjson.loads(answer.body)) == (500, {"error": "the registry is nowhere"})
+
+
+async def test_over_http() -> None:
+    everybody = _Everybody()
+    server = HttpServer(lambda path: None, {PATH: Explained(everybody.ask).answer})
+    await server.start("127.0.0.1:0")
+    try:
+        said = await _said(server, b"GET /explain.json?id=x%3Fy HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert said.startswith(b"HTTP/1.1 200")
+        assert orjson.loads(said.partition(b"\r\n\r\n")[2])["event_id"] == "x?y"
+        assert (await _said(server, b"GET /explain.json HTTP/1.1\r\nHost: x\r\n\r\n")).startswith(b"HTTP/1.1 400")
+        assert (await _said(server, b"POST /explain.json?id=x HTTP/1.1\r\nHost: x\r\n\r\n")).startswith(
+            b"HTTP/1.1 405"
+        )
+    finally:
+        await server.stop()
