@@ -25,6 +25,7 @@ ANSWER_S = 60.0
 WAIT_S = 30.0
 LOOK_S = 0.05
 READ_BYTES = 1 << 16
+PICTURE_HEIGHT_MAX = 6000
 OPTIONS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe",
     "--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-component-update",
@@ -103,6 +104,7 @@ class Chromium:
         tab = self._tabs[session] = Tab(self, session)
         for domain in ("Page", "Runtime", "Network", "Log", "Accessibility", "DOM"):
             tab.ask(f"{domain}.enable")
+        tab.ask("Emulation.setFocusEmulationEnabled", {"enabled": True})
         tab.resize(width, height)
         features = [{"name": name.replace("_", "-"), "value": value} for name, value in media.items()]
         tab.ask("Emulation.setEmulatedMedia", {"features": features})
@@ -198,7 +200,9 @@ class Tab:
         """The whole page as PNG."""
         kind = "achromatopsia" if grey else "none"
         self.ask("Emulation.setEmulatedVisionDeficiency", {"type": kind})
-        taken = self.ask("Page.captureScreenshot", {"captureBeyondViewport": True})
+        high = min(self.js("document.documentElement.scrollHeight"), PICTURE_HEIGHT_MAX)
+        clip = {"x": 0, "y": 0, "width": self.js("innerWidth"), "height": high, "scale": 1}
+        taken = self.ask("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
         file.write_bytes(base64.b64decode(taken["data"]))
 
 

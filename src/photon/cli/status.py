@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from photon.config.settings import Settings
 
 FETCH_S = 5.0
+FREE_PORT = "127.0.0.1:0"
 PAGE_BYTES_MAX = 64 << 20
 
 Look = Callable[[], list[dict[str, Any]]]
@@ -34,6 +35,12 @@ Look = Callable[[], list[dict[str, Any]]]
     help="In place of --config: a status page's address, http://host:port; may be given several times.",
 )  # fmt: skip
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option(
+    "--web", is_flag=True, help="Serve one datacentre's page from this machine and say where, until Ctrl-C."
+)
+@click.option(
+    "--listen", metavar="HOST:PORT", help="With --web: where the page is; default: a free port of 127.0.0.1."
+)
 @click.option("--every", default=2.0, show_default=True, metavar="SECONDS", help="From one look to the next.")
 @click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def status(
@@ -43,6 +50,8 @@ def status(
     datacentre: str | None,
     urls: tuple[str, ...],
     watch: bool,
+    web: bool,
+    listen: str | None,
     every: float,
     output_format: str,
 ) -> int:
@@ -54,6 +63,7 @@ def status(
     Examples:
       photon status --config photon.toml
       photon status --config photon.toml --datacentre east --watch
+      photon status --config photon.toml --datacentre east --web
       photon status --url http://127.0.0.1:8080 -o json
     Exit codes: 0 all is well, 3 something wants a person (shown under alarms), 1 nothing answers.
     """
@@ -61,6 +71,13 @@ def status(
         return DONE
     if (config is None) == (not urls):
         raise click.UsageError("name a deployment file with --config, or status pages with --url")
+    if web:
+        if config is None or watch:
+            raise click.UsageError("--web needs --config, and does not go with --url or --watch")
+        _web(config, overrides, datacentre, listen or FREE_PORT, output_format)
+        return DONE
+    if listen is not None:
+        raise click.UsageError("--listen goes with --web")
     with _looking(config, overrides, datacentre, urls, every) as look:
         return _show(look, output_format, every if watch else None)
 
@@ -86,6 +103,32 @@ def serve(
 
     settings, base = _load(config, overrides)
     _run(lambda stop: serve_status(settings, base, datacentre, listen, stop), with_parent=stop_with_parent)
+
+
+def _web(config: Path, overrides: tuple[str, ...], datacentre: str | None, listen: str, output_format: str) -> None:
+    """The page, with the operator's certificate."""
+    import logging
+
+    from photon.config import log
+    from photon.config.loader import load
+    from photon.config.tls import OPERATOR
+    from photon.status.process import serve_status
+
+    log.configure(json=False, level=logging.WARNING)
+    settings = load(config, environment=os.environ, flags=overrides)
+
+    def serving(name: str, url: str) -> None:
+        if output_format == "json":
+            print_json({"datacentre": name, "url": url})
+        else:
+            click.echo(f"{url} shows {name}; Ctrl-C ends it")
+
+    _run(
+        lambda stop: serve_status(
+            settings, config.parent, datacentre, listen, stop, identity=OPERATOR, serving=serving
+        ),
+        with_parent=False,
+    )
 
 
 def _show(look: Look, output_format: str, every: float | None) -> int:

@@ -3,7 +3,7 @@ import { $, el, svg, table } from "./dom.js";
 import { NONE, bytes, count, known, rate, seconds, share, short, utc } from "./words.js";
 
 const W = 320, H = 118, TOP = 16, FOOT = 16, DASHES = ["", "6 4", "1.5 3"], STROKES = ["line", "dashes", "dots"];
-const SPANS = { history: [900, "15 min ago"], day: [86400, "a day ago"] };
+const SPANS = { history: [60, 900], day: [3600, 86400] };  // seconds at least and at most
 const CURVES = [
   ["Events", rate, [["joined_per_s", "joined"], ["read_per_s", "read"]]],
   ["Line to join", seconds, [["p50_s", "p50"], ["p90_s", "p90"], ["p99_s", "p99"]], logarithmic],
@@ -46,7 +46,8 @@ export function drawCharts(s) {
 }
 
 function curves(title, points, lines, shown, newest, scale) {
-  const figure = el("figure"), last = points.at(-1) ?? {}, [back, begin] = SPANS[span];
+  const figure = el("figure"), last = points.at(-1) ?? {}, [least, longest] = SPANS[span];
+  const back = Math.min(Math.max(newest - (points[0]?.at_s ?? newest), least), longest);
   const now = lines.map(([key, label], i) =>
     (lines.length > 1 ? `${label} (${STROKES[i]}) ` : "") + shown(last[key])).join(", ");
   figure.append(el("figcaption", {}, el("b", {}, title), el("span", {}, now)));
@@ -58,7 +59,7 @@ function curves(title, points, lines, shown, newest, scale) {
   svg(root, "path", { class: "grid", d: `M0 ${TOP}H${W}M0 ${(TOP + bottom) / 2}H${W}M0 ${bottom}H${W}` });
   svg(root, "text", { class: "small", x: 0, y: 11 }, values.length ? shown(high) : "no numbers yet");
   if (low > 0) svg(root, "text", { class: "small", x: W, y: bottom - 3, "text-anchor": "end" }, shown(low));
-  svg(root, "text", { class: "small", x: 0, y: H - 2 }, begin);
+  svg(root, "text", { class: "small", x: 0, y: H - 2 }, seconds(back).replace(".0", "") + " ago");
   svg(root, "text", { class: "small", x: W, y: H - 2, "text-anchor": "end" }, "now");
   lines.forEach(([key], i) => {
     let d = "", pen = "M", run = 0;

@@ -2,7 +2,8 @@
 import { $, el } from "./dom.js";
 
 const LIST_MAX = 200, DEPTH_MAX = 6;
-const TIME_KEYS = ["at", "time", "when", "at_s", "time_s", "at_ns"], PLACE_KEYS = ["where", "place"], WHAT_KEYS = ["what", "text"];
+const TIME_KEYS = ["at", "time", "at_s", "at_ns"], PLACE_KEYS = ["datacentre", "who", "where", "place"];
+const FIRST = ["step", "what", ...TIME_KEYS, ...PLACE_KEYS, "file", "offset"], SAID = ["verdict", "summary", "steps", "contradictions", "missing"];
 let asked = 0;
 
 export function explain(id) {
@@ -35,31 +36,29 @@ function failure(status, why) {
 }
 
 function answer(said) {
-  if (Array.isArray(said)) return [value(said, 0)];
-  const { steps, ...rest } = said, parts = [];
-  const verdict = rest.verdict ?? rest.summary;
-  if (typeof verdict === "string") parts.push(el("p", {}, el("b", {}, verdict)));
-  if (Array.isArray(steps)) {
-    parts.push(steps.length ? el("ol", { class: "steps" }, ...steps.slice(0, LIST_MAX).map(step)) :
-      el("p", {}, "No trace of it was found."));
-  }
-  const left = Object.entries(rest).filter(([key]) => key !== "summary");
-  if (left.length) parts.push(value(Object.fromEntries(left), 0));
+  if (said === null || typeof said !== "object" || Array.isArray(said)) return [value(said, 0)];
+  const parts = [], summary = [said.verdict, said.summary].filter(v => typeof v === "string" && v);
+  if (summary.length) parts.push(el("p", {}, el("b", {}, summary[0]), summary.length > 1 ? ": " + summary[1] : ""));
+  if (some(said.contradictions)) parts.push(el("p", { class: "wrong" }, "▲ This should not be:"), value(said.contradictions, 0));
+  if (some(said.steps)) parts.push(el("ol", { class: "steps" }, ...said.steps.slice(0, LIST_MAX).map(step)));
+  if (some(said.missing)) parts.push(el("p", {}, "Not everybody could be asked, or not all searched:"),
+    el("ul", {}, ...said.missing.slice(0, LIST_MAX).map(one => el("li", {}, one?.why ? `${plain(one.where)}: ${plain(one.why)}` : plain(one)))));
+  const left = Object.entries(said).filter(([key]) => !SAID.includes(key));
+  if (left.length) parts.push(el("details", {}, el("summary", {}, "Everything else that was said"), value(Object.fromEntries(left), 0)));
   return parts;
 }
 
-function pick(one, keys) {
-  const key = keys.find(k => one[k] !== null && one[k] !== undefined && one[k] !== "");
-  return key === undefined ? ["", ""] : [key, one[key]];
-}
+const some = v => Array.isArray(v) && v.length > 0;
+const given = v => v !== null && v !== undefined && v !== "";
 
 function step(one) {
-  if (one === null || typeof one !== "object") return el("li", {}, String(one));
-  const item = el("li"), [timeKey, time] = pick(one, TIME_KEYS), [placeKey, place] = pick(one, PLACE_KEYS), [whatKey, what] = pick(one, WHAT_KEYS);
-  if (timeKey) item.append(el("time", {}, moment(timeKey, time)));
-  if (placeKey) item.append(el("span", { class: "place" }, plain(place)));
-  if (whatKey) item.append(el("b", {}, plain(what)));
-  const rest = Object.entries(one).filter(([k, v]) => ![timeKey, placeKey, whatKey].includes(k) && v !== null && v !== "");
+  if (one === null || typeof one !== "object") return el("li", {}, plain(one));
+  const item = el("li"), time = TIME_KEYS.find(key => given(one[key])), place = PLACE_KEYS.map(key => one[key]).filter(given).map(plain);
+  if (time) item.append(el("time", {}, moment(time, one[time])));
+  if (place.length) item.append(el("span", { class: "place" }, [...new Set(place)].join(", ")));
+  item.append(el("b", {}, [one.step, one.what].filter(given).map(plain).join(": ")));
+  if (given(one.file)) item.append(el("div", {}, plain(one.file) + (given(one.offset) ? " @ " + plain(one.offset) : "")));
+  const rest = Object.entries(one).filter(([key, v]) => !FIRST.includes(key) && given(v));
   if (rest.length) item.append(value(Object.fromEntries(rest), 1));
   return item;
 }
