@@ -119,6 +119,7 @@ def test_names_from_outside_are_text(chromium: Chromium, canned: Canned, picture
         assert tab.js("document.querySelectorAll('img, body script, iframe').length") == 0
         assert "<img src=x onerror=" in tab.js("document.querySelector('#alarms').textContent")
         assert "<img src=x onerror=" in tab.js("document.querySelector('#explained').textContent")
+        assert not tab.js("/[\\u202e\\u0000]/.test(document.querySelector('main').textContent)")
         fits(tab)
         tab.picture(pictures / "hostile.png")
         sound(tab, canned)
