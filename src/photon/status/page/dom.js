@@ -3,7 +3,7 @@ const SVG = "http://www.w3.org/2000/svg";
 export const $ = id => document.getElementById(id);
 
 // Characters that would turn the text beside them around, or cannot be seen, are made visible.
-const seen = v => typeof v === "string" ? v.replace(/[\u0000-\u001f\u007f\u202a-\u202e\u2066-\u2069]/g, "\ufffd") : v;
+export const seen = v => typeof v === "string" ? v.replace(/[\u0000-\u001f\u007f\u202a-\u202e\u2066-\u2069]/g, "\ufffd") : v;
 
 export function el(name, attributes = {}, ...children) {
   const node = document.createElement(name);

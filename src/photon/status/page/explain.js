@@ -1,5 +1,5 @@
 // The search box: what became of one event. The answer is that of `photon explain -o json`; it is shown as it comes.
-import { $, el } from "./dom.js";
+import { $, el, seen } from "./dom.js";
 
 const LIST_MAX = 200, DEPTH_MAX = 6;
 const TIME_KEYS = ["at", "time", "at_s", "at_ns"], PLACE_KEYS = ["datacentre", "who", "where", "place"];
@@ -69,7 +69,7 @@ function moment(key, v) {
   return Math.abs(s) < 8e12 ? new Date(s * 1000).toISOString().replace("T", " ").slice(0, 23) : String(v);
 }
 
-const plain = v => v !== null && typeof v === "object" ? JSON.stringify(v) : String(v);
+const plain = v => seen(v !== null && typeof v === "object" ? JSON.stringify(v) : String(v));
 
 function value(v, depth) {
   if (v === null || typeof v !== "object" || depth >= DEPTH_MAX) return document.createTextNode(plain(v));

@@ -1,6 +1,6 @@
 // Asks for status.json again and again, shows it, and says when what is shown is old.
 import { choose, drawBars, drawCharts } from "./charts.js";
-import { $, el } from "./dom.js";
+import { $, el, seen } from "./dom.js";
 import { listen } from "./explain.js";
 import { drawFlow } from "./flow.js";
 import { drawAlarms, drawLatency, drawLedger, drawPending, drawProcesses, drawRates, drawRegistry, drawSlots } from "./sections.js";
@@ -16,9 +16,9 @@ function show(s) {
   last = s;
   const up = s.processes.filter(p => p.up).length;
   document.title = (s.alarms.length ? `(${s.alarms.length}) ` : "") + "Photon " + s.datacentre;
-  $("title").textContent = "Photon " + s.datacentre;
+  $("title").textContent = "Photon " + seen(s.datacentre);
   $("seen").textContent = `${up} of ${many(s.processes.length, "process answers", "processes answer")} · ${utc(s.at_s)} UTC`;
-  $("release").textContent = "release " + s.version;
+  $("release").textContent = "release " + seen(s.version);
   $("starting").hidden = true;
   drawAlarms(s.alarms);
   for (const part of [() => drawFlow(s), () => drawRates(s), () => drawPending(s), () => drawCharts(s), () => drawLatency(s.latency),
@@ -30,8 +30,8 @@ function show(s) {
 }
 
 function starting(s) {
-  document.title = $("title").textContent = "Photon " + s.datacentre;
-  $("release").textContent = "release " + s.version;
+  document.title = $("title").textContent = "Photon " + seen(s.datacentre);
+  $("release").textContent = "release " + seen(s.version);
   $("starting").hidden = false;
   $("starting").querySelector("ul").replaceChildren(...s.starting.map(name => el("li", {}, name)));
   $("state").textContent = `asking ${many(s.starting.length, "process", "processes")} for the first time …`;
