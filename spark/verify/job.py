@@ -111,7 +111,8 @@ def verify(inputs: Inputs, question: Question) -> Verification:
 
 
 def _kept(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:
-    frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    # Not in memory: what was put out of it is taken in again a whole partition at once, which grows with the input.
+    frame = frame.persist(StorageLevel.DISK_ONLY)
     kept.append(frame)
     return frame
 
