@@ -19,6 +19,9 @@ from photon.config.errors import UsageError
 
 API_VERSION = 1
 """Raised when the contract changes incompatibly; an adapter names the one it was written for."""
+API_SPOKEN = (API_VERSION,)
+"""Versions that adapters may be written for; docs/adapters.md says how long an old one is spoken."""
+TIME_LIMIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,15 @@ class Joined(NamedTuple):
     primary: bytes | None
 
 
+class Pair(NamedTuple):
+    """The arguments of ``join``: a foreign record and the primary record that it names, each with its file."""
+
+    foreign: bytes
+    foreign_file: LogFile
+    primary: bytes
+    primary_file: LogFile
+
+
 @dataclass(frozen=True, slots=True)
 class Filtered:
     """Business rules say that this pair is not to be joined. Registered, and leaves one line with the reason."""
@@ -90,12 +102,14 @@ class Filtered:
 class Adapter(ABC):
     """How to read both sides, and what a joined record is. Subclass, then name it ``path.py:Class``."""
 
-    api_version: int = API_VERSION
-    """The version of this contract that it is written for. Write the number: what is inherited says nothing."""
+    api_version: int = 1
+    """The version of this contract that it is written for. One that names none is taken for the first."""
     SETTINGS: Mapping[str, Any] = MappingProxyType({})
     """The options it knows, with their defaults; ``photon adapter show`` lists them."""
     SAMPLES: Mapping[str, bytes] = MappingProxyType({})
     """``primary`` and ``foreign``: a record of each that it reads with default options."""
+    time_limit_s: float = TIME_LIMIT_S
+    """Seconds within which each call comes back; Photon sets it from ``limits.adapter_timeout``. 0: for ever."""
     primary_has_header: bool = False
     """The first record of each primary file is a header (as in CSV) and no event."""
     foreign_has_header: bool = False
@@ -150,6 +164,31 @@ class Adapter(ABC):
             except BadRecord:
                 keys.append(None)
         return keys
+
+    def join_many(self, pairs: Sequence[Pair]) -> list[Joined | Filtered | BadRecord]:
+        """join of each pair, in order; where it would raise BadRecord, its place holds that.
+
+        Used by joiners where a class defines it. When it raises, or does not come back, each pair is joined alone.
+        """
+        out: list[Joined | Filtered | BadRecord] = []
+        for pair in pairs:
+            try:
+                out.append(self.join(*pair))
+            except BadRecord as bad:
+                out.append(bad)
+        return out
+
+    @property
+    def joins_many(self) -> bool:
+        """Whether its class defines ``join_many``."""
+        return type(self).join_many is not Adapter.join_many
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # A form for many records that is inherited knows nothing of a meaning that is overridden here.
+        own = vars(cls)
+        if "join_many" not in own and own.keys() & {"join", "foreign_payload", "primary_payload"}:
+            cls.join_many = Adapter.join_many  # type: ignore[method-assign]
 
     def rule(self) -> bytes:
         """What derives id, key and time from a record, as canonical bytes. Two datacentres must agree on it."""

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
-from photon.adapters.contract import API_VERSION, Adapter, AdapterError
+from photon.adapters.contract import API_SPOKEN, API_VERSION, Adapter, AdapterError
 
 GROUP = "photon.adapters"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -82,11 +82,12 @@ def checked_class(
     """``cls`` if it is an adapter of this contract that can be made. Raises AdapterError."""
     if not inspect.isclass(cls) or not issubclass(cls, Adapter):
         raise AdapterError(f"{name} is no subclass of photon.adapters.contract.Adapter", where, there)
-    if cls.api_version != API_VERSION:
+    written: object = cls.api_version
+    if type(written) is not int or written not in API_SPOKEN:
+        newer = type(written) is int and written > API_VERSION
+        todo = "install a newer Photon" if newer else "follow docs/adapters.md (Versions of the contract)"
         raise AdapterError(
-            f"{name} is written for contract version {cls.api_version!r}, this Photon has {API_VERSION}",
-            where,
-            "see the changes of photon.adapters.contract, then set api_version",
+            f"{name} is written for contract version {written!r}, this Photon has {API_VERSION}", where, todo
         )
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(cls.__abstractmethods__))

@@ -24,7 +24,9 @@ def join_named(settings: Settings, name: str | None) -> str:
 
 def adapter_of(settings: Settings, name: str, base: Path) -> Adapter:
     """Loads a join's adapter; paths are relative to ``base``. Raises AdapterError."""
-    return adapter_of_join(settings.join[name], name, base)
+    adapter = adapter_of_join(settings.join[name], name, base)
+    adapter.time_limit_s = float(settings.limits.adapter_timeout)
+    return adapter
 
 
 def adapter_of_join(join: Join, name: str, base: Path) -> Adapter:

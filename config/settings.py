@@ -71,6 +71,8 @@ class Limits(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Per joiner."""
     record: Size = Size(1 << 20)
     """A longer record is rejected."""
+    adapter_timeout: Duration = Duration(5.0)
+    """An adapter that has not come back for so long is broken off, and the event rejected in the end; 0: never."""
     cache: Size = Size(256 << 20)
     read_ahead: Size = Size(64 << 20)
     redo_log: Size = Size(4 << 30)

@@ -14,7 +14,8 @@ from typing import Protocol, cast
 import numpy as np
 
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import Adapter, BadRecord, LogFile
+from photon.adapters.containment import Fault, Guard
+from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.problems import UNREAD, Problem, ProblemKind
 from photon.config.clock import NEVER_NS, Clock
@@ -204,12 +205,12 @@ class PrimaryReader:
     def _name_bad(self, block: Block) -> None:
         """Tells the place of a block's first bad record, and why."""
         at = 0
+        guard = Guard(self._adapter)
         for line in block.data.split(b"\n")[:-1]:
-            try:
-                self._adapter.primary_key(line.removesuffix(b"\r"), block.file)
-            except (Exception, SystemExit) as error:  # whatever the user's code raises
-                why = error.reason if isinstance(error, BadRecord) else f"{type(error).__name__}: {error}"
-                self._report(f"{block.file.path}, offset {block.offset + at}: not a primary record: {why}")
+            record = line.removesuffix(b"\r")
+            (key,) = guard.each([record], lambda given: self._adapter.primary_key(given, block.file))
+            if isinstance(key, Fault):
+                self._report(f"{block.file.path}, offset {block.offset + at}: not a primary record: {key.reason}")
                 self._named_bad += 1
                 return
             at += len(line) + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, LogFile
 
 
@@ -25,7 +26,11 @@ def key_of(adapter: Adapter, record: bytes, file: LogFile) -> bytes | None:
 
 def keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> list[bytes | None]:
     """The key of each record of a block (whole records, each ended by a newline)."""
-    try:
-        return adapter.primary_keys(data, file)
-    except (Exception, SystemExit):  # one record that the adapter raises on must not take the others with it
-        return [key_of(adapter, line.removesuffix(b"\r"), file) for line in data.split(b"\n")[:-1]]
+    guard = Guard(adapter)
+    keys = guard.many(lambda: adapter.primary_keys(data, file))
+    if not isinstance(keys, Fault):
+        return keys
+    # One record that the adapter raises on, or does not come back from, must not take the others with it.
+    lines = data.split(b"\n")[:-1]
+    alone = guard.each(lines, lambda line: adapter.primary_key(line.removesuffix(b"\r"), file))
+    return [None if isinstance(each, Fault) else each for each in alone]

@@ -12,8 +12,8 @@ from itertools import accumulate
 import numpy as np
 
 from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
-from photon.adapters.faults import describe
 from photon.adapters.logs.api import Block
 from photon.idregistry.api import DIGEST_BYTES, I64, Digester
 from photon.joiner.api import ForeignEvent
@@ -123,20 +123,17 @@ def columns_of(
 
 
 def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
-    try:
-        headers = adapter.foreign_headers(records, file)
-        if len(headers) == len(records):
-            return headers
-    except (Exception, SystemExit):  # user code: one record at a time tells which one it was
-        pass
-    return [_header(adapter, record, file) for record in records]
-
-
-def _header(adapter: Adapter, record: bytes, file: LogFile) -> ForeignHeader | BadRecord:
-    try:
-        return adapter.foreign_header(record, file)
-    except (Exception, SystemExit) as error:
-        return BadRecord(describe(error, adapter))
+    guard = Guard(adapter)
+    headers = guard.many(lambda: adapter.foreign_headers(records, file))
+    if isinstance(headers, list) and len(headers) == len(records):
+        return headers
+    alone = guard.each(records, lambda record: adapter.foreign_header(record, file))  # tells which record it was
+    late = [at for at, each in enumerate(alone) if isinstance(each, Fault) and each.hung]
+    for at, again in zip(
+        late, guard.each(late, lambda at: adapter.foreign_header(records[at], file)), strict=True
+    ):  # a slow machine must not cost an event
+        alone[at] = again
+    return [BadRecord(each.reason) if isinstance(each, Fault) else each for each in alone]
 
 
 def _checked(answer: object) -> ForeignHeader | BadRecord:

@@ -9,9 +9,10 @@ from functools import lru_cache
 import numpy as np
 import xxhash
 
-from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined
+from photon.adapters.containment import Fault, Guard
+from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined, Pair
 from photon.adapters.envelope import Envelope
-from photon.adapters.faults import describe, joined_fault
+from photon.adapters.faults import joined_fault
 from photon.adapters.logs.identity import log_name
 from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
 from photon.idregistry.api import Kind
@@ -22,6 +23,9 @@ from photon.joiner.rows import Rows
 REASON_CHARS_MAX = 500
 LOG_NAMES_MAX = 65_536
 """Logs whose name is remembered without its rotation suffix."""
+HUNG_TIMES = 3
+"""An event from which the adapter did not come back so often, here, is rejected; until then it is retried."""
+HUNG_EVENTS_MAX = 10_000
 ABSENT_REASON = "no primary event has this key"
 
 
@@ -51,19 +55,28 @@ class Decided:
 
 
 class Judge:
-    """Applies an adapter to what the store found."""
+    """Applies an adapter to what the store found. It remembers only what the adapter did not come back from."""
 
     def __init__(self, adapter: Adapter, *, check_payloads: bool) -> None:
         """``check_payloads``: whether what the adapter returns is checked to be JSON on one line."""
         self._adapter = adapter
         self._check = check_payloads
+        self._hung: dict[bytes, int] = {}
 
     def decide(
         self, events: Sequence[ForeignEvent], found: EventLookUps, outstanding: set[bytes] | frozenset[bytes]
     ) -> Decided:
         """``outstanding``: digests whose registration is under way; they are not registered again."""
         decided = Decided([Outcome.RETRY] * len(events))
+        known = [
+            (row, primary)
+            for row, (answer, primary) in enumerate(zip(found.answers, found.records, strict=True))
+            if answer is Found.FOUND and primary is not None and events[row].digest not in outstanding
+        ]
+        guard = Guard(self._adapter)
+        keys = dict(zip([row for row, _ in known], self._keys(guard, known), strict=True))
         seen: dict[bytes, int] = {}
+        chosen: list[tuple[int, PrimaryRecord]] = []
         for row, (event, answer) in enumerate(zip(events, found.answers, strict=True)):
             if event.digest in outstanding:
                 decided.reasons[row] = UNKNOWN_REASON
@@ -75,44 +88,82 @@ class Judge:
                 decided.repeats[row] = first
             elif answer is Found.ABSENT:
                 decided.add_undone(row, Kind.UNMATCHED, ABSENT_REASON)
+            elif (primary := found.records[row]) is None:
+                decided.reasons[row] = "the event store found a record and did not send it"
+            elif isinstance(key := keys[row], Fault):
+                self._settle(decided, row, event, primary, key)
+            elif key != event.key:
+                decided.mismatched.append(row)
+                del seen[event.digest]
             else:
-                self._join(decided, row, event, found.records[row])
-                if decided.mismatched and decided.mismatched[-1] == row:
-                    del seen[event.digest]
+                chosen.append((row, primary))
+        for (row, primary), result in zip(chosen, self._results(guard, events, chosen), strict=True):
+            self._settle(decided, row, events[row], primary, result)
         return decided
 
-    def _join(self, decided: Decided, row: int, event: ForeignEvent, primary: PrimaryRecord | None) -> None:
-        adapter = self._adapter
-        if primary is None:
-            decided.reasons[row] = "the event store found a record and did not send it"
-            return
-        try:
-            if not self._names(primary, event.key):
-                decided.mismatched.append(row)
-                return
-            result: object = adapter.join(event.record, event.file, primary.record, primary.file)
-            if isinstance(result, Joined):
-                fault = joined_fault(result) if self._check else None
-                if fault is None:
-                    decided.joined.append(row)
-                    decided.primaries.append(primary)
-                    decided.payloads.append(result)
-                else:
-                    decided.add_undone(row, Kind.REJECTED, fault, primary)
-            elif isinstance(result, Filtered):
-                decided.add_undone(row, Kind.FILTERED, str(result.reason), primary)
-            else:
-                reason = f"the adapter returned {type(result).__name__}, not Joined or Filtered"
-                decided.add_undone(row, Kind.REJECTED, reason, primary)
-        except (Exception, SystemExit) as error:  # whatever a user's code raises ends this event only
-            decided.add_undone(row, Kind.REJECTED, describe(error, adapter), primary)
+    def _keys(self, guard: Guard, known: list[tuple[int, PrimaryRecord]]) -> list[bytes | Fault | None]:
+        """Whether a record is what the key names: the store's index is not to be trusted with money."""
+        primary_key = self._adapter.primary_key
 
-    def _names(self, primary: PrimaryRecord, key: bytes) -> bool:
-        """Whether this record is what the key names: the store's index is not to be trusted with money."""
-        try:
-            return self._adapter.primary_key(primary.record, primary.file) == key
-        except BadRecord:
-            return False
+        def ask(each: tuple[int, PrimaryRecord]) -> bytes | None:
+            try:
+                return primary_key(each[1].record, each[1].file)
+            except BadRecord:
+                return None
+
+        return guard.each(known, ask)
+
+    def _results(
+        self, guard: Guard, events: Sequence[ForeignEvent], chosen: list[tuple[int, PrimaryRecord]]
+    ) -> Sequence[object]:
+        """What the adapter makes of each pair: all at once where it can, one by one where that goes wrong."""
+        adapter = self._adapter
+        if adapter.joins_many and chosen:
+            pairs = [
+                Pair(event.record, event.file, primary.record, primary.file)
+                for event, primary in ((events[row], primary) for row, primary in chosen)
+            ]
+            many: object = guard.many(lambda: adapter.join_many(pairs))
+            if isinstance(many, list) and len(many) == len(pairs):
+                return many
+            return guard.each(pairs, lambda pair: adapter.join(*pair))
+        join = adapter.join
+
+        def ask(each: tuple[int, PrimaryRecord]) -> object:
+            event, primary = events[each[0]], each[1]
+            return join(event.record, event.file, primary.record, primary.file)
+
+        return guard.each(chosen, ask)
+
+    def _settle(
+        self, decided: Decided, row: int, event: ForeignEvent, primary: PrimaryRecord, result: object
+    ) -> None:
+        if isinstance(result, Joined):
+            fault = joined_fault(result) if self._check else None
+            if fault is None:
+                decided.joined.append(row)
+                decided.primaries.append(primary)
+                decided.payloads.append(result)
+            else:
+                decided.add_undone(row, Kind.REJECTED, fault, primary)
+        elif isinstance(result, Filtered):
+            decided.add_undone(row, Kind.FILTERED, str(result.reason), primary)
+        elif isinstance(result, Fault) and result.hung and (times := self._times_hung(event.digest)) < HUNG_TIMES:
+            decided.reasons[row] = f"{result.reason}: time {times} of {HUNG_TIMES}"[:REASON_CHARS_MAX]  # RETRY
+        elif isinstance(result, Fault | BadRecord):
+            decided.add_undone(row, Kind.REJECTED, str(result.reason), primary)
+        else:
+            reason = f"the adapter returned {type(result).__name__}, not Joined or Filtered"
+            decided.add_undone(row, Kind.REJECTED, reason, primary)
+
+    def _times_hung(self, digest: bytes) -> int:
+        """With this time. A slow machine must not cost an event, so one time-out is no verdict yet."""
+        times = self._hung.pop(digest, 0) + 1
+        if times < HUNG_TIMES:
+            if len(self._hung) >= HUNG_EVENTS_MAX:
+                del self._hung[next(iter(self._hung))]  # the longest known; it begins to count anew
+            self._hung[digest] = times
+        return times
 
 
 def settle_mismatched(events: Sequence[ForeignEvent], decided: Decided, read_past_ns: int) -> None:

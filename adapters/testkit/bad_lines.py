@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
-from photon.adapters.faults import describe, header_fault, key_fault, payload_fault
+from photon.adapters.faults import header_fault, key_fault, payload_fault
 from photon.adapters.testkit.samples import Sample, Samples
 
 LONG_BYTES = 2 << 20
@@ -73,13 +74,20 @@ def _faults(adapter: Adapter, side: str, record: bytes, file: LogFile) -> list[s
 
 
 def _asked(adapter: Adapter, method: str, ask: Callable[[], object], fault_of: Callable[[object], str]) -> list[str]:
-    try:
-        fault = fault_of(ask())
-    except BadRecord as bad:
-        one_line = isinstance(bad.reason, str) and bad.reason and "\n" not in bad.reason
-        fault = "" if one_line else f"BadRecord({bad.reason!r}): the reason is one line of text"
-    except (Exception, SystemExit) as error:
-        fault = f"{describe(error, adapter)}; raise BadRecord(reason) instead"
+    def answer() -> object:
+        try:
+            return ask()
+        except BadRecord as bad:
+            return bad
+
+    given = Guard(adapter).many(answer)
+    if isinstance(given, BadRecord):
+        one_line = isinstance(given.reason, str) and given.reason and "\n" not in given.reason
+        fault = "" if one_line else f"BadRecord({given.reason!r}): the reason is one line of text"
+    elif isinstance(given, Fault):
+        fault = given.reason if given.hung else f"{given.reason}; raise BadRecord(reason) instead"
+    else:
+        fault = fault_of(given)
     return [f"{method}: {fault}"] if fault else []
 
 
@@ -93,13 +101,13 @@ def _batch_faults(adapter: Adapter, side: str, records: list[bytes], file: LogFi
     """One bad record among others must not take them with it."""
     method = "primary_keys" if side == "primary" else "foreign_headers"
     lines = [record for record in records if b"\n" not in record and b"\r" not in record]
-    try:
-        if side == "primary":
-            given: object = adapter.primary_keys(b"".join(line + b"\n" for line in lines), file)
-        else:
-            given = adapter.foreign_headers(lines, file)
-    except (Exception, SystemExit) as error:
-        return [f"{method} with bad records: {describe(error, adapter)}"]
+    if side == "primary":
+        block = b"".join(line + b"\n" for line in lines)
+        given: object = Guard(adapter).many(lambda: adapter.primary_keys(block, file))
+    else:
+        given = Guard(adapter).many(lambda: adapter.foreign_headers(lines, file))
+    if isinstance(given, Fault):
+        return [f"{method} with bad records: {given.reason}"]
     number = len(given) if isinstance(given, list | tuple) else None
     if number != len(lines):
         return [f"{method} gave {number} answers for {len(lines)} records, bad ones among them"]

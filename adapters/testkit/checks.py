@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from photon.adapters.contract import API_VERSION, Adapter, BadRecord
+from photon.adapters.contract import API_SPOKEN, API_VERSION, Adapter, BadRecord, Pair
 from photon.adapters.testkit.answers import (
     answers,
     by_file,
@@ -31,7 +31,7 @@ FINDINGS_MAX = 20
 def check_version(adapter: Adapter, samples: Samples) -> list[str]:
     """It is written for this version of the contract."""
     written = adapter.api_version
-    return [] if written == API_VERSION else [f"api_version is {written!r}, this Photon has {API_VERSION}"]
+    return [] if written in API_SPOKEN else [f"api_version is {written!r}, this Photon has {API_VERSION}"]
 
 
 def check_readable(adapter: Adapter, samples: Samples) -> list[str]:
@@ -105,7 +105,7 @@ def check_batches(adapter: Adapter, samples: Samples) -> list[str]:
         found += _compared(
             "foreign", "foreign_headers", group, singles, partial(adapter.foreign_headers, records, file)
         )
-    return found
+    return found + _join_many_findings(adapter, samples)
 
 
 def check_bad_lines(adapter: Adapter, samples: Samples) -> list[str]:
@@ -182,6 +182,19 @@ def _or_bad(ask: Callable[[], object]) -> object:
         return ask()
     except BadRecord as bad:
         return bad
+
+
+def _join_many_findings(adapter: Adapter, samples: Samples) -> list[str]:
+    together = pairs(adapter, samples)
+    if not adapter.joins_many or not together:
+        return []
+    many = [Pair(foreign.record, foreign.file, primary.record, primary.file) for foreign, primary in together]
+    handed = list(many)
+    singles = [_or_bad(partial(adapter.join, *each)) for each in many]
+    found = _compared(
+        "foreign", "join_many", [each[0] for each in together], singles, partial(adapter.join_many, handed)
+    )
+    return [*found, "join_many changes the list of pairs that it is given"] if handed != many else found
 
 
 def _compared(

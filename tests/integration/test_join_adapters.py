@@ -187,3 +187,89 @@ def test_keys_that_are_none_stop_the_run_before_a_verdict(tmp_path: Path) -> Non
     after = site.once()
     assert after.code == 0, after.err
     balanced(after, joined=QUERIES)
+
+
+def test_what_hangs_is_broken_off_and_rejected_and_the_rest_goes_on(tmp_path: Path) -> None:
+    site = Site(
+        tmp_path,
+        """
+    def foreign_header(self, record, file):
+        if orjson.loads(record)["click_id"] == "c1":
+            while True:
+                pass  # in a header
+        return super().foreign_header(record, file)
+
+    def primary_key(self, record, file):
+        key = super().primary_key(record, file)
+        while key == b"q2":
+            pass
+        return key
+
+    def join(self, foreign, foreign_file, primary, primary_file):
+        import re, time
+        click = orjson.loads(foreign)["click_id"]
+        if click == "c3":
+            while True:
+                pass  # in a loop
+        if click == "c4":
+            time.sleep(600)
+        if click == "c5":
+            re.match("(a+)+$", "a" * 64 + "b")
+        return super().join(foreign, foreign_file, primary, primary_file)
+""",
+    )
+    result = site.once("--set", "limits.adapter_timeout=200ms")
+    assert result.code == ATTENTION, result.err
+    balanced(result, joined=QUERIES - 5, rejected=4, unmatched=1)
+    reasons = site.reasons()
+    assert reasons.keys() == {"c1", "c3", "c4", "c5"}
+    assert all(each.startswith("the adapter did not come back within 0.2 s (") for each in reasons.values())
+    assert site.line_of("time.sleep") in reasons["c4"]
+    assert site.line_of("re.match") in reasons["c5"]
+    assert site.clicks("unmatched") == {"c2"}
+    assert site.clicks("joined") == rest("c1", "c2", "c3", "c4", "c5")
+
+
+def test_a_verdict_on_what_hung_is_the_same_after_a_restart(tmp_path: Path) -> None:
+    """It stands in the output under its id; nobody asks the adapter again, not even one that has been mended."""
+    source = """
+    def join(self, foreign, foreign_file, primary, primary_file):
+        while b'"c1"' in foreign:
+            pass
+        return super().join(foreign, foreign_file, primary, primary_file)
+"""
+    site = Site(tmp_path, source)
+    assert site.once("--set", "limits.adapter_timeout=100ms").code == ATTENTION
+    before = site.reasons()
+    assert before.keys() == {"c1"}
+    (tmp_path / "mine.py").write_text(BASE + "    pass\n")
+    site.once()
+    assert site.reasons() == before
+    assert site.clicks("joined") == rest("c1")
+
+
+def test_a_batch_that_raises_or_hangs_costs_only_the_event_to_blame(tmp_path: Path) -> None:
+    site = Site(
+        tmp_path,
+        """
+    def join_many(self, pairs):
+        for pair in pairs:
+            while b'"c2"' in pair.foreign:
+                pass
+        return [self.join(*pair) for pair in pairs]
+
+    def join(self, foreign, foreign_file, primary, primary_file):
+        if b'"c1"' in foreign:
+            raise KeyError("boom")
+        while b'"c2"' in foreign:
+            pass
+        return super().join(foreign, foreign_file, primary, primary_file)
+""",
+    )
+    result = site.once("--set", "limits.adapter_timeout=100ms")
+    assert result.code == ATTENTION
+    balanced(result, joined=QUERIES - 2, rejected=2)
+    reasons = site.reasons()
+    assert reasons["c1"].startswith("the adapter raised KeyError: 'boom' (")
+    assert reasons["c2"].startswith("the adapter did not come back within 0.1 s (")
+    assert site.clicks("joined") == rest("c1", "c2")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from photon.adapters.contract import LINES, Adapter, BadRecord, Framing, LogFile
+from photon.adapters.containment import Fault, Guard
+from photon.adapters.contract import LINES, Adapter, Framing, LogFile
 from photon.adapters.inference import SAMPLE_RECORDS, Unclear, infer
 from photon.adapters.logs.follower import Follower
 from photon.config.errors import UsageError
@@ -47,16 +48,9 @@ def check_readable(adapter: Adapter, primary: Path, foreign: Path) -> None:
 
 def _fault(adapter: Adapter, side: str, record: bytes, file: LogFile) -> str:
     """Why a record cannot be read; empty when it can."""
-    try:
-        if side == "primary":
-            adapter.primary_key(record, file)
-        else:
-            adapter.foreign_header(record, file)
-    except BadRecord as bad:
-        return bad.reason or "bad record"
-    except (Exception, SystemExit) as error:
-        return f"the adapter raised {type(error).__name__}: {error}"
-    return ""
+    ask = adapter.primary_key if side == "primary" else adapter.foreign_header
+    (answer,) = Guard(adapter).each([record], lambda given: ask(given, file))
+    return (answer.reason or "bad record") if isinstance(answer, Fault) else ""
 
 
 def _sample(directory: Path, *, has_header: bool = False, framing: Framing = LINES) -> dict[LogFile, list[bytes]]:

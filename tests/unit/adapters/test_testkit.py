@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import Adapter, AdapterError, BadRecord, Filtered, ForeignHeader, Joined, LogFile
+from photon.adapters.contract import Adapter, AdapterError, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Pair
 from photon.adapters.testkit import AdapterTests, Samples, check_adapter, examine
 from photon.adapters.testkit.checks import CHECKS, check_elsewhere, check_speed
 from photon.adapters.testkit.speed import Speed, speed_findings, speeds
@@ -125,6 +125,24 @@ class Rubbish(Good):
         return Joined(b"no json", b"{}")
 
 
+class OtherPairs(Good):
+    """Joins many otherwise than each."""
+
+    def join_many(self, pairs: Sequence[Pair]) -> list[Joined | Filtered | BadRecord]:
+        return [Joined(b"1", b"2") for _ in pairs]
+
+
+class Endless(Good):
+    """Does not come back from an empty record."""
+
+    time_limit_s = 0.1
+
+    def primary_key(self, record: bytes, file: LogFile) -> bytes:
+        while not record:
+            pass
+        return super().primary_key(record, file)
+
+
 class OldContract(Good):
     api_version = 0
 
@@ -132,7 +150,8 @@ class OldContract(Good):
 FAULTY = [
     (Counting, "deterministic"), (InOrder, "deterministic"), (Hashing, "elsewhere"), (LocalTime, "elsewhere"),
     (Writing, "untouched"), (OtherBatches, "batches"), (Short, "bad lines"), (Raising, "bad lines"),
-    (Inventing, "bad lines"), (Rubbish, "readable"), (OldContract, "version"),
+    (Inventing, "bad lines"), (OtherPairs, "batches"), (Endless, "bad lines"), (Rubbish, "readable"),
+    (OldContract, "version"),
 ]  # fmt: skip
 
 

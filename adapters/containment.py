@@ -1,0 +1,263 @@
+"""Keeps what an adapter does to its event: what it raises is caught, and what does not come back is broken off.
+
+``Guard`` watches calls for progress, not for time: the one counter that its owner raises before each record is all
+that the hot path pays. Who looks at the counter depends on the thread:
+
+- The main thread (dispatchers, joiners): a POSIX timer that runs only while adapters are called sends SIGURG, which
+  nothing else uses and which by default does nothing. Its handler raises ``Hung`` in the middle of Python code, of a
+  blocking call (it is interrupted), and of a regular expression (which looks for signals, though it keeps the
+  interpreter's lock, so that no other thread could stop it).
+- Any other thread (reading primary logs): a watching thread has ``Hung`` raised there asynchronously. That ends
+  Python code; a blocking call ends by itself first.
+
+C code that neither returns nor looks for signals is beyond both. Ticks are counted, not seconds: a process that was
+stopped for a minute sees one. Tests of what holds: ``tests/unit/adapters/test_containment.py``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FrameType, TracebackType
+from typing import TypeVar
+
+import structlog
+
+from photon.adapters.contract import Adapter
+from photon.adapters.faults import describe, is_own
+
+log = structlog.get_logger(__name__)
+
+TICKS = 4
+"""So many ticks without progress are a time-out: it comes after the time limit, at most a quarter later."""
+SIGNAL = signal.SIGURG
+_SIGEV_THREAD_ID = 4
+_CLOCK_MONOTONIC = 1
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class Hung(BaseException):
+    """Raised where an adapter's code stands. No Exception: an adapter that catches those does not catch it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """In place of an answer. ``reason``: one line with the adapter's file and line."""
+
+    reason: str
+    hung: bool = False
+
+
+class Guard:
+    """Calls an adapter for records of one batch. For one thread at a time, and not within itself."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self.adapter = adapter
+        self.limit_s = adapter.time_limit_s
+        self.count = 0
+        self.where = ""
+        self.fired = False
+        self.lock = threading.Lock()
+        self._seen = -1
+        self._ticks = 0
+        self._armed = False
+        self._alarm = _main_alarm() if threading.get_ident() == _MAIN else _WATCHER
+
+    def each(self, items: Sequence[_T], ask: Callable[[_T], _R]) -> list[_R | Fault]:
+        """The answer for each item, or what went wrong with it."""
+        out: list[_R | Fault] = []
+        while len(out) < len(items):
+            at = len(out)
+            try:
+                with self:
+                    for at in range(len(out), len(items)):
+                        self.count += 1
+                        out.append(ask(items[at]))
+            except Hung:
+                self.disarm()
+                if len(out) < len(items):
+                    out.append(self._late())
+            except (Exception, SystemExit) as error:  # whatever a user's code raises ends this record only
+                self.disarm()
+                if len(out) < len(items):
+                    out.append(Fault(describe(error, self.adapter)))
+        return out
+
+    def many(self, ask: Callable[[], _R]) -> _R | Fault:
+        """One call for all records."""
+        try:
+            with self:
+                self.count += 1
+                return ask()
+        except Hung:
+            self.disarm()
+            return self._late()
+        except (Exception, SystemExit) as error:
+            return Fault(describe(error, self.adapter))
+
+    def __enter__(self) -> None:
+        if self.limit_s > 0:
+            self._seen, self._ticks, self.fired = -1, 0, False
+            self._armed = True
+            self._alarm.watch(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.disarm()
+
+    def disarm(self) -> None:
+        """From here on nothing is raised. Again and again is fine."""
+        if self.limit_s > 0:
+            self._alarm.forget(self)
+            self._armed = False
+
+    def is_late(self) -> bool:
+        """Asked once a tick: whether the record of now has had its time."""
+        if not self._armed:
+            return False
+        if self.count != self._seen:
+            self._seen, self._ticks = self.count, 0
+            return False
+        self._ticks += 1
+        if self._ticks < TICKS:
+            return False
+        self._ticks = 0
+        return True
+
+    def note(self, frame: FrameType | None) -> None:
+        """Remembers where the adapter stands."""
+        innermost, own = frame, None
+        while frame is not None and own is None:
+            own = frame if is_own(frame, self.adapter) else None
+            frame = frame.f_back
+        at = own or innermost
+        self.where = "" if at is None else f" ({at.f_code.co_filename}:{at.f_lineno})"
+
+    def _late(self) -> Fault:
+        reason = f"the adapter did not come back within {self.limit_s:g} s{self.where}"
+        log.warning(reason)
+        return Fault(reason, hung=True)
+
+
+class _Alarm:
+    """Looks at guards once a tick."""
+
+    def watch(self, guard: Guard) -> None:
+        """From now on."""
+        raise NotImplementedError
+
+    def forget(self, guard: Guard) -> None:
+        """No more."""
+        raise NotImplementedError
+
+
+class _Spec(ctypes.Structure):
+    _fields_ = (("interval", ctypes.c_long * 2), ("first", ctypes.c_long * 2))
+
+
+class _Event(ctypes.Structure):
+    """struct sigevent; the padding makes it as long as the C library's."""
+
+    _fields_ = (
+        ("value", ctypes.c_void_p), ("number", ctypes.c_int), ("notify", ctypes.c_int), ("thread", ctypes.c_int),
+        ("padding", ctypes.c_char * 48),
+    )  # fmt: skip
+
+
+class _Timer(_Alarm):
+    """A POSIX timer of the main thread; Python's own (setitimer) would take SIGALRM from whoever uses it."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._guard: Guard | None = None
+        self._timer = ctypes.c_void_p()
+        event = _Event(None, int(SIGNAL), _SIGEV_THREAD_ID, threading.get_native_id())
+        if self._libc.timer_create(_CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._timer)):
+            raise OSError(ctypes.get_errno(), "timer_create")
+        self._off = _Spec()
+        self._specs: dict[float, _Spec] = {}
+        signal.signal(SIGNAL, self._ticked)
+
+    def watch(self, guard: Guard) -> None:
+        spec = self._specs.get(guard.limit_s)
+        if spec is None:
+            tick_ns = max(1_000_000, int(guard.limit_s / TICKS * 1e9))
+            pair = (ctypes.c_long * 2)(*divmod(tick_ns, 10**9))
+            spec = self._specs[guard.limit_s] = _Spec(pair, pair)
+        self._guard = guard
+        self._libc.timer_settime(self._timer, 0, ctypes.byref(spec), None)
+
+    def forget(self, guard: Guard) -> None:
+        self._guard = None
+        self._libc.timer_settime(self._timer, 0, ctypes.byref(self._off), None)
+
+    def _ticked(self, number: int, frame: FrameType | None) -> None:
+        guard = self._guard
+        if guard is not None and guard.is_late():
+            guard.note(frame)
+            raise Hung
+
+
+class _Watcher(_Alarm):
+    """Looks at guards of other threads from a thread of its own, which ends when there is nothing to watch."""
+
+    def __init__(self) -> None:
+        self._guards: dict[int, Guard] = {}
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def watch(self, guard: Guard) -> None:
+        with self._lock:
+            self._guards[threading.get_ident()] = guard
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="adapter-watch", daemon=True)
+                self._thread.start()
+
+    def forget(self, guard: Guard) -> None:
+        own = threading.get_ident()
+        with guard.lock:
+            self._guards.pop(own, None)
+            if guard.fired:
+                guard.fired = False
+                _raise_in(own, None)  # what is on its way and has not come is taken back
+
+    def _run(self) -> None:
+        idle = 0
+        pause = threading.Event()
+        while True:
+            with self._lock:
+                watched = list(self._guards.items())
+                idle = 0 if watched else idle + 1
+                if idle > IDLE_TICKS:
+                    self._thread = None
+                    return
+            pause.wait(min((guard.limit_s for _, guard in watched), default=1.0) / TICKS)
+            for thread, guard in watched:
+                with guard.lock:
+                    if self._guards.get(thread) is guard and guard.is_late():
+                        guard.note(sys._current_frames().get(thread))
+                        guard.fired = True
+                        _raise_in(thread, Hung)
+
+
+def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind) if kind else None)
+
+
+IDLE_TICKS = 40
+"""After so many ticks without work the watching thread ends."""
+_MAIN = threading.main_thread().ident
+_WATCHER = _Watcher()
+_timers: list[_Timer] = []
+
+
+def _main_alarm() -> _Timer:
+    if not _timers:
+        _timers.append(_Timer())
+    return _timers[0]

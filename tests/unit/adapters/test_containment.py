@@ -1,0 +1,179 @@
+"""What an adapter raises, and what does not come back: that record's fault, with the file and line; no other's."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from photon.adapters.containment import Fault, Guard, Hung
+from photon.adapters.contract import Adapter, BadRecord
+from photon.adapters.loader import load_adapter
+
+SOURCE = """
+from photon.adapters.contract import Adapter
+class Mine(Adapter):
+    def foreign_header(self, record, file):
+        return None
+    def primary_key(self, record, file):
+        return record
+    def foreign_payload(self, record, file):
+        while True:
+            try:
+                pass  # busy
+            except Exception:
+                pass
+    primary_payload = foreign_payload
+"""
+LIMIT_S = 0.2
+
+
+@pytest.fixture
+def adapter(tmp_path: Path) -> Adapter:
+    (tmp_path / "mine.py").write_text(SOURCE)
+    made = load_adapter("mine.py:Mine", {}, tmp_path)
+    made.time_limit_s = LIMIT_S
+    return made
+
+
+def busy(_: int) -> None:
+    while True:
+        pass
+
+
+def asleep(_: int) -> None:
+    time.sleep(600)
+
+
+def locked(_: int) -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def receiving(_: int) -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        one.recv(1)
+
+
+def backtracking(_: int) -> None:
+    re.match(rb"(a+)+$", b"a" * 64 + b"b")
+
+
+def swallowing(_: int) -> None:
+    while True:
+        with contextlib.suppress(Exception):
+            time.sleep(0.001)
+
+
+def answered(guard: Guard, hang: Callable[[int], object]) -> list[object]:
+    """Of seven records of which two hang and one raises."""
+
+    def ask(item: int) -> int:
+        if item in (2, 6):
+            hang(item)
+        if item == 3:
+            raise BadRecord("no good")
+        return item
+
+    return list(guard.each(range(7), ask))
+
+
+@pytest.mark.parametrize("hang", [busy, asleep, locked, receiving, backtracking, swallowing])
+def test_in_the_main_thread_whatever_hangs_is_broken_off(adapter: Adapter, hang: Callable[[int], object]) -> None:
+    assert threading.current_thread() is threading.main_thread()
+    began = time.monotonic()
+    found = answered(Guard(adapter), hang)
+    assert [each for each in found if not isinstance(each, Fault)] == [0, 1, 4, 5]
+    faults = {at: each for at, each in enumerate(found) if isinstance(each, Fault)}
+    assert faults.keys() == {2, 3, 6}
+    assert faults[3] == Fault("no good")
+    for at in (2, 6):
+        assert faults[at].hung
+        assert "did not come back within 0.2 s (" in faults[at].reason
+    assert time.monotonic() - began >= 2 * LIMIT_S
+
+
+@pytest.mark.parametrize("hang", [busy, swallowing])
+def test_in_another_thread_python_code_is_broken_off(adapter: Adapter, hang: Callable[[int], object]) -> None:
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.extend(answered(Guard(adapter), hang)))
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert [isinstance(each, Fault) and each.hung for each in found] == [
+        False,
+        False,
+        True,
+        False,
+        False,
+        False,
+        True,
+    ]
+
+
+def test_the_line_of_the_adapters_own_file_is_named(adapter: Adapter, tmp_path: Path) -> None:
+    (fault,) = Guard(adapter).each([b"x"], lambda record: adapter.foreign_payload(record, None))  # type: ignore[arg-type]
+    assert isinstance(fault, Fault)
+    named = re.search(r"mine\.py:(\d+)\)$", fault.reason)
+    assert named is not None
+    assert str(tmp_path) in fault.reason
+    assert int(named[1]) in range(9, 14)
+
+
+def test_slow_records_are_not_late_as_long_as_each_comes_back(adapter: Adapter) -> None:
+    found = Guard(adapter).each(range(8), lambda item: time.sleep(LIMIT_S / 3) or item)
+    assert found == list(range(8))  # together far longer than the limit
+
+
+def test_one_call_for_many(adapter: Adapter) -> None:
+    guard = Guard(adapter)
+    assert guard.many(lambda: 5) == 5
+    late = guard.many(lambda: busy(1))
+    assert isinstance(late, Fault)
+    assert late.hung
+    raised = guard.many(lambda: 1 // 0)
+    assert isinstance(raised, Fault)
+    assert raised.reason.startswith("the adapter raised ZeroDivisionError")
+
+
+def test_nothing_is_raised_once_the_guard_is_left(adapter: Adapter) -> None:
+    """Calls that end about when they are late: the exception comes in time, or never."""
+    adapter.time_limit_s = 0.02
+
+    def rounds() -> None:
+        guard = Guard(adapter)
+        for length in range(60):
+            until = time.monotonic() + 0.015 + length / 5000
+            while time.monotonic() < until:
+                guard.each([until], lambda end: [None for _ in iter(lambda: time.monotonic() < end, False)])
+        until = time.monotonic() + 0.1
+        while time.monotonic() < until:
+            pass
+
+    rounds()
+    escaped: list[BaseException] = []
+
+    def in_thread() -> None:
+        try:
+            rounds()
+        except Hung as hung:
+            escaped.append(hung)
+
+    thread = threading.Thread(target=in_thread)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert escaped == []
+
+
+def test_without_a_limit_nothing_is_watched(adapter: Adapter) -> None:
+    adapter.time_limit_s = 0.0
+    assert Guard(adapter).each([1], lambda item: time.sleep(0.05) or item) == [1]

@@ -1,0 +1,146 @@
+"""What the judge makes of an adapter that joins many at once, raises, or does not come back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Pair
+from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
+from photon.idregistry.api import Kind
+from photon.joiner.api import WAIT_NS, ForeignEvent, Outcome
+from photon.joiner.verdicts import HUNG_TIMES, Decided, Judge
+
+FILE = LogFile("a.log")
+
+
+class Alone(Adapter):
+    """Joins by what the foreign record says: ok, filter, bad, raise, odd, newline, hang."""
+
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        return ForeignHeader(b"k", 0)
+
+    def primary_key(self, record: bytes, file: LogFile) -> bytes:
+        if record == b"bad":
+            raise BadRecord("no key")
+        return record
+
+    def foreign_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        return None
+
+    primary_payload = foreign_payload
+
+    def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
+        if foreign == b"filter":
+            return Filtered("a bot")
+        if foreign == b"bad":
+            raise BadRecord("cannot be")
+        if foreign == b"raise":
+            raise KeyError("boom")
+        if foreign == b"odd":
+            return 17  # type: ignore[return-value]
+        if foreign == b"newline":
+            return Joined(b"{}\n", b"{}")
+        while foreign == b"hang":
+            pass
+        return Joined(b'"%b"' % foreign, b'"%b"' % primary)
+
+
+class Together(Alone):
+    """The same, many at once; what ``join`` raises, it raises."""
+
+    calls = 0
+
+    def join_many(self, pairs: Sequence[Pair]) -> list[Joined | Filtered | BadRecord]:
+        type(self).calls += 1
+        return super().join_many(pairs)
+
+
+class Short(Alone):
+    """Gives too few answers."""
+
+    def join_many(self, pairs: Sequence[Pair]) -> list[Joined | Filtered | BadRecord]:
+        return super().join_many(pairs)[1:]
+
+
+class Overridden(Together):
+    """Knows more than what it inherits for many."""
+
+    def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
+        return Filtered("all")
+
+
+def decided(adapter: Adapter, records: Sequence[bytes], keys: Sequence[bytes] | None = None) -> Decided:
+    return Judge(adapter, check_payloads=True).decide(events_of(records), found_of(records, keys), frozenset())
+
+
+def events_of(records: Sequence[bytes]) -> list[ForeignEvent]:
+    return [
+        ForeignEvent(b"e%d" % at, at.to_bytes(16, "big"), 0, b"k", record, FILE, at, WAIT_NS)
+        for at, record in enumerate(records)
+    ]
+
+
+def found_of(records: Sequence[bytes], keys: Sequence[bytes] | None = None) -> EventLookUps:
+    primaries = keys or [b"k"] * len(records)
+    return EventLookUps([Found.FOUND] * len(records), [PrimaryRecord(key, FILE, 0) for key in primaries])
+
+
+def verdicts(found: Decided) -> list[tuple[int, object]]:
+    """By row: what is written, or the kind and reason."""
+    rows: list[tuple[int, object]] = list(zip(found.joined, found.payloads, strict=True))
+    rows += [
+        (row, (kind, found.reasons[row].partition(" (")[0]))
+        for row, kind in zip(found.undone, found.undone_kinds, strict=True)
+    ]
+    return sorted(rows, key=lambda each: each[0])
+
+
+@given(
+    records=st.lists(st.sampled_from([b"ok", b"filter", b"bad", b"raise", b"odd", b"newline"]), max_size=30),
+    keys=st.data(),
+)
+def test_many_at_once_give_what_each_alone_gives(records: list[bytes], keys: st.DataObject) -> None:
+    named = keys.draw(
+        st.lists(st.sampled_from([b"k", b"other", b"bad"]), min_size=len(records), max_size=len(records))
+    )
+    alone = decided(Alone({}), records, named)
+    together = decided(Together({}), records, named)
+    assert verdicts(alone) == verdicts(together) == verdicts(decided(Short({}), records, named))
+    assert alone.mismatched == together.mismatched == [at for at, key in enumerate(named) if key != b"k"]
+
+
+def test_a_batch_that_raises_costs_only_the_event_to_blame() -> None:
+    Together.calls = 0
+    found = decided(Together({}), [b"ok", b"raise", b"ok"])
+    assert Together.calls == 1
+    assert found.joined == [0, 2]
+    assert found.undone_kinds == [Kind.REJECTED]
+    assert found.reasons[1].startswith("the adapter raised KeyError: 'boom' (")
+    assert "test_judge.py:" in found.reasons[1]
+
+
+def test_what_is_overridden_is_not_asked_of_an_inherited_batch() -> None:
+    assert Together({}).joins_many
+    assert not Overridden({}).joins_many
+    assert decided(Overridden({}), [b"ok"]).undone_kinds == [Kind.FILTERED]
+
+
+@pytest.mark.parametrize("cls", [Alone, Together])
+def test_an_event_that_hangs_is_retried_and_then_rejected(cls: type[Adapter]) -> None:
+    adapter = cls({})
+    adapter.time_limit_s = 0.1
+    judge = Judge(adapter, check_payloads=True)
+    records = [b"ok", b"hang", b"ok"]
+    for time in range(1, HUNG_TIMES):
+        found = judge.decide(events_of(records), found_of(records), frozenset())
+        assert (found.joined, found.undone) == ([0, 2], [])
+        assert found.outcomes[1] is Outcome.RETRY
+        assert found.reasons[1].endswith(f"time {time} of {HUNG_TIMES}")
+    found = judge.decide(events_of(records), found_of(records), frozenset())
+    assert (found.joined, found.undone, found.undone_kinds) == ([0, 2], [1], [Kind.REJECTED])
+    assert found.reasons[1].startswith("the adapter did not come back within 0.1 s (")
+    assert "test_judge.py:" in found.reasons[1]
