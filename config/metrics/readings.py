@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -80,9 +81,13 @@ Details = Callable[[], "Awaitable[Mapping[str, Any]] | Mapping[str, Any]"]
 class ProcessMetrics:
     """All that a process says of itself."""
 
-    def __init__(self, sources: Sequence[Source] = (), details: Details | None = None) -> None:
+    def __init__(
+        self, sources: Sequence[Source] = (), details: Details | None = None, now: Callable[[], float] = time.time
+    ) -> None:
+        """``now``: Unix time in seconds."""
         self._sources = list(sources)
         self._details = details
+        self._now = now
         self._process = ProcessCollector(registry=None)
         self._failures = 0
         self._said: set[str] = set()
@@ -108,6 +113,7 @@ class ProcessMetrics:
                 continue
             readings.take(part)
         readings.put("photon_metrics_failures_total", self._failures)
+        readings.put("photon_clock_seconds", self._now())  # last: nothing is waited for after it
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Collected(readings))
         registry.register(_Collected(self._process))

@@ -45,6 +45,7 @@ def _gauges(prefix: str, labels: tuple[str, ...], **helps: str) -> list[Metric]:
 
 _OF_PROCESS = [
     *_gauges("photon", ("version",), build_info="1, for each version that runs."),
+    *_gauges("photon", (), clock_seconds="Unix time by the clock of the process's machine, as it answered."),
     *_gauges("photon", ("directory",), disk_free_bytes="Free for the process on the disk of one of its directories."),
     *_counters("photon_metrics", (), failures="Parts of a process that could not say their metrics."),
 ]

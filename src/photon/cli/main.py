@@ -26,6 +26,7 @@ _NOUNS = {
     "reload": "photon.cli.running",
     "status": "photon.cli.status",
     "explain": "photon.cli.explain",
+    "doctor": "photon.cli.doctor",
     "ledger": "photon.cli.ledger",
     "read": "photon.cli.read",
     "config": "photon.cli.config",

@@ -51,7 +51,7 @@ class Gatherer:
         wanted = list(dict.fromkeys(targets))
         for gone in self._channels.keys() - set(wanted):
             await self._channels.pop(gone).close(None)
-        return list(await asyncio.gather(*map(self._ask, wanted)))
+        return list(await asyncio.gather(*map(self.ask, wanted)))
 
     async def close(self) -> None:
         """Of all channels."""
@@ -59,7 +59,8 @@ class Gatherer:
             await channel.close(None)
         self._channels.clear()
 
-    async def _ask(self, target: Target) -> Heard:
+    async def ask(self, target: Target) -> Heard:
+        """One process."""
         channel = self._channels.get(target)
         if channel is None:
             channel = self._channels[target] = open_channel(target.address, _OPTIONS, target.to)

@@ -1,0 +1,143 @@
+"""``photon doctor``: whether a deployment can run, and runs, as it should."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from photon.cli.errors import ATTENTION, DONE
+
+if TYPE_CHECKING:
+    from photon.config.settings import Settings
+    from photon.embedded.doctor.checks import Finding
+    from photon.embedded.doctor.facts import Facts
+
+UNCERTAINTY_S = 5.0
+"""clock.uncertainty where no file says so."""
+
+
+@click.command()
+@click.option("--config", type=click.Path(path_type=Path), help="The deployment file; without it only this machine.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@click.option("--datacentre", "here", multiple=True, metavar="NAME",
+              help="Is on this machine; else it is told from addresses and directories.")  # fmt: skip
+@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def doctor(config: Path | None, overrides: tuple[str, ...], here: tuple[str, ...], output_format: str) -> int:
+    """Look for what is wrong, or soon will be, before a deployment is started or while it runs, and say what to do.
+
+    \b
+    Looks at: configuration and adapters, releases and packages, clocks of all processes, disks and fsync, log
+    directories, open files, ports, certificates and key files, the registry.
+    Examples:
+      photon doctor --config photon.toml
+      photon doctor --config photon.toml --datacentre east -o json
+    Exit codes: 0 nothing found, 3 a warning or a problem was found, 2 wrong usage.
+    """
+    from datetime import UTC, datetime
+
+    from photon.config.errors import UsageError
+    from photon.embedded.doctor.checks import Level, findings
+
+    if config is None and (overrides or here):
+        raise UsageError("--set and --datacentre go with --config")
+    if config is not None and not config.exists():
+        raise UsageError(f"{config}: no such file; name the deployment file")
+    facts = _facts(config, overrides, here)
+    said = findings(facts, datetime.now(UTC))
+    if output_format == "json":
+        from photon.cli.registry.common import print_json
+
+        print_json(_as_json(facts, said))
+    else:
+        _show(facts, said)
+    return DONE if all(each.level is Level.OK for each in said) else ATTENTION
+
+
+def _facts(config: Path | None, overrides: tuple[str, ...], here: tuple[str, ...]) -> Facts:
+    """Everything that can be gathered: a mistake in the file leaves only this machine."""
+    from photon.config.errors import PhotonError, UsageError
+    from photon.config.loader import load
+    from photon.embedded.doctor.facts import Facts
+    from photon.embedded.doctor.gathering import machine
+
+    _tell("this machine")
+    own = machine()
+    if config is None:
+        return Facts("-", own, UNCERTAINTY_S, (), loaded=False)
+    try:
+        settings = load(config, environment=os.environ, flags=overrides)
+    except PhotonError as error:
+        return Facts(str(config), own, UNCERTAINTY_S, (), mistakes=[str(error)], loaded=False)
+    unknown = [name for name in here if name not in settings.datacentre]
+    if unknown:
+        known = ", ".join(sorted(settings.datacentre)) or "none"
+        raise UsageError(f"--datacentre {unknown[0]}: not in the configuration; there are: {known}")
+    return _of_deployment(config, settings, own, here)
+
+
+def _of_deployment(config: Path, settings: Settings, own: Any, named: tuple[str, ...]) -> Facts:
+    from photon.embedded.doctor import gathering
+    from photon.embedded.doctor.facts import Facts, Registry
+    from photon.embedded.placement import survives
+    from photon.status import examining
+
+    base, now = config.parent, gathering.now_utc()
+    here = list(named) or gathering.datacentres_here(settings, base)
+    mistakes = gathering.adapter_mistakes(settings, base)
+    tls, unasked = gathering.operators_tls(settings, base)
+    _tell("processes")
+    processes = [] if unasked else examining.processes(settings, tls)
+    _tell("registry")
+    registry = Registry() if unasked else examining.registry(settings, tls, time.time_ns())
+    _tell("disks, logs, ports")
+    ours = [each.address for each in processes if not each.problem]
+    return Facts(
+        str(config), own, settings.clock.uncertainty, here, gathering.one_machine(settings), mistakes, True, unasked,
+        sorted(settings.join),        survives(settings) if settings.registry.replicas else [],
+        gathering.directories(settings, base, here), gathering.logs(settings, base, here),
+        gathering.ports(gathering.addresses(settings), ours, gathering.pages(settings)), processes,
+        settings.tls is not None, gathering.pairs(settings, base, now), gathering.secret(settings, base),
+        gathering.states(settings, base, here), registry,
+    )  # fmt: skip
+
+
+def _tell(what: str) -> None:
+    """What is looked at, on a terminal."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[Klooking at {what} …")
+        sys.stderr.flush()
+
+
+def _show(facts: Facts, said: list[Finding]) -> None:
+    from photon.cli.registry.common import print_table
+    from photon.embedded.doctor.checks import Level
+
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+    columns = [("area", False), ("level", False), ("where", False), ("what", False), ("what to do", False)]
+    print_table(columns, [[each.area, each.level, each.where, each.what, each.do] for each in said])
+    counts = {level: sum(each.level is level for each in said) for level in (Level.PROBLEM, Level.WARNING)}
+    click.echo(f"{counts[Level.PROBLEM]} problems, {counts[Level.WARNING]} warnings")
+    if facts.here:
+        click.echo(f"on this machine: {', '.join(facts.here)}")
+
+
+def _as_json(facts: Facts, said: list[Finding]) -> dict[str, Any]:
+    from photon.embedded.doctor.checks import worst
+
+    found = [
+        {"area": each.area, "level": each.level.value, "where": each.where, "what": each.what, "do": each.do}
+        for each in said
+    ]
+    return {
+        "level": worst(said).value,
+        "file": facts.file,
+        "here": list(facts.here),
+        "running": facts.running,
+        "findings": found,
+    }

@@ -1,0 +1,96 @@
+"""Facts for ``photon doctor`` from the processes of a deployment: what they say of themselves and the registry."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from photon.config.clock import NS_PER_S
+from photon.config.errors import PhotonError
+from photon.config.settings import Settings
+from photon.config.tls import Tls
+from photon.embedded.doctor.facts import Boundary, Process, Registry
+from photon.idregistry.operations.client import OperatorClient
+from photon.idregistry.operations.findings import Expected, findings
+from photon.idregistry.operations.inspection import Inspection
+from photon.idregistry.shard_snapshot import NO_BOUNDARY
+from photon.status.exposition import samples
+from photon.status.gathering import Gatherer, Heard
+from photon.status.targets import Target, targets_of
+
+
+def processes(settings: Settings, tls: Tls | None) -> list[Process]:
+    """Those that the deployment file names, each asked twice: the second time nothing is in the way of its clock."""
+    targets: dict[tuple[str, str], Target] = {}
+    for name in sorted(settings.datacentre):
+        for target in targets_of(settings, name, tls):
+            targets.setdefault((target.name, target.address), target)
+    return asyncio.run(_asked(list(targets.values())))
+
+
+async def _asked(targets: Sequence[Target]) -> list[Process]:
+    gatherer = Gatherer()
+    try:
+        await gatherer.gather(targets)
+        return list(await asyncio.gather(*(_one(gatherer, target) for target in targets)))
+    finally:
+        await gatherer.close()
+
+
+async def _one(gatherer: Gatherer, target: Target) -> Process:
+    begun = time.time()
+    heard = await gatherer.ask(target)
+    return process_of(heard, begun, time.time())
+
+
+def process_of(heard: Heard, begun_s: float, ended_s: float) -> Process:
+    """``begun_s``, ``ended_s``: Unix times here, around the question."""
+    target = heard.target
+    if not heard.up:
+        return Process(target.datacentre, target.name, target.address, heard.problem)
+    version, numbers = "", {}
+    for sample in samples(heard.text):
+        if sample.name == "photon_build_info":
+            version = sample.labels.get("version", "")
+        elif not sample.labels:
+            numbers[sample.name] = sample.value
+    said = numbers.get("photon_clock_seconds")
+    return Process(
+        target.datacentre,
+        target.name,
+        target.address,
+        version=version,
+        ahead_s=None if said is None else said - (begun_s + ended_s) / 2,
+        error_s=max(ended_s - begun_s, 0.0) / 2,
+        open_files=numbers.get("process_open_fds", 0.0),
+        max_files=numbers.get("process_max_fds", 0.0),
+    )
+
+
+def registry(settings: Settings, tls: Tls | None, now_ns: int) -> Registry:
+    """As ``photon registry doctor`` has it, and how old the shards' boundaries are."""
+    replicas = {name: replica.address for name, replica in settings.registry.replicas.items()}
+    if not replicas:
+        return Registry()
+    with OperatorClient(replicas, tls) as client:
+        found = client.measure_all()
+    expected = Expected(replicas, settings.registry.epoch, settings.clock.uncertainty)
+    try:
+        said = [(each.level, each.where, each.what, each.do) for each in findings(found, expected, ())]
+    except PhotonError as error:
+        said = [("error", "registry", str(error), "photon registry doctor")]
+    up = sum(each.reply is not None for each in found.values())
+    retention = settings.registry.retention
+    return Registry(said, len(replicas), up, _boundaries(list(found.values()), now_ns), retention)
+
+
+def _boundaries(found: Sequence[Inspection], now_ns: int) -> list[Boundary]:
+    """The furthest that any replica has applied, of each shard."""
+    furthest: dict[int, int] = {}
+    for each in found:
+        for group in each.reply.groups if each.reply is not None else ():
+            if group.group:
+                furthest[group.group] = max(furthest.get(group.group, NO_BOUNDARY), group.boundary_ns)
+    ages = {shard: None if at == NO_BOUNDARY else (now_ns - at) / NS_PER_S for shard, at in furthest.items()}
+    return [Boundary(shard, ages[shard]) for shard in sorted(ages)]
