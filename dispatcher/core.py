@@ -226,10 +226,13 @@ class Core:
         """Those of stretches that are in memory, with a verdict or not."""
         return (item for log in self._busy.values() for stretch in log.stretches for item in stretch.items)
 
+    def heads(self) -> Iterator[Stretch]:
+        """The oldest stretch of each log that has any in memory."""
+        return (log.stretches[0] for log in self._busy.values())
+
     def oldest_first_read_ns(self) -> int | None:
         """Of the events in memory, about: of the first one of each log's oldest stretch."""
-        heads = [log.stretches[0] for log in self._busy.values()]
-        return min((s.items[0].first_read_ns for s in heads if s.left), default=None)
+        return min((s.items[0].first_read_ns for s in self.heads() if s.left), default=None)
 
     def room(self) -> bool:
         """Whether another block may be taken."""

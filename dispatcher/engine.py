@@ -34,6 +34,8 @@ from photon.dispatcher.join_times import JoinTimes
 from photon.dispatcher.ledger import FINAL, Ledger, Verdict
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import Behind, LookUpPolicy, question, settle
+from photon.dispatcher.oldest import Pending, oldest
+from photon.dispatcher.progress import IDLE_S, Pace, Progress, ProgressWatch
 from photon.dispatcher.replay.rereading import LineRules, Rereading, Sources
 from photon.dispatcher.reporting import Troubles
 from photon.dispatcher.retry import SETTLED_NS, Patience
@@ -43,9 +45,6 @@ from photon.dispatcher.state import State
 from photon.dispatcher.status import Status
 from photon.idregistry.api import Digester, Registry
 from photon.joiner.api import JoinAnswers, Joiner, Outcome
-
-Progress = Callable[[], Awaitable[int]]
-"""How far the primary logs have been read: ns, NEVER_NS when for ever (``eventstore.api.Progress.read_past_ns``)."""
 
 Measure = Callable[[], Awaitable[float | None]]
 """The registry's commit time in seconds: from asking a registration until every datacentre could know of it."""
@@ -59,7 +58,7 @@ UNSETTLED_MAX = 4
 """Look-ups of a backlog at a time, each of what was read at once."""
 UNSETTLED_BUSY = 2
 """The same beside fresh traffic, whose look-ups and registrations take turns with them."""
-COMMIT_TIME, STORE = "commit time", "event store"
+COMMIT_TIME = "commit time"
 """What may be in trouble, as the log names it."""
 
 
@@ -81,6 +80,7 @@ class Options:
     commit_s: float = 0.2
     scan_s: float = 0.02
     progress_s: float = 0.05
+    idle_progress_s: float = IDLE_S
     stop_s: float = 5.0
     """A graceful stop waits so long for answers that are on their way."""
 
@@ -125,7 +125,6 @@ class DispatcherEngine:
             raise ValueError("several datacentres share their work through a registry")
         self._follower = follower
         self._registry = registry
-        self._progress = progress
         self._state = state
         self._exports = exports
         self._clock = clock
@@ -154,6 +153,8 @@ class DispatcherEngine:
         )
         self._troubles = Troubles(self._log)
         self._wake = asyncio.Event()
+        pace = Pace(self._options.progress_s, self._options.idle_progress_s, once=self._options.once)
+        self._store = ProgressWatch(progress, self._core, state, self._troubles, clock, self._wake.set, pace)
         self._behind = Behind(several=homes is not None)
         self._caught_up = False  # when it last stopped reading
         self._asking = Asking(registry, self._troubles, clock, self._options.look_up_timeout_s)
@@ -233,6 +234,10 @@ class DispatcherEngine:
         )
         return status if self._holdings is None else self._holdings.status(status)
 
+    def oldest(self, limit: int) -> list[Pending]:
+        """Events without a verdict, oldest first."""
+        return oldest(self._core.heads(), self._state.oldest_rows(limit), self._clock.now_ns(), limit)
+
     def ledger(self) -> Ledger:
         """As committed."""
         return self._state.ledger()
@@ -240,7 +245,7 @@ class DispatcherEngine:
     # -- the loop ---------------------------------------------------------------------------------------------------
     async def run(self) -> None:
         """Until ``stop``, or with ``once`` until done. Everything that has a verdict by then is committed."""
-        asking = [asyncio.create_task(self._follow_progress())]
+        asking = [asyncio.create_task(self._store.run())]
         if self._homes is not None and self._measure is not None:
             asking.append(asyncio.create_task(self._follow_commit_time(self._homes, self._measure)))
         asking += [asyncio.create_task(rereads) for rereads in self._rereading.runs()]
@@ -339,6 +344,7 @@ class DispatcherEngine:
 
     async def _take(self, blocks: Sequence[Block]) -> None:
         """Parses, and sends what is ready on the way, so that joiners have work while the rest is parsed."""
+        self._store.wanted()
         now_ns = self._clock.now_ns()
         whole = self._is_behind and self._backlog.worth.next()
         take = self._backlog.take if whole else self._core.take
@@ -389,6 +395,7 @@ class DispatcherEngine:
         return asked
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
+        self._store.wanted()
         task = asyncio.create_task(work)
         self._attempts.add(task)
         task.add_done_callback(self._attempted)
@@ -427,21 +434,6 @@ class DispatcherEngine:
         found = await self._asking.look_up(question.digests, question.times)
         self._unsettled -= 1
         self._backlog.settle(question, found, self._clock.now_ns(), self._clock.monotonic())
-
-    async def _follow_progress(self) -> None:
-        """Asks the event store how far it is, while an event may wait for it."""
-        while True:
-            now = self._clock.monotonic()
-            try:
-                read_past_ns = await self._progress()
-                self._troubles.well(STORE, now)
-            except Exception as error:
-                self._troubles.met(STORE, f"its progress is unknown: {type(error).__name__}: {error}", now)
-                read_past_ns = self._core.read_past_ns
-            if read_past_ns != self._core.read_past_ns:
-                self._core.progressed(read_past_ns)
-                self._wake.set()
-            await asyncio.sleep(self._options.progress_s)
 
     async def _follow_commit_time(self, homes: Homes, measure: Measure) -> None:
         """Keeps the head start at what the registry takes. It does not say before something was committed."""

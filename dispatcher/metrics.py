@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from photon.config.clock import Clock
 from photon.config.metrics.readings import Readings, Source
 from photon.dispatcher.ledger import HOUR_NS, UNKNOWN_HOUR
+from photon.dispatcher.oldest import Pending
 from photon.dispatcher.status import Status
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 HOURS_SHOWN = 48
 """The newest ones."""
 LOGS_SHOWN = 10
+PENDING_SHOWN = 20
 PREFIX = "photon_dispatcher"
 
 
@@ -75,7 +77,7 @@ def put_status(into: Readings, join: str, status: Status, now_ns: int) -> None:
 
 
 def details_of(join: str, engine: DispatcherEngine, clock: Clock) -> dict[str, Any]:
-    """The ledger by hour, and the logs that wait longest."""
+    """The ledger by hour, the logs that wait longest, and the oldest events without a verdict."""
     status, now_ns = engine.status(), clock.now_ns()
     ledger = engine.ledger()
     hours = sorted(ledger.hours.items(), reverse=True)[:HOURS_SHOWN]
@@ -92,6 +94,20 @@ def details_of(join: str, engine: DispatcherEngine, clock: Clock) -> dict[str, A
             for log in status.lag.worst[:LOGS_SHOWN]
         ],
         "unread": list(status.unread[:LOGS_SHOWN]),
+        "oldest": [_pending(each, now_ns) for each in engine.oldest(PENDING_SHOWN)],
+    }
+
+
+def _pending(event: Pending, now_ns: int) -> dict[str, Any]:
+    next_ns = event.next_try_ns
+    return {
+        "event_id": event.event_id,
+        "log": event.log,
+        "offset": event.offset,
+        "age_s": _age_s(event.first_read_ns, now_ns),
+        "tries": event.tries,
+        "next_try_s": None if next_ns is None else (next_ns - now_ns) / 1e9,
+        "reason": event.reason,
     }
 
 

@@ -18,11 +18,12 @@ from photon.adapters.logs.watching import Watch, watching
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.dispatcher.discovery import Discovery
-from photon.dispatcher.engine import DispatcherEngine, Measure, Options, Progress
+from photon.dispatcher.engine import DispatcherEngine, Measure, Options
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.homes import Homes
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.previous import copied
+from photon.dispatcher.progress import Progress
 from photon.dispatcher.replay.reading import LogFiles
 from photon.dispatcher.replay.rereading import Sources
 from photon.dispatcher.retry import Patience

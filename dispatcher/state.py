@@ -21,7 +21,9 @@ from photon.dispatcher.errors import RuleError
 from photon.dispatcher.events import Export, Item
 from photon.dispatcher.ledger import Ledger, split_cell
 from photon.dispatcher.ledger_reader import read_ledger_from
+from photon.dispatcher.oldest import OldRow
 from photon.dispatcher.replay.coverage import Coverage, Span
+from photon.dispatcher.retry import COMPLETE_NS
 from photon.joiner.api import ForeignEvent
 
 ROW_BYTES = 200
@@ -199,6 +201,18 @@ class State:
             )
             for column in ("next_try_ns", "trigger_ns")
         )
+
+    def oldest_rows(self, limit: int) -> list[OldRow]:
+        """Those that came first into the retry store, of all workers."""
+        columns = "event_id, event_time_ns, file, offset, first_read_ns, attempts, next_try_ns, trigger_ns"
+        rows = self._all(f"SELECT {columns} FROM retries ORDER BY id LIMIT ?", limit)
+        return [OldRow(event_id, time_ns, self._file(file).path, *rest) for event_id, time_ns, file, *rest in rows]
+
+    def next_trigger_ns(self, after_ns: int) -> int | None:
+        """The first point of the primary logs behind ``after_ns`` that a row waits for; None: there is none."""
+        sql = "SELECT min(trigger_ns) FROM retries WHERE owner = ? AND trigger_ns > ? AND trigger_ns < ?"
+        rows = self._all(sql, self.owner, after_ns, COMPLETE_NS)
+        return rows[0][0] if rows else None
 
     def oldest_first_read_ns(self) -> int | None:
         """Of the row that came first into the retry store."""

@@ -20,12 +20,13 @@ from photon.config.disk import Disk
 from photon.config.settings import Settings
 from photon.dispatcher import process
 from photon.dispatcher.discovery import Discovery
-from photon.dispatcher.engine import DispatcherEngine, Measure, Progress
+from photon.dispatcher.engine import DispatcherEngine, Measure
 from photon.dispatcher.engine import Options as DispatcherOptions
 from photon.dispatcher.holdings import Terms
 from photon.dispatcher.homes import HeadStart, Homes
 from photon.dispatcher.limits import Limits as DispatcherLimits
 from photon.dispatcher.lookups import LookUpPolicy
+from photon.dispatcher.progress import Progress
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.worker import Worker
 from photon.eventstore.api import EventStore

@@ -1,0 +1,98 @@
+"""Follows how far the event store has read the primary logs: often while an event may wait for it, else seldom.
+
+An event waits for it from its reading until it is a row of the retry store that is to be tried at a later time only.
+Whoever takes events calls ``wanted``: the store is then asked at once, so that what is known while they are being
+joined is no older than when it was asked all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from photon.config.clock import NS_PER_S, Clock
+from photon.dispatcher.core import Core
+from photon.dispatcher.reporting import Troubles
+from photon.dispatcher.state import State
+
+Progress = Callable[[], Awaitable[int]]
+"""How far the primary logs have been read: ns, NEVER_NS when for ever (``eventstore.api.Progress.read_past_ns``)."""
+
+IDLE_S = 1.0
+"""Asked this often while nothing waits; a row of the retry store may wait so long for news of logs read for ever."""
+STORE = "event store"
+"""As the log names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds from one question to the next, while events wait and while none does; ``once``: some always do."""
+
+    busy_s: float
+    idle_s: float = IDLE_S
+    once: bool = False
+
+
+class ProgressWatch:
+    """See the module."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        core: Core,
+        state: State,
+        troubles: Troubles,
+        clock: Clock,
+        moved: Callable[[], None],
+        pace: Pace,
+    ) -> None:
+        """``moved`` is called when the core was told of a new place."""
+        self._progress = progress
+        self._core, self._state = core, state
+        self._troubles, self._clock = troubles, clock
+        self._moved = moved
+        self._pace = pace
+        self._wanted = asyncio.Event()
+
+    def wanted(self) -> None:
+        """Events have come."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            self._wanted.clear()
+            await self._ask()
+            pause_s = self.pause_s()
+            if pause_s <= self._pace.busy_s:
+                await asyncio.sleep(pause_s)
+                continue
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+
+    def pause_s(self) -> float:
+        """Until the next question, if nothing comes."""
+        if self._pace.once or self._core.open:
+            return self._pace.busy_s
+        if not self._state.retry_rows:
+            return self._pace.idle_s
+        next_ns = self._state.next_trigger_ns(self._core.read_past_ns)
+        if next_ns is None:
+            return self._pace.idle_s
+        return min(max((next_ns - self._clock.now_ns()) / NS_PER_S, self._pace.busy_s), self._pace.idle_s)
+
+    async def _ask(self) -> None:
+        now = self._clock.monotonic()
+        try:
+            read_past_ns = await self._progress()
+            self._troubles.well(STORE, now)
+        except Exception as error:
+            self._troubles.met(STORE, f"its progress is unknown: {type(error).__name__}: {error}", now)
+            return
+        if read_past_ns != self._core.read_past_ns:
+            self._core.progressed(read_past_ns)
+            self._moved()

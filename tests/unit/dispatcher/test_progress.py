@@ -1,0 +1,126 @@
+"""How often the event store is asked how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from photon.config.clock import NEVER_NS
+from photon.dispatcher.progress import Pace, ProgressWatch
+from photon.dispatcher.reporting import Troubles
+
+S = 1_000_000_000
+WAIT_S = 30.0
+PACE = Pace(busy_s=0.002, idle_s=3600.0)
+
+
+class Rig:
+    """A watch over things that a test sets."""
+
+    def __init__(self, pace: Pace = PACE) -> None:
+        self.asked = 0
+        self.asking = asyncio.Event()
+        self.said: int | Exception = 100
+        self.told: list[int] = []
+        self.core: Any = SimpleNamespace(open=0, read_past_ns=-1, progressed=self._progressed)
+        self.state: Any = SimpleNamespace(retry_rows=0, next_trigger_ns=lambda after: self.next_trigger)
+        self.next_trigger: int | None = None
+        clock: Any = SimpleNamespace(monotonic=lambda: 0.0, now_ns=lambda: 1000 * S)
+        log: Any = SimpleNamespace(warning=lambda *a, **k: None, info=lambda *a, **k: None)
+        self.watch = ProgressWatch(
+            self._progress, self.core, self.state, Troubles(log), clock, lambda: self.told.append(0), pace
+        )
+
+    async def _progress(self) -> int:
+        self.count()
+        if isinstance(self.said, Exception):
+            raise self.said
+        return self.said
+
+    def count(self) -> None:
+        self.asked += 1
+        self.asking.set()
+
+    def _progressed(self, read_past_ns: int) -> None:
+        self.core.read_past_ns = read_past_ns
+
+    async def until_asked(self, times: int) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while self.asked < times:
+                self.asking.clear()
+                await self.asking.wait()
+        await asyncio.sleep(0)  # what it does with the answer
+
+
+async def test_it_is_asked_at_once_when_events_come_and_often_while_they_wait() -> None:
+    rig = Rig()
+    task = asyncio.create_task(rig.watch.run())
+    await rig.until_asked(1)
+    assert rig.told == [0]
+    for _ in range(20):  # idle: nothing more for an hour
+        await asyncio.sleep(0.002)
+    assert rig.asked == 1
+    rig.said = 200
+    rig.watch.wanted()
+    await rig.until_asked(2)
+    assert rig.core.read_past_ns == 200
+    rig.core.open = 5
+    rig.watch.wanted()
+    await rig.until_asked(6)  # nobody says so again
+    task.cancel()
+
+
+async def test_what_comes_while_it_is_asked_is_not_missed() -> None:
+    rig = Rig()
+    asked = asyncio.Event()
+    answer = asyncio.Event()
+
+    async def slowly() -> int:
+        rig.count()
+        asked.set()
+        await answer.wait()
+        return 100
+
+    rig.watch._progress = slowly
+    task = asyncio.create_task(rig.watch.run())
+    await asked.wait()
+    rig.watch.wanted()
+    answer.set()
+    await rig.until_asked(2)
+    task.cancel()
+
+
+async def test_a_store_that_does_not_answer_is_asked_again() -> None:
+    rig = Rig(Pace(busy_s=0.001, idle_s=0.002))
+    rig.said = OSError("away")
+    task = asyncio.create_task(rig.watch.run())
+    await rig.until_asked(3)
+    assert (rig.core.read_past_ns, rig.told) == (-1, [])
+    rig.said = 7
+    await rig.until_asked(5)
+    assert rig.core.read_past_ns == 7
+    task.cancel()
+
+
+@pytest.mark.parametrize(
+    ("open_", "rows", "trigger_ns", "pause_s"),
+    [
+        (0, 0, None, 10.0),  # idle
+        (1, 0, None, 0.05),
+        (0, 3, None, 10.0),  # rows that wait for their back-off only
+        (0, 3, 999 * S, 0.05),  # a row waits for what may be read any moment
+        (0, 3, 1004 * S, 4.0),  # it cannot be passed before that time
+        (0, 3, NEVER_NS - 2, 10.0),
+    ],
+)
+def test_the_pause(open_: int, rows: int, trigger_ns: int | None, pause_s: float) -> None:
+    rig = Rig(Pace(busy_s=0.05, idle_s=10.0))
+    rig.core.open, rig.state.retry_rows, rig.next_trigger = open_, rows, trigger_ns
+    assert rig.watch.pause_s() == pytest.approx(pause_s)
+
+
+def test_with_once_it_is_always_asked_often() -> None:
+    assert Rig(Pace(busy_s=0.05, idle_s=10.0, once=True)).watch.pause_s() == 0.05
