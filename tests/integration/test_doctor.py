@@ -71,6 +71,16 @@ def test_in_the_order_of_a_deployments_life(site: Site) -> None:
     assert "as all 5 processes" in told["versions"]
     assert told["ports"] == "5 ours"
 
+    top = photon("top", "--config", site.file, "--once", "--every", "0.5", "-o", "json")
+    assert top.code == 0, top.err
+    seen = json.loads(top.out)
+    assert {row["service"] for row in seen["processes"]} == {
+        "dispatcher", "joiner", "eventstore", "verifier", "registry",
+    }  # fmt: skip
+    assert all(row["cpu"] is not None and row["memory_bytes"] > 1 << 20 for row in seen["processes"])
+    assert [row["slot"] for row in seen["slots"]] == [SLOT]
+    assert {row["leader"] for row in seen["shards"]} == {"r1"}
+
     site.hold(f"joiner {SLOT}")
     until(lambda: ("ports", f"joiner {SLOT}") in _wrong(_said(site.file, well=False)), WAIT_S, "it is missed")
     site.release(f"joiner {SLOT}")

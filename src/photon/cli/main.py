@@ -25,6 +25,7 @@ _NOUNS = {
     "release": "photon.cli.running",
     "reload": "photon.cli.running",
     "status": "photon.cli.status",
+    "top": "photon.cli.top",
     "explain": "photon.cli.explain",
     "doctor": "photon.cli.doctor",
     "ledger": "photon.cli.ledger",
