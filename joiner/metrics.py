@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import Readings, Source
@@ -30,6 +31,13 @@ def reads(join: str, joiner: HasSlot) -> Source:
     return read
 
 
+def details_of(joiners: Sequence[HasSlot]) -> dict[str, Any]:
+    """How the copies of its slots are, in words."""
+    open_ = [engine for each in joiners if (engine := each.opened) is not None]
+    copies = [(engine.slot, engine.shell.copies) for engine in open_]
+    return {"copies": [{"slot": slot, "trouble": its.trouble} for slot, its in copies if its is not None]}
+
+
 def _put(into: Readings, join: str, engine: JoinerEngine) -> None:
     labels = {"join": join, "slot": engine.slot}
     stats = engine.stats()
@@ -45,6 +53,10 @@ def _put(into: Readings, join: str, engine: JoinerEngine) -> None:
         },
         **labels,
     )
+    copies = engine.shell.copies
+    if copies is not None:
+        values = {"behind_bytes": copies.behind_bytes, "bypassed": copies.fallback, "trouble": bool(copies.trouble)}
+        into.put_all("photon_joiner_copy", values, **labels)
     for outcome, count in stats.outcomes.items():
         into.put("photon_joiner_outcomes_total", count, **labels, outcome=outcome.name.lower())
     paths = engine.directories

@@ -17,7 +17,7 @@ from photon.config.metrics.readings import ProcessMetrics
 from photon.config.tls import Tls
 from photon.joiner.auto_joiner import AutoJoiner
 from photon.joiner.engine import JoinerEngine
-from photon.joiner.metrics import reads
+from photon.joiner.metrics import details_of, reads
 from photon.joiner.service import start_server
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.output import OutputDamaged
@@ -70,7 +70,8 @@ async def serve(
     async with AsyncExitStack() as stack:
         for each in joins:
             stack.push_async_callback(each.engine.close)
-        metrics = ProcessMetrics([reads(each.join, each.engine) for each in joins])
+        sources = [reads(each.join, each.engine) for each in joins]
+        metrics = ProcessMetrics(sources, lambda: details_of([each.engine for each in joins]))
         server = await start_server({each.join: each.engine for each in joins}, address, tls, metrics, also)
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         if (may_open is not None and not await may_open(stop)) or not await _start(joins, stop):

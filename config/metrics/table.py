@@ -121,6 +121,19 @@ _JOINER = [
         open_bytes="Of records being registered or written.",
         redo_log_bytes="Of the slot's redo log.",
         redo_log_limit_bytes="limits.redo_log.",
+        copy_behind_bytes="Durable in the slot and not in its copy in another datacentre; absent: it has none.",
+        copy_bypassed="1: what the copy does not have is shown to readers.",
+        copy_trouble="1: nothing can be shipped to the copy until somebody mends it.",
+    ),
+]
+
+_COPIES = [
+    *_gauges("photon_copies", (), slots="Slots of other datacentres of which copies were asked for here."),
+    *_counters(
+        "photon_copies",
+        (),
+        received_bytes="Of output, taken in and durable.",
+        refused="Requests that were refused: by a wrong place, an earlier incarnation, a seal, or damage.",
     ),
 ]
 
@@ -251,6 +264,7 @@ SERVICES: dict[str, list[Metric]] = {
     "cache": _CACHE,
     "registry": _REGISTRY,
     "verifier": _VERIFIER,
+    "copies": _COPIES,
     "wan": _WAN,
     "status": _STATUS,
 }

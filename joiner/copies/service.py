@@ -16,6 +16,8 @@ import structlog
 
 from photon.config.disk import Disk
 from photon.config.message_bounds import bounded
+from photon.config.metrics.disks import free_space
+from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.serving import listen
 from photon.config.tls import Tls
 from photon.joiner.copies import copies_pb2 as pb
@@ -48,10 +50,22 @@ class Copies:
         self._keeps = frozenset(keeps)
         self._die = die
         self._copies: dict[CopyOf, KeptCopy] = {}
+        self._received = self._refused = 0
         self._turns: dict[CopyOf, asyncio.Lock] = {}
 
-    async def asked(self, of: CopyOf, ask: Callable[[KeptCopy], CopyAnswer]) -> CopyAnswer:
-        """One question about one copy, after those that came before."""
+    def reads(self, into: Readings) -> None:
+        """Its metrics."""
+        values = {"slots": len(self._copies), "received_bytes_total": self._received, "refused_total": self._refused}
+        into.put_all("photon_copies", values)
+
+    async def asked(self, of: CopyOf, ask: Callable[[KeptCopy], CopyAnswer], *, size: int = 0) -> CopyAnswer:
+        """One question about one copy, after those that came before. ``size``: bytes that it brings."""
+        answer = await self._asked(of, ask)
+        self._refused += answer.status is not Status.OK
+        self._received += size if answer.status is Status.OK else 0
+        return answer
+
+    async def _asked(self, of: CopyOf, ask: Callable[[KeptCopy], CopyAnswer]) -> CopyAnswer:
         if of.datacentre not in self._keeps:
             return _refused(
                 f"copies of {of.datacentre} are not kept here: another deployment file, or another keeper"
@@ -112,7 +126,8 @@ class CopiesService:
         """See copies.proto."""
         of = await _read(context, lambda: wire.copy_of(request.datacentre, request.slot))
         extension = await _read(context, lambda: wire.extension_in(request))
-        return wire.answer_out(await self._copies.asked(of, lambda copy: copy.extend(extension)))
+        size = sum(len(part.data) for part in extension.parts)
+        return wire.answer_out(await self._copies.asked(of, lambda copy: copy.extend(extension), size=size))
 
     async def read(self, request: pb.ReadCopy, context: Any) -> pb.CopyPiece:
         """See copies.proto."""
@@ -138,7 +153,9 @@ async def serve(
     disk: Disk, state: Path, keeps: Sequence[str], address: str, stop: asyncio.Event, die: Die, tls: Tls | None = None
 ) -> None:
     """Until ``stop``. Raises CannotListen."""
-    service = CopiesService(Copies(disk, state, keeps, die))
+    copies = Copies(disk, state, keeps, die)
+    service = CopiesService(copies)
+    metrics = ProcessMetrics([copies.reads, free_space({"state": state})])
 
     def add(server: grpc.aio.Server) -> None:
         methods: dict[str, tuple[Any, Any]] = {
@@ -155,7 +172,9 @@ async def serve(
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(wire.SERVICE_NAME, handlers),))
 
-    server = await listen(address, wire.SERVICE_NAME, add, options=wire.OPTIONS, requests_max=REQUESTS_MAX, tls=tls)
+    server = await listen(
+        address, wire.SERVICE_NAME, add, options=wire.OPTIONS, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics
+    )
     try:
         await server.serving()
         log.info("keeper of copies serves", address=address, keeps=list(keeps))

@@ -185,7 +185,7 @@ def _gathering(settings: Settings, base: Path, names: list[str], first_s: float)
 
     async def look() -> list[dict[str, Any]]:
         if not services:
-            services.extend(StatusService(settings, name, tls, SystemClock()) for name in names)
+            services.extend(StatusService(settings, name, tls, SystemClock(), base) for name in names)
             await asyncio.gather(*(service.gather() for service in services))
             await asyncio.sleep(first_s)
         return list(await asyncio.gather(*(service.gather() for service in services)))

@@ -38,12 +38,23 @@ def _datacentre(said: dict[str, Any], now_s: float) -> str:
                    f"their home, {flow['joiner_open_ids']:,.0f} being registered"),
         ("output", f"{_size(flow['published_bytes'])} published, {_size(flow['uncleared_bytes'])} not cleared, "
                    f"{_size(flow['unchecked_bytes'])} not checked"),
+        *_copies(said.get("copies", [])),
         ("ledger", ", ".join(f"{name} {count:,}" for name, count in ledger.items()) or NONE),
     ]  # fmt: skip
     age = max(now_s - said["at_s"], 0.0)
     head = f"{said['datacentre']}: {up} of {len(said['processes'])} processes answer"
     head += f" (seen {age:.0f} s ago)" if age > 10 else ""
     return "\n".join([head, *(f"  {name:<8} {line}" for name, line in rows)])
+
+
+def _copies(copies: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+    if not copies:
+        return []
+    whole = sum(copy["state"] == "holds all" for copy in copies)
+    alone = sum(copy["bypassed"] for copy in copies)
+    behind = _size(sum(copy["behind_bytes"] for copy in copies))
+    text = f"{whole} of {len(copies)} slots have all of their output copied, {behind} behind"
+    return [("copies", f"{text}, {alone} shown without a copy" if alone else text)]
 
 
 def _registry(registry: dict[str, Any]) -> str:

@@ -171,7 +171,7 @@ async def serve_dispatcher(
             _begin(settings, base, plan, read_from, ignore_checkpoints)
             with Lives(begin) as lives:
                 log.info("dispatcher serves", datacentre=name, join=join, worker=place.name)
-                metrics = dispatcher_metrics(settings, plan, lives)
+                metrics = dispatcher_metrics(settings, plan, lives, lambda: own.name)
                 shared = None if place.name is None else sharing
                 service = DispatcherService(name, join, lives.status, metrics, shared)
                 explainer = _explainer(settings, base, plan, lives, own, registry)

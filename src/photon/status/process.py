@@ -17,17 +17,19 @@ from photon.config.errors import UsageError
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.settings import Settings
 from photon.config.tls import Tls, status_identity
+from photon.dispatcher.worker_names import living_workers
+from photon.embedded.ledger import ledger_file
 from photon.embedded.services import logged, pipeline_named, registry_client, tls_of
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.outcomes import Refusal
 from photon.status.assets import read_assets
-from photon.status.discovered import Discovered
+from photon.status.discovered import Discovered, DiscoveredWorkers, once
 from photon.status.explained import ASK_S, PATH, Explained
 from photon.status.explaining import Asking, explain
 from photon.status.exposition import merged
 from photon.status.gathering import Gatherer, Heard
 from photon.status.http import Answer, HttpServer, plain
-from photon.status.targets import joiner_target, targets_of
+from photon.status.targets import joiner_target, targets_of, worker_target
 from photon.status.view import View
 
 PERIOD_S = 2.0
@@ -46,9 +48,14 @@ log = structlog.get_logger(__name__)
 class StatusService:
     """What was gathered last, and the answers made of it."""
 
-    def __init__(self, settings: Settings, datacentre: str, tls: Tls | None, clock: Clock) -> None:
-        named = [joiner.address for joiner in settings.datacentre[datacentre].joiners.values()]
-        self._discovered = Discovered(datacentre, named)
+    def __init__(
+        self, settings: Settings, datacentre: str, tls: Tls | None, clock: Clock, base: Path | None = None
+    ) -> None:
+        """``base``: directory of the deployment file, for what lies on this machine; None: nothing does."""
+        pipeline = settings.datacentre[datacentre]
+        self._discovered = Discovered(datacentre, [joiner.address for joiner in pipeline.joiners.values()])
+        self._workers = DiscoveredWorkers(pipeline.dispatcher_addresses())
+        self._state = None if base is None else ledger_file(base / pipeline.state)
         self._registry: RegistryClient | None = None
         self._settings, self._datacentre, self._tls, self._clock = settings, datacentre, tls, clock
         self._view = View(datacentre, __version__, sorted(settings.datacentre.keys() - {datacentre}))
@@ -65,19 +72,29 @@ class StatusService:
         """Asks all processes once; what status.json says then."""
         begun = self._clock.monotonic()
         await self._discover()
-        found = [joiner_target(self._datacentre, *each, self._tls) for each in self._discovered.candidates()]
-        heard = await self._gatherer.gather([*targets_of(self._settings, self._datacentre, self._tls), *found])
+        joiners = [joiner_target(self._datacentre, *each, self._tls) for each in self._discovered.candidates()]
+        workers = [worker_target(self._datacentre, *each, self._tls) for each in self._workers.candidates()]
+        named = targets_of(self._settings, self._datacentre, self._tls)
+        heard = await self._gatherer.gather([*named, *workers, *joiners])
+        found = {**dict.fromkeys(joiners, self._discovered), **dict.fromkeys(workers, self._workers)}
         now_s = self._clock.monotonic()
-        self._heard = [
-            each
-            for each in heard
-            if each.target not in found or self._discovered.shows(each.target.process, up=each.up, now_s=now_s)
-        ]
+        self._heard = once(
+            [
+                each
+                for each in heard
+                if each.target not in found or found[each.target].shows(each.target.process, up=each.up, now_s=now_s)
+            ]
+        )
+        self._workers.heard_workers(self._heard, self._workers_here())
         self._said = self._view.update(self._heard, self._clock.now_ns() / 1e9)
         self._at = self._clock.monotonic()
         self._took_s = self._at - begun
         self._own_text = await self._own.text()
         return self._said
+
+    def _workers_here(self) -> dict[str, str]:
+        """Dispatchers whose state lies on this machine, name -> host:port."""
+        return {} if self._state is None else {each.name: each.address for each in living_workers(self._state)}
 
     async def _discover(self) -> None:
         """Joiners that the file does not name: asks the registry where the pipeline has it so."""
@@ -159,7 +176,7 @@ async def serve_status(
     if address is None:
         raise UsageError(f"--listen: name host:port, or set datacentre.{name}.status in the configuration")
     tls = logged(tls_of(settings, base, identity or status_identity(name)))
-    service = StatusService(settings, name, tls, SystemClock())
+    service = StatusService(settings, name, tls, SystemClock(), base)
     asking = Asking(settings, base, tls, ASK_S, operator=identity is not None)
     server = HttpServer(service.answer, {PATH: Explained(lambda question: explain(asking, question)).answer})
     try:

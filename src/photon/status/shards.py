@@ -9,6 +9,8 @@ from photon.status.gathering import Heard
 from photon.status.numbers import Numbers
 
 ALARMS_MAX = 100
+HOLDS_ALL, CATCHING_UP = "holds all", "catching up"
+"""Of a copy."""
 
 
 def registry_of(heard: Sequence[Heard], now: Numbers) -> dict[str, Any]:
@@ -68,9 +70,44 @@ def slots_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, Any]]:
     return found
 
 
+def copies_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, Any]]:
+    """How the copies of the slots' output are, as their joiners see them; a slot without one is not named."""
+    why = {one["slot"]: one["trouble"] for each in heard for one in each.details.get("copies", [])}
+    bypassed = now.by("slot", "photon_joiner_copy_bypassed")
+    found = []
+    for slot, behind in sorted(now.by("slot", "photon_joiner_copy_behind_bytes").items()):
+        shown_alone = bool(bypassed.get(slot))
+        state = HOLDS_ALL if not behind else CATCHING_UP
+        if why.get(slot):
+            state = f"nothing can be shipped: {why[slot]}"
+        if shown_alone:
+            state = f"shown without a copy; {state}"
+        found.append(
+            {
+                "slot": slot,
+                "state": state,
+                "behind_bytes": behind,
+                "bypassed": shown_alone,
+                "trouble": why.get(slot, ""),
+            }
+        )
+    return found
+
+
+def _copy_alarms(copies: Sequence[dict[str, Any]]) -> Iterator[dict[str, str]]:
+    for copy in copies:
+        if copy["bypassed"] or copy["trouble"]:
+            yield _alarm(
+                f"copy of {copy['slot']}",
+                copy["state"],
+                "start its keeper, photon copies serve, or mend what it says",
+            )
+
+
 def alarms_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, str]]:
     """Everything that wants a person: silent processes, what verifier and registry say, unbalanced ledgers."""
     found = [alarm for each in heard for alarm in _told(each)]
+    found += _copy_alarms(copies_of(heard, now))
     failing = now.max("photon_dispatcher_joiners_failing")
     if failing:
         found.append(

@@ -10,6 +10,7 @@ from photon.config.tls import (
     Tls,
     Towards,
     cache_identity,
+    copies_identity,
     dispatcher_identity,
     eventstore_identity,
     joiner_identity,
@@ -49,6 +50,11 @@ def joiner_target(datacentre: str, slot: str, address: str, tls: Tls | None) -> 
     return Target(datacentre, "joiner", slot, address, towards(tls, joiner_identity(datacentre)))
 
 
+def worker_target(datacentre: str, worker: str, address: str, tls: Tls | None) -> Target:
+    """A dispatcher that the deployment file does not name."""
+    return Target(datacentre, "dispatcher", worker, address, towards(tls, dispatcher_identity(datacentre)))
+
+
 def targets_of(settings: Settings, datacentre: str, tls: Tls | None) -> list[Target]:
     """Those that have an address in the deployment file."""
     pipeline = settings.datacentre[datacentre]
@@ -64,6 +70,7 @@ def targets_of(settings: Settings, datacentre: str, tls: Tls | None) -> list[Tar
     found += here("eventstore", datacentre, pipeline.eventstore, eventstore_identity(datacentre))
     for name, cache in pipeline.caches.items():
         found += here("cache", name, cache.address, cache_identity(datacentre))
+    found += here("copies", datacentre, pipeline.copies, copies_identity(datacentre))
     found += here("verifier", datacentre, pipeline.verifier, verifier_identity(datacentre))
     found += [
         Target(replica.datacentre, "registry", name, replica.address, towards(tls, registry_identity(name)))

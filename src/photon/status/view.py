@@ -10,7 +10,7 @@ from photon.status.gathering import Heard
 from photon.status.history import History, Point
 from photon.status.numbers import Numbers, merged_ledger, quantile, rate, share_within, since
 from photon.status.pending import oldest_of
-from photon.status.shards import alarms_of, registry_of, slots_of
+from photon.status.shards import alarms_of, copies_of, registry_of, slots_of
 
 WINDOW_S = 60.0
 """Rates, ratios and latencies are of the last minute."""
@@ -63,6 +63,7 @@ class View:
             "oldest": oldest_of(details),
             "lag": sorted((row for each in details for row in each.get("lag", [])), key=lambda row: -row["seconds"]),
             "slots": slots_of(heard, now),
+            "copies": copies_of(heard, now),
             "registry": registry_of(heard, now),
             "processes": [_process(each, now, now_s) for each in heard],
             **self._history.as_json(),

@@ -173,6 +173,7 @@ class World:
             scan_s=0.4,
             measure_s=5.0,
             progress_s=0.6,
+            idle_progress_s=0.6,
         )
         self.joiner_limits = JoinerLimits(
             core=CoreLimits(

@@ -1,9 +1,12 @@
-"""Which joiners are shown that the deployment file does not name."""
+"""Which processes are shown that the deployment file does not name."""
 
 from __future__ import annotations
 
 from photon.idregistry.witness import KnownSlot
-from photon.status.discovered import SHOWN_S, Discovered
+from photon.status.discovered import SHOWN_S, Discovered, DiscoveredWorkers, once
+from photon.status.gathering import Heard
+from photon.status.targets import Target
+from tests.unit.status.heard import said, silent
 
 
 def slot(name: str, address: str, *, datacentre: str = "east", retired: bool = False) -> KnownSlot:
@@ -36,3 +39,27 @@ def test_who_never_answered_is_not_shown_and_who_did_is_for_a_while() -> None:
     found.heard_list([])
     found.heard_list([slot("auto-1", "b:2 b:8:1")])
     assert not found.shows("auto-1", up=False, now_s=99.0)
+
+
+def _dispatcher(worker: str, address: str, *living: tuple[str, str]) -> Heard:
+    workers = [{"worker": name, "address": at} for name, at in living]
+    details = {"worker": worker, "workers": workers} if worker else {}
+    return Heard(Target("east", "dispatcher", worker or "east", address), details=details)
+
+
+def test_dispatchers_that_took_a_free_name_are_named_by_any_of_them() -> None:
+    found = DiscoveredWorkers(["dispatcher:1"])
+    living = [("auto1", "a:1"), ("auto2", "b:1"), ("named", "dispatcher:1")]
+    found.heard_workers([_dispatcher("auto1", "dispatcher:1", *living), said("joiner", "j")], {})
+    assert found.candidates() == [("auto1", "a:1"), ("auto2", "b:1")]
+    found.heard_workers([], {})
+    assert len(found.candidates()) == 2  # nobody answered: the last list holds
+    found.heard_workers([], {"auto3": "c:1"})
+    assert found.candidates() == [("auto3", "c:1")]
+
+
+def test_a_dispatcher_that_two_addresses_lead_to_is_heard_once() -> None:
+    first, again = _dispatcher("auto1", "dispatcher:1"), _dispatcher("auto1", "a:1")
+    other, alone = _dispatcher("auto2", "b:1"), _dispatcher("", "c:1")
+    assert once([first, again, other, alone, silent("dispatcher", "x")])[:3] == [first, other, alone]
+    assert len(once([first, again, other, alone, silent("dispatcher", "x")])) == 4

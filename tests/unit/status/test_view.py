@@ -114,3 +114,58 @@ def test_the_terminal_shows_rates_queues_shards_and_alarms() -> None:
     shown = text([_twice()], 120.0)
     for words in ("east: 5 of 6 processes", "joined   100/s", "100 events pending", "shard 2    r2", "alarms: 3"):
         assert words in shown, shown
+
+
+def _joiner(slot: str, behind: float, bypassed: bool) -> Any:
+    def put(into: Readings) -> None:
+        into.put("photon_joiner_copy_behind_bytes", behind, join="j", slot=slot)
+        into.put("photon_joiner_copy_bypassed", bypassed, join="j", slot=slot)
+
+    return put
+
+
+def test_copies_are_those_of_the_joiners_that_have_one() -> None:
+    heard = [
+        said("joiner", "e1", _joiner("e1", 0, False), {"copies": [{"slot": "e1", "trouble": ""}]}),
+        said("joiner", "e2", _joiner("e2", 2048, False), {"copies": [{"slot": "e2", "trouble": ""}]}),
+        said("joiner", "e3", _joiner("e3", 9, True), {"copies": [{"slot": "e3", "trouble": "other bytes"}]}),
+        said("joiner", "e4"),
+    ]
+    found = View("east", "1.0").update(heard, 100.0)
+    assert [(copy["slot"], copy["state"], copy["behind_bytes"]) for copy in found["copies"]] == [
+        ("e1", "holds all", 0),
+        ("e2", "catching up", 2048),
+        ("e3", "shown without a copy; nothing can be shipped: other bytes", 9),
+    ]
+    assert [alarm["where"] for alarm in found["alarms"]] == ["copy of e3"]
+    assert "1 of 3 slots have all of their output copied, 2.0 KiB behind, 1 shown without a copy" in text(
+        [found], 100
+    )
+
+
+def test_other_datacentres_are_seen_by_what_becomes_of_the_events_left_to_them() -> None:
+    def put(trusted: bool, elsewhere: int) -> Any:
+        def into(readings: Readings) -> None:
+            readings.put("photon_dispatcher_home_trusted", trusted, join="j", home="west")
+            readings.put("photon_dispatcher_events_total", elsewhere, join="j", verdict="elsewhere")
+
+        return into
+
+    view = View("east", "1.0", ["west"])
+    first = view.update([silent("dispatcher", "east")], 90.0)["others"]
+    assert [(one["datacentre"], one["trusted"]) for one in first] == [("west", None)]
+    view.update([said("dispatcher", "east", put(True, 100))], 100.0)
+    (other,) = view.update([said("dispatcher", "east", put(False, 300))], 110.0)["others"]
+    assert (other["trusted"], other["joined_per_s"]) == (False, 15.0)
+
+
+def test_the_oldest_pending_events_are_each_shown_once() -> None:
+    def row(offset: int, age_s: float) -> dict[str, Any]:
+        return {"event_id": f"e{offset}", "log": "a", "offset": offset, "age_s": age_s}
+
+    heard = [
+        said("dispatcher", "w1", details={"oldest": [row(n, 100 - n) for n in range(20)]}),
+        said("dispatcher", "w2", details={"oldest": [row(n, 100 - n) for n in range(10, 30)]}),
+    ]
+    found = View("east", "1.0").update(heard, 100.0)["oldest"]
+    assert [one["offset"] for one in found] == list(range(20))

@@ -88,7 +88,7 @@ export function drawSlots(s) {
   const copies = s.copies ?? [];
   $("copies-part").hidden = !copies.length;
   table("copies", "copies", [["slot", "l"], ["copy", "long"], ["behind", ""]],
-    copies.map(c => [c.slot, c.state, bytes(c.behind_bytes)]), "none", copies.map(c => c.state === "holds all" || c.state === "catching up" ? "" : "bad"));
+    copies.map(c => [c.slot, c.state, bytes(c.behind_bytes)]), "none", copies.map(c => c.bypassed || c.trouble ? "bad" : ""));
 }
 
 export function drawProcesses(processes) {
