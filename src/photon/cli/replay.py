@@ -11,6 +11,7 @@ import click
 import orjson
 
 from photon.cli.errors import ATTENTION, DONE
+from photon.cli.moments import given_ns
 from photon.cli.skip import time_of
 
 if TYPE_CHECKING:
@@ -79,25 +80,13 @@ def replay(
         _show_progress(pipeline.datacentre, control.progress(pipeline), output_format)
         return DONE
     now_ns = time.time_ns()
-    from_ns, to_ns = _moment("--from", since or "", now_ns), _moment("--to", until or "", now_ns)
+    from_ns, to_ns = given_ns("--from", since or "", now_ns), given_ns("--to", until or "", now_ns)
     if from_ns >= to_ns:
         raise UsageError(f"--from {since} is not before --to {until}")
     logs = control.preview(pipeline, from_ns, to_ns, pattern)
     number = None if dry_run else control.ask(pipeline, from_ns, to_ns, pattern, now_ns)
     _show_request(pipeline.datacentre, number, from_ns, to_ns, logs, output_format)
     return _wait(pipeline, number) if wait and number is not None else DONE
-
-
-def _moment(option: str, value: str, now_ns: int) -> int:
-    from photon.config.errors import UsageError
-    from photon.config.units import moment_ns
-
-    if value == "now":
-        return now_ns
-    try:
-        return moment_ns(value, now_ns)
-    except ValueError as error:
-        raise UsageError(f"{option} {value}: {error}, or now") from None
 
 
 def _wait(pipeline: Pipeline, number: int) -> int:

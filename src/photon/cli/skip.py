@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
+from photon.cli.moments import NOW, given_ns
+
 if TYPE_CHECKING:
     from photon.dispatcher.skip import Skip
     from photon.embedded.skip import SkipAnswer
@@ -46,16 +48,11 @@ def skip(
       photon dispatcher skip --config photon.toml --datacentre east --to now
       photon dispatcher skip --config photon.toml --datacentre east --to 2h --apply
     """
-    from photon.config.errors import UsageError
     from photon.config.loader import load
-    from photon.config.units import moment_ns
     from photon.embedded.skip import skip as planned
 
     settings = load(config, environment=os.environ, flags=overrides)
-    try:
-        to_ns = None if to == "now" else moment_ns(to, time.time_ns())
-    except ValueError as error:
-        raise UsageError(f"--to {to}: {error}, or now") from None
+    to_ns = None if to == NOW else given_ns("--to", to, time.time_ns())
     answer = planned(settings, config.parent, datacentre, to_ns, vouched=readers, apply=apply)
     if output_format == "json":
         click.echo(orjson.dumps(_as_json(answer)).decode())

@@ -36,7 +36,7 @@ def config(tmp_path: Path) -> str:
         (["restore", "--config", "FILE"], 2, "name a BACKUP, or --open, or --accept-boundary"),
         (["restore", "--config", "FILE", "b", "--open"], 2, "one of them"),
         (["restore", "--config", "FILE", "--open", "--replica", "r1"], 2, "--replica goes with a BACKUP"),
-        (["restore", "--config", "FILE", "--accept-boundary", "soon"], 2, "must be now, or a time"),
+        (["restore", "--config", "FILE", "--accept-boundary", "soon"], 2, "or now"),
         (["restore", "--config", "FILE", "b", "--replica", "r9"], 2, "there are: r1"),
         (["restore", "--config", "FILE", "nowhere"], 1, "has no manifest.json"),
         (["verify"], 2, "name a BACKUP or --config FILE"),

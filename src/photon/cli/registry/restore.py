@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from photon.cli.moments import NOW, given_ns
 from photon.cli.registry.common import connected, deployment, formatted, loaded, moment, print_json
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--open", "open_", is_flag=True, help="All that was registered since the backup was registered again.")
 @click.option(
     "--accept-boundary", metavar="TIME",
-    help="Open, and refuse unknown events older than TIME (UTC, ISO 8601), or than now.",
+    help="Open, and refuse unknown events older than TIME (2026-11-21T15:00Z, epoch seconds, 2h ago), or than now.",
 )  # fmt: skip
 def restore(
     config: Path,
@@ -128,16 +129,8 @@ def _open(settings: Settings, base: Path, boundary_ns: int | None, output_format
 def _boundary(settings: Settings, given: str) -> int:
     """ns UTC. ``now`` lies S ahead: no clock of the deployment can have let a later event in."""
     import time
-    from datetime import UTC, datetime
 
-    from photon.config.errors import UsageError
-
-    if given == "now":
-        return time.time_ns() + int(2 * settings.clock.uncertainty * 1e9)
-    try:
-        found = datetime.fromisoformat(given)
-    except ValueError:
-        raise UsageError(f"--accept-boundary {given}: must be now, or a time as 2026-11-21T15:00:00Z") from None
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    return int(found.timestamp()) * 10**9
+    now_ns = time.time_ns()
+    if given == NOW:
+        return now_ns + int(2 * settings.clock.uncertainty * 1e9)
+    return given_ns("--accept-boundary", given, now_ns)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from photon.cli.errors import ATTENTION, DONE
+from photon.cli.moments import given_ns
 
 if TYPE_CHECKING:
     from photon.spark.backfill.run import Outcome
@@ -32,7 +33,13 @@ NEED_A_PERSON = ("below_boundary", "too_new")
 @click.command("backfill")
 @click.option("--deployment", type=click.Path(path_type=Path), required=True, help="The deployment file.")
 @click.option("--datacentre", metavar="NAME", help="Whose logs; needed where there are several.")
-@click.option("--from", "since", metavar="TIME", required=True, help="Event times from here on.")
+@click.option(
+    "--from",
+    "since",
+    metavar="TIME",
+    required=True,
+    help="Event times from here on: 2026-11-21T09:00, epoch seconds, or 2d (ago).",
+)
 @click.option("--to", "until", metavar="TIME", required=True, help="Event times before this.")
 @click.option("--output", type=click.Path(path_type=Path), required=True,
               help="Directory that driver and executors share; one for each backfill.")  # fmt: skip
@@ -85,8 +92,8 @@ def backfill(
     settings = load(deployment, environment=os.environ, flags=overrides)
     wish = Wish(
         datacentre=datacentre,
-        from_ns=_moment("--from", since, now_ns),
-        to_ns=_moment("--to", until, now_ns),
+        from_ns=given_ns("--from", since, now_ns),
+        to_ns=given_ns("--to", until, now_ns),
         output=output,
         format=file_format,
         unmatched=unmatched,
@@ -132,16 +139,6 @@ def _show(found: dict[str, Any], output: Path) -> None:
     print_table([("events", True), ("what became of them", False)], rows)
     size = found["bytes"] / 1e6
     click.echo(f"{output / 'manifest.json'}: {found['files']:,} files, {size:,.1f} MB, as slot {found['slot']}")
-
-
-def _moment(option: str, value: str, now_ns: int) -> int:
-    from photon.config.errors import UsageError
-    from photon.config.units import moment_ns
-
-    try:
-        return moment_ns(value, now_ns)
-    except ValueError as error:
-        raise UsageError(f"{option} {value}: {error}") from None
 
 
 def _seconds(value: str) -> float:

@@ -21,7 +21,13 @@ SLACK_S = 3600.0
 
 @click.command("verify")
 @click.option("--deployment", type=click.Path(path_type=Path), required=True, help="The deployment file.")
-@click.option("--from", "since", metavar="TIME", required=True, help="Event times from this hour on.")
+@click.option(
+    "--from",
+    "since",
+    metavar="TIME",
+    required=True,
+    help="Event times from this hour on: 2026-11-21T09, epoch seconds, or 2d (ago).",
+)
 @click.option("--to", "until", metavar="TIME",
               help="Event times before this hour; default: the last one that can be judged.")  # fmt: skip
 @click.option("--report", type=click.Path(path_type=Path), required=True,
@@ -62,7 +68,8 @@ def verify(
       photon spark verify --deployment photon.toml --from 7d --report reports/week --master spark://host:7077
     Exit codes: 0 all is right, 1 failed, 2 wrong usage, 3 there are problems.
     """
-    from photon.cli.spark.backfill import _moment, _pairs
+    from photon.cli.moments import given_ns
+    from photon.cli.spark.backfill import _pairs
     from photon.config.errors import UsageError
     from photon.config.loader import load
     from photon.embedded.nightly import Wish, nightly
@@ -72,9 +79,9 @@ def verify(
     if without_registry and (export or keep_export):
         raise UsageError("--without-registry goes with neither --export nor --keep-export")
     newest = _newest(settings, now_ns)
-    to_ns = newest if until is None else _moment("--to", until, now_ns)
+    to_ns = newest if until is None else given_ns("--to", until, now_ns)
     wish = Wish(
-        from_ns=_moment("--from", since, now_ns) // HOUR_NS * HOUR_NS,
+        from_ns=given_ns("--from", since, now_ns) // HOUR_NS * HOUR_NS,
         to_ns=-(-to_ns // HOUR_NS) * HOUR_NS,
         report=report,
         join=join_name,
