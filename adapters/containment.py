@@ -17,6 +17,7 @@ stopped for a minute sees one. Tests of what holds: ``tests/unit/adapters/test_c
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
 import threading
@@ -255,6 +256,9 @@ IDLE_TICKS = 40
 _MAIN = threading.main_thread().ident
 _WATCHER = _Watcher()
 _timers: list[_Timer] = []
+
+
+os.register_at_fork(after_in_child=_timers.clear)  # none of ours forks, Spark's daemon does: timers are not inherited
 
 
 def _main_alarm() -> _Timer:

@@ -73,6 +73,11 @@ class BadRecord(Exception):
     reason: str
 
 
+class Skipped(BadRecord):
+    """This line is no event at all, as a comment is none: ``foreign_header`` raises it. It is neither rejected nor
+    counted, so nothing that somebody is paid for may be skipped; filter that (``Filtered``)."""
+
+
 class Joined(NamedTuple):
     """The two payloads of a joined record, each a JSON value as bytes (one line, no newline inside).
 
@@ -115,6 +120,9 @@ class Adapter(ABC):
     foreign_has_header: bool = False
     primary_framing: Framing = LINES
     foreign_framing: Framing = LINES
+
+    shape: Mapping[str, Any] | None = None
+    """What ``photon.adapters.shaping`` made of it, to be made again elsewhere. None: it is not shaped."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = dict(options)
@@ -181,7 +189,7 @@ class Adapter(ABC):
     @property
     def joins_many(self) -> bool:
         """Whether its class defines ``join_many``."""
-        return type(self).join_many is not Adapter.join_many
+        return "join_many" in vars(self) or type(self).join_many is not Adapter.join_many
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from photon.adapters.contract import Adapter
 from photon.adapters.loader import CONFIGURED, load_adapter
+from photon.adapters.shaping import shaped_adapter
 from photon.config.errors import UsageError
 from photon.config.settings import Join, Settings
 
@@ -32,6 +33,8 @@ def adapter_of(settings: Settings, name: str, base: Path) -> Adapter:
 def adapter_of_join(join: Join, name: str, base: Path) -> Adapter:
     """Loads the adapter of the join ``name``; paths are relative to ``base``. Raises AdapterError."""
     if join.adapter is not None:
-        return load_adapter(join.adapter, join.options, base)
-    options = {"primary": join.primary, "foreign": join.foreign, "where": f"join.{name}"}
-    return load_adapter(CONFIGURED, options, base)
+        adapter = load_adapter(join.adapter, join.options, base)
+    else:
+        options = {"primary": join.primary, "foreign": join.foreign, "where": f"join.{name}"}
+        adapter = load_adapter(CONFIGURED, options, base)
+    return adapter if join.shape is None else shaped_adapter(adapter, join.shape, f"join.{name}.shape", base)

@@ -40,6 +40,8 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Handed to the adapter's constructor."""
     primary: dict[str, Any] | None = None
     foreign: dict[str, Any] | None = None
+    shape: dict[str, Any] | None = None
+    """Filters, derived and redacted fields, what the joined record holds (see photon.adapters.shape)."""
     primary_files: list[str] = msgspec.field(default_factory=lambda: ["**/*"])
     """Glob patterns below the primary log directory."""
     foreign_files: list[str] = msgspec.field(default_factory=lambda: ["**/*"])

@@ -13,7 +13,7 @@ import numpy as np
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
-from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
+from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile, Skipped
 from photon.adapters.logs.api import Block
 from photon.idregistry.api import DIGEST_BYTES, I64, Digester
 from photon.joiner.api import ForeignEvent
@@ -103,7 +103,7 @@ def columns_of(
         for at, header in enumerate(headers):
             if isinstance(header, ForeignHeader):
                 good.append(at)
-            else:
+            elif not isinstance(header, Skipped):
                 unreadable.append(Unreadable(offsets[at], records[at], header.reason))
         records, offsets = [records[i] for i in good], [offsets[i] for i in good]
         headers = [headers[i] for i in good]
@@ -127,17 +127,25 @@ def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> list[Fore
     headers = guard.many(lambda: adapter.foreign_headers(records, file))
     if isinstance(headers, list) and len(headers) == len(records):
         return headers
-    alone = guard.each(records, lambda record: adapter.foreign_header(record, file))  # tells which record it was
+
+    def ask(record: bytes) -> ForeignHeader | BadRecord:
+        try:
+            return adapter.foreign_header(record, file)
+        except BadRecord as bad:
+            return bad
+
+    alone = guard.each(records, ask)  # tells which record it was
     late = [at for at, each in enumerate(alone) if isinstance(each, Fault) and each.hung]
-    for at, again in zip(
-        late, guard.each(late, lambda at: adapter.foreign_header(records[at], file)), strict=True
-    ):  # a slow machine must not cost an event
-        alone[at] = again
+    again = guard.each([records[at] for at in late], ask)  # a slow machine must not cost an event
+    for at, answer in zip(late, again, strict=True):
+        alone[at] = answer
     return [BadRecord(each.reason) if isinstance(each, Fault) else each for each in alone]
 
 
 def _checked(answer: object) -> ForeignHeader | BadRecord:
     """What an adapter gave for a record, if it is what the contract says; else why this record is rejected."""
+    if isinstance(answer, Skipped):
+        return answer
     if isinstance(answer, BadRecord):
         return BadRecord(str(answer.reason))
     if not isinstance(answer, ForeignHeader):

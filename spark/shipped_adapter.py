@@ -34,6 +34,7 @@ class AdapterSpec(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     primary: dict[str, Any] | None = None
     foreign: dict[str, Any] | None = None
+    shape: dict[str, Any] | None = None
     files: dict[str, bytes] = {}
     """Relative path -> content."""
 
@@ -55,6 +56,7 @@ def adapter_spec(name: str, join: Join, base: Path) -> AdapterSpec:
         options=options,
         primary=_with_files(join.primary, base, files),
         foreign=_with_files(join.foreign, base, files),
+        shape=_with_files(join.shape, base, files, "hash_key_file"),
         files=files,
     )
     if decoded(encoded(spec)) != spec:
@@ -63,10 +65,12 @@ def adapter_spec(name: str, join: Join, base: Path) -> AdapterSpec:
     return spec
 
 
-def _with_files(table: Mapping[str, Any] | None, base: Path, files: dict[str, bytes]) -> dict[str, Any] | None:
-    if table is None or not isinstance(table.get("descriptor"), str):
+def _with_files(
+    table: Mapping[str, Any] | None, base: Path, files: dict[str, bytes], setting: str = "descriptor"
+) -> dict[str, Any] | None:
+    if table is None or not isinstance(table.get(setting), str):
         return None if table is None else dict(table)
-    return {**table, "descriptor": _taken(base / table["descriptor"], files)}
+    return {**table, setting: _taken(base / table[setting], files)}
 
 
 def _taken(path: Path, files: dict[str, bytes]) -> str:
@@ -106,7 +110,9 @@ def _made(data: bytes, directory: Path) -> Adapter:
     base = directory / f"photon-adapter-{blake2b(data, digest_size=12).hexdigest()}"
     for name, content in spec.files.items():
         _put(base / name, content)
-    join = Join(adapter=spec.adapter, options=spec.options, primary=spec.primary, foreign=spec.foreign)
+    join = Join(
+        adapter=spec.adapter, options=spec.options, primary=spec.primary, foreign=spec.foreign, shape=spec.shape
+    )
     return adapter_of_join(join, spec.join, base)
 
 

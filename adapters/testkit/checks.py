@@ -19,7 +19,7 @@ from photon.adapters.testkit.answers import (
     reading_fault,
 )
 from photon.adapters.testkit.bad_lines import bad_line_findings
-from photon.adapters.testkit.elsewhere import NotThere, answers_elsewhere
+from photon.adapters.testkit.elsewhere import NotThere, answers_elsewhere, made_again
 from photon.adapters.testkit.samples import Sample, Samples
 from photon.adapters.testkit.speed import SLOWEST_PER_S, Speed, speed_findings, speeds
 
@@ -55,7 +55,7 @@ def check_deterministic(adapter: Adapter, samples: Samples) -> list[str]:
     first = answers(adapter, samples)
     if found := differing(first, answers(adapter, samples)):
         return [f"asked twice: {each}" for each in found]
-    fresh = type(adapter)(copy.deepcopy(adapter.options))
+    fresh = made_again(type(adapter), copy.deepcopy(adapter.options), adapter.shape)
     if adapter.rule() != fresh.rule():
         return ["rule() differs between two adapters of the same options"]
     if found := differing(first, answers(fresh, samples, backwards=True)):

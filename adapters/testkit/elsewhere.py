@@ -19,6 +19,7 @@ import msgspec
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.faults import MODULE_PREFIX
 from photon.adapters.loader import load_adapter
+from photon.adapters.shaping import shaped_adapter
 from photon.adapters.testkit.answers import Answers, answers
 from photon.adapters.testkit.samples import Sample, Samples
 
@@ -40,6 +41,7 @@ class _Task(msgspec.Struct, frozen=True):
     name: str
     file: str
     options: dict[str, Any]
+    shape: dict[str, Any] | None
     primary: list[_Record]
     foreign: list[_Record]
 
@@ -55,9 +57,9 @@ def answers_elsewhere(adapter: Adapter, samples: Samples) -> Answers:
     file = str(Path(getattr(module, "__file__", None) or "").resolve())
     try:
         options = msgspec.to_builtins(_absolute(adapter.options))
-        task = msgspec.json.encode(
-            _Task(cls.__module__, cls.__qualname__, file, options, *map(_records, (samples.primary, samples.foreign)))
-        )
+        shape = None if adapter.shape is None else _absolute(adapter.shape)
+        sides = map(_records, (samples.primary, samples.foreign))
+        task = msgspec.json.encode(_Task(cls.__module__, cls.__qualname__, file, options, shape, *sides))
     except TypeError as error:
         raise NotThere(f"its options are no plain values ({error}), so no other process can make it") from None
     return _asked(task)
@@ -93,18 +95,29 @@ def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, "base": str(Path(str(options["base"])).resolve())}
 
 
+def made_again(cls: type[Adapter], options: dict[str, Any], shape: Mapping[str, Any] | None) -> Adapter:
+    """Another adapter of this class, in the same shape."""
+    return _as_shaped(cls(options), shape)
+
+
+def _as_shaped(adapter: Adapter, shape: Mapping[str, Any] | None) -> Adapter:
+    if shape is None or adapter.shape is not None:  # it shapes itself
+        return adapter
+    return shaped_adapter(adapter, shape["table"], shape["where"], Path(shape["base"]))
+
+
 def _made(task: _Task) -> Adapter:
     if not task.module.startswith(MODULE_PREFIX):
         try:
             cls: Any = importlib.import_module(task.module)
             for part in task.name.split("."):
                 cls = getattr(cls, part)
-            made: Adapter = cls(task.options)
-            return made
+            return made_again(cls, task.options, task.shape)
         except (ImportError, AttributeError):
             if not Path(task.file).is_file():
                 raise
-    return load_adapter(f"{task.file}:{task.name}", task.options, Path(task.options.get("base", ".")))
+    loaded = load_adapter(f"{task.file}:{task.name}", task.options, Path(task.options.get("base", ".")))
+    return _as_shaped(loaded, task.shape)
 
 
 def main() -> None:

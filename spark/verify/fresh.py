@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined, LogFile
+from photon.adapters.containment import Guard
+from photon.adapters.contract import Adapter, Filtered, Joined, LogFile, Pair
 from photon.adapters.faults import joined_fault
 from photon.adapters.logs.identity import log_name
 from photon.spark.verify.classify import FILTERED, JOINED, REJECTED, UNMATCHED, UNREADABLE
@@ -71,16 +72,12 @@ class Fresh:
         return Expected(JOINED, hash64(payload_text(result.foreign, record)), text, hash64(attached))
 
     def _join(self, record: bytes, file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered | None:
-        """None: the adapter raises, or gives what cannot be written."""
-        try:
-            result: object = self._adapter.join(record, file, primary, primary_file)
-        except (Exception, SystemExit, BadRecord):  # whatever a user's code raises: the joiner rejects the event
-            return None
+        """None: the adapter raises, does not come back, or gives what cannot be written: it is rejected."""
+        pair = Pair(record, file, primary, primary_file)
+        (result,) = Guard(self._adapter).each([pair], lambda each: self._adapter.join(*each))
         if isinstance(result, Filtered):
             return result
-        if isinstance(result, Joined) and not joined_fault(result):
-            return result
-        return None
+        return result if isinstance(result, Joined) and not joined_fault(result) else None
 
 
 def payload_text(payload: bytes | None, record: bytes) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from photon.adapters.contract import Filtered, Joined, LogFile
+from photon.adapters.contract import Filtered, Joined, LogFile, Skipped
 from photon.adapters.loader import load_adapter
 from photon.config.loader import convert
 from photon.embedded.adapter import adapter_of
@@ -17,7 +17,7 @@ from photon.embedded.adapter_trial import matches, try_file
 
 TEXT = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text()
 FILE = LogFile("a.log")
-EXAMPLES = re.findall(r"```toml (\w+)\n", TEXT)
+EXAMPLES = sorted(set(re.findall(r"```toml (\w+)\n", TEXT)) - {"shape"})
 
 
 def _block(title: str) -> str:
@@ -60,6 +60,24 @@ def test_each_example_of_a_format_is_read_as_it_says(tmp_path: Path, name: str) 
 
 def test_there_are_examples_of_the_formats() -> None:
     assert sorted(EXAMPLES) == ["csv", "logfmt", "protobuf", "zeek"]
+
+
+def test_the_shape_does_what_it_says(tmp_path: Path) -> None:
+    (tmp_path / "hash.key").write_bytes(bytes(range(16)))
+    adapter = adapter_of(convert(tomllib.loads(_block("toml shape")), "docs"), "orders", tmp_path)
+    click = b'{"click":"c1","order":"o1","at":5,"session":"s3cret","url":"https://example.org/a"}'
+    order = {"order": "o1", "plan": "pro", "mail": "a@example.org", "card": "4111111111111234", "agent": "Firefox"}
+    joined = adapter.join(click, FILE, orjson.dumps(order), FILE)
+    assert isinstance(joined, Joined)
+    assert orjson.loads(joined.foreign or b"") == {
+        "click": "c1", "host": "example.org", "tier": 1, "label": "pro/c1",
+    }  # fmt: skip
+    assert list(orjson.loads(joined.primary or b"")) == ["who", "card"]
+    assert orjson.loads(joined.primary or b"")["card"] == "****1234"
+    bot = adapter.join(click, FILE, orjson.dumps({**order, "agent": "SomeBot/1"}), FILE)
+    assert bot == Filtered("the search came from a bot")
+    with pytest.raises(Skipped):
+        adapter.foreign_header(b'{"kind":"ping"}', FILE)
 
 
 def test_the_rules_filter_bots(tmp_path: Path) -> None:

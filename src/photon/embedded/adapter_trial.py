@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from photon.adapters.contract import Adapter, BadRecord
+from photon.adapters.contract import Adapter, BadRecord, Skipped
 from photon.adapters.faults import describe, header_fault, key_fault, payload_fault
 from photon.adapters.testkit import Report, Sample, Samples, examine
 from photon.adapters.testkit.samples import read_samples
@@ -56,10 +56,12 @@ class Trial:
 def try_file(adapter: Adapter, side: str, path: Path, limit: int = RECORDS) -> Trial:
     """The first records of a ``primary`` or ``foreign`` file. Raises AdapterError where there is no such file."""
     found = read_samples(adapter, side, path, limit)
-    return Trial(found.path, [_tried(adapter, side, each) for each in found.samples], found.fault, found.samples)
+    tried = [_tried(adapter, side, each) for each in found.samples]
+    return Trial(found.path, [each for each in tried if each is not None], found.fault, found.samples)
 
 
-def _tried(adapter: Adapter, side: str, sample: Sample) -> Tried:
+def _tried(adapter: Adapter, side: str, sample: Sample) -> Tried | None:
+    """None: the adapter skips it."""
     record, file = sample.record, sample.file
     key, event_id, time_ns, payload = b"", None, None, None
     try:
@@ -74,6 +76,8 @@ def _tried(adapter: Adapter, side: str, sample: Sample) -> Tried:
                 key, time_ns, event_id = header.key, header.event_time_ns, header.event_id
                 payload = adapter.foreign_payload(record, file)
         fault = fault or payload_fault(payload) or ""
+    except Skipped:
+        return None
     except BadRecord as bad:
         fault = str(bad.reason) or "bad record"
     except (Exception, SystemExit) as error:  # whatever the user's code raises
@@ -87,8 +91,8 @@ def examined(adapter: Adapter, trials: Mapping[str, Trial]) -> Report:
     """The contract's checks over those records of the trials that are read."""
     sides = {}
     for side, trial in trials.items():
-        bad = {each.offset for each in trial.rejected}
-        sides[side] = [each for each in trial.samples if each.offset not in bad]
+        good = {each.offset for each in trial.read}
+        sides[side] = [each for each in trial.samples if each.offset in good]
     return examine(adapter, Samples(sides.get("primary", []), sides.get("foreign", [])), without=("readable",))
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import orjson
 
-from photon.adapters.contract import Adapter, Filtered, ForeignHeader, Joined, LogFile
+from photon.adapters.containment import Fault, Guard
+from photon.adapters.contract import Adapter, Filtered, ForeignHeader, Joined, LogFile, Pair
 from photon.adapters.envelope import Envelope
 from photon.verifier.published_lines import PublishedLine
 
@@ -108,25 +109,36 @@ def differences(
 
 def _joined(event: _Event, primary: SourceRecord, adapter: Adapter, envelope: Envelope) -> bytes | str:
     """The line, or why there should be none."""
+    result = _asked_to_join(event, primary, adapter)
+    if isinstance(result, Fault):
+        return _now(result)
+    if not isinstance(result, Joined):
+        return f"the adapter's answer now is {type(result).__name__}, not Joined"
     try:
-        result: object = adapter.join(event.record, event.file, primary.record, primary.file)
-        if not isinstance(result, Joined):
-            return f"the adapter's answer now is {type(result).__name__}, not Joined"
         return envelope.joined([event], [primary], [result], token=0, at_ns=0)[0]
-    except (Exception, SystemExit) as error:
-        return f"the adapter raises {type(error).__name__} now"
+    except (TypeError, ValueError) as error:
+        return f"the adapter's answer now cannot be written ({type(error).__name__})"
 
 
 def _not_filtered(event: _Event, primary: SourceRecord | None, adapter: Adapter) -> str:
     if primary is None:
         return "primary_source: is missing"
-    try:
-        result: object = adapter.join(event.record, event.file, primary.record, primary.file)
-    except (Exception, SystemExit) as error:
-        return f"the adapter raises {type(error).__name__} now"
+    result = _asked_to_join(event, primary, adapter)
+    if isinstance(result, Fault):
+        return _now(result)
     return (
         "" if isinstance(result, Filtered) else f"the adapter's answer now is {type(result).__name__}, not Filtered"
     )
+
+
+def _asked_to_join(event: _Event, primary: SourceRecord, adapter: Adapter) -> object:
+    pair = Pair(event.record, event.file, primary.record, primary.file)
+    (result,) = Guard(adapter).each([pair], lambda each: adapter.join(*each))
+    return result
+
+
+def _now(fault: Fault) -> str:
+    return f"the adapter has no answer now: {fault.reason}"
 
 
 def _fields(published: bytes, made: bytes) -> list[str]:

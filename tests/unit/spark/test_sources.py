@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 import photon
-from photon.adapters.contract import LogFile
+from photon.adapters.contract import Joined, LogFile
+from photon.adapters.of_settings import adapter_of_join
 from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.config.settings import Join, Settings
@@ -130,3 +131,23 @@ def test_work_is_packed_in_order() -> None:
     assert packed([], 10) == []
     assert fair_bytes(1 << 30, 4) == (1 << 30) // 12
     assert (fair_bytes(0, 4), fair_bytes(1 << 50, 4)) == (4 << 20, 128 << 20)
+
+
+def test_a_shape_and_its_key_travel_too(tmp_path: Path) -> None:
+    base = tmp_path / "deployment"
+    base.mkdir()
+    (base / "hash.key").write_bytes(b"0123456789abcdef")
+    side = {"format": "jsonl", "key": "q"}
+    join = Join(
+        primary=side,
+        foreign={**side, "id": "c", "time": {"field": "t", "unit": "s"}},
+        shape={"redact": {"primary.q": "hash"}, "hash_key_file": "hash.key", "foreign": ["c"]},
+    )
+    there = made(decoded(encoded(adapter_spec("clicks", join, base))), tmp_path / "executor")
+    here = adapter_of_join(join, "clicks", base)
+    pair = (b'{"c":"c1","q":"q1","t":1}', LogFile("c.log"), b'{"q":"q1"}', LogFile("q.log"))
+    result = here.join(*pair)
+    assert there.join(*pair) == result
+    assert isinstance(result, Joined)
+    assert result.foreign == b'{"c":"c1"}'
+    assert b"q1" not in (result.primary or b"q1")

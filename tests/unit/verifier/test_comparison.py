@@ -15,6 +15,7 @@ import pytest
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Filtered, ForeignHeader, Joined, LogFile
 from photon.adapters.envelope import Envelope
+from photon.adapters.shaping import shaped_adapter
 from photon.verifier.comparison import SourceRecord, differences, header_of, id_of, is_foreign, is_primary
 from photon.verifier.published_lines import NotPublished, Place, read_published
 from tests.unit.verifier.logs import ADAPTER, AT_NS, Logs
@@ -198,7 +199,8 @@ def test_what_the_adapter_says_now(logs: Logs) -> None:
         return differences(read_published(made), kind, foreign, primary, Placed(answer), BARE)
 
     assert wrong("filter") == ["the adapter's answer now is Filtered, not Joined"]
-    assert wrong("raise") == ["the adapter raises KeyError now"]
+    (raises,) = wrong("raise")
+    assert raises.startswith("the adapter has no answer now: the adapter raised KeyError")
     event = logs.event(1)
     own = type(event)(
         b"f" * 32 + b":%d" % event.offset, event.key, event.event_time_ns, event.record, event.file, event.offset
@@ -207,3 +209,38 @@ def test_what_the_adapter_says_now(logs: Logs) -> None:
     assert wrong("filter", "filtered", filtered) == []
     assert wrong("", "filtered", filtered) == ["the adapter's answer now is Joined, not Filtered"]
     assert orjson.loads(filtered)["primary_source"]["file"] == "queries.log"
+
+
+def test_a_join_that_is_shaped_is_checked_in_its_shape(logs: Logs) -> None:
+    """The shape belongs to the adapter, so verification joins again with it: the same code, the same bytes."""
+    table = {
+        "derive": [{"name": "foreign.pair", "text": "{foreign.id}-{primary.q}"}],
+        "redact": {"primary.q": "mask"},
+        "foreign": {"click": "id", "pair": "pair"},
+    }
+    shaped = shaped_adapter(ConfiguredAdapter(ADAPTER.options), table, "shape", Path())
+    event, primary = logs.event(2), logs.primary_of(2)
+    result = shaped.join(event.record, event.file, primary.record, primary.file)
+    assert isinstance(result, Joined)
+    assert orjson.loads(result.foreign or b"") == {"click": "c2", "pair": "c2-q2"}
+    (line,) = Envelope().joined([event], [primary], [result], token=7, at_ns=AT_NS)
+    assert compare(logs, line, 2, adapter=shaped) == []
+    assert compare(logs, line, 2, adapter=ADAPTER) != []
+    other = shaped_adapter(ConfiguredAdapter(ADAPTER.options), {**table, "redact": {}}, "shape", Path())
+    assert compare(logs, line, 2, adapter=other) == ['primary.q is "****", its source gives "q2"']
+    hides = {"filter": [{"field": "primary.q", "equals": "q2", "reason": "no"}]}
+    filtering = shaped_adapter(ConfiguredAdapter(ADAPTER.options), hides, "shape", Path())
+    assert compare(logs, line, 2, adapter=filtering) == ["the adapter's answer now is Filtered, not Joined"]
+
+
+def test_an_adapter_that_hangs_now_is_told_and_holds_nothing_up(logs: Logs) -> None:
+    class Hangs(ConfiguredAdapter):
+        time_limit_s = 0.1
+
+        def join(self, *pair: Any) -> Joined | Filtered:
+            while True:
+                pass
+
+    (line,) = logs.joined(1)
+    (said,) = compare(logs, line, 1, adapter=Hangs(ADAPTER.options))
+    assert said.startswith("the adapter has no answer now: the adapter did not come back within 0.1 s (")

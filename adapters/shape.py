@@ -1,0 +1,134 @@
+"""What becomes of a joined record on its way out, as the configuration tells it: ``[join.NAME.shape]``.
+
+Plain frozen structs and what makes them valid; ``shaping`` carries them out. Field names are paths that begin with
+their side: ``foreign.url``, ``primary.user.email``. Nothing here changes an event's id, key or time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from photon.adapters.contract import AdapterError
+
+SIDES = ("foreign", "primary")
+ENTRIES_MAX = 256
+"""Of each list and table of a shape."""
+PATTERN_CHARS_MAX = 8192
+KEY_BYTES = (16, 64)
+Scalar = str | int | float | bool | None
+
+
+class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Holds when every test that is written holds. A field that is missing fails all tests but ``missing``."""
+
+    field: str
+    equals: list[Scalar] | Scalar | msgspec.UnsetType = msgspec.UNSET
+    """Is this value, or one of these."""
+    differs: list[Scalar] | Scalar | msgspec.UnsetType = msgspec.UNSET
+    """Is there, and is none of these."""
+    matches: str | None = None
+    """A regular expression is found in the field's text."""
+    below: float | None = None
+    above: float | None = None
+    missing: bool | None = None
+    """true: the field is not there, or null; false: it is."""
+    reason: str | None = None
+    """What the filtered line says."""
+
+
+class Derived(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A field that is made of others. Left out where one of them is missing and there is no ``default``."""
+
+    name: str
+    source: str | None = msgspec.field(name="from", default=None)
+    pattern: str | None = None
+    """Of the text: the first group, or all that matches."""
+    values: dict[str, Scalar] | None = None
+    """What stands for which text."""
+    text: str | None = None
+    """With ``{foreign.a}`` and ``{primary.b}`` in it, in place of ``from``."""
+    default: Scalar = None
+
+
+class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """In the order in which it is carried out."""
+
+    skip: list[Condition] = []
+    """Foreign records that are no events at all, as a blank line is none: neither read nor counted."""
+    filter: list[Condition] = []
+    """Pairs that are not to be joined: registered, and one line in ``filtered``."""
+    derive: list[Derived] = []
+    redact: dict[str, Literal["drop", "hash", "mask"]] = {}
+    hash_key_file: str | None = None
+    """16 to 64 bytes; the same in every datacentre. ``hash`` needs it: a bare hash of an address can be guessed."""
+    foreign: list[str] | dict[str, str] | None = None
+    """The fields to keep; or new name = path. Unset: all."""
+    primary: list[str] | dict[str, str] | None = None
+
+
+def shape_from_table(table: Mapping[str, Any], where: str) -> Shape:
+    """A shape from a TOML table at ``where`` ("join.clicks.shape"), checked. Raises AdapterError, one line."""
+    try:
+        shape = msgspec.convert(dict(table), Shape)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at ")
+        place = where + path.strip("`").removeprefix("$")
+        raise AdapterError(f"{message[:1].lower()}{message[1:]}", place, "correct the value") from None
+    _check(shape, where)
+    return shape
+
+
+def side_and_path(name: str, where: str) -> tuple[str, str]:
+    """("foreign", "url") of "foreign.url". Raises AdapterError."""
+    side, _, path = name.partition(".")
+    if side not in SIDES or not path:
+        raise AdapterError(f"{name!r} names no field", where, 'write "foreign.NAME" or "primary.NAME"')
+    return side, path
+
+
+def compiled(pattern: str, where: str) -> re.Pattern[str]:
+    """Raises AdapterError."""
+    if len(pattern) > PATTERN_CHARS_MAX:
+        raise AdapterError("the pattern is too long", where, f"keep it below {PATTERN_CHARS_MAX} characters")
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise AdapterError(f"pattern {pattern!r}: {error}", where, "correct the regular expression") from None
+
+
+def _check(shape: Shape, where: str) -> None:
+    for name in ("skip", "filter", "derive", "redact", "foreign", "primary"):
+        if len(getattr(shape, name) or ()) > ENTRIES_MAX:
+            raise AdapterError(f"more than {ENTRIES_MAX} entries", f"{where}.{name}", "shorten it")
+    for kind, conditions in (("skip", shape.skip), ("filter", shape.filter)):
+        for each in conditions:
+            _check_condition(each, f"{where}.{kind}", only_foreign=kind == "skip")
+    for derived in shape.derive:
+        side_and_path(derived.name, f"{where}.derive")
+        if (derived.source is None) == (derived.text is None):
+            raise AdapterError(f"{derived.name}: from and text", f"{where}.derive", "write one of the two")
+        if derived.source is not None:
+            side_and_path(derived.source, f"{where}.derive")
+        if derived.pattern is not None:
+            compiled(derived.pattern, f"{where}.derive")
+    for name in shape.redact:
+        side_and_path(name, f"{where}.redact")
+    if ("hash" in shape.redact.values()) != (shape.hash_key_file is not None):
+        todo = "write hash_key_file (a file of 16 to 64 random bytes) exactly where a field is hashed"
+        raise AdapterError("hash and hash_key_file go together", f"{where}.redact", todo)
+
+
+def _check_condition(condition: Condition, where: str, *, only_foreign: bool) -> None:
+    side, _ = side_and_path(condition.field, where)
+    if only_foreign and side != "foreign":
+        raise AdapterError(f"{condition.field}: a record is skipped before its primary is known", where, "use filter")
+    if condition.matches is not None:
+        compiled(condition.matches, where)
+    tests = (condition.matches, condition.below, condition.above, condition.missing)
+    if all(each is None for each in tests) and condition.equals is condition.differs is msgspec.UNSET:
+        todo = "write equals, differs, matches, below, above or missing"
+        raise AdapterError(f"{condition.field} is tested for nothing", where, todo)

@@ -1,0 +1,308 @@
+"""Carries out a shape on payloads: filter, derive, redact, choose. For configured and written adapters alike.
+
+Pure: the same pair gives the same bytes for ever. The key that hashes is read once, when the adapter is loaded. What
+a shape does not touch keeps its bytes, numbers of any size and precision among it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import orjson
+
+from photon.adapters.contract import (
+    Adapter,
+    AdapterError,
+    BadRecord,
+    Filtered,
+    ForeignHeader,
+    Joined,
+    LogFile,
+    Pair,
+    Skipped,
+)
+from photon.adapters.shape import KEY_BYTES, Condition, Derived, Shape, compiled, shape_from_table, side_and_path
+
+Fields = dict[str, msgspec.Raw]
+"""A JSON object's members, their values as they are written."""
+Sides = dict[str, Fields]
+_decode = msgspec.json.Decoder(Fields).decode
+_PLACE = re.compile(r"\{((?:foreign|primary)\.[^{}]+)\}")
+_MASK, _SHOWN, _SHORT = "****", 4, 8
+HASH_BYTES = 16
+
+
+class Shaper:
+    """A checked shape, ready for pairs of payloads."""
+
+    def __init__(self, shape: Shape, where: str, key: bytes = b"") -> None:
+        """``key`` for ``hash``. Raises AdapterError."""
+        self._skip = [_tester(each, where) for each in shape.skip]
+        self._filter = [(_tester(each, where), each.reason or _reason(each)) for each in shape.filter]
+        self._derive = [(side_and_path(each.name, where), _maker(each, where)) for each in shape.derive]
+        self._redact = [(side_and_path(name, where), how) for name, how in shape.redact.items()]
+        self._key = key
+        self._chosen = {"foreign": _chosen(shape.foreign), "primary": _chosen(shape.primary)}
+
+    @property
+    def skips(self) -> bool:
+        """Whether some foreign records are no events."""
+        return bool(self._skip)
+
+    def is_skipped(self, foreign: bytes | None) -> bool:
+        """Whether this foreign payload's record is no event. One that is no text is never skipped."""
+        if foreign is None:
+            return False
+        sides: Sides = {"foreign": _members(foreign, "foreign"), "primary": {}}
+        return any(test(sides) for test in self._skip)
+
+    def shaped(self, joined: Joined) -> Joined | Filtered:
+        """Raises BadRecord where a payload is no JSON object: what cannot be looked into must not get out."""
+        sides: Sides = {
+            "foreign": _members(joined.foreign, "foreign"),
+            "primary": _members(joined.primary, "primary"),
+        }
+        for test, reason in self._filter:
+            if test(sides):
+                return Filtered(reason)
+        for (side, path), make in self._derive:
+            made = make(sides)
+            if made is not None:
+                _put(sides[side], path, made)
+        for (side, path), how in self._redact:
+            found = _find(sides[side], path)
+            if found is not None:
+                _put(sides[side], path, None if how == "drop" else self._hidden(found, how))
+        return Joined(self._out("foreign", sides), self._out("primary", sides))
+
+    def _hidden(self, value: msgspec.Raw, how: str) -> msgspec.Raw:
+        text = _text(value)
+        if how == "mask":
+            return _raw(_MASK + (text[-_SHOWN:] if len(text) > _SHORT else ""))
+        return _raw(blake2b(text.encode("utf-8", "surrogatepass"), key=self._key, digest_size=HASH_BYTES).hexdigest())
+
+    def _out(self, side: str, sides: Sides) -> bytes:
+        chosen, fields = self._chosen[side], sides[side]
+        if chosen is not None:
+            kept = ((new, _find(fields, path)) for new, path in chosen)
+            fields = {new: value for new, value in kept if value is not None}
+        return msgspec.json.encode(fields)
+
+
+def shaped_adapter(adapter: Adapter, table: Mapping[str, Any], where: str, base: Path) -> Adapter:
+    """The same adapter, which from now on joins in this shape. Raises AdapterError.
+
+    Written adapters call it at the end of their own ``__init__`` to have a shape of their own::
+
+        shaped_adapter(self, {"redact": {"primary.email": "mask"}}, "billing", Path())
+    """
+    shape = shape_from_table(table, where)
+    shaper = Shaper(shape, where, _key(shape, where, base))
+    join, join_many, many = adapter.join, adapter.join_many, adapter.joins_many
+
+    def shaped(foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
+        result = join(foreign, foreign_file, primary, primary_file)
+        return shaper.shaped(result) if isinstance(result, Joined) else result
+
+    def shaped_many(pairs: Sequence[Pair]) -> list[Joined | Filtered | BadRecord]:
+        return [_or_bad(shaper, each) for each in join_many(pairs)]
+
+    adapter.shape = {"table": dict(table), "where": where, "base": str(base)}
+    adapter.join = shaped  # type: ignore[method-assign]
+    if many:
+        adapter.join_many = shaped_many  # type: ignore[method-assign]
+    if shaper.skips:
+        _skipping(adapter, shaper)
+    return adapter
+
+
+def _skipping(adapter: Adapter, shaper: Shaper) -> None:
+    header, headers = adapter.foreign_header, adapter.foreign_headers
+
+    def is_skipped(record: bytes, file: LogFile) -> bool:
+        try:
+            return shaper.is_skipped(adapter.foreign_payload(record, file))
+        except BadRecord:  # its header says so, or what is joined will
+            return False
+
+    def one(record: bytes, file: LogFile) -> ForeignHeader:
+        if is_skipped(record, file):
+            raise Skipped("skipped")
+        return header(record, file)
+
+    def all_of(records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
+        return [
+            Skipped("skipped") if is_skipped(record, file) else found
+            for record, found in zip(records, headers(records, file), strict=True)
+        ]
+
+    adapter.foreign_header = one  # type: ignore[method-assign]
+    adapter.foreign_headers = all_of  # type: ignore[method-assign]
+
+
+def _or_bad(shaper: Shaper, result: Joined | Filtered | BadRecord) -> Joined | Filtered | BadRecord:
+    if not isinstance(result, Joined):
+        return result
+    try:
+        return shaper.shaped(result)
+    except BadRecord as bad:
+        return bad
+
+
+def _key(shape: Shape, where: str, base: Path) -> bytes:
+    if shape.hash_key_file is None:
+        return b""
+    path = base / shape.hash_key_file
+    try:
+        key = path.read_bytes()
+    except OSError as error:
+        raise AdapterError(
+            f"cannot be read ({error.strerror})", str(path), f"correct {where}.hash_key_file"
+        ) from None
+    low, high = KEY_BYTES
+    if not low <= len(key) <= high:
+        raise AdapterError(f"has {len(key)} bytes", str(path), f"a key has {low} to {high} bytes")
+    return key
+
+
+def _members(payload: bytes | None, side: str) -> Fields:
+    if payload is None:
+        raise BadRecord(f"the {side} record is not UTF-8, so its fields cannot be shaped")
+    try:
+        return _decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise BadRecord(f"the {side} payload is no JSON object, so its fields cannot be shaped") from None
+
+
+def _find(fields: Fields, path: str) -> msgspec.Raw | None:
+    """A field whose own name holds the dots goes before a path."""
+    found = fields.get(path)
+    if found is not None or "." not in path:
+        return found
+    name, _, rest = path.partition(".")
+    inner = _inner(fields, name)
+    return None if inner is None else _find(inner, rest)
+
+
+def _inner(fields: Fields, name: str) -> Fields | None:
+    value = fields.get(name)
+    if value is None or not bytes(value).lstrip().startswith(b"{"):
+        return None
+    return _decode(value)
+
+
+def _put(fields: Fields, path: str, value: msgspec.Raw | None) -> None:
+    """Sets a field, or takes it away. A path leads through objects; what is missing of it is made."""
+    if path in fields or "." not in path:
+        if value is None:
+            fields.pop(path, None)
+        else:
+            fields[path] = value
+        return
+    name, _, rest = path.partition(".")
+    inner = _inner(fields, name) or {}
+    _put(inner, rest, value)
+    fields[name] = msgspec.Raw(msgspec.json.encode(inner))
+
+
+def _raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(orjson.dumps(value))
+
+
+def _text(value: msgspec.Raw) -> str:
+    """Text as it is, anything else as it is written."""
+    data = bytes(value).strip()
+    return str(msgspec.json.decode(data)) if data.startswith(b'"') else data.decode()
+
+
+Test = Callable[[Sides], bool]
+
+
+def _tester(condition: Condition, where: str) -> Test:
+    side, path = side_and_path(condition.field, where)
+    pattern = None if condition.matches is None else compiled(condition.matches, where)
+    equals, differs = _listed(condition.equals), _listed(condition.differs)
+
+    def holds(sides: Sides) -> bool:
+        raw = _find(sides[side], path)
+        value = None if raw is None else msgspec.json.decode(raw)
+        if value is None:
+            nothing = equals is not None and None in equals and raw is not None
+            return condition.missing is True or nothing
+        if condition.missing is True:
+            return False
+        if equals is not None and not any(_same(value, each) for each in equals):
+            return False
+        if differs is not None and any(_same(value, each) for each in differs):
+            return False
+        if pattern is not None and not (isinstance(value, str) and pattern.search(value)):
+            return False
+        return _between(value, condition)
+
+    return holds
+
+
+def _listed(value: object) -> list[object] | None:
+    if value is msgspec.UNSET:
+        return None
+    return value if isinstance(value, list) else [value]
+
+
+def _same(value: object, other: object) -> bool:
+    """1 is not true, as Python would have it."""
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
+
+
+def _between(value: object, condition: Condition) -> bool:
+    if condition.below is None and condition.above is None:
+        return True
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return (condition.below is None or number < condition.below) and (
+        condition.above is None or number > condition.above
+    )
+
+
+def _reason(condition: Condition) -> str:
+    tests = msgspec.to_builtins(condition)
+    said = ", ".join(f"{name} {value!r}" for name, value in tests.items() if name != "field" and value is not None)
+    return f"{condition.field}: {said}"
+
+
+def _maker(derived: Derived, where: str) -> Callable[[Sides], msgspec.Raw | None]:
+    default = None if derived.default is None else _raw(derived.default)
+    pattern = None if derived.pattern is None else compiled(derived.pattern, where)
+    values = None if derived.values is None else {text: _raw(value) for text, value in derived.values.items()}
+    pieces = _PLACE.split(derived.text or f"{{{derived.source}}}")
+    names = [side_and_path(each, where) for each in pieces[1::2]]
+    plain = derived.text is None and pattern is None and values is None
+
+    def make(sides: Sides) -> msgspec.Raw | None:
+        found = [_find(sides[side], path) for side, path in names]
+        if any(each is None for each in found):
+            return default
+        known = [each for each in found if each is not None]
+        if plain:
+            return known[0]
+        text = pieces[0] + "".join(_text(each) + piece for each, piece in zip(known, pieces[2::2], strict=True))
+        if pattern is not None:
+            match = pattern.search(text)
+            if match is None or (text := match[1] if pattern.groups else match[0]) is None:
+                return default
+        return _raw(text) if values is None else values.get(text, default)
+
+    return make
+
+
+def _chosen(wanted: list[str] | dict[str, str] | None) -> list[tuple[str, str]] | None:
+    """(new name, path), in order."""
+    if wanted is None:
+        return None
+    return list(wanted.items()) if isinstance(wanted, dict) else [(name, name) for name in wanted]
