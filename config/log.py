@@ -1,11 +1,94 @@
-"""Structured logs on stderr: JSON for services, short lines for people."""
+"""Structured logs on stderr: JSON lines for services, short lines for people.
+
+Each line has ``timestamp`` (UTC), ``level`` and ``event``, a fixed text that names what happened; what it happened to
+stands in fields of its own (``event_id``, ``slot``, ``log`` and ``offset``, ...), so that lines can be counted and
+searched. A flood costs no more than ``BURST`` lines of a kind at once, and one in ``REFILL_S`` after that; the next
+line of the kind that is written says in ``left_out`` how many were not.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import structlog
+
+BURST = 20
+"""Lines of one kind that may come at once."""
+REFILL_S = 2.0
+"""Then one in so long."""
+KINDS_MAX = 500
+"""Kinds that are told apart; the one that was met longest ago is forgotten first."""
+VALUE_CHARS_MAX = 2_000
+"""Of a field; tracebacks may be so many times longer."""
+TRACEBACK_TIMES = 8
+
+Fields = structlog.typing.EventDict
+
+
+@dataclass(slots=True)
+class _Kind:
+    """A bucket: ``left`` lines may be written at ``at_s``."""
+
+    left: float
+    at_s: float
+    left_out: int = 0
+
+
+class RateLimit:
+    """A processor. A kind is a level and the text of an event, without its fields. Threads may share it."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._kinds: OrderedDict[tuple[str, str], _Kind] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __call__(self, logger: Any, method: str, fields: Fields) -> Fields:
+        """Raises DropEvent."""
+        key = (str(fields.get("level", method)), str(fields.get("event", ""))[:VALUE_CHARS_MAX])
+        with self._lock:
+            left_out = self._taken(key)
+        if left_out is None:
+            raise structlog.DropEvent
+        if left_out:
+            fields["left_out"] = left_out
+        return fields
+
+    def _taken(self, key: tuple[str, str]) -> int | None:
+        """How many lines were left out before this one; None: this one is, too."""
+        now = self._now()
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = _Kind(BURST, now)
+            if len(self._kinds) > KINDS_MAX:
+                self._kinds.popitem(last=False)
+        self._kinds.move_to_end(key)
+        kind.left = min(BURST, kind.left + (now - kind.at_s) / REFILL_S)
+        kind.at_s = now
+        if kind.left < 1:
+            kind.left_out += 1
+            return None
+        kind.left -= 1
+        left_out, kind.left_out = kind.left_out, 0
+        return left_out
+
+
+def bounded(logger: Any, method: str, fields: Fields) -> Fields:
+    """A processor: bytes, as ids are, become text, and nothing is longer than a line should be."""
+    for name, value in fields.items():
+        if isinstance(value, bytes):
+            value = fields[name] = value[:VALUE_CHARS_MAX].decode("utf-8", "backslashreplace")
+        if isinstance(value, str):
+            most = VALUE_CHARS_MAX * (TRACEBACK_TIMES if name == "exception" else 1)
+            if len(value) > most:
+                fields[name] = f"{value[:most]}…"
+    return fields
 
 
 def configure(*, json: bool, level: int = logging.INFO) -> None:
@@ -16,8 +99,10 @@ def configure(*, json: bool, level: int = logging.INFO) -> None:
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
+            RateLimit(),
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            bounded,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),

@@ -37,7 +37,7 @@ from photon.dispatcher.lookups import Behind, LookUpPolicy, question, settle
 from photon.dispatcher.oldest import Pending, oldest
 from photon.dispatcher.progress import IDLE_S, Pace, Progress, ProgressWatch
 from photon.dispatcher.replay.rereading import LineRules, Rereading, Sources
-from photon.dispatcher.reporting import Troubles
+from photon.dispatcher.reporting import Troubles, tell_given_up
 from photon.dispatcher.retry import SETTLED_NS, Patience
 from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.shares import Shares
@@ -414,6 +414,7 @@ class DispatcherEngine:
             now = self._clock.monotonic()
             self._flow.answered(target, len(batch.items), answers, sent_at, now)
         reply = answers or JoinAnswers([Outcome.RETRY] * len(batch.items))
+        tell_given_up(self._log, [item.event for item in batch.items], reply)
         now_ns = self._clock.now_ns()
         self.times.joined(batch.items, reply.outcomes, now_ns)
         self._core.answered(batch, reply, now_ns, now)

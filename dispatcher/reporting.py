@@ -1,14 +1,38 @@
-"""Troubles that last are said once, and once more when they are over; not at every attempt. Pure but for the log."""
+"""What a dispatcher writes into its log. Pure but for the log.
+
+Troubles that last are said once, and once more when they are over, not at every attempt. Of events that are given up
+the first one of a batch is named.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 
 CALM_S = 2.0
 """Over is what has not happened for so long: with one shard of many without a leader every other batch goes well."""
 LASTS_S = 10.0
 """What is over sooner is not worth a line: at its start a dispatcher meets parts that are starting too."""
+_GIVEN_UP = {Outcome.REJECTED: "events rejected", Outcome.LATE: "events come late"}
+
+
+def tell_given_up(log: Any, events: Sequence[ForeignEvent], answers: JoinAnswers) -> None:
+    """A line for the rejected ones of a batch and one for the late ones, each with the first of them."""
+    for outcome, what in _GIVEN_UP.items():
+        if outcome in answers.outcomes:
+            row = answers.outcomes.index(outcome)
+            event = events[row]
+            log.info(
+                what,
+                event_id=event.event_id,
+                log=event.file.path,
+                offset=event.offset,
+                reason=answers.reasons.get(row),
+                events=answers.outcomes.count(outcome),
+            )
 
 
 @dataclass

@@ -25,12 +25,24 @@ if TYPE_CHECKING:
     from photon.config.settings import Settings
 
 
+LOG_FORMAT = "photon.log_format"
+
+
+def _noted(context: click.Context, parameter: click.Parameter, value: str) -> None:
+    """For ``_load``."""
+    context.meta[LOG_FORMAT] = value
+
+
 def _common(command: Callable[..., Any]) -> Callable[..., Any]:
     options = [
         click.option("--config", type=click.Path(path_type=Path), help="The deployment file."),
         click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key."),
         click.option("--stop-with-parent", is_flag=True, help="End when standard input ends."),
-    ]
+        click.option(
+            "--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True,
+            expose_value=False, callback=_noted, help="Of its log on standard error: for machines, or for people.",
+        ),
+    ]  # fmt: skip
     for option in reversed(options):
         command = option(command)
     return command
@@ -61,7 +73,7 @@ def _load(config: Path | None, overrides: tuple[str, ...]) -> tuple[Settings, Pa
     from photon.config import log
     from photon.config.loader import load
 
-    log.configure(json=True)
+    log.configure(json=click.get_current_context().meta.get(LOG_FORMAT) != "text")
     return load(config, environment=os.environ, flags=overrides), config.parent if config else Path()
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from photon.dispatcher.reporting import CALM_S, LASTS_S, Troubles
+from photon.dispatcher.reporting import CALM_S, LASTS_S, Troubles, tell_given_up
+from photon.joiner.api import JoinAnswers, Outcome
+from tests.unit.dispatcher.test_state import item
 
 
 class Lines:
@@ -59,3 +62,20 @@ def test_two_short_ones_far_apart_are_not_one_that_lasts(lines: Lines) -> None:
     troubles.well("store", 1.0)
     troubles.met("store", "starts", 100.0)
     assert lines.said == []
+
+
+def test_the_first_of_the_events_that_are_given_up_is_named() -> None:
+    told: list[tuple[str, dict[str, Any]]] = []
+    log = SimpleNamespace(info=lambda what, **fields: told.append((what, fields)))
+    events = [item(n).event for n in range(1, 5)]
+    outcomes = [Outcome.JOINED, Outcome.REJECTED, Outcome.LATE, Outcome.REJECTED]
+    tell_given_up(log, events, JoinAnswers(outcomes, reasons={1: "no such field"}))
+    assert told == [
+        (
+            "events rejected",
+            {"event_id": b"id2", "log": "f0", "offset": 2, "reason": "no such field", "events": 2},
+        ),
+        ("events come late", {"event_id": b"id3", "log": "f1", "offset": 3, "reason": None, "events": 1}),
+    ]
+    tell_given_up(log, events, JoinAnswers([Outcome.JOINED] * 4))
+    assert len(told) == 2
