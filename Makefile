@@ -6,7 +6,7 @@ N      ?= 200
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-pages test-unit test-sim test-integration test-full sim demo chaos bench bench-datacentres bench-registry lint types fmt proto audit sbom clean hbase hbase-down test-hbase test-spark up down smoke test-docker
+.PHONY: help install docs test test-pages test-unit test-sim test-integration test-full sim demo chaos bench bench-datacentres bench-registry lint types fmt proto audit sbom clean hbase hbase-down test-hbase test-spark up down smoke test-docker
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -33,6 +33,9 @@ test-integration: install  ## real processes, real kills
 
 test-pages: install      ## the status page in headless Chromium; PHOTON_PICTURES=DIR keeps its screenshots
 	$(BIN)/pytest tests/pages
+
+docs: install            ## the documentation as a site, in site/: open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 hbase:           ## a real HBase on this machine, from Maven artifacts; runs until hbase-down
 	$(PYTHON) deploy/hbase/standalone.py up

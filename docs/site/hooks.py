@@ -1,0 +1,177 @@
+"""Pages of the site that are made from the code: commands, gRPC services; and the texts that lie beside the code.
+
+Hooks of mkdocs. What is said here is said there first: a command's help, a comment of a proto file, a DESIGN.md.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import click
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+    FileDescriptorSet,
+)
+from grpc_tools import protoc
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from photon.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("adapters", "config", "dispatcher", "eventstore", "idregistry", "joiner", "src/photon")
+COMMANDS = """\
+# Commands
+
+Every command has `--help`; this is what each says. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration,
+3 finished but something needs attention.
+"""
+SERVICES = """\
+# gRPC services
+
+What processes say to each other, from the proto files. [Security](../security.md) has who may call what.
+"""
+PYTHON = """\
+# Python API
+
+What other programs may import. These names follow semantic versioning; all else may change with any release.
+
+"""
+PUBLIC = {
+    "photon.adapters.contract": "What an adapter is ([Adapters](../adapters.md))",
+    "photon.eventid": "Event ids for servers that write events ([Event ids](../eventid.md))",
+}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the generated pages."""
+    pages = {
+        "reference/cli.md": cli_page(),
+        "reference/grpc.md": grpc_page(),
+        "reference/python.md": python_page(),
+        "project/contributing.md": _from_root("CONTRIBUTING.md"),
+        "project/changelog.md": _from_root("CHANGELOG.md"),
+    }
+    for room, text in _designs():
+        pages[f"internals/{room}.md"] = text
+    for name, text in pages.items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """A block that no test runs (``sh show``) looks like the others."""
+    return re.sub(r"^(\s*)```sh show$", r"\1```sh", markdown, flags=re.MULTILINE)
+
+
+def _from_root(name: str) -> str:
+    """A text of the repository's root: its links into docs/ lead one folder up here."""
+    return re.sub(r"\]\(docs/", "](../", (ROOT / name).read_text())
+
+
+def _designs() -> Iterator[tuple[str, str]]:
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("DESIGN.md")):
+            if not any(part.is_symlink() for part in path.relative_to(ROOT).parents if part != Path()):
+                yield "-".join(path.relative_to(ROOT).parent.parts).removeprefix("src-photon-"), path.read_text()
+
+
+# -- commands ----------------------------------------------------------------------------------------------------
+def commands(command: click.Command, path: tuple[str, ...] = ("photon",)) -> Iterator[tuple[str, click.Command]]:
+    """(``photon registry status``, its command), groups included, in the order of the help."""
+    yield " ".join(path), command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            if inner is not None and not inner.hidden:
+                yield from commands(inner, (*path, name))
+
+
+def cli_page() -> str:
+    """Every command with its help, word for word."""
+    parts = [COMMANDS]
+    for name, command in commands(main):
+        level = "##" if name.count(" ") < 2 else "###"
+        shown = command.get_help(click.Context(command, info_name=name, max_content_width=100))
+        parts.append(f"{level} {name}\n\n```text\n{shown}\n```\n")
+    return "\n".join(parts)
+
+
+# -- gRPC --------------------------------------------------------------------------------------------------------
+def grpc_page() -> str:
+    """Every service and message with the comments of its proto file."""
+    parts = [SERVICES]
+    for path, file in descriptors():
+        parts.append(f"## {path}\n")
+        comments = {
+            tuple(at.path): " ".join(part.strip() for part in (at.leading_comments, at.trailing_comments) if part)
+            for at in file.source_code_info.location
+        }
+        parts += [f"{comments[(12,)]}\n"] if comments.get((12,)) else []
+        for number, service in enumerate(file.service):
+            parts.append(f"### {file.package}.{service.name}\n\n{comments.get((6, number), '')}\n")
+            for at, method in enumerate(service.method):
+                stream = ("stream " if method.client_streaming else "", "stream " if method.server_streaming else "")
+                ends = [kind.rpartition(".")[2] for kind in (method.input_type, method.output_type)]
+                said = " ".join(comments.get((6, number, 2, at), "").split())
+                parts.append(f"- `{method.name}({stream[0]}{ends[0]}) → {stream[1]}{ends[1]}` {said}")
+            parts.append("")
+        for number, message in enumerate(file.message_type):
+            parts += _message(message, (4, number), comments)
+    return "\n".join(parts)
+
+
+def _message(message: DescriptorProto, at: tuple[int, ...], comments: dict[tuple[int, ...], str]) -> Iterator[str]:
+    yield f"#### {message.name}\n\n{comments.get(at, '')}\n"
+    if message.field:
+        yield "| field | type | |\n| --- | --- | --- |"
+        for number, field in enumerate(message.field):
+            said = " ".join(comments.get((*at, 2, number), "").split()).replace("|", "\\|")
+            yield f"| `{field.name}` = {field.number} | {_kind(field)} | {said} |"
+        yield ""
+    for number, inner in enumerate(message.nested_type):
+        yield from _message(inner, (*at, 3, number), comments)
+
+
+def _kind(field: FieldDescriptorProto) -> str:
+    repeated = "repeated " if field.label == FieldDescriptorProto.LABEL_REPEATED else ""
+    if field.type_name:
+        return repeated + field.type_name.rpartition(".")[2]
+    return repeated + FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_").lower()
+
+
+def descriptors() -> Iterator[tuple[str, FileDescriptorProto]]:
+    """(path below the root, its descriptor with comments) of every proto file of the project. Raises RuntimeError."""
+    paths = sorted({path.resolve() for room in ROOMS for path in (ROOT / room).rglob("*.proto")})
+    include = str(resources.files("grpc_tools") / "_proto")
+    with tempfile.TemporaryDirectory() as directory:
+        out = Path(directory) / "all.bin"
+        said = protoc.main(["protoc", f"-I{ROOT / 'src'}", f"-I{include}", f"-I{ROOT}", "--include_source_info",
+                            f"--descriptor_set_out={out}", *(str(_named(path)) for path in paths)])  # fmt: skip
+        if said != 0:
+            raise RuntimeError(f"protoc ended with {said}")
+        found = FileDescriptorSet.FromString(out.read_bytes())
+    by_name = {file.name: file for file in found.file}
+    for path in paths:
+        name = str(_named(path).relative_to(ROOT / "src"))
+        yield str(path.relative_to(ROOT)), by_name[name]
+
+
+def _named(path: Path) -> Path:
+    """A proto file as it is imported: ``src/photon/ROOM/…``."""
+    inner = path.relative_to(ROOT)
+    return ROOT / inner if inner.parts[0] == "src" else ROOT / "src" / "photon" / inner
+
+
+# -- Python ------------------------------------------------------------------------------------------------------
+def python_page() -> str:
+    """The modules that other programs may import; mkdocstrings fills them in."""
+    parts = [f"## {module}\n\n{said}\n\n::: {module}\n" for module, said in PUBLIC.items()]
+    return PYTHON + "\n".join(parts)

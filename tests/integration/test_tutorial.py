@@ -1,0 +1,38 @@
+"""The tutorial, run as it is written, in an empty directory."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from photon.embedded.supervisor import free_ports
+from tests.integration.operations.runbook import Run, steps
+from tests.integration.operations.shell import Shell
+
+TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
+
+
+@pytest.mark.timeout(600)
+def test_a_new_user_gets_through(tmp_path: Path) -> None:
+    text = TUTORIAL.read_text()
+    named = sorted(set(re.findall(r"127\.0\.0\.1:(\d+)", text)))
+    for port, free in zip(named, free_ports(len(named)), strict=True):  # others may run the tutorial's own
+        text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{free}")
+    directory = tmp_path / "shop"
+    directory.mkdir()
+    shell = Shell(directory, {})
+    blocks = [step for step in steps(TUTORIAL.name, text) if isinstance(step, Run)]
+    assert len(blocks) > 12
+    try:
+        for block in blocks:
+            shell.run(TUTORIAL.name, block)
+    finally:
+        if (directory / ".photon-run").exists():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                command = [sys.executable, "-m", "photon", "down", str(directory / "photon.toml")]
+                subprocess.run(command, capture_output=True, timeout=60, check=False)
