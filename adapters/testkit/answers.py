@@ -99,10 +99,12 @@ def reading_fault(adapter: Adapter, side: str, sample: Sample) -> str:
 
 
 def joining_fault(adapter: Adapter, pair: Pair) -> str:
-    """Why what ``join`` gives could not be written; empty when it could, or when the pair is filtered."""
+    """Why what ``join`` gives could not be written; empty when it could, or when it filters or rejects the pair."""
     foreign, primary = pair
     try:
         result: object = adapter.join(foreign.record, foreign.file, primary.record, primary.file)
+    except BadRecord:
+        return ""
     except (Exception, SystemExit) as error:
         return describe(error, adapter)
     return result_fault(result)
