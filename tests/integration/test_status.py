@@ -21,7 +21,8 @@ WAIT_S = 120.0
 ONLY_SOMETIMES = {
     "photon_dispatcher_home_trusted", "photon_dispatcher_left_to_home_total", "photon_dispatcher_home_in_time_total",
     "photon_dispatcher_log_problems_total", "photon_registry_boundary_seconds", "photon_registry_memory_limit_bytes",
-    "photon_verifier_alarms",
+    "photon_verifier_alarms", "photon_joiner_copy_behind_bytes", "photon_joiner_copy_bypassed",
+    "photon_joiner_copy_trouble",
 }  # fmt: skip
 """Of several datacentres, of settings that this deployment does not have, or of trouble."""
 
@@ -78,6 +79,7 @@ def test_status_json_shows_what_was_done(page: tuple[Site, str]) -> None:
     ]
     assert (said["slots"][0]["slot"], said["slots"][0]["state"]) == (SLOT, "live")
     assert said["flow"]["pending"] == 0
+    assert said["oldest"] == []
     assert sum(hour["joined"] for hour in said["ledger"]["hours"]) == EVENTS - MISSING
     assert _get(f"{url}/healthz") == (200, b"ok\n")
     assert _get(f"{url}/etc/passwd")[0] == 404
