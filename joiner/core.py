@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -70,6 +71,15 @@ class CoreLimits:
     sync_output_after_bytes: int = 64 << 20
     carry_over_behind_bytes: int = 128 << 20
     """A frame this far behind the log's head hands its open rows to a new one."""
+
+
+class OpenRecord(NamedTuple):
+    """A would-be record. ``durable``: in the redo log, so that the registry is asked."""
+
+    line: bytes
+    kind: int
+    token: int
+    durable: bool
 
 
 @dataclass(slots=True)
@@ -338,6 +348,15 @@ class SlotCore:
             return []
         self._past = None
         return [Redone(self._incarnation - 1)]
+
+    # -- looking on -------------------------------------------------------------------------------------------
+    def open_records(self) -> list[OpenRecord]:
+        """Rows whose fate is not known."""
+        return [
+            OpenRecord(frame.rows.lines[row], int(frame.rows.kinds[row]), int(frame.rows.tokens[row]), frame.synced)
+            for frame in self._open.values()
+            for row in frame.open.tolist()
+        ]
 
     # -- carry-over ------------------------------------------------------------------------------------------
     def _carry_over(self) -> list[Instruction]:

@@ -19,7 +19,7 @@ from photon.idregistry.api import Registry, Slot
 from photon.joiner.admission import Bounds, Throttle
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from photon.joiner.copies.shipping import Copying
-from photon.joiner.core import CoreLimits, SlotCore
+from photon.joiner.core import CoreLimits, OpenRecord, SlotCore
 from photon.joiner.opening import open_slot, shipping, to_its_end
 from photon.joiner.shell import Die, ShellLimits, SlotShell
 from photon.joiner.slot.identity import SlotRefused
@@ -248,6 +248,10 @@ class JoinerEngine:
     def redo_limit(self) -> int:
         """Bytes of redo log above which new work is refused."""
         return self._limits.bounds.redo_bytes
+
+    def open_records(self) -> list[OpenRecord]:
+        """Would-be records that the registry has not decided about."""
+        return self.shell.core.open_records()
 
     def stats(self) -> JoinerStats:
         """A snapshot, for metrics and the progress view."""

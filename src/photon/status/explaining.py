@@ -43,8 +43,19 @@ from photon.status.targets import Target, joiner_target, targets_of
 REPLY_BYTES_MAX = 4 << 20
 LIST_S = 2.0
 TRACE_S = 3.0
+CONNECT_MS = 2_000
+"""One attempt to connect: an address that nothing answers at costs no more of the time."""
+SHARE = 0.7
+"""Of the time left, for one round of questions: something is left for the next one, whoever is slow."""
+LEAST_S = 0.5
 JOINERS_MAX = 256
 """That the deployment file does not name, of one datacentre."""
+
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", REPLY_BYTES_MAX),
+    ("grpc.min_reconnect_backoff_ms", CONNECT_MS),  # gRPC's name for the time-out of one attempt
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +101,7 @@ class _Inquiry:
         places = [_Datacentre(self._asking, name, self._question, known, self._until) for name in names]
         await asyncio.gather(*(place.look() for place in places))
         await self._trace(places)
-        had = any(place.evidence.records or place.evidence.waiting for place in places)
+        had = any(place.evidence.named() for place in places)
         if not had and (self._traced is None or not self._traced.slot):
             await asyncio.gather(*(place.look_in_logs() for place in places))
             if self._traced is None:
@@ -269,11 +280,10 @@ class _Datacentre:
 
     async def _call(self, target: Target, request: pb.EventRequest) -> tuple[Evidence | None, str]:
         """The evidence, or why there is none."""
-        options = (("grpc.max_receive_message_length", REPLY_BYTES_MAX),)
-        channel = open_channel(target.address, options, target.to)
+        channel = open_channel(target.address, _OPTIONS, target.to)
         try:
             stub = explain_pb2_grpc.ExplainStub(channel)  # type: ignore[no-untyped-call]
-            reply = await stub.Event(request, timeout=max(self._left_s, 0.5))
+            reply = await stub.Event(request, timeout=max(self._left_s * SHARE, LEAST_S))
             return decode(reply.evidence), ""
         except grpc.aio.AioRpcError as error:
             return None, unreachable(error, tls=target.to is not None)

@@ -88,6 +88,8 @@ class Evidence(msgspec.Struct, kw_only=True, omit_defaults=True):
     """All of it, of one process or one directory."""
 
     records: list[Record] = []
+    registering: list[Record] = []
+    """Would-be records of a joiner that stand in no output yet; ``durable``: in its redo log."""
     waiting: list[Waiting] = []
     in_logs: list[InLog] = []
     searched: list[Searched] = []
@@ -99,15 +101,16 @@ class Evidence(msgspec.Struct, kw_only=True, omit_defaults=True):
     def add(self, other: Evidence) -> None:
         """Puts them together, within FOUND_MAX."""
         self.records = [*self.records, *other.records][:FOUND_MAX]
+        self.registering = [*self.registering, *other.registering][:FOUND_MAX]
         self.waiting = [*self.waiting, *other.waiting][:FOUND_MAX]
         self.in_logs = [*self.in_logs, *other.in_logs][:FOUND_MAX]
-        self.searched = [*self.searched, *other.searched]
+        self.searched = list(dict.fromkeys([*self.searched, *other.searched]))
         self.traced = self.traced or other.traced
         self.registry_problem = self.registry_problem or other.registry_problem
 
     def named(self) -> list[Record | Waiting | InLog]:
         """All in which the event was found."""
-        return [*self.records, *self.waiting, *self.in_logs]
+        return [*self.records, *self.registering, *self.waiting, *self.in_logs]
 
     def time_ns(self) -> int | None:
         """The event's, if it was found."""

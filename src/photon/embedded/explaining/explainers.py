@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+
+import msgspec
 
 from photon.config.disk import RealDisk
 from photon.dispatcher.engine import DispatcherEngine
 from photon.dispatcher.process import STATE_NAME
 from photon.embedded.explaining.budget import Budget
 from photon.embedded.explaining.dispatchers import in_memory, in_retry_store
-from photon.embedded.explaining.evidence import Evidence
+from photon.embedded.explaining.evidence import FOUND_MAX, Evidence, Record
 from photon.embedded.explaining.logs import ForeignLogs, search_logs
-from photon.embedded.explaining.outputs import search_place, search_slot
+from photon.embedded.explaining.outputs import record_of, search_place, search_slot
 from photon.embedded.explaining.question import Question
 from photon.embedded.explaining.service import Explainer, Scope
+from photon.idregistry.api import Kind
 from photon.idregistry.outcomes import Refusal
 from photon.idregistry.tracing import Traced
+from photon.joiner.core import OpenRecord
 from photon.joiner.metrics import HasSlot
+from photon.joiner.slot.place import DIRECTORY_OF
 from photon.outputs import OutputPlace
 from photon.outputs.place import EXPORTS_DIRECTORY
 
@@ -78,8 +83,26 @@ def of_joiner(joiner: HasSlot) -> Explainer:
         if engine is None:
             return Evidence()
         paths, budget = engine.directories, Budget(scope.seconds, time.monotonic)
-        return await asyncio.to_thread(
+        opened = await asyncio.to_thread(registering, engine.slot, engine.open_records(), question)
+        found = await asyncio.to_thread(
             search_slot, RealDisk(), paths.state, paths.output, question, budget, is_slot=True, time_ns=scope.time_ns
         )
+        found.registering = [] if found.records else opened  # it may have been written meanwhile
+        return found
 
     return explain
+
+
+def registering(slot: str, records: Sequence[OpenRecord], question: Question) -> list[Record]:
+    """Those of a joiner's would-be records that are the event's."""
+    needles, found = question.needles(), []
+    for each in records:
+        if not any(needle in each.line for needle in needles):
+            continue
+        record = record_of(DIRECTORY_OF[Kind(each.kind)], slot, each.line, question)
+        if record is not None:
+            token = f"{each.token:016x}"
+            found.append(msgspec.structs.replace(record, durable=each.durable, token=token))
+            if len(found) >= FOUND_MAX:
+                break
+    return found

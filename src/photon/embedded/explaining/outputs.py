@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from photon.config.clock import NS_PER_S
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
@@ -159,8 +161,8 @@ def _record(
     slot: SlotOutput, clearing: Clearing | None, file: _File, start: int, line: bytes, question: Question
 ) -> Record | None:
     """None: another event's, in whose payload the bytes stand."""
-    said = decode(line, start)
-    if not question.means(said.event_id[0], said.source_file[0], said.source_offset[0]):
+    found = record_of(file.kind, slot.slot, line, question)
+    if found is None:
         return None
     name = name_of(file.kind, slot.slot, file.number)
     known = {each.name: each for each in slot.files}
@@ -170,14 +172,21 @@ def _record(
     if clearing is not None:
         final = published is not None and published.final
         cleared = final or (end <= clearing.files.get(name, 0) and name not in clearing.trouble)
+    return msgspec.structs.replace(found, file=name, offset=start, durable=durable, cleared=cleared)
+
+
+def record_of(kind: str, slot: str, line: bytes, question: Question) -> Record | None:
+    """A line of this kind, if it is the event's; where it stands is not said yet."""
+    said = decode(line)
+    if not question.means(said.event_id[0], said.source_file[0], said.source_offset[0]):
+        return None
     return Record(
-        kind=file.kind,
-        slot=slot.slot,
-        file=name,
-        offset=start,
+        kind=kind,
+        slot=slot,
+        file="",
+        offset=0,
         length=len(line),
-        durable=durable,
-        cleared=cleared,
+        durable=False,
         event_id=said.event_id[0],
         key=said.key[0],
         event_time_ns=said.event_time_ns[0],

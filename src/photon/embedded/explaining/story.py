@@ -34,7 +34,7 @@ class Step:
     """One thing that happened. ``at``: RFC 3339, empty where nobody noted it."""
 
     step: str
-    """read, waiting, registered, written, primary or logged."""
+    """logged, read, waiting, registering, registered, written or primary."""
     at: str
     datacentre: str
     who: str
@@ -100,13 +100,15 @@ def tell(question: Question, heard: Sequence[Heard], traced: Traced | None, regi
     """``traced`` None: the registry was not asked, and ``registry`` says why; empty: it has nothing to do here."""
     records = [(each.datacentre, record) for each in heard for record in each.evidence.records]
     waiting = [(each.datacentre, one) for each in heard for one in _once(each.evidence.waiting)]
+    registering = [(each.datacentre, one) for each in heard for one in each.evidence.registering]
     logged = [(each.datacentre, one) for each in heard for one in each.evidence.in_logs]
     named: list[Record | Waiting | InLog] = [one for each in heard for one in each.evidence.named()]
-    verdict, summary = _verdict(records, waiting, logged, traced)
+    verdict, summary = _verdict(records, registering, waiting, logged, traced)
     steps = [
         *(_logged(place, one) for place, one in logged),
-        *_reads(records, waiting),
+        *_reads([*records, *registering], waiting),
         *(_waits(place, one) for place, one in waiting),
+        *(_registering(place, one) for place, one in registering),
         *([] if traced is None else _registered(traced)),
         *(step for place, record in records for step in _written(place, record)),
     ]
@@ -147,6 +149,7 @@ def _once(waiting: Sequence[Waiting]) -> Iterator[Waiting]:
 
 def _verdict(
     records: Sequence[tuple[str, Record]],
+    registering: Sequence[tuple[str, Record]],
     waiting: Sequence[tuple[str, Waiting]],
     logged: Sequence[tuple[str, InLog]],
     traced: Traced | None,
@@ -166,6 +169,12 @@ def _verdict(
         place, record = records[0]
         why = f": {record.reason}" if record.reason else ""
         return record.kind, f"{record.kind} in {place}{why}"
+    if registering:
+        place, record = registering[0]
+        return (
+            "pending",
+            f"no verdict yet: {record.slot} of {place} would write it as {record.kind}, if it wins its id",
+        )
     if waiting:
         place, one = waiting[0]
         tries = "1 try" if one.attempts == 1 else f"{one.attempts} tries"
@@ -237,6 +246,13 @@ def _waits(place: str, one: Waiting) -> Step:
     if one.last:
         what += f"; last: {one.last}"
     return Step("waiting", "", place, f"dispatcher {one.worker}".strip(), what, facts=facts)
+
+
+def _registering(place: str, record: Record) -> Step:
+    logged = "logged, and the registry has not answered" if record.durable else "being logged"
+    what = f"would be written as {record.kind} under token {record.token}: {logged}"
+    facts = {"kind": record.kind, "slot": record.slot, "token": record.token, "durable": record.durable}
+    return Step("registering", "", place, record.slot, what, facts=facts)
 
 
 def _registered(traced: Traced) -> Iterator[Step]:

@@ -87,6 +87,16 @@ def test_pending_with_tries_and_reason() -> None:
     assert step["reason"] == "its primary event was not there yet"
 
 
+def test_a_joiner_that_waits_for_the_registry() -> None:
+    open_record = record(file="", offset=0, cleared=None, durable=True)
+    story = told(Evidence(registering=[open_record]), Evidence(waiting=[waiting()]), traced=ABSENT)
+    assert story.verdict == "pending"
+    assert "east-1 of east would write it as joined" in story.summary
+    step = next(step for step in story.as_json()["steps"] if step["step"] == "registering")
+    assert (step["durable"], step["token"]) == (True, f"{TOKEN:016x}")
+    assert not story.contradictions
+
+
 def test_what_is_in_memory_and_in_the_retry_store_is_told_once() -> None:
     memory = waiting(where="memory", state="is on its way to a joiner", attempts=4)
     story = told(Evidence(waiting=[waiting(), memory]))
