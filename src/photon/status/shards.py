@@ -128,9 +128,9 @@ def _told(each: Heard) -> Iterator[dict[str, str]]:
         for alarm in slot["alarms"]:
             yield _alarm(f"slot {slot['slot']}", f"{alarm['finding']}: {alarm['what']}", alarm["todo"])
     if details.get("unbalanced_hours"):
-        yield _alarm(
-            where, f"the ledger of {details['unbalanced_hours']} hours does not balance", "see photon ledger"
-        )
+        count = details["unbalanced_hours"]
+        hours = "1 hour" if count == 1 else f"{count} hours"
+        yield _alarm(where, f"the ledger of {hours} does not balance", "see photon ledger")
     for line in details.get("unread", []):
         yield _alarm(where, line, "see docs/dispatcher.md")
 

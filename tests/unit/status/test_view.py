@@ -94,7 +94,7 @@ def test_alarms_are_of_all_parts() -> None:
     found = {(alarm["where"], alarm["what"]) for alarm in _twice()["alarms"]}
     assert ("joiner e1", "does not answer: UNAVAILABLE") in found
     assert ("slot e1", "torn: w") in found
-    assert ("dispatcher w1", "the ledger of 1 hours does not balance") in found
+    assert ("dispatcher w1", "the ledger of 1 hour does not balance") in found
 
 
 def test_a_process_that_does_not_answer_is_shown_as_such() -> None:

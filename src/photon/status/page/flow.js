@@ -16,16 +16,16 @@ const WIDE = { left: 0, width: 984, height: 404,
   others: [[552, 336], [720, 336], [384, 336]], legend: [6, 330],
   edges: { read: [158, 45, 278, 45, 216, 34, "middle"], send: [430, 45, 552, 45, 490, 34, "middle"],
            write: [704, 45, 826, 45, 764, 34, "middle"], index: [158, 231, 278, 231, 216, 220, "middle"],
-           look: [400, 200, 580, 76, 470, 134, "end"], register: [640, 76, 640, 200, 650, 134, "start"],
+           look: [391, 195, 580, 76, 458, 134, "end"], register: [640, 76, 640, 192, 650, 134, "start"],
            verify: [902, 76, 902, 200, 892, 134, "end"], clear: [826, 231, 704, 231, 766, 220, "middle"] } };
 const TALL = { left: -14, width: 366, height: 726,
   at: { foreign: [6, 10], primary: [194, 10], dispatcher: [6, 152], store: [194, 152], joiner: [100, 294],
         registry: [6, 436], output: [194, 436], verifier: [194, 594] },
   others: [[6, 594]], legend: [6, 682],
-  edges: { read: [82, 72, 82, 152, 90, 108, "start"], index: [270, 72, 270, 152, 262, 108, "end"],
-           send: [82, 214, 136, 294, 92, 254, "end"], look: [270, 214, 216, 294, 260, 254, "start"],
-           register: [136, 356, 82, 436, 92, 392, "end"], write: [216, 356, 270, 436, 260, 392, "start"],
-           verify: [270, 498, 270, 594, 262, 542, "end"], clear: [194, 606, 130, 522, 150, 576, "end"] } };
+  edges: { read: [82, 72, 82, 152, 90, 104, "start"], index: [270, 72, 270, 144, 262, 104, "end"],
+           send: [82, 214, 136, 294, 92, 254, "end"], look: [270, 220, 216, 294, 260, 256, "start"],
+           register: [136, 356, 87, 428, 92, 390, "end"], write: [216, 356, 270, 436, 260, 392, "start"],
+           verify: [270, 498, 270, 594, 262, 542, "end"], clear: [194, 606, 130, 528, 150, 578, "end"] } };
 let built = null;  // what the picture was built for, and its changing parts
 
 export function drawFlow(s) {
@@ -125,7 +125,7 @@ function build(key, layout, others) {
   layout.others.slice(0, others.length).forEach(([x, y]) => {
     const [rx, ry] = layout.at.registry;
     const from = Math.min(Math.max(x + W / 2, rx + 12), rx + W - 12);
-    svg(root, "path", { class: "edge", d: `M${x + W / 2} ${y}L${from} ${ry + H + TALLER.registry}`,
+    svg(root, "path", { class: "edge", d: `M${x + W / 2} ${y}L${from} ${ry + H + TALLER.registry + 7}`,
       "marker-end": "url(#arrow)", "stroke-dasharray": "2 3" });
     found.others.push(box(root, x, y, PROCESS, 0));
   });
@@ -146,8 +146,8 @@ function box(root, x, y, shape, more) {
   } else {
     svg(group, "rect", { class: "node", x, y, width: W, height: h, rx: 9 });
   }
-  const lines = [0, 1, 2].map(i => svg(group, "text", { x: x + 10, y: y + 23 + 16 * i, class: i ? "small" : "name" }));
-  const mark = svg(group, "text", { x: x + W - 8, y: y + 23, class: "mark", "text-anchor": "end" });
+  const lines = [0, 1, 2].map(i => svg(group, "text", { x: x + 10, y: y + 21 + 16 * i, class: i ? "small" : "name" }));
+  const mark = svg(group, "text", { x: x + W - 8, y: y + 21, class: "mark", "text-anchor": "end" });
   return { group, lines, mark };
 }
 
@@ -158,10 +158,10 @@ function cells(shards) {
   built.cellsSaid = said;
   built.cells.replaceChildren();
   const [x, y] = built.cellsAt, fits = shards.length > CELLS ? CELLS - 3 : shards.length;
-  shards.slice(0, fits).forEach((shard, i) => svg(built.cells, "rect", { class: "cell", x: x + 10 + 13 * i, y: y + 66,
+  shards.slice(0, fits).forEach((shard, i) => svg(built.cells, "rect", { class: "cell", x: x + 10 + 13 * i, y: y + 64,
     width: 10, height: 12 }).classList.toggle("headless", !shard.leader));
   if (shards.length > fits) {
-    svg(built.cells, "text", { class: "small", x: x + 12 + 13 * fits, y: y + 76 }, `+${shards.length - fits}`);
+    svg(built.cells, "text", { class: "small", x: x + 12 + 13 * fits, y: y + 74 }, `+${shards.length - fits}`);
   }
 }
 
