@@ -52,6 +52,11 @@ def test_the_page_of_real_processes(chromium: Chromium, site: tuple[Site, str], 
             "the ledger",
         )
         tab.until("document.querySelectorAll('#bars rect').length > 0", "the bars")
+        tab.js("document.querySelector('#event-id').value = 'c000007'")
+        tab.js("document.querySelector('#explain button').click()")
+        tab.until(
+            "document.querySelector('#explained')?.innerText.includes('joined: joined in east')", "its story", WAIT_S
+        )
         tab.picture(pictures / "real.png")
         tab.resize(*PHONE)
         fits(tab)
