@@ -19,10 +19,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import structlog
+
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import Adapter, AdapterError
+from photon.adapters.contract import API_VERSION, Adapter, AdapterError
 from photon.adapters.entry_points import NAME, adapter_class, checked_class
 from photon.adapters.faults import MODULE_PREFIX
+
+log = structlog.get_logger(__name__)
 
 CONFIGURED = "configured"
 SOURCE_BYTES_MAX = 4 * 1024 * 1024
@@ -61,6 +65,15 @@ def _made(cls: type[Adapter], options: Mapping[str, Any], base: Path, path: Path
         raise
     except Exception as error:
         raise _raised(error, path, f"{class_name} cannot be made from its options") from error
+    if adapter.api_version != API_VERSION:
+        log.warning(
+            "the adapter is written for an older version of the contract, which will be refused some day; "
+            "docs/adapters.md says what to change",
+            adapter=class_name,
+            file=str(path),
+            written_for=adapter.api_version,
+            now=API_VERSION,
+        )
     if not isinstance(getattr(adapter, "options", None), dict):
         raise AdapterError(
             f"{class_name}.__init__ leaves out its base class", str(path), "begin it with super().__init__(options)"

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 
-from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined
-from photon.adapters.faults import describe, header_fault, joined_fault, key_fault, payload_fault
+from photon.adapters.containment import Fault, Guard
+from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile
+from photon.adapters.faults import header_fault, joined_fault, key_fault, payload_fault
 from photon.adapters.testkit.samples import Sample, Samples
 
 Answers = dict[str, str]
@@ -23,26 +24,33 @@ def place(side: str, sample: Sample) -> str:
 
 def said(adapter: Adapter, ask: Callable[[], object]) -> str:
     """What came, or how it was refused."""
-    try:
-        return repr(ask())
-    except (Exception, SystemExit) as error:  # whatever the adapter raises is its answer
-        return f"{type(error).__name__}: {describe(error, adapter)}"
+    found = asked(adapter, ask)
+    return found.reason if isinstance(found, Fault) else repr(found)
+
+
+def asked(adapter: Adapter, ask: Callable[[], object]) -> object:
+    """What came, a BadRecord that was raised, or a Fault for anything else."""
+
+    def answer() -> object:
+        try:
+            return ask()
+        except BadRecord as bad:
+            return bad
+
+    return Guard(adapter).many(answer)
 
 
 def pairs(adapter: Adapter, samples: Samples) -> list[Pair]:
     """Each foreign record whose primary record is among the samples; the first one of a key counts."""
     first: dict[bytes, Sample] = {}
     for each in samples.primary:
-        try:
-            first.setdefault(adapter.primary_key(each.record, each.file), each)
-        except (Exception, SystemExit):  # another check tells
-            continue
+        key = asked(adapter, partial(adapter.primary_key, each.record, each.file))
+        if isinstance(key, bytes):  # another check tells of the others
+            first.setdefault(key, each)
     found = []
     for each in samples.foreign:
-        try:
-            primary = first.get(adapter.foreign_header(each.record, each.file).key)
-        except (Exception, SystemExit):
-            continue
+        header = asked(adapter, partial(adapter.foreign_header, each.record, each.file))
+        primary = first.get(header.key) if isinstance(header, ForeignHeader) else None
         if primary is not None:
             found.append((each, primary))
     return found
@@ -84,30 +92,29 @@ def by_file(samples: Sequence[Sample]) -> list[list[Sample]]:
 
 def reading_fault(adapter: Adapter, side: str, sample: Sample) -> str:
     """Why a running join would refuse this record; empty when it would take it."""
-    try:
-        if side == "primary":
-            fault = key_fault(adapter.primary_key(sample.record, sample.file))
-            payload = adapter.primary_payload(sample.record, sample.file)
-        else:
-            fault = header_fault(adapter.foreign_header(sample.record, sample.file))
-            payload = adapter.foreign_payload(sample.record, sample.file)
-        return fault or payload_fault(payload) or ""
-    except BadRecord as bad:
-        return f"is rejected: {bad.reason}"
-    except (Exception, SystemExit) as error:
-        return describe(error, adapter)
+    record, file = sample.record, sample.file
+    asks: tuple[tuple[Callable[[bytes, LogFile], object], Callable[[object], str | None]], ...]
+    if side == "primary":
+        asks = ((adapter.primary_key, key_fault), (adapter.primary_payload, payload_fault))
+    else:
+        asks = ((adapter.foreign_header, header_fault), (adapter.foreign_payload, payload_fault))
+    for ask, fault_of in asks:
+        found = asked(adapter, partial(ask, record, file))
+        if isinstance(found, BadRecord):
+            return f"is rejected: {found.reason}"
+        fault = found.reason if isinstance(found, Fault) else fault_of(found)
+        if fault:
+            return fault
+    return ""
 
 
 def joining_fault(adapter: Adapter, pair: Pair) -> str:
     """Why what ``join`` gives could not be written; empty when it could, or when it filters or rejects the pair."""
     foreign, primary = pair
-    try:
-        result: object = adapter.join(foreign.record, foreign.file, primary.record, primary.file)
-    except BadRecord:
-        return ""
-    except (Exception, SystemExit) as error:
-        return describe(error, adapter)
-    return result_fault(result)
+    result = asked(adapter, partial(adapter.join, foreign.record, foreign.file, primary.record, primary.file))
+    if isinstance(result, Fault):
+        return result.reason
+    return "" if isinstance(result, BadRecord) else result_fault(result)
 
 
 def result_fault(result: object) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
 from photon.adapters.faults import header_fault, key_fault, payload_fault
+from photon.adapters.testkit.answers import asked
 from photon.adapters.testkit.samples import Sample, Samples
 
 LONG_BYTES = 2 << 20
@@ -56,31 +57,27 @@ def shown(record: bytes) -> str:
 
 def _faults(adapter: Adapter, side: str, record: bytes, file: LogFile) -> list[str]:
     if side == "primary":
-        key = _asked(adapter, "primary_key", lambda: adapter.primary_key(record, file), key_fault)
-        return key + _asked(
+        key = _asked_for(adapter, "primary_key", lambda: adapter.primary_key(record, file), key_fault)
+        return key + _asked_for(
             adapter,
             "primary_payload",
             lambda: adapter.primary_payload(record, file),
             lambda it: payload_fault(it) or "",
         )
-    return _asked(
+    return _asked_for(
         adapter,
         "foreign_header",
         lambda: adapter.foreign_header(record, file),
         lambda header: header_fault(header) or _made_up(record, header),
-    ) + _asked(
+    ) + _asked_for(
         adapter, "foreign_payload", lambda: adapter.foreign_payload(record, file), lambda it: payload_fault(it) or ""
     )
 
 
-def _asked(adapter: Adapter, method: str, ask: Callable[[], object], fault_of: Callable[[object], str]) -> list[str]:
-    def answer() -> object:
-        try:
-            return ask()
-        except BadRecord as bad:
-            return bad
-
-    given = Guard(adapter).many(answer)
+def _asked_for(
+    adapter: Adapter, method: str, ask: Callable[[], object], fault_of: Callable[[object], str]
+) -> list[str]:
+    given = asked(adapter, ask)
     if isinstance(given, BadRecord):
         one_line = isinstance(given.reason, str) and given.reason and "\n" not in given.reason
         fault = "" if one_line else f"BadRecord({given.reason!r}): the reason is one line of text"

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from photon.adapters.containment import Fault
 from photon.adapters.contract import API_SPOKEN, API_VERSION, Adapter, BadRecord, Pair
 from photon.adapters.testkit.answers import (
     answers,
+    asked,
     by_file,
     differing,
     joining_fault,
@@ -97,14 +99,13 @@ def check_batches(adapter: Adapter, samples: Samples) -> list[str]:
     found: list[str] = []
     for group in by_file(samples.primary):
         file, block = group[0].file, b"".join(each.record + b"\n" for each in group)
-        singles = [_or_none(partial(adapter.primary_key, each.record, each.file)) for each in group]
-        found += _compared("primary", "primary_keys", group, singles, partial(adapter.primary_keys, block, file))
+        singles = [asked(adapter, partial(adapter.primary_key, each.record, each.file)) for each in group]
+        found += _compared(adapter, "primary_keys", group, singles, partial(adapter.primary_keys, block, file))
     for group in by_file(samples.foreign):
         file, records = group[0].file, [each.record for each in group]
-        singles = [_or_bad(partial(adapter.foreign_header, each.record, each.file)) for each in group]
-        found += _compared(
-            "foreign", "foreign_headers", group, singles, partial(adapter.foreign_headers, records, file)
-        )
+        singles = [asked(adapter, partial(adapter.foreign_header, each.record, each.file)) for each in group]
+        headers = partial(adapter.foreign_headers, records, file)
+        found += _compared(adapter, "foreign_headers", group, singles, headers)
     return found + _join_many_findings(adapter, samples)
 
 
@@ -170,46 +171,30 @@ def _bounded(found: list[str]) -> list[str]:
     return [*found[:FINDINGS_MAX], f"… and {len(found) - FINDINGS_MAX} more"]
 
 
-def _or_none(ask: Callable[[], object]) -> object:
-    try:
-        return ask()
-    except BadRecord:
-        return None
-
-
-def _or_bad(ask: Callable[[], object]) -> object:
-    try:
-        return ask()
-    except BadRecord as bad:
-        return bad
-
-
 def _join_many_findings(adapter: Adapter, samples: Samples) -> list[str]:
     together = pairs(adapter, samples)
     if not adapter.joins_many or not together:
         return []
     many = [Pair(foreign.record, foreign.file, primary.record, primary.file) for foreign, primary in together]
     handed = list(many)
-    singles = [_or_bad(partial(adapter.join, *each)) for each in many]
-    found = _compared(
-        "foreign", "join_many", [each[0] for each in together], singles, partial(adapter.join_many, handed)
-    )
+    singles = [asked(adapter, partial(adapter.join, *each)) for each in many]
+    own = [foreign for foreign, _ in together]
+    found = _compared(adapter, "join_many", own, singles, partial(adapter.join_many, handed))
     return [*found, "join_many changes the list of pairs that it is given"] if handed != many else found
 
 
 def _compared(
-    side: str, method: str, group: Sequence[Sample], singles: Sequence[object], ask: Callable[[], Any]
+    adapter: Adapter, method: str, group: Sequence[Sample], singles: Sequence[object], ask: Callable[[], Any]
 ) -> list[str]:
-    try:
-        many: object = ask()
-    except (Exception, SystemExit) as error:
-        return [f"{method} raises {type(error).__name__}: {error}"]
+    many = asked(adapter, ask)
+    if isinstance(many, Fault | BadRecord):
+        return [f"{method}: {many.reason}"]
     if not isinstance(many, list | tuple) or len(many) != len(group):
         given = len(many) if isinstance(many, list | tuple) else f"a {type(many).__name__}"
         return [f"{method} gave {given} answers for {len(group)} records"]
-    one = {place(side, each): said_as(value) for each, value in zip(group, singles, strict=True)}
-    other = {place(side, each): said_as(value) for each, value in zip(group, many, strict=True)}
-    return [f"one record, {method}: {each}" for each in differing(one, other)]
+    one = {place(method, each): said_as(value) for each, value in zip(group, singles, strict=True)}
+    other = {place(method, each): said_as(value) for each, value in zip(group, many, strict=True)}
+    return [f"one record and many, {each}" for each in differing(one, other)]
 
 
 def said_as(value: object) -> str:

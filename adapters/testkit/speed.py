@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, BadRecord
 from photon.adapters.testkit.answers import by_file, pairs
 from photon.adapters.testkit.samples import Samples
@@ -34,10 +35,12 @@ def speeds(adapter: Adapter, samples: Samples, clock: Clock = time.thread_time) 
     found: list[Speed] = []
     for group in by_file(samples.primary)[:1]:
         block, file = b"".join(each.record + b"\n" for each in group), group[0].file
-        found.append(_timed("primary_keys", len(group), partial(adapter.primary_keys, block, file), clock))
+        found.append(_timed(adapter, "primary_keys", len(group), partial(adapter.primary_keys, block, file), clock))
     for group in by_file(samples.foreign)[:1]:
         records, file = [each.record for each in group], group[0].file
-        found.append(_timed("foreign_headers", len(group), partial(adapter.foreign_headers, records, file), clock))
+        found.append(
+            _timed(adapter, "foreign_headers", len(group), partial(adapter.foreign_headers, records, file), clock)
+        )
     together = pairs(adapter, samples)
     if together:
 
@@ -46,7 +49,7 @@ def speeds(adapter: Adapter, samples: Samples, clock: Clock = time.thread_time) 
                 with suppress(BadRecord):  # an answer too
                     adapter.join(foreign.record, foreign.file, primary.record, primary.file)
 
-        found.append(_timed("join", len(together), join, clock))
+        found.append(_timed(adapter, "join", len(together), join, clock))
     return found
 
 
@@ -59,9 +62,11 @@ def speed_findings(measured: list[Speed], slowest_per_s: float = SLOWEST_PER_S) 
     ]
 
 
-def _timed(method: str, records: int, call: Callable[[], object], clock: Clock) -> Speed:
+def _timed(adapter: Adapter, method: str, records: int, call: Callable[[], object], clock: Clock) -> Speed:
     done, began = 0, clock()
+    guard = Guard(adapter)
     while done < RECORDS:
-        call()
+        if isinstance(guard.many(call), Fault):
+            return Speed(method, 0.0)
         done += records
     return Speed(method, done / max(clock() - began, 1e-9))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from photon.adapters.contract import Adapter, BadRecord, Skipped
-from photon.adapters.faults import describe, header_fault, key_fault, payload_fault
+from photon.adapters.containment import Fault
+from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Skipped
+from photon.adapters.faults import header_fault, key_fault, payload_fault
 from photon.adapters.testkit import Report, Sample, Samples, examine
+from photon.adapters.testkit.answers import asked
 from photon.adapters.testkit.samples import read_samples
 from photon.adapters.times import rfc3339_us
 
@@ -63,28 +66,29 @@ def try_file(adapter: Adapter, side: str, path: Path, limit: int = RECORDS) -> T
 def _tried(adapter: Adapter, side: str, sample: Sample) -> Tried | None:
     """None: the adapter skips it."""
     record, file = sample.record, sample.file
-    key, event_id, time_ns, payload = b"", None, None, None
-    try:
-        if side == "primary":
-            key = adapter.primary_key(record, file)
-            payload = adapter.primary_payload(record, file)
-            fault = key_fault(key)
-        else:
-            header = adapter.foreign_header(record, file)
-            fault = header_fault(header)
-            if not fault:
-                key, time_ns, event_id = header.key, header.event_time_ns, header.event_id
-                payload = adapter.foreign_payload(record, file)
-        fault = fault or payload_fault(payload) or ""
-    except Skipped:
+    key, event_id, time_ns = b"", None, None
+    header = asked(
+        adapter, partial(adapter.primary_key if side == "primary" else adapter.foreign_header, record, file)
+    )
+    if isinstance(header, Skipped):
         return None
-    except BadRecord as bad:
-        fault = str(bad.reason) or "bad record"
-    except (Exception, SystemExit) as error:  # whatever the user's code raises
-        fault = describe(error, adapter)
-    if fault:
+    fault = _refusal(header) or (key_fault(header) if side == "primary" else header_fault(header))
+    if isinstance(header, ForeignHeader):
+        key, time_ns, event_id = header
+    elif isinstance(header, bytes):
+        key = header
+    payload = None
+    if not fault:
+        read = adapter.primary_payload if side == "primary" else adapter.foreign_payload
+        payload = asked(adapter, partial(read, record, file))
+        fault = _refusal(payload) or payload_fault(payload) or ""
+    if fault or not isinstance(payload, bytes | None):
         return Tried(sample.line, sample.offset, record, fault)
     return Tried(sample.line, sample.offset, record, "", key, event_id, time_ns, payload)
+
+
+def _refusal(answer: object) -> str:
+    return (str(answer.reason) or "bad record") if isinstance(answer, BadRecord | Fault) else ""
 
 
 def examined(adapter: Adapter, trials: Mapping[str, Trial]) -> Report:

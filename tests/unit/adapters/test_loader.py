@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import structlog.testing
 
+from photon.adapters import entry_points, loader
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import AdapterError, LogFile
 from photon.adapters.loader import load_adapter
@@ -113,3 +115,26 @@ def test_an_error_of_the_configuration_passes_through(tmp_path: Path) -> None:
     assert load_adapter("sub_one.py:Mine", OPTIONS, tmp_path).primary_key(b'{"k":"a"}', LogFile("x")) == b"a"
     with pytest.raises(AdapterError, match="format = 'xml' is not possible"):
         load_adapter("sub_one.py:Mine", {**OPTIONS, "primary": {"format": "xml", "key": "k"}}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [("2", "install a newer Photon"), ("0", "follow docs/adapters.md"), ("'1'", "follow"), ("True", "follow")],
+)
+def test_versions_that_are_not_spoken(tmp_path: Path, written: str, says: str) -> None:
+    (tmp_path / "x.py").write_text(GOOD + f"    api_version = {written}\n")
+    with pytest.raises(AdapterError) as caught:
+        load_adapter("x.py:Mine", {}, tmp_path)
+    assert f"is written for contract version {written}, this Photon has 1; {says}" in str(caught.value)
+
+
+def test_an_older_version_that_is_spoken_is_loaded_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (loader, entry_points):
+        monkeypatch.setattr(module, "API_VERSION", 2)
+    monkeypatch.setattr(entry_points, "API_SPOKEN", (1, 2))
+    (tmp_path / "x.py").write_text(GOOD)
+    with structlog.testing.capture_logs() as said:
+        assert load_adapter("x.py:Mine", {}, tmp_path).api_version == 1  # it names none
+    assert [(each["log_level"], each["written_for"], each["now"]) for each in said] == [("warning", 1, 2)]

@@ -242,3 +242,20 @@ def test_show_and_init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text(file.read_text().replace('b"r-1|/cart|ada"', 'b"r-1|"'))
     assert photon("adapter", "show", "acme/src/acme/adapter.py:Acme").exit_code == 3
     assert photon("adapter", "show", "nothing").exit_code == 2
+
+
+def test_an_adapter_that_hangs_is_told_and_ends(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from photon.adapters.configured import ConfiguredAdapter\n"
+        "class Mine(ConfiguredAdapter):\n"
+        "    def primary_key(self, record, file):\n"
+        "        while record.startswith(b'q2'):\n"
+        "            pass  # for ever\n"
+        "        return super().primary_key(record, file)\n"
+    )
+    config = '[limits]\nadapter_timeout = "200ms"\n[join.clicks]\nadapter = "mine.py:Mine"\n'
+    config += SIDES.replace("[join.clicks.", "[join.clicks.options.")
+    result = photon(*files(tmp_path, b"q,t\nq1,x\nq2,x\n", GOOD, config), "--no-checks")
+    assert result.exit_code == 3, result.output
+    assert "line 3 is rejected: the adapter did not come back within 0.2 s (" in result.output
+    assert "mine.py:" in result.output
