@@ -143,8 +143,14 @@ def test_an_event_is_explained(chromium: Chromium, canned: Canned, pictures: Pat
         canned.explained = 200, STORY
         ask("c1")
         said = tab.js("document.querySelector('#explained').innerText")
-        wanted = ["joined: joined in east by east-1", "read: read at byte 4711", "east, dispatcher east"]
-        wanted += ["clicks/a.log @ 4711", "This should not be", "west: joiner west-1: nobody listens there"]
+        wanted = ["joined: joined in east by east-1", "read at byte 4711", "east, dispatcher east"]
+        wanted += [
+            "clicks/a.log @ 4711",
+            "shard 3",
+            "registered: under token 12:7",
+            "This should not be",
+            "west: joiner west-1: nobody listens there",
+        ]
         assert [words for words in wanted if words not in said] == []
         tab.picture(pictures / "explained-desk.png")
         sound(tab, canned)

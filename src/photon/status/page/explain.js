@@ -56,10 +56,13 @@ function step(one) {
   const item = el("li"), time = TIME_KEYS.find(key => given(one[key])), place = PLACE_KEYS.map(key => one[key]).filter(given).map(plain);
   if (time) item.append(el("time", {}, moment(time, one[time])));
   if (place.length) item.append(el("span", { class: "place" }, [...new Set(place)].join(", ")));
-  item.append(el("b", {}, [one.step, one.what].filter(given).map(plain).join(": ")));
+  const [kind, what] = [one.step, one.what].map(v => given(v) ? plain(v) : "");
+  item.append(el("b", {}, !kind || what.startsWith(kind) ? what : what ? `${kind}: ${what}` : kind));
   if (given(one.file)) item.append(el("div", {}, plain(one.file) + (given(one.offset) ? " @ " + plain(one.offset) : "")));
   const rest = Object.entries(one).filter(([key, v]) => !FIRST.includes(key) && given(v));
-  if (rest.length) item.append(value(Object.fromEntries(rest), 1));
+  const facts = rest.filter(([, v]) => typeof v !== "object"), deep = rest.filter(([, v]) => typeof v === "object");
+  if (facts.length) item.append(el("div", { class: "note" }, facts.map(([key, v]) => `${key.replaceAll("_", " ")} ${plain(v)}`).join(" · ")));
+  if (deep.length) item.append(value(Object.fromEntries(deep), 1));
   return item;
 }
 
