@@ -103,3 +103,8 @@ async def test_every_server_answers() -> None:
         await server.stop(0)
     assert b"photon_build_info" in plain.text
     assert (plain.details, detailed.details) == (b"", b'{"a":1}')
+
+
+async def test_a_process_says_its_time() -> None:
+    text = (await ProcessMetrics(now=lambda: 1_800_000_000.25).text()).decode()
+    assert "\nphoton_clock_seconds 1.80000000025e+09\n" in text
