@@ -44,6 +44,7 @@ What other programs may import. These names follow semantic versioning; all else
 
 """
 PUBLIC = {
+    "photon.library": "Run a join from a program, and read an output ([In another program](../embedding.md))",
     "photon.adapters.contract": "What an adapter is ([Adapters](../adapters.md))",
     "photon.eventid": "Event ids for servers that write events ([Event ids](../eventid.md))",
 }

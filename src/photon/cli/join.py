@@ -42,6 +42,7 @@ NAMED = 3
     type=click.Path(path_type=Path),
     help="Write where the time goes to this file.",
 )
+@click.option("--stop-with-parent", is_flag=True, help="End when standard input does.")
 def join(
     primary: Path,
     foreign: Path,
@@ -56,6 +57,7 @@ def join(
     output_format: str,
     quiet: bool,
     stages: Path | None,
+    stop_with_parent: bool,
 ) -> int:
     """Join the events of two log directories exactly once.
 
@@ -90,7 +92,7 @@ def join(
         replicas=int(replicas),
         stages=stages,
     )
-    result = _run(options, ProgressView(quiet=quiet or output_format == "json"))
+    result = _run(options, ProgressView(quiet=quiet or output_format == "json"), with_parent=stop_with_parent)
     if output_format == "json":
         click.echo(orjson.dumps(result.ledger).decode())
     else:
@@ -102,14 +104,14 @@ def join(
     return code
 
 
-def _run(options: JoinOptions, view: ProgressView) -> JoinResult:
+def _run(options: JoinOptions, view: ProgressView, *, with_parent: bool) -> JoinResult:
     from photon.embedded import runtime
     from photon.embedded.join import run
     from photon.embedded.stages import sampled
     from photon.embedded.stopping import stop_event
 
     async def main() -> JoinResult:
-        stop = stop_event(with_parent=False)
+        stop = stop_event(with_parent=with_parent)
         return await run(options, stop=stop, show=view.show, say=lambda line: click.echo(f"photon: {line}", err=True))
 
     try:

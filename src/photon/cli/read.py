@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -94,19 +93,9 @@ def _place(output: Path | None, config: Path | None, datacentre: str | None) -> 
         return OutputPlace.of_join(output)
     if output is not None:
         raise UsageError("OUTPUT and --config say the same; name one of them")
-    from photon.config.disk import RealDisk
-    from photon.config.loader import load
-    from photon.embedded.services import pipeline_named
-    from photon.outputs.kept import COPIES_NAME
+    from photon.embedded.output_place import output_place
 
-    settings = load(config, environment=os.environ)
-    name, pipeline = pipeline_named(settings, datacentre)
-    kept = [config.parent / each.state / COPIES_NAME / name for each in settings.datacentre.values()]
-    copies = tuple(directory for directory in kept if directory.is_dir())
-    place = OutputPlace(config.parent / pipeline.output, config.parent / pipeline.state, copies)
-    if not place.state.is_dir() and not place.states(RealDisk()):
-        raise UsageError(f"{place.state}: no such directory; datacentre {name} has not begun here")
-    return place
+    return output_place(config, datacentre)
 
 
 def _start(place: OutputPlace, kept: CursorFile | None, begin: str) -> Cursor:

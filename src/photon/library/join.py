@@ -1,0 +1,198 @@
+"""A join that runs beside the program: ``photon join`` in a process of its own, started, watched and ended from here.
+
+In a process of its own because a joiner that cannot go on safely ends its process at once (a disk that fails, a slot
+that another one has taken): that must not be the caller's. It also keeps the caller's threads and the join from
+waiting for each other. The join ends when the caller's process does, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import orjson
+
+from photon.config.errors import PhotonError, UsageError
+from photon.embedded.ledger import read_ledger
+from photon.embedded.site import Site
+from photon.library.output import Output
+from photon.outputs import OutputPlace
+
+SAID_LINES = 200
+"""So many of its last lines are kept."""
+STOP_S = 60.0
+EXIT_DONE, EXIT_USAGE, EXIT_ATTENTION = 0, 2, 3
+
+
+class JoinStopped(PhotonError):
+    """The join ended by itself, and not well; what was done until then is durable. One line, its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinEnded:
+    """How a run ended."""
+
+    ledger: dict[str, int]
+    """``read``, the verdicts, ``pending`` and what is counted apart, over all runs on this output."""
+    attention: str = ""
+    """Empty, or what should be looked at: rejected records, logs not read to their end, events without a verdict."""
+
+
+class Join:
+    """Two log directories joined into ``output``, exactly once. A context manager: leaving it stops the join.
+
+    Running it again on the same output goes on where it was. One at a time on one output.
+    """
+
+    def __init__(
+        self,
+        primary: str | Path,
+        foreign: str | Path,
+        output: str | Path,
+        *,
+        config: str | Path | None = None,
+        join: str | None = None,
+        once: bool = False,
+        keep_pending: bool = False,
+        replicas: int = 1,
+        settings: Sequence[str] = (),
+    ) -> None:
+        """As the options of ``photon join``. ``config`` None: found out from the logs; ``settings``: KEY=VALUE."""
+        if replicas not in (1, 3, 5):
+            raise ValueError(f"replicas {replicas}: 1, 3 or 5")
+        self._directory = Path(output)
+        self._command = [sys.executable, "-m", "photon", "join", "--stop-with-parent", "--quiet", "-o", "json"]
+        self._command += ["--primary", str(primary), "--foreign", str(foreign), "--output", str(output)]
+        self._command += ["--replicas", str(replicas)]
+        self._command += ["--config", str(config)] if config is not None else []
+        self._command += ["--join", join] if join is not None else []
+        self._command += ["--once"] if once else []
+        self._command += ["--keep-pending"] if keep_pending else []
+        self._command += [part for each in settings for part in ("--set", each)]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said: deque[str] = deque(maxlen=SAID_LINES)
+        self._result = b""
+        self._readers: list[threading.Thread] = []
+
+    # -- running -----------------------------------------------------------------------------------------------
+    def start(self) -> Self:
+        """Raises UsageError when it runs already."""
+        if self._process is not None and self._process.poll() is None:
+            raise UsageError(f"{self._directory}: this join runs already")
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            self._command, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, "NO_COLOR": "1"}
+        )
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._readers = [
+            threading.Thread(target=self._keep_result, args=(self._process.stdout,), daemon=True),
+            threading.Thread(target=self._keep_said, args=(self._process.stderr,), daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+        return self
+
+    def running(self) -> bool:
+        """Whether its process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def wait(self, timeout_s: float | None = None) -> JoinEnded:
+        """Until it ends by itself: with ``once`` when all has a verdict, else when it was stopped or failed.
+
+        Raises TimeoutError (it runs on), JoinStopped, UsageError (a configuration or a directory is wrong).
+        """
+        process = self._started()
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"{self._directory}: the join has not ended within {timeout_s:g} s") from None
+        self._close()
+        said = self._last_said()
+        if code == EXIT_USAGE:
+            raise UsageError(said or "wrong usage")
+        if code not in (EXIT_DONE, EXIT_ATTENTION):
+            raise JoinStopped(f"{self._directory}: the join ended with {code}: {said or 'it said nothing'}")
+        return JoinEnded(orjson.loads(self._result), said if code == EXIT_ATTENTION else "")
+
+    def stop(self, timeout_s: float = STOP_S) -> JoinEnded:
+        """Asks it to end after what is under way, and waits. Raises as ``wait`` does: JoinStopped, when with ``once``
+        not all had a verdict yet."""
+        self._started()
+        self._hang_up()
+        return self.wait(timeout_s)
+
+    def kill(self) -> None:
+        """Ends it at once. Nothing is lost: the next run goes on."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.running():
+            return
+        if kind is None:
+            self.stop()
+            return
+        with contextlib.suppress(PhotonError, TimeoutError):  # the error that is under way says more
+            self.stop()
+        self.kill()
+
+    # -- looking on --------------------------------------------------------------------------------------------
+    def ledger(self) -> dict[str, int]:
+        """The counts as they are now. Raises StateError."""
+        return read_ledger(Site(self._directory).state)
+
+    def said(self) -> tuple[str, ...]:
+        """What it told people, its last lines: what was inferred, which logs cannot be read."""
+        return tuple(self._said)
+
+    def output(self) -> Output:
+        """What it has published, and what it will: also while it is just starting on a new directory."""
+        return Output(OutputPlace(self._directory, Site(self._directory).state))
+
+    # -- its process -------------------------------------------------------------------------------------------
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise UsageError(f"{self._directory}: this join was not started")
+        return self._process
+
+    def _hang_up(self) -> None:
+        """Closing its input is what ends it: as when this process dies."""
+        process = self._started()
+        if process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+
+    def _close(self) -> None:
+        """Once it has ended."""
+        self._hang_up()
+        for reader in self._readers:
+            reader.join()
+
+    def _keep_result(self, stream: IO[bytes]) -> None:
+        with stream:
+            self._result = stream.read()
+
+    def _keep_said(self, stream: IO[bytes]) -> None:
+        with stream:
+            for line in stream:
+                self._said.append(line.decode(errors="backslashreplace").rstrip().removeprefix("photon: "))
+
+    def _last_said(self) -> str:
+        return next((line for line in reversed(self._said) if line), "")

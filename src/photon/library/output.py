@@ -1,0 +1,96 @@
+"""The records of an output for a program: batches of lines, each with the cursor behind it.
+
+Exactly once is the caller's last step: what is made of a batch and the batch's cursor go into one transaction, or the
+cursor is stored after what was made of the batch is idempotent. Whoever begins again at a stored cursor gets what is
+behind it, and nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from photon.config.disk import Disk, RealDisk
+from photon.embedded.output_place import output_place
+from photon.outputs import Cursor, OutputPlace, Reader, end_of
+
+KINDS = ("joined", "unmatched", "filtered", "rejected", "late")
+POLL_S = 0.2
+"""Published lengths are looked at so often while there is nothing to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Whole lines of one output file, a MiB or less unless a line is longer."""
+
+    kind: str
+    slot: str
+    data: bytes
+    """JSON Lines, as ``docs/output.md`` describes them."""
+    cursor: bytes
+    """Where a reader stands behind it: one line of JSON."""
+
+    def lines(self) -> list[bytes]:
+        """Without their newlines."""
+        return self.data.splitlines()
+
+    def records(self) -> list[dict[str, Any]]:
+        """The lines parsed. Raises orjson.JSONDecodeError where an adapter has written what is no JSON."""
+        return [orjson.loads(line) for line in self.lines()]
+
+
+class Output:
+    """What a pipeline has published. Only the durable part is read: it stays, whatever crashes. Not thread-safe."""
+
+    def __init__(self, place: OutputPlace, *, disk: Disk | None = None) -> None:
+        self._place = place
+        self._disk = disk or RealDisk()
+
+    @classmethod
+    def of_join(cls, directory: str | Path) -> Output:
+        """The output directory of ``photon join`` or of a ``Join``."""
+        return cls(OutputPlace.of_join(Path(directory)))
+
+    @classmethod
+    def of_deployment(cls, config: str | Path, datacentre: str | None = None) -> Output:
+        """Of one datacentre (None: the only one) of a deployment file. Raises ConfigError, UsageError."""
+        return cls(output_place(Path(config), datacentre))
+
+    def end(self) -> bytes:
+        """The cursor behind all that is published now. Raises PublishedDamaged, OSError."""
+        return end_of(self._place.published(self._disk)).encode()
+
+    def batches(
+        self,
+        *,
+        kinds: Sequence[str] = ("joined",),
+        cursor: bytes | None = None,
+        follow: bool = False,
+        cleared_only: bool = False,
+        until: Callable[[], bool] = lambda: False,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> Iterator[Batch]:
+        """What lies behind ``cursor`` (None: the beginning), in batches; with ``follow`` also what comes, until
+        ``until()``, which is asked between batches and every 0.2 s.
+
+        ``cleared_only``: only what holds even if a slot is retired; a little later. Raises ValueError,
+        CursorUnreadable, CursorLost, OutputMissing, PublishedDamaged, OSError.
+        """
+        if unknown := set(kinds) - set(KINDS):
+            raise ValueError(f"no kind of record: {', '.join(sorted(unknown))}; there are: {', '.join(KINDS)}")
+        at = Cursor() if cursor is None else Cursor.decode(cursor, "cursor")
+        reader = Reader(self._disk, self._place, kinds, cursor=at, cleared_only=cleared_only)
+        while True:
+            for block in reader.read():
+                at = at.moved(block.place, block.end())
+                yield Batch(block.place.kind, block.place.slot, block.data, at.encode())
+                if until():
+                    return
+            if not follow or until():
+                return
+            sleep(POLL_S)

@@ -1,0 +1,156 @@
+"""Photon in another program: the example of the documents, and a join that is watched, stopped, killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from photon.config.errors import UsageError
+from photon.library import Join, Output
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "embedding.md"
+CONFIG = """
+[join.shop]
+unmatched_after = "1h"
+[join.shop.primary]
+format = "jsonl"
+key = "search_id"
+[join.shop.foreign]
+format = "jsonl"
+key = "search_id"
+id = "click_id"
+time = { field = "at", unit = "s" }
+"""
+LONG_S = 60.0
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    (tmp_path / "searches").mkdir()
+    (tmp_path / "clicks").mkdir()
+    (tmp_path / "join.toml").write_text(CONFIG)
+    with (tmp_path / "searches" / "a.log").open("w") as searches:
+        searches.writelines(json.dumps({"search_id": f"s{n}", "words": f"w{n}"}) + "\n" for n in range(50))
+    add_clicks(tmp_path, range(50))
+    return tmp_path
+
+
+def add_clicks(shop: Path, numbers: range) -> None:
+    with (shop / "clicks" / "a.log").open("a") as clicks:
+        for n in numbers:
+            click = {"click_id": f"c{n}", "search_id": f"s{n % 50}", "at": 1_760_000_000 + n, "cents": n}
+            clicks.write(json.dumps(click) + "\n")
+
+
+def joined(shop: Path, cursor: bytes | None = None) -> list[str]:
+    batches = Output.of_join(shop / "out").batches(cursor=cursor)
+    return [record["event_id"] for batch in batches for record in batch.records()]
+
+
+def joining(shop: Path, **more: bool) -> Join:
+    return Join(shop / "searches", shop / "clicks", shop / "out", config=shop / "join.toml", **more)  # type: ignore[arg-type]
+
+
+def test_all_that_is_there_and_then_what_has_come(shop: Path) -> None:
+    with joining(shop, once=True) as join:
+        ended = join.wait(LONG_S)
+    assert ended.ledger["joined"] == 50
+    assert ended.attention == ""
+    first = list(join.output().batches())
+    assert sorted(record["event_id"] for batch in first for record in batch.records()) == sorted(
+        f"c{n}" for n in range(50)
+    )
+    assert join.output().end() == first[-1].cursor
+    add_clicks(shop, range(50, 60))
+    with join:
+        assert join.wait(LONG_S).ledger["joined"] == 60
+    assert sorted(joined(shop, first[-1].cursor)) == sorted(f"c{n}" for n in range(50, 60))
+
+
+def test_the_example_books_each_click_once_though_it_is_killed(shop: Path) -> None:
+    example = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)[0]
+    (shop / "billing.py").write_text(example)
+    command = [sys.executable, "billing.py"]
+    books = shop / "books.db"
+    begun = subprocess.Popen([*command, "1000000"], cwd=shop)
+    try:
+        deadline = time.monotonic() + LONG_S
+        while booked(books) < 50 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert booked(books) == 50
+        children = children_of(begun.pid)
+        assert children
+    finally:
+        begun.send_signal(signal.SIGKILL)
+        begun.wait()
+    deadline = time.monotonic() + LONG_S
+    while any(alive(each) for each in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [each for each in children if alive(each)] == [], "the join outlives the program"
+    add_clicks(shop, range(50, 70))
+    said = subprocess.run([*command, "70"], cwd=shop, capture_output=True, text=True, check=True, timeout=LONG_S)
+    assert said.stdout.split() == ["70", "joined;", str(sum(range(70))), "cents"]
+
+
+def booked(books: Path) -> int:
+    if not books.exists():
+        return 0
+    connection = sqlite3.connect(books, timeout=10)
+    try:
+        return int(connection.execute("SELECT count(*) FROM booked").fetchone()[0])
+    except sqlite3.OperationalError:  # the table is still to be made
+        return 0
+    finally:
+        connection.close()
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_it_is_stopped_and_its_kill_loses_nothing(shop: Path) -> None:
+    with joining(shop) as join:
+        for _ in join.output().batches(follow=True, until=lambda: join.ledger()["joined"] == 50):
+            pass
+        with pytest.raises(UsageError, match="runs already"):
+            join.start()
+        with pytest.raises(TimeoutError):
+            join.wait(0.01)
+        join.kill()
+    assert not join.running()
+    add_clicks(shop, range(50, 55))
+    with join:
+        for _ in join.output().batches(
+            cursor=join.output().end(), follow=True, until=lambda: join.ledger()["joined"] == 55
+        ):
+            pass
+        assert join.stop(LONG_S).ledger["joined"] == 55
+    assert len(joined(shop)) == len(set(joined(shop))) == 55
+
+
+def test_what_is_wrong_is_one_line(shop: Path) -> None:
+    (shop / "join.toml").write_text("[join.shop]\nno = 1\n")
+    with pytest.raises(UsageError, match=r"join\.toml") as caught, joining(shop, once=True) as join:
+        join.wait(LONG_S)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match="there are: joined"):
+        next(joining(shop).output().batches(kinds=["nonsense"]))
+    with pytest.raises(UsageError, match="was not started"):
+        Join("a", "b", "c").wait()
+    assert os.listdir(shop / "searches") == ["a.log"]
