@@ -154,3 +154,29 @@ def test_what_is_wrong_is_one_line(shop: Path) -> None:
     with pytest.raises(UsageError, match="was not started"):
         Join("a", "b", "c").wait()
     assert os.listdir(shop / "searches") == ["a.log"]
+
+
+def test_a_parquet_sink_is_killed_and_goes_on(shop: Path) -> None:
+    with joining(shop, once=True) as join:
+        join.wait(LONG_S)
+    sink = [sys.executable, "-m", "photon", "sink", "parquet", str(shop / "out"), "--into", str(shop / "lake")]
+    following = subprocess.Popen([*sink, "--follow", "--roll-age", "0.5s"], stdout=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + LONG_S
+        while records_in(shop / "lake") < 50 and time.monotonic() < deadline:
+            time.sleep(0.05)
+    finally:
+        following.kill()
+        following.communicate()
+    add_clicks(shop, range(50, 70))
+    with join:
+        join.wait(LONG_S)
+    said = subprocess.run([*sink, "-o", "json"], capture_output=True, check=True, timeout=LONG_S)
+    assert json.loads(said.stdout) == {"files": 1, "records": 20}
+    assert records_in(shop / "lake") == 70
+
+
+def records_in(lake: Path) -> int:
+    path = lake / "manifest.jsonl"
+    lines = path.read_bytes().splitlines()[1:] if path.exists() else []
+    return sum(file["records"] for line in lines for file in json.loads(line)["files"])

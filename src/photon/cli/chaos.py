@@ -8,7 +8,7 @@ import click
 
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.processes import run_option
-from photon.cli.wan import DURATION
+from photon.cli.units import DURATION
 
 FAULTS = ("kill", "pause", "cut", "loss", "delay", "disk", "clock", "away", "restart", "reshard")
 """That can be done by hand."""

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from photon.cli.errors import DONE, FAILED
-from photon.cli.wan import DURATION
+from photon.cli.units import DURATION, SIZE
 
 if TYPE_CHECKING:
     from photon.demo.check import Findings
 
 POLL_S = 2.0
-
-
-class _Size(click.ParamType[int]):
-    """``512MiB``, or a bare number of bytes."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Bytes."""
-        from photon.config.units import size
-
-        try:
-            return size(int(value) if str(value).isdigit() else value)
-        except ValueError as error:
-            self.fail(f"{value!r}: {error}", param, ctx)
 
 
 @click.group()
@@ -48,9 +33,9 @@ def feed() -> None:
 @click.option("--rate", type=click.IntRange(1, 100_000), default=50, show_default=True,
               help="Clicks a second; there are ten times as many queries.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the first stream; each start begins one.")
-@click.option("--keep", type=_Size(), default="1GiB", show_default=True,
+@click.option("--keep", type=SIZE, default="1GiB", show_default=True,
               help="The oldest files are deleted beyond so much, in each directory.")  # fmt: skip
-@click.option("--stop-at", type=_Size(), default="8GiB", show_default=True,
+@click.option("--stop-at", type=SIZE, default="8GiB", show_default=True,
               help="Nothing more is written after so much.")  # fmt: skip
 def serve(directories: tuple[Path, ...], rate: int, seed: int, keep: int, stop_at: int) -> None:
     """Write until SIGTERM; a line that has begun its way is then written at once.

@@ -30,6 +30,7 @@ _NOUNS = {
     "doctor": "photon.cli.doctor",
     "ledger": "photon.cli.ledger",
     "read": "photon.cli.read",
+    "sink": "photon.cli.sink",
     "config": "photon.cli.config",
     "adapter": "photon.cli.adapter",
     "certs": "photon.cli.certs",

@@ -69,7 +69,7 @@ def read(
     if with_cursor and (cursor_file is not None or output_format == "table"):
         other = "--cursor" if cursor_file is not None else "-o table"
         raise UsageError(f"--with-cursor and {other} exclude each other: the cursor is in the stream, or in a file")
-    place = _place(output, config, datacentre)
+    place = named_place(output, config, datacentre)
     kept = CursorFile(RealDisk(), cursor_file) if cursor_file is not None else None
     try:
         start = _start(place, kept, begin)
@@ -81,7 +81,8 @@ def read(
             kept.close()
 
 
-def _place(output: Path | None, config: Path | None, datacentre: str | None) -> OutputPlace:
+def named_place(output: Path | None, config: Path | None, datacentre: str | None) -> OutputPlace:
+    """What OUTPUT, or --config and --datacentre, name. Raises UsageError, ConfigError."""
     from photon.config.errors import UsageError
     from photon.outputs import OutputPlace
 

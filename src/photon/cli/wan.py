@@ -10,34 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from photon.cli.units import DURATION
+
 if TYPE_CHECKING:
     from photon.config.tls import Towards
     from photon.wan.client import WanClient
     from photon.wan.links import DirectionNow
 
 T = TypeVar("T")
-
-
-class _Duration(click.ParamType[float]):
-    """``100ms``, ``0.1s``, or a bare number of seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds."""
-        from photon.config.units import seconds
-
-        try:
-            return seconds(float(value))
-        except ValueError:
-            pass
-        try:
-            return seconds(value)
-        except ValueError as error:
-            self.fail(f"{value!r}: {error}", param, ctx)
-
-
-DURATION = _Duration()
 
 
 def _controlled(command: Callable[..., Any]) -> Callable[..., Any]:

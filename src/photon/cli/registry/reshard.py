@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from photon.cli.errors import ATTENTION, DONE, FAILED
+from photon.cli.units import DURATION
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
@@ -21,29 +22,7 @@ T = TypeVar("T")
 TRY_SECONDS = 10.0
 
 
-class _Duration(click.ParamType[float]):
-    """``500ms``, ``10s``, or a bare number of seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds."""
-        from photon.config.units import seconds
-
-        try:
-            return seconds(value if isinstance(value, float) else _number(value))
-        except ValueError as error:
-            self.fail(f"{value!r}: {error}", param, ctx)
-
-
-def _number(text: str) -> str | float:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-DURATION = _Duration()
+DURATION = DURATION
 
 
 def _common(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,7 +14,8 @@ from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.eventstore.api import PrimaryRecord
 from photon.joiner.api import ForeignEvent
-from photon.spark.backfill.formats import LineUnreadable, encoder, to_parquet
+from photon.outputs.arrow_columns import LineUnreadable
+from photon.spark.backfill.formats import encoder, to_parquet
 from photon.spark.backfill.known import known_backfills, remember
 from photon.spark.backfill.manifest import BackfillDamaged, Job, begun, read_manifest
 from photon.spark.backfill.names import HOUR_NS, BatchName, Places, hour_directory

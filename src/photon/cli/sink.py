@@ -1,0 +1,91 @@
+"""``photon sink``: what is published, in another form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import orjson
+
+from photon.cli.errors import DONE
+from photon.cli.read import KINDS, named_place
+from photon.cli.units import DURATION, SIZE
+
+
+@click.group()
+def sink() -> None:
+    """Write what a pipeline publishes in another form, each record once.
+
+    \b
+    Example:
+      photon sink parquet out/ --into lake/clicks
+    """
+
+
+@sink.command()
+@click.argument("output", type=click.Path(path_type=Path), required=False)
+@click.option("--config", type=click.Path(path_type=Path), help="In place of OUTPUT: the deployment file.")
+@click.option("--datacentre", metavar="NAME", help="With --config: whose output; may be left out if there is one.")
+@click.option("--into", type=click.Path(path_type=Path), required=True, metavar="DIR",
+              help="For DIR/KIND/NUMBER.parquet, and DIR/manifest.jsonl, which names those that count.")  # fmt: skip
+@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
+              help="Which records; may be given several times.")  # fmt: skip
+@click.option("--follow", is_flag=True, help="Go on with what comes, until SIGTERM.")
+@click.option("--cleared-only", is_flag=True, help="Only what holds even if a slot is retired; a little later.")
+@click.option("--roll-size", type=SIZE, default="128MiB", show_default=True,
+              help="End the files after so many bytes of JSON Lines.")  # fmt: skip
+@click.option("--roll-age", type=DURATION, default="10min", show_default=True,
+              help="End them so long after their first record.")  # fmt: skip
+@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def parquet(
+    output: Path | None,
+    config: Path | None,
+    datacentre: str | None,
+    into: Path,
+    kinds: tuple[str, ...],
+    follow: bool,
+    cleared_only: bool,
+    roll_size: int,
+    roll_age: float,
+    output_format: str,
+) -> int:
+    """Write published records as rolled Parquet files, each record once over all starts.
+
+    Ended at any moment, it goes on where it was: what the manifest does not name is written anew.
+    OUTPUT is an output of photon join. Needs pip install 'photon-join[parquet]'.
+
+    \b
+    Examples:
+      photon sink parquet out/ --into lake/clicks
+      photon sink parquet --config photon.toml --datacentre east --into lake/east --follow --roll-age 1min
+    Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
+    """
+    import signal
+    import threading
+    import time
+
+    from photon.config.disk import RealDisk
+    from photon.library import Output
+    from photon.sinks.parquet import ParquetSink, pour
+    from photon.sinks.rolling import RollLimits
+
+    published = Output(named_place(output, config, datacentre))
+    limits = RollLimits(roll_size, roll_age)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with ParquetSink(RealDisk(), into, kinds, limits, time.monotonic) as files:
+
+        def idle(seconds: float) -> None:
+            files.tick()
+            stop.wait(seconds)
+
+        batches = published.batches(
+            kinds=kinds, cursor=files.cursor, follow=follow, cleared_only=cleared_only, until=stop.is_set, sleep=idle
+        )
+        written = pour(batches, files)
+    if output_format == "json":
+        click.echo(orjson.dumps({"files": written.files, "records": written.records}).decode())
+    else:
+        click.echo(f"{written.records:,} records in {written.files:,} files")
+    return DONE

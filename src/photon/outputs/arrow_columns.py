@@ -1,0 +1,43 @@
+"""Output records as Arrow columns, named as in ``records.py``; what Parquet files of ours hold."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from photon.config.errors import PhotonError
+from photon.outputs.records import Records
+
+NUMBERS = ("event_time_ns", "source_offset", "primary_offset")
+TEXTS = ("reason", "source_file", "primary_file", "written_at", "token")
+LEFT_OUT = ("offset", "line", "torn")
+
+
+class LineUnreadable(PhotonError):
+    """A line is no output record."""
+
+
+def table_of(records: Records) -> Any:
+    """A ``pyarrow.Table``: ids, keys and payloads are binary (payloads as their JSON text). Raises LineUnreadable."""
+    import pyarrow as pa
+
+    for why, offset in zip(records.torn, records.offset, strict=True):
+        if why is not None:
+            raise LineUnreadable(
+                f"the line at {offset} is no output record ({why}); photon verifier status says more"
+            )
+    names = [each.name for each in fields(Records) if each.name not in LEFT_OUT]
+    return pa.table({name: pa.array(getattr(records, name), _type_of(name)) for name in names})
+
+
+def schema() -> Any:
+    """The ``pyarrow.Schema`` of every such table."""
+    return table_of(Records()).schema
+
+
+def _type_of(name: str) -> Any:
+    import pyarrow as pa
+
+    if name in NUMBERS:
+        return pa.int64()
+    return pa.string() if name in TEXTS else pa.binary()

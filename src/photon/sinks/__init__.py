@@ -1,0 +1,1 @@
+"""Sinks: what is published, in another form and place, each record once."""

@@ -1,0 +1,207 @@
+"""Parquet sinks: every record once over crashes at any write, and what the manifest says."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
+from photon.library import Batch
+from photon.outputs.arrow_columns import LineUnreadable
+from photon.sinks import manifest
+from photon.sinks.manifest import Header, ManifestDamaged
+from photon.sinks.parquet import ParquetSink, pour
+from photon.sinks.rolling import Rolling, RollLimits
+
+SMALL = RollLimits(bytes=2_000, age_s=60.0)
+
+
+def line(number: int, kind: str = "joined") -> bytes:
+    said = {
+        "event_id": f"c{number}", "key": "k", "event_time_ns": 1_000 + number, "foreign": {"n": number},
+        "primary": {"w": "ä"}, "source": {"file": "a.log", "offset": number * 10},
+        "primary_source": {"file": "q.log", "offset": 5}, "joined_at": "2026-01-01T00:00:00Z", "token": "0a",
+    }  # fmt: skip
+    if kind != "joined":
+        said = {
+            "event_id": f"c{number}",
+            "reason": "why",
+            "record": "x",
+            "source": {"file": "a.log", "offset": number},
+        }
+    return json.dumps(said).encode() + b"\n"
+
+
+def batches(behind: bytes | None, total: int = 40, kinds: tuple[str, ...] = ("joined",)) -> list[Batch]:
+    """Two lines each; the cursor is the number of the next one."""
+    begin = 0 if behind is None else int(behind)
+    return [
+        Batch(kind := kinds[at // 2 % len(kinds)], "s", line(at, kind) + line(at + 1, kind), str(at + 2).encode())
+        for at in range(begin, total, 2)
+    ]
+
+
+class Now:
+    """A clock that stands."""
+
+    def __init__(self) -> None:
+        self.s = 0.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+def shown(directory: Path, kinds: tuple[str, ...] = ("joined",)) -> list[str]:
+    """Event ids of the files that count, in their order."""
+    path = directory / "manifest.jsonl"
+    rolls, _ = manifest.read(path.read_bytes(), Header(format="parquet", kinds=list(kinds)), path)
+    found = []
+    for roll in rolls:
+        for file in roll.files:
+            data = (directory / file.name).read_bytes()
+            assert (len(data), zlib.crc32(data)) == (file.bytes, file.crc32)
+            table = pq.read_table(directory / file.name)
+            assert table.num_rows == file.records
+            found += [each.decode() for each in table["event_id"].to_pylist()]
+    return found
+
+
+def test_files_roll_and_hold_what_the_lines_say(tmp_path: Path) -> None:
+    with ParquetSink(RealDisk(), tmp_path, ("joined",), SMALL, Now()) as sink:
+        written = pour(batches(None), sink)
+    assert shown(tmp_path) == [f"c{n}" for n in range(40)]
+    assert written.records == 40
+    assert written.files == len(list((tmp_path / "joined").iterdir())) > 3
+    row = pq.read_table(tmp_path / "joined" / "000001.parquet").to_pylist()[1]
+    assert row["foreign"] == b'{"n": 1}'
+    assert (row["source_file"], row["source_offset"], row["event_time_ns"]) == ("a.log", 10, 1_001)
+    assert (
+        pq.ParquetFile(tmp_path / "joined" / "000001.parquet").metadata.row_group(0).column(0).compression == "ZSTD"
+    )
+
+
+def test_kinds_have_files_of_their_own_under_one_cursor(tmp_path: Path) -> None:
+    kinds = ("joined", "unmatched")
+    with ParquetSink(RealDisk(), tmp_path, kinds, SMALL, Now()) as sink:
+        pour(batches(None, kinds=kinds), sink)
+    assert sorted(shown(tmp_path, kinds)) == sorted(f"c{n}" for n in range(40))
+    assert {each.name for each in tmp_path.iterdir()} == {"manifest.jsonl", "lock", "joined", "unmatched"}
+    reasons = pq.read_table(tmp_path / "unmatched" / "000001.parquet")["reason"].to_pylist()
+    assert set(reasons) == {"why"}
+
+
+def test_an_old_file_rolls_though_nothing_comes(tmp_path: Path) -> None:
+    now = Now()
+    with ParquetSink(RealDisk(), tmp_path, ("joined",), RollLimits(age_s=10.0), now) as sink:
+        sink.add(batches(None)[0])
+        now.s = 9.9
+        sink.tick()
+        assert sink.written.files == 0
+        now.s = 10.0
+        sink.tick()
+        assert sink.written.records == 2
+        sink.tick()
+    assert shown(tmp_path) == ["c0", "c1"]
+
+
+class Broken(Exception):
+    """The process ends here."""
+
+
+class BreakingDisk(RealDisk):
+    """Ends at the n-th thing that it is to do durably."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def _step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Broken
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._step()
+        super().rename(old, new)
+        self._step()
+
+    def sync_dir(self, directory: Path) -> None:
+        self._step()
+        super().sync_dir(directory)
+
+    def make_dir(self, directory: Path) -> None:
+        self._step()
+        super().make_dir(directory)
+
+    def remove(self, path: Path) -> None:
+        self._step()
+        super().remove(path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ends=st.lists(st.integers(0, 12), min_size=1, max_size=4), torn=st.integers(0, 30))
+def test_each_record_once_over_ends_at_any_step(
+    tmp_path_factory: pytest.TempPathFactory, ends: list[int], torn: int
+) -> None:
+    directory = tmp_path_factory.mktemp("sink")
+    for left in ends:
+        try:
+            with ParquetSink(BreakingDisk(left), directory, ("joined",), SMALL, Now()) as sink:
+                for batch in batches(sink.cursor):
+                    sink.add(batch)
+        except Broken:
+            pass
+        path = directory / "manifest.jsonl"
+        if path.exists() and torn:  # the beginning of a line that was never whole
+            with path.open("ab") as file:
+                file.write(b'{"number":99,"files":[{"name":"joined/000099'[:torn])
+    with ParquetSink(RealDisk(), directory, ("joined",), SMALL, Now()) as sink:
+        pour(batches(sink.cursor), sink)
+    assert shown(directory) == [f"c{n}" for n in range(40)]
+    named = {each.name for each in (directory / "joined").iterdir()}
+    assert named == {f"{n:06d}.parquet" for n in range(1, len(named) + 1)}, "nothing that does not count is left"
+
+
+def test_what_cannot_go_on_is_refused(tmp_path: Path) -> None:
+    with ParquetSink(RealDisk(), tmp_path, ("joined",), SMALL, Now()) as sink:
+        with pytest.raises(UsageError, match="another sink writes here"):
+            ParquetSink(RealDisk(), tmp_path, ("joined",), SMALL, Now())
+        pour(batches(None), sink)
+    with pytest.raises(UsageError, match="with joined, not of parquet version 1 with late"):
+        ParquetSink(RealDisk(), tmp_path, ("late",), SMALL, Now())
+    path = tmp_path / "manifest.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], *lines[2:]]))
+    with pytest.raises(ManifestDamaged, match="missing or doubled"):
+        ParquetSink(RealDisk(), tmp_path, ("joined",), SMALL, Now())
+    path.write_bytes(b"no json\n")
+    with pytest.raises(ManifestDamaged, match="is damaged"):
+        ParquetSink(RealDisk(), tmp_path, ("joined",), SMALL, Now())
+
+
+def test_a_line_that_is_no_record_ends_it_and_nothing_of_the_roll_counts(tmp_path: Path) -> None:
+    bad = Batch("joined", "s", b"{}\n", b"2")
+    with (
+        pytest.raises(LineUnreadable, match="no output record"),
+        ParquetSink(RealDisk(), tmp_path, ("joined",), SMALL, Now()) as sink,
+    ):
+        pour([bad], sink)
+    assert shown(tmp_path) == []
+
+
+def test_rolling_begins_anew_with_each_file() -> None:
+    rolling = Rolling(RollLimits(bytes=10, age_s=5.0))
+    assert not rolling.due(100.0)
+    rolling.add(9, 100.0)
+    assert not rolling.due(104.9)
+    assert rolling.due(105.0)
+    rolling.add(1, 101.0)
+    assert rolling.due(101.0)
+    rolling.rolled()
+    assert not rolling.due(200.0)
