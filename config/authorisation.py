@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 import structlog
 
+from photon.config.handlers import rebuilt
 from photon.config.rights import DatacentreOf, refusal
 from photon.config.tls import caller
 
@@ -80,26 +81,17 @@ class Authorisation(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # ge
 
     def _guarded(self, handler: Any, method: str) -> Any:
         """The same handler behind the check."""
-        kind = next(name for name in _MAKERS if getattr(handler, name) is not None)
-        act: Any = getattr(handler, kind)
 
-        async def answered(request: Any, context: Any) -> Any:
-            await self._check(method, None if handler.request_streaming else request, context)
-            return await act(request, context)
+        def wrap(act: Any) -> Any:
+            async def answered(request: Any, context: Any) -> Any:
+                await self._check(method, None if handler.request_streaming else request, context)
+                return await act(request, context)
 
-        async def streamed(request: Any, context: Any) -> AsyncIterator[Any]:
-            await self._check(method, None if handler.request_streaming else request, context)
-            async for reply in act(request, context):
-                yield reply
+            async def streamed(request: Any, context: Any) -> AsyncIterator[Any]:
+                await self._check(method, None if handler.request_streaming else request, context)
+                async for reply in act(request, context):
+                    yield reply
 
-        made = streamed if inspect.isasyncgenfunction(act) else answered
-        maker: Any = _MAKERS[kind]
-        return maker(made, handler.request_deserializer, handler.response_serializer)
+            return streamed if inspect.isasyncgenfunction(act) else answered
 
-
-_MAKERS = {
-    "unary_unary": grpc.unary_unary_rpc_method_handler,
-    "unary_stream": grpc.unary_stream_rpc_method_handler,
-    "stream_unary": grpc.stream_unary_rpc_method_handler,
-    "stream_stream": grpc.stream_stream_rpc_method_handler,
-}
+        return rebuilt(handler, wrap)

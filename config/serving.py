@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from photon.config.audit import audited_methods
 from photon.config.authorisation import Authorisation
 from photon.config.message_bounds import bounded
 from photon.config.metrics.readings import ProcessMetrics
@@ -79,7 +80,7 @@ class CountedFields:
         """``methods``: named tuples of gRPC."""
         counted = {
             name: method._replace(request_deserializer=bounded(method.request_deserializer, self._fields_max))
-            for name, method in methods.items()
+            for name, method in audited_methods(service, methods).items()
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, counted),))
 

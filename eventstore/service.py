@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import grpc
 
+from photon.config.audit import audited_methods
 from photon.config.message_bounds import bounded
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.serving import HealthyServer, listen
@@ -93,7 +94,8 @@ async def start_server(
                 pb.ForgetReply.SerializeToString,
             ),
         }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
+        told = audited_methods(SERVICE_NAME, handlers)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, told),))
 
     server = await listen(
         address, SERVICE_NAME, add, options=OPTIONS, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics

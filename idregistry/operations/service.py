@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc.aio
 
+from photon.config.audit import Audited
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry import registry_pb2_grpc
@@ -65,7 +66,7 @@ class OperatorServicer(registry_pb2_grpc.RegistryOperatorServicer):
 
     def add_to_server(self, server: grpc.aio.Server) -> None:
         """Call before the server starts."""
-        registry_pb2_grpc.add_RegistryOperatorServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+        registry_pb2_grpc.add_RegistryOperatorServicer_to_server(self, Audited(server))  # type: ignore[no-untyped-call]
 
 
 def _refusal(refusal: Refusal) -> dict[str, Any]:

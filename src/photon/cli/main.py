@@ -46,6 +46,7 @@ _NOUNS = {
     "wan": "photon.cli.wan",
     "health": "photon.cli.health",
     "feed": "photon.cli.feed",
+    "completion": "photon.cli.completion",
 }
 
 

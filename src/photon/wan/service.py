@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 
+from photon.config.audit import Audited
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.serving import HealthyServer, listen
 from photon.config.tls import Tls
@@ -47,6 +48,6 @@ async def start_server(proxy: Proxy, address: str, tls: Tls | None = None) -> He
     metrics = ProcessMetrics([reads(proxy)])
 
     def add(server: grpc.aio.Server) -> None:
-        wan_pb2_grpc.add_WanServicer_to_server(WanService(proxy), server)  # type: ignore[no-untyped-call]
+        wan_pb2_grpc.add_WanServicer_to_server(WanService(proxy), Audited(server))  # type: ignore[no-untyped-call]
 
     return await listen(address, SERVICE_NAME, add, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics)

@@ -1,0 +1,126 @@
+"""Who changed what: a line in the log of the process that did it, for each call with which an operator changes
+something.
+
+Routine calls of Photon's own processes are not audited: what they may change by themselves is bounded by
+config/rights.py, and there are thousands a second.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+import grpc
+import structlog
+
+from photon.config.handlers import rebuilt
+from photon.config.rights import RIGHTS
+from photon.config.roles import Role, identity_parts
+from photon.config.tls import caller
+
+CHANGES = frozenset(
+    {
+        "/photon.v1.Registry/Clear",
+        "/photon.v1.Registry/ClearBelow",
+        "/photon.v1.Registry/Reopen",
+        "/photon.v1.Registry/RetireSlot",
+        "/photon.v1.Registry/Reshard",
+        "/photon.v1.RegistryOperator/TransferLeader",
+        "/photon.v1.RegistryOperator/OpenShard",
+        "/photon.v1.RegistryOperator/RegisterAgain",
+        "/photon.v1.RegistryOperator/Export",  # what leaves is told, too
+        "/photon.v1.EventStore/Forget",
+        "/photon.v1.Wan/Set",
+    }
+)
+"""What an operator calls to change something, or to take it away."""
+SAID_CHARACTERS = 300
+"""Of a request: what it names stands at its beginning."""
+
+log = structlog.get_logger(__name__)
+
+
+def audited(method: str, who: str) -> bool:
+    """Whether the call is an operator's change. ``who``: the identity that was shown. Empty, without TLS: nobody
+    shows who he is, and it is so where only operators call the method."""
+    if method not in CHANGES:
+        return False
+    if not who:
+        return set(RIGHTS[method]) == {Role.OPERATOR}
+    identity = identity_parts(who)
+    return identity is not None and identity.role is Role.OPERATOR
+
+
+def said(request: Any) -> str:
+    """A request on one line, bounded; of a stream only that it is one."""
+    if request is None:
+        return "a stream"
+    line = " ".join(str(request).split())
+    return line if len(line) <= SAID_CHARACTERS else line[:SAID_CHARACTERS] + " …"
+
+
+class Audited:
+    """Stands for a server towards the generated ``add_…_to_server``, as ``serving.CountedFields`` does."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler[Any, Any]]) -> None:
+        """The same methods come by name, below."""
+
+    def add_registered_method_handlers(self, service: str, methods: Mapping[str, Any]) -> None:
+        """``methods``: named tuples of gRPC."""
+        handlers = grpc.method_handlers_generic_handler(service, audited_methods(service, methods))
+        self._server.add_generic_rpc_handlers((handlers,))
+
+
+def audited_methods(service: str, methods: Mapping[str, Any]) -> dict[str, Any]:
+    """The handlers, those of CHANGES with a line after each call."""
+    named = {name: f"/{service}/{name}" for name in methods}
+    return {
+        name: _told(handler, named[name]) if named[name] in CHANGES else handler for name, handler in methods.items()
+    }
+
+
+def _told(handler: Any, method: str) -> Any:
+    """It stands behind Authorisation: what was refused was not done, and is logged there."""
+
+    def begin(request: Any, context: Any) -> Callable[[str], None]:
+        who = caller(context)
+        if not audited(method, who):
+            return lambda outcome: None
+        since_s = time.monotonic()
+        asked = said(None if handler.request_streaming else request)
+
+        def end(outcome: str) -> None:
+            seconds = round(time.monotonic() - since_s, 3)
+            log.info("audit", caller=who or "not shown", peer=context.peer(), method=method[1:], request=asked,
+                     outcome=outcome, seconds=seconds)  # fmt: skip
+
+        return end
+
+    def wrap(act: Any) -> Any:
+        async def answered(request: Any, context: Any) -> Any:
+            end = begin(request, context)
+            try:
+                reply = await act(request, context)
+            except BaseException as error:
+                end(type(error).__name__)
+                raise
+            end("done")
+            return reply
+
+        async def streamed(request: Any, context: Any) -> AsyncIterator[Any]:
+            end, outcome = begin(request, context), "broken off"
+            try:
+                async for reply in act(request, context):
+                    yield reply
+                outcome = "done"
+            finally:
+                end(outcome)
+
+        return streamed if inspect.isasyncgenfunction(act) else answered
+
+    return rebuilt(handler, wrap)
