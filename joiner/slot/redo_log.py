@@ -29,7 +29,7 @@ from photon.idregistry.api import U64
 MAGIC = b"PHOTREDO"
 VERSION = 1
 SUFFIX = ".redo"
-SEGMENT_BYTES = 64 << 20
+SEGMENT_BYTES = 16 << 20
 
 REPLACES = 1
 _SEGMENT = struct.Struct("<8sBBxxQQI")  # magic, version, flags, number, sealed bytes, CRC of what precedes

@@ -21,7 +21,7 @@ from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import CopyOf, Keeper
 from photon.joiner.copies.local import LocalOutput
 from photon.joiner.copies.taking import Lacking, lacking, take
-from photon.joiner.rows import Rows
+from photon.joiner.rows import Rows, concat
 from photon.joiner.slot.finals import Finals, read_cleared, ready
 from photon.joiner.slot.output import OutputFiles, OutputLimits, Outputs
 from photon.joiner.slot.place import KINDS, Place, decode_place, encode_place, oldest
@@ -36,6 +36,9 @@ MANIFEST_NAME = "manifest.jsonl"
 STATE_NAME = "slot.json"
 REDO_NAME = "redo"
 CLEARED_NAME = "verifier/cleared.json"
+REDONE_ROWS_MAX = 4096
+REDONE_BYTES_MAX = 8 << 20
+"""Rows of the log's frames, and bytes of their lines, that a start puts together into one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,7 @@ class SlotStore:
         self._outputs = Outputs(self._files, self._output_limits, starts)
         self._final_files = [self._finals.kept(self._slot, kind) if self.ships else {} for kind in KINDS]
         self._look_at_files()
-        kept = list(enumerate(_missing(rows, found.lines)))
+        kept = list(enumerate(_together(_missing(rows, found.lines))))
         note = encode_place(self._outputs.place)
         # All that the output holds is durable and published by now: only then may the log forget it.
         self._redo.begin([(number, RedoFrame(note, each.tokens, each.encode())) for number, each in kept])
@@ -284,3 +287,31 @@ def _missing(frames: Sequence[Rows], present: set[bytes]) -> list[Rows]:
         if index:
             kept.append(rows.take(np.array(index, dtype=np.intp)))
     return kept
+
+
+def _together(frames: Sequence[Rows]) -> list[Rows]:
+    """The same rows in the same order, in as few frames as may be.
+
+    Where few events a second come each is a frame of its own. A frame is asked for at once, and after an hour of them
+    a start would send tens of thousands of questions that hold each other up until all have timed out. No digest is
+    twice in a frame: the registry's answers to one question are about different ids.
+    """
+    merged: list[Rows] = []
+    parts: list[Rows] = []
+    seen: set[bytes] = set()
+    filled = 0
+    for rows in frames:
+        digests, size = rows.digest_list(), sum(map(len, rows.lines))
+        if parts and (
+            len(seen) + len(digests) > REDONE_ROWS_MAX
+            or filled + size > REDONE_BYTES_MAX
+            or not seen.isdisjoint(digests)
+        ):
+            merged.append(concat(parts))
+            parts, seen, filled = [], set(), 0
+        parts.append(rows)
+        seen.update(digests)
+        filled += size
+    if parts:
+        merged.append(concat(parts))
+    return merged

@@ -16,7 +16,7 @@ from photon.joiner.slot.finals import Cleared
 from photon.joiner.slot.identity import SlotRefused, open_incarnation, read_state
 from photon.joiner.slot.lock import SlotLock, file_system_of
 from photon.joiner.slot.output import OutputDamaged, OutputLimits
-from photon.joiner.slot.slot import SlotPaths, SlotStore
+from photon.joiner.slot.slot import REDONE_ROWS_MAX, SlotPaths, SlotStore
 from tests.unit.joiner.helpers import SLOT, FakeRegistry, rows_for
 
 TOKEN = 1 << 40 | 1
@@ -297,3 +297,36 @@ def test_a_rewrite_changes_neither_bytes_nor_the_file(tmp_path: Path) -> None:
     RealDisk().rewrite(path, 1000)
     assert path.read_bytes() == bytes(range(256)) * 100
     assert path.stat().st_ino == inode
+
+
+# -- many small frames ---------------------------------------------------------------------------------------------
+def test_a_start_puts_small_frames_together(tmp_path: Path) -> None:
+    """An hour of single events is asked for in a few questions, not in thousands at once."""
+    store = store_at(tmp_path)
+    store.recover()
+    each = [rows_for([b"e%d" % n], TOKEN + n) for n in range(REDONE_ROWS_MAX + 10)]
+    store.log(list(enumerate(each)))
+    store.close()
+    again = store_at(tmp_path)
+    kept = again.recover().kept
+    assert [number for number, _ in kept] == [0, 1]
+    assert [len(rows) for _, rows in kept] == [REDONE_ROWS_MAX, 10]
+    assert [line for _, rows in kept for line in rows.lines] == [line for rows in each for line in rows.lines]
+    assert [int(token) for _, rows in kept for token in rows.tokens] == [TOKEN + n for n in range(len(each))]
+    again.close()
+    third = store_at(tmp_path)  # what the second start has logged is the same
+    assert [rows.lines for _, rows in third.recover().kept] == [rows.lines for _, rows in kept]
+    third.close()
+
+
+def test_an_id_under_two_tokens_is_asked_for_in_two_frames(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    store.recover()
+    store.log(
+        [(0, rows_for([b"a", b"b"], TOKEN)), (1, rows_for([b"c"], TOKEN + 1)), (2, rows_for([b"a"], TOKEN + 2))]
+    )
+    store.close()
+    again = store_at(tmp_path)
+    kept = [rows for _, rows in again.recover().kept]
+    assert [[int(token) for token in rows.tokens] for rows in kept] == [[TOKEN, TOKEN, TOKEN + 1], [TOKEN + 2]]
+    again.close()
