@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from photon.cli.read import _place, _start
+from photon.cli.read import _start, named_place
 from photon.cli.read_sink import OutputSink, Signals
 from photon.cli.read_table import table
 from photon.config.disk import RealDisk
@@ -50,12 +50,12 @@ def test_whose_output(tmp_path: Path) -> None:
     config = tmp_path / "photon.toml"
     config.write_text(DEPLOYMENT)
     with pytest.raises(UsageError, match=r"state: no such directory; datacentre east has not begun"):
-        _place(None, config, None)
+        named_place(None, config, None)
     (tmp_path / "state").mkdir()
     for name in (None, "east"):
-        assert _place(None, config, name) == OutputPlace(tmp_path / "out", tmp_path / "state")
+        assert named_place(None, config, name) == OutputPlace(tmp_path / "out", tmp_path / "state")
     (tmp_path / "joined/.photon").mkdir(parents=True)
-    assert _place(tmp_path / "joined", None, None).state == tmp_path / "joined/.photon"
+    assert named_place(tmp_path / "joined", None, None).state == tmp_path / "joined/.photon"
     for arguments, said in (
         ((None, None, None), "name an output"),
         ((None, config, "west"), "there are: east"),
@@ -63,7 +63,7 @@ def test_whose_output(tmp_path: Path) -> None:
         ((tmp_path, None, "east"), "goes with --config"),
     ):
         with pytest.raises(UsageError, match=said):
-            _place(*arguments)
+            named_place(*arguments)
 
 
 def test_where_it_begins(tmp_path: Path) -> None:
