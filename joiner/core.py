@@ -45,6 +45,8 @@ from photon.joiner.rows import RowIndexes, Rows, concat, split_digests, take_dig
 
 CARRY_ROWS_MAX = 4096
 """Rows that one carry-over frame takes."""
+SMALL_ROWS = 512
+"""A frame with more open rows is not worth another one for the number of frames alone."""
 
 _FINAL_OF_INSERT = frozenset(
     (Answer.COMMITTED, Answer.TAKEN, Answer.DONE, Answer.BELOW_BOUNDARY, Answer.TOO_NEW, Answer.UNKNOWN)
@@ -71,6 +73,9 @@ class CoreLimits:
     sync_output_after_bytes: int = 64 << 20
     carry_over_behind_bytes: int = 128 << 20
     """A frame this far behind the log's head hands its open rows to a new one."""
+    open_frames_max: int = 256
+    """Of more frames with open rows the small ones do so as well: each is asked for by itself, and thousands of
+    questions that a shard has not answered would hold each other up when it comes back."""
 
 
 class OpenRecord(NamedTuple):
@@ -362,15 +367,19 @@ class SlotCore:
     def _carry_over(self) -> list[Instruction]:
         """Open rows of frames far behind the head go into one new frame, under their own tokens (rule 4)."""
         oldest = self._head - self._limits.carry_over_behind_bytes
+        crowded = len(self._open) > self._limits.open_frames_max
         sources: list[_Frame] = []
         count = 0
         for frame in self._open.values():
-            if frame.place >= oldest or count >= CARRY_ROWS_MAX:
+            behind = frame.place < oldest
+            if count >= CARRY_ROWS_MAX or not (behind or crowded):
                 break
+            if not behind and len(frame.open) > SMALL_ROWS:
+                continue  # else the same rows were logged again and again
             if self._waits(frame) and frame.asked_before:
                 sources.append(frame)
                 count += len(frame.open)
-        if not sources:
+        if not sources or (len(sources) == 1 and sources[0].place >= oldest):
             return []
         out: list[Instruction] = []
         for frame in sources:

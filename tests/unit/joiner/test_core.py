@@ -6,7 +6,7 @@ import pytest
 
 from photon.idregistry.api import BATCH_BITS, Answer, Kind, incarnation_of
 from photon.joiner.api import Outcome
-from photon.joiner.core import CoreLimits, SlotCore
+from photon.joiner.core import SMALL_ROWS, CoreLimits, SlotCore
 from photon.joiner.instructions import Append, Insert, Release, Reply, Stop, SyncOutput, Write
 from tests.unit.joiner.helpers import answers_of, rows_for
 
@@ -191,6 +191,29 @@ def test_open_rows_far_behind_the_head_are_carried_over_under_their_tokens() -> 
     core.answered(last, answers_of([C] * 20), 10.0)
     assert core.open_rows == 0
     assert core.open_bytes == 0
+
+
+def test_many_small_frames_are_carried_over_together() -> None:
+    core = SlotCore(1, CoreLimits(open_frames_max=3))
+    frames = [inserted(core, [b"e%d" % n], deadline=0.5) for n in range(5)]
+    for number in frames:
+        core.answered(number, answers_of([U]), 0.0)
+    (append,) = (each for each in core.tick(0.01) if isinstance(each, Append))
+    assert append.rows.tokens.tolist() == [1 << 40 | n for n in range(1, 6)]
+    released = core.redo_synced(append.frame)
+    assert [each for each in released if isinstance(each, Release)] == [Release((number,)) for number in frames]
+    (insert,) = (each for each in released if isinstance(each, Insert))
+    core.answered(append.frame, answers_of([U] * 5), 1.0)
+    assert not any(isinstance(each, Append) for each in core.tick(9.0)), "one frame alone is not logged again"
+    assert insert.inserts.tokens.tolist() == append.rows.tokens.tolist()
+
+
+def test_frames_with_many_open_rows_are_not_logged_again_for_their_number() -> None:
+    core = SlotCore(1, CoreLimits(open_frames_max=1))
+    many = [b"%d" % n for n in range(SMALL_ROWS + 1)]
+    for rows in (many, [b"x" + each for each in many]):
+        core.answered(inserted(core, rows), answers_of([U] * len(rows)), 0.0)
+    assert not any(isinstance(each, Append) for each in core.tick(0.01))
 
 
 def test_output_is_synced_lazily_and_once() -> None:
