@@ -52,7 +52,16 @@ class Faults:
         self._pulses: dict[int, asyncio.Task[None]] = {}
 
     async def begin(self, number: int, step: Step) -> str:
-        """Does it; what it was done to, for the history. Raises ChaosFailed."""
+        """Does it; what it was done to, for the history. Raises ChaosFailed: then what was done of it is taken back,
+        so that it does not last beyond its time; where that fails too, ``heal`` tries again."""
+        try:
+            return await self._begin(number, step)
+        except (ChaosFailed, TimeoutError):
+            with contextlib.suppress(ChaosFailed, TimeoutError):
+                await self.end(number)
+            raise
+
+    async def _begin(self, number: int, step: Step) -> str:
         names = await self._resolved(step)
         undo = self._undo.setdefault(number, [])
         match step.do:

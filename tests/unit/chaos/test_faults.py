@@ -109,6 +109,17 @@ async def test_a_fault_that_fails_half_way_is_taken_back() -> None:
     target.failing["kill"] = 1
     with pytest.raises(ChaosFailed):
         await faults.begin(0, Step(0, 5, Do.AWAY, ("west",)))
+    assert target.calls == ["hold west", f"release {ALL_WEST}", "flow west"], "at once, not at the end of the run"
+    assert await faults.heal() == []
+
+
+async def test_what_fails_twice_is_left_to_the_heal() -> None:
+    target = FakeTarget()
+    faults = made(target)
+    target.failing |= {"kill": 1, "release": 1}
+    with pytest.raises(ChaosFailed, match="kill fails"):
+        await faults.begin(0, Step(0, 5, Do.AWAY, ("west",)))
+    assert target.calls == ["hold west"]
     assert await faults.heal() == []
     assert target.calls == ["hold west", f"release {ALL_WEST}", "flow west"]
 
