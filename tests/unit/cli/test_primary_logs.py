@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from structlog.testing import capture_logs
 
 from photon.cli.main import main
 from photon.config.clock import SystemClock
@@ -105,12 +106,14 @@ def test_forget_shows_first_and_applies_when_told(lost: Lost) -> None:
         assert time.monotonic() < deadline
     assert "1 log would be given up" in shown.output
     lost.until(b"k3", Found.UNAVAILABLE)
-    refused = lost.photon("forget", "a.log", "x.log", "--apply", "-o", "json")
+    with capture_logs() as told:  # the store runs in this process: what it logs is not the command's output
+        refused = lost.photon("forget", "a.log", "x.log", "--apply", "-o", "json")
+        done = lost.photon("forget", "--all", "--apply", "-o", "json")
+    assert [line["method"] for line in told if line["event"] == "audit"] == ["photon.v1.EventStore/Forget"] * 2
     assert refused.exit_code == 1
     assert json.loads(refused.stdout)["logs"] == []
     assert "a.log: is there" in refused.stderr
     assert "x.log: no primary log" in refused.stderr
-    done = lost.photon("forget", "--all", "--apply", "-o", "json")
     assert [each["path"] for each in json.loads(done.stdout)["logs"]] == ["b.log"]
     assert json.loads(done.stdout)["applied"]
     lost.until(b"k3", Found.ABSENT)
