@@ -17,9 +17,8 @@ import orjson
 
 from photon.config.disk import Disk, RealDisk
 from photon.embedded.output_place import output_place
-from photon.outputs import Cursor, OutputPlace, Reader, end_of
+from photon.outputs import KINDS, Cursor, OutputPlace, Reader, end_of
 
-KINDS = ("joined", "unmatched", "filtered", "rejected", "late")
 POLL_S = 0.2
 """Published lengths are looked at so often while there is nothing to read."""
 

@@ -7,7 +7,6 @@ their last record. See DESIGN.md.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +19,7 @@ import msgspec
 
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import PhotonError, UsageError
+from photon.config.file_lock import lock_file
 from photon.library import Batch
 from photon.outputs.arrow_columns import schema, table_of
 from photon.outputs.records import Records, decode
@@ -153,12 +153,9 @@ class ParquetSink:
         """Behind all that counts. None: the beginning."""
 
     def _locked(self) -> int:
-        lock = os.open(self._directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            raise UsageError(f"{self._directory}: another sink writes here; stop it, or name another") from None
+        lock = lock_file(self._directory / LOCK)
+        if lock is None:
+            raise UsageError(f"{self._directory}: another sink writes here; stop it, or name another")
         return lock
 
     def _take_up(self) -> list[Roll]:
