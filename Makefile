@@ -5,8 +5,11 @@ BIN    := $(VENV)/bin
 N      ?= 200
 WORKERS ?= 2
 
+# The tests start hundreds of processes of three hundred modules each: compiled once, not by every one of them.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help install docs test test-pages test-unit test-sim test-integration test-full sim demo chaos bench bench-datacentres bench-registry lint types fmt proto audit sbom clean hbase hbase-down test-hbase test-spark up down smoke test-docker
+.PHONY: help install docs test test-pages test-unit test-sim test-integration test-full sim demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint types fmt proto audit sbom clean hbase hbase-down test-hbase test-spark up down smoke test-docker
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -79,19 +82,28 @@ chaos: install           ## the suite of faults over five replicas in three regi
 demo: install            ## join a live stream in two datacentres, lose one, verify all
 	$(BIN)/photon demo
 
-bench: install           ## events/s, CPU seconds and memory of `photon join --once`
-	$(BIN)/python -m tests.bench.join
-	$(BIN)/python -m tests.bench.tailing
-	$(BIN)/python -m tests.bench.cache
-	$(BIN)/python -m tests.bench.cold_look_ups
-	$(BIN)/python -m tests.bench.hbase
-	$(BIN)/python -m tests.bench.parked
+bench: install           ## catch-up of a million queries beside plain Python and DuckDB, some minutes
+	$(BIN)/python -m bench quick
+
+bench-full: install      ## everything of docs/benchmarks.md beside all peers, hours; broken off it goes on (FRESH=1: anew)
+	$(BIN)/python -m bench full $(if $(FRESH),--fresh)
+
+bench-counts: install    ## take the present counts of calls on the hot path as the new baseline
+	$(BIN)/python -m bench.counts --accept
+
+bench-components: install  ## single parts: tailing, cache, cold look-ups, parked events, file map
+	$(BIN)/python -m bench.components.join
+	$(BIN)/python -m bench.components.tailing
+	$(BIN)/python -m bench.components.cache
+	$(BIN)/python -m bench.components.cold_look_ups
+	$(BIN)/python -m bench.components.hbase
+	$(BIN)/python -m bench.components.parked
 
 bench-datacentres: install  ## two datacentres: catch-up against joining, wasted joins, split
-	$(BIN)/python -m tests.bench.datacentres
+	$(BIN)/python -m bench.components.datacentres
 
 bench-registry: install  ## conditional inserts/s beside etcd (where Go is there), also 100 ms apart
-	$(BIN)/python -m tests.bench.registry
+	$(BIN)/python -m bench.components.registry
 
 lint: install            ## style, layers, types, stale generated code
 	$(BIN)/ruff check .

@@ -1,0 +1,89 @@
+"""``make bench``: ``python -m bench quick``. ``make bench-full``: ``python -m bench full [--fresh] [--only GROUP
+…]``.
+
+*quick*: catch-up of a million queries, Photon beside plain Python and DuckDB, one round. *full*: everything, in
+alternating rounds; each round is kept as soon as it is done, so that a run that was broken off goes on where it
+was. When all is done the figures go to ``bench/results.json``, and from there to ``docs/benchmarks.md`` with its
+plots.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+
+from bench import catch_up, growth, live, report, restart, sustained
+from bench.catch_up import QUICK, SYSTEMS, scratch
+from bench.live import LATENCY, Load
+from bench.results import Results
+from bench.workload import Size, cache_root
+
+ROUNDS = 3
+LIVE_S = 60.0
+SIZES = (Size(100_000), Size(1_000_000))
+LIVE = (Load(2_000.0, LIVE_S), Load(2_000.0, LIVE_S, round_trip_s=0.1))
+GROUPS = ("catch-up", "live", "sustained", "restart", "growth")
+
+
+def say(line: str) -> None:
+    """Progress, with the minutes since the start."""
+    print(f"[{(time.monotonic() - BEGAN) / 60:6.1f} min] {line}", flush=True)
+
+
+BEGAN = time.monotonic()
+
+
+def quick() -> int:
+    """Some minutes. Exit code 1 when an output was wrong or a system could not be had."""
+    with scratch() as directory:
+        results = Results(directory)
+        catch_up.bench(results, [SIZES[0]], QUICK, 1, say)
+        rows = results.rows()
+    print()
+    print(report.catch_up_table(rows, SIZES[0].words()))
+    return int(any(row.problem for row in rows))
+
+
+def full(only: list[str], rounds: int, *, fresh: bool) -> int:
+    """Hours. Exit code 1 when a row has no figures."""
+    directory = cache_root() / "results"
+    if fresh:
+        shutil.rmtree(directory, ignore_errors=True)
+    results = Results(directory)
+    say(f"rows are kept below {directory}; what is there already is not run again (--fresh: it is)")
+    if "catch-up" in only:
+        catch_up.bench(results, SIZES, [system.name for system in SYSTEMS], rounds, say)
+    if "live" in only:
+        live.bench(results, LATENCY, list(LIVE), rounds, say)
+    if "sustained" in only:
+        sustained.bench(results, 1, say)
+    if "restart" in only:
+        restart.bench(results, rounds, say)
+    if "growth" in only:
+        growth.bench(results, 1, say)
+    rows = results.rows()
+    report.publish(rows)
+    say(f"written: {report.KEPT.name} and docs/benchmarks.md; commit them")
+    for row in rows:
+        if row.problem:
+            say(f"no figure: {row.group}, {row.name}: {row.problem}")
+    return int(any(row.problem for row in rows))
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=["quick", "full"])
+    parser.add_argument("--fresh", action="store_true", help="forget what earlier runs have measured")
+    parser.add_argument("--only", nargs="+", choices=GROUPS, default=list(GROUPS))
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    given = parser.parse_args()
+    return quick() if given.what == "quick" else full(given.only, given.rounds, fresh=given.fresh)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

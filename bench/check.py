@@ -1,0 +1,100 @@
+"""Whether an output is right: each click that has a query once, with that query and all members of both records.
+
+Pure. Speed counts only where this says so; it is the same for every system.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bench.workload import digest
+
+Pair = Callable[[dict[str, Any]], tuple[dict[str, Any], dict[str, Any]]]
+"""An output record to its (click, query)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Of one output."""
+
+    right: int = 0
+    lost: int = 0
+    doubled: int = 0
+    """Records beyond the first of a click."""
+    wrong: int = 0
+    """Other contents than the truth's."""
+    invented: int = 0
+    """Of clicks that have no query, or are none."""
+    unreadable: int = 0
+
+    @property
+    def problems(self) -> str:
+        """Empty: there are none."""
+        counts = {name: getattr(self, name) for name in ("lost", "doubled", "wrong", "invented", "unreadable")}
+        return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+
+
+def read_truth(file: Path) -> dict[str, str]:
+    """Click id -> digest of the pair."""
+    with open(file) as lines:
+        return dict(line.rstrip("\n").split("\t") for line in lines)
+
+
+def check(lines: Iterable[bytes], truth: Mapping[str, str], pair: Pair) -> Verdict:
+    """Compares output lines with the truth."""
+    seen: set[str] = set()
+    right = doubled = wrong = invented = unreadable = 0
+    for line in lines:
+        try:
+            click, query = pair(orjson.loads(line))
+            click_id = click["click_id"]
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            unreadable += 1
+            continue
+        expected = truth.get(click_id)
+        if expected is None:
+            invented += 1
+        elif click_id in seen:
+            doubled += 1
+        else:
+            seen.add(click_id)
+            good = digest(click, query) == expected
+            right += good
+            wrong += not good
+    return Verdict(right, len(truth) - len(seen), doubled, wrong, invented, unreadable)
+
+
+def of_photon(record: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The pair of one of our own records."""
+    return record["foreign"], record["primary"]
+
+
+def of_peer(record: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The pair as every peer writes it: ``{"click": {…}, "query": {…}}``."""
+    return record["click"], record["query"]
+
+
+def output_lines(directory: Path) -> Iterator[bytes]:
+    """Lines of all files below, hidden and half-made ones left out; compressed ones too."""
+    for path in sorted(directory.rglob("*")):
+        below = path.relative_to(directory).parts
+        if (
+            not path.is_file()
+            or any(part.startswith((".", "_")) for part in below)
+            or path.suffix in (".tmp", ".crc")
+        ):
+            continue
+        if path.suffix == ".gz":
+            if path.with_suffix("").exists():
+                continue  # the plain one counts while both are there
+            with gzip.open(path) as file:
+                yield from file
+        else:
+            with open(path, "rb") as file:
+                yield from file

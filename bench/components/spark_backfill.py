@@ -1,0 +1,128 @@
+"""``photon spark backfill`` against ``photon join --once`` on the same generated files, start-up included.
+
+Prints wall time and CPU seconds of all processes (driver, Java, workers; the registry apart): compare within one run.
+With few cores the join wins; the backfill's work, start-up excepted, divides by cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.components import join as join_bench
+from bench.workload import CONFIG
+from photon.demo.write_logs import Written
+from photon.embedded.supervisor import free_ports
+
+DEPLOYMENT = """\
+key_file = "key"
+{join}
+[registry.replicas.r1]
+address = "{registry}"
+directory = "registry"
+[datacentre.east]
+join = "clicks"
+primary = "{primary}"
+foreign = "{foreign}"
+output = "output"
+state = "state"
+eventstore = "127.0.0.1:1"
+[datacentre.east.joiners.east-1]
+address = "127.0.0.1:2"
+"""
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_of_tree(pid: int, known: dict[int, float]) -> float:
+    """CPU seconds of a process and its children, those that have ended by when they were last seen."""
+    pending = [pid]
+    while pending:
+        each = pending.pop()
+        try:
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+            for task in Path(f"/proc/{each}/task").iterdir():
+                pending += [int(c) for c in (task / "children").read_text().split()]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        known[each] = (int(fields[11]) + int(fields[12])) / TICKS
+    return sum(known.values())
+
+
+def backfill(root: Path, file: Path, master: str, file_format: str) -> tuple[float, float, dict[str, int]]:
+    """Wall s, CPU s, events by what became of them."""
+    output = root / f"backfill-{file_format}"
+    command = [sys.executable, "-m", "photon", "spark", "backfill", "--config", str(file), "--from", "2000-01-01"]
+    command += ["--to", str(int(time.time()) - 1), "--slack", "0s", "--output", str(output), "-o", "json"]
+    command += ["--format", file_format]
+    command += ["--master", master, "--spark", "spark.ui.enabled=false"]
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    known: dict[int, float] = {}
+    while process.poll() is None:
+        cpu_of_tree(process.pid, known)
+        time.sleep(0.05)
+    wall = time.perf_counter() - began
+    assert process.stdout is not None
+    text = process.stdout.read()
+    if process.returncode != 0:
+        raise SystemExit(f"photon spark backfill ended with {process.returncode}: {text}")
+    return wall, sum(known.values()), json.loads(text)["events"]
+
+
+def deployment(root: Path, written: Written) -> tuple[Path, str]:
+    """A fresh one: file and the registry's address."""
+    root.mkdir()
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    text = DEPLOYMENT.format(join=CONFIG, registry=address, primary=written.primary, foreign=written.foreign)
+    (root / "photon.toml").write_text(text)
+    (root / "key").write_bytes(b"k" * 32)
+    return root / "photon.toml", address
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clicks", type=int, default=100_000)
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--format", default="jsonl", choices=("jsonl", "parquet"))
+    options = parser.parse_args()
+    root = Path(tempfile.mkdtemp(prefix="photon-bench-"))
+    try:
+        written, _ = join_bench.generate(root / "logs", options.clicks)
+        size = (written.primary_bytes + written.foreign_bytes) / 2**20
+        print(f"{written.primary_records:,} queries, {written.foreign_records:,} clicks, {size:,.0f} MiB, "
+              f"load average {os.getloadavg()[0]:.0f}")  # fmt: skip
+        config = root / "photon.toml"
+        config.write_text(CONFIG)
+        joined = join_bench.measure(written, config, root / "joined", replicas=1)
+        rate = joined.ledger["joined"] / joined.wall_s
+        print(f"join:     {joined.wall_s:6.1f} s wall {joined.cpu_s:6.1f} s CPU {rate:9,.0f} joined/s")
+        file, _ = deployment(root / "site", written)
+        registry = subprocess.Popen(
+            [sys.executable, "-m", "photon", "registry", "serve", "--config", str(file), "--replica", "r1"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            wall, cpu, events = backfill(root, file, options.master, options.format)
+            own = cpu_of_tree(registry.pid, {})
+        finally:
+            registry.kill()
+            registry.wait()
+        if events["joined"] != joined.ledger["joined"]:
+            raise SystemExit(f"joined {events['joined']}, photon join {joined.ledger['joined']}")
+        print(f"backfill: {wall:6.1f} s wall {cpu:6.1f} s CPU {events['joined'] / wall:9,.0f} joined/s "
+              f"({options.master}, {options.format}; registry {own:.1f} s CPU)")  # fmt: skip
+        print(f"CPU of the backfill to the join's: {(cpu + own) / joined.cpu_s:.1f}; "
+              f"load average {os.getloadavg()[0]:.0f}")  # fmt: skip
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

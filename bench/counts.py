@@ -1,0 +1,156 @@
+"""What the hot path does for an event, in calls and not in seconds: ``python -m bench.counts [--accept]``.
+
+Each stage works through a small fixed set in one process; cProfile counts calls of functions of Photon, and those
+that they make of anything else (library, built-in). A loop that is run once an event and not once a batch shows at
+once, on a machine however busy. What libraries do inside a call, and what runs in other threads, is not
+seen. ``tests/unit/bench/test_counts.py`` compares with ``bench/counts.json``; ``--accept`` writes it anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import cProfile
+import io
+import json
+import platform
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import CodeType
+
+import numpy as np
+
+import photon
+from bench.components import cache, joiner, workers
+from photon.eventstore.cache import CacheEventStore
+from photon.idregistry import commands as c
+from photon.idregistry.api import Answer, token_of
+from photon.idregistry.sharding import single_range
+from photon.idregistry.state_machine import BatchAnswers, ShardMachine
+
+BASELINE = Path(__file__).with_name("counts.json")
+TOLERANCE = 0.05
+"""Of calls more than the baseline. Idle turns of an event loop move it by a thousandth."""
+EVENTS = 10_000
+BATCH = 1_000
+OWN = str(Path(photon.__file__).parent) + "/"
+
+
+def python() -> str:
+    """3.11: another one counts otherwise."""
+    return ".".join(platform.python_version_tuple()[:2])
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Calls of our own functions, and calls that these make of others'."""
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        work()
+    finally:
+        profile.disable()
+    return sum(entry.callcount + _foreign(entry.calls or ()) for entry in profile.getstats() if _own(entry.code))
+
+
+def _own(code: CodeType | str) -> bool:
+    return not isinstance(code, str) and code.co_filename.startswith(OWN)
+
+
+def _foreign(calls: object) -> int:
+    return sum(call.callcount for call in calls if not _own(call.code))  # type: ignore[attr-defined]
+
+
+def _primary_reader(base: Path) -> None:
+    cache.read_all(base, CacheEventStore(cache.adapter()), cache.NoMap())
+
+
+def _registry(commands: list[bytes], machine: ShardMachine) -> None:
+    for index, command in enumerate(commands, 3):
+        answers = machine.apply(index, command)
+        assert isinstance(answers, BatchAnswers)
+        assert (answers.inserts.answers == Answer.COMMITTED).all(), "or nothing was counted"
+
+
+def _machine() -> ShardMachine:
+    machine = ShardMachine()
+    machine.apply(1, c.encode(c.Configure(1, single_range(1))))
+    machine.apply(2, c.encode(c.Announce("slot", "dc", [1])))
+    return machine
+
+
+def _commands() -> list[bytes]:
+    rng = np.random.default_rng(1)
+    return [
+        c.encode(
+            c.Batch(
+                callers=[(1, BATCH)],
+                digests=rng.bytes(16 * BATCH),
+                times=np.full(BATCH, 1_700_000_000 * 10**9, "<i8").tobytes(),
+                tokens=np.full(BATCH, token_of(1, number), "<u8").tobytes(),
+                kinds=b"\x01" * BATCH,
+                tags=bytes(4 * BATCH),
+            )
+        )
+        for number in range(EVENTS // BATCH)
+    ]
+
+
+def count() -> dict[str, float]:
+    """Calls an event of each stage."""
+    with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
+        base = Path(name)
+        cache.write_log(base / "queries", EVENTS)
+        workers._write(base / "clicks", 10, EVENTS // 10)
+        commands, machine = _commands(), _machine()
+        stages: dict[str, Callable[[], object]] = {
+            "primary reader and cache, a query": lambda: _primary_reader(base / "queries"),
+            "dispatcher, a click": lambda: asyncio.run(workers._read(base / "clicks", base / "d", None, EVENTS)),
+            "joiner, a click": lambda: asyncio.run(joiner.measure(EVENTS, BATCH, 1, base / "j")),
+            "registry, an id": lambda: _registry(commands, machine),
+        }
+        return {stage: round(calls_of(work) / EVENTS, 3) for stage, work in stages.items()}
+
+
+def regressions(found: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
+    """One line for each stage that makes more calls than it may, or that the baseline does not know."""
+    out = []
+    for stage, calls in found.items():
+        before = baseline.get(stage)
+        if before is None:
+            out.append(f"{stage}: {calls:g} calls an event, and no baseline")
+        elif calls > before * (1 + TOLERANCE):
+            out.append(
+                f"{stage}: {calls:g} calls an event, {calls / before - 1:.0%} more than the {before:g} accepted"
+            )
+    return out
+
+
+def baseline() -> dict[str, float] | None:
+    """Of this Python; None: there is none."""
+    found: dict[str, dict[str, float]] = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
+    return found.get(python())
+
+
+def main() -> int:
+    """Exit code 3 when a stage makes more calls than it may."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--accept", action="store_true", help="these counts are the baseline from now on")
+    given = parser.parse_args()
+    found = count()
+    for stage, calls in found.items():
+        print(f"{stage:<36}{calls:10.3f} calls an event")
+    if given.accept:
+        kept = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
+        BASELINE.write_text(json.dumps({**kept, python(): found}, indent=1, sort_keys=True) + "\n")
+        return 0
+    worse = regressions(found, baseline() or {})
+    for line in worse:
+        print(line)
+    return 3 if worse else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

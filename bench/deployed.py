@@ -1,0 +1,195 @@
+"""A deployment of one datacentre and three registry replicas, run by ``photon up``, fed and watched by processes of
+their own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench.feeder import Feed
+from bench.measure import adopt_orphans, cpu_s, kill_tree, resident, tail, tree
+from bench.results import BenchmarkFailed
+from photon.demo.deployment import DemoDeployment, Place, Shape
+from photon.embedded.ledger import read_ledger
+from photon.embedded.supervisor import healthy
+
+DATACENTRE = "east"
+REPLICAS = {"r1": "east", "r2": "west", "r3": "central"}
+"""Two of them in regions of their own: where there is a distance it lies between any two."""
+READY_S = 180.0
+STOP_S = 60.0
+UNMATCHED_AFTER_S = 30.0
+
+
+@dataclass(slots=True)
+class Deployed:
+    """Running processes."""
+
+    directory: Path
+    demo: DemoDeployment
+    up: subprocess.Popen[bytes]
+
+    @property
+    def place(self) -> Place:
+        """Logs, output and state of its datacentre."""
+        return self.demo.places[DATACENTRE]
+
+    @property
+    def config(self) -> Path:
+        """The deployment file."""
+        return self.directory / "photon.toml"
+
+    def start(self) -> None:
+        """``photon up``, again after it was killed."""
+        self.up = _up(self.directory, self.config)
+
+    def ready(self, timeout_s: float = READY_S) -> None:
+        """Waits until every process says that it serves. Raises BenchmarkFailed."""
+        asyncio.run(self._ready(timeout_s))
+
+    async def _ready(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        for service in self.demo.deployment.services():
+            if service.address is None:
+                continue
+            while not await healthy(service.address, service.health, 1.0, service.to):
+                if self.up.poll() is not None:
+                    raise BenchmarkFailed(f"photon up ended with {self.up.returncode}: {self.said()}")
+                if time.monotonic() > deadline:
+                    raise BenchmarkFailed(f"{service.name} does not serve after {timeout_s:g} s: {self.said()}")
+                await asyncio.sleep(0.05)
+
+    def said(self) -> str:
+        """The last line of ``photon up``."""
+        return tail(self.directory / "up.log", 1)
+
+    def pids(self) -> list[int]:
+        """Of all processes."""
+        return tree(self.up.pid)
+
+    def joined(self) -> int:
+        """As its ledger says."""
+        return read_ledger(self.place.state)["joined"]
+
+    def settled(self, clicks: int, timeout_s: float) -> float | None:
+        """Waits until so many clicks have been joined: seconds it took; None: it took too long."""
+        began = time.monotonic()
+        while self.joined() < clicks:
+            if time.monotonic() - began > timeout_s:
+                return None
+            time.sleep(0.1)
+        return time.monotonic() - began
+
+    def stop(self) -> None:
+        """SIGTERM, and kill -9 for what does not end."""
+        if self.up.poll() is None:
+            self.up.send_signal(signal.SIGTERM)
+            try:
+                self.up.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                kill_tree(self.up.pid)
+                self.up.wait()
+
+
+def _up(directory: Path, config: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "photon", "up", str(config), "--run", str(directory / "run"), "--no-logs"]
+    with open(directory / "up.log", "ab") as log:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+
+@contextmanager
+def deployed(
+    directory: Path, *, joiners: int = 1, shards: int = 1, round_trip_s: float | None = None
+) -> Iterator[Deployed]:
+    """Started and ready; ended afterwards."""
+    adopt_orphans()
+    shape = Shape(
+        (DATACENTRE,), joiners, round_trip_s=round_trip_s, unmatched_after_s=UNMATCHED_AFTER_S, shards=shards,
+        replicas=REPLICAS,
+    )  # fmt: skip
+    demo = DemoDeployment(directory, shape)
+    running = Deployed(directory, demo, _up(directory, directory / "photon.toml"))
+    try:
+        running.ready()
+        yield running
+    finally:
+        running.stop()
+
+
+class Watch:
+    """``bench.tail`` beside a deployment."""
+
+    def __init__(self, running: Deployed) -> None:
+        self.file = running.directory / "seen.npz"
+        command = [sys.executable, "-m", "bench.tail", str(running.config), DATACENTRE, str(self.file)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        self._process.stdout.readline()
+
+    def end(self) -> None:
+        """It has then written its file. Raises BenchmarkFailed."""
+        self._process.terminate()
+        if self._process.wait(STOP_S):
+            raise BenchmarkFailed(f"the watcher ended with {self._process.returncode}")
+
+    def kill(self) -> None:
+        """However far it is."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+
+class Feeding:
+    """``bench.feeder`` beside a deployment."""
+
+    def __init__(self, running: Deployed, *, rate: float, seconds: float, per_click: int = 10) -> None:
+        self.file = running.directory / "fed.npz"
+        place = running.place
+        self.feed = Feed(rate, seconds, str(place.primary), str(place.foreign), str(self.file), per_click)
+        command = [sys.executable, "-m", "bench.feeder", json.dumps(asdict(self.feed))]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        self.began_ns = int(json.loads(self._process.stdout.readline())["began_ns"])
+
+    def running(self) -> bool:
+        """Whether it still writes."""
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        """Waits for its end. Raises BenchmarkFailed."""
+        if self._process.wait():
+            raise BenchmarkFailed(f"the feeder ended with {self._process.returncode}")
+
+    def kill(self) -> None:
+        """However far it is."""
+        if self.running():
+            self._process.kill()
+        self._process.wait()
+
+
+@dataclass(slots=True)
+class Usage:
+    """What the processes of a deployment took while it was fed."""
+
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    peak_mib: float = 0.0
+
+
+def follow(running: Deployed, feeding: Feeding, every_s: float = 0.5) -> Usage:
+    """Until the feed has ended."""
+    before, began, usage = cpu_s(running.pids()), time.monotonic(), Usage()
+    while feeding.running():
+        usage.peak_mib = max(usage.peak_mib, resident(running.pids()) / 2**20)
+        time.sleep(every_s)
+    feeding.end()
+    usage.cpu_s, usage.wall_s = cpu_s(running.pids()) - before, time.monotonic() - began
+    return usage

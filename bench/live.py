@@ -1,0 +1,192 @@
+"""Latency under load, and what load is borne: ``python -m bench.live [--rate N …] [--seconds S] [--round-trip MS]``.
+
+One datacentre, three registry replicas, ``photon up``. A process writes clicks at the rate and ten times as many
+queries; another watches the output. Latency of a click: from the end of the write of its line (of its query's, where
+that comes later) until its joined line is seen in the output; *published*: until it is below the published length,
+synced. The first seconds are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.catch_up import scratch
+from bench.deployed import Feeding, Watch, deployed, follow
+from bench.results import BenchmarkFailed, Figures, Results, Row, run_round
+from bench.workload import cache_root
+from photon import __version__
+
+LATENCY, SUSTAINED = "live", "sustained"
+WARM_S = 5.0
+SETTLE_S = 120.0
+BYTES_A_CLICK = 10 * 280 + 170 + 2 * 760
+"""Of disk: its queries, itself, its joined line in output and redo log."""
+GROWS = 0.01
+"""Of the rate: a backlog that rises by less is not growing."""
+CURVE = (1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 33_334)
+CURVE_S = 40.0
+GOAL_RATE = 33_334
+GOAL_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is offered."""
+
+    rate: float
+    seconds: float
+    round_trip_s: float | None = None
+    joiners: int = 1
+    shards: int = 1
+
+
+def run(load: Load) -> Figures:
+    """One run. Raises BenchmarkFailed."""
+    needed = load.rate * load.seconds * BYTES_A_CLICK
+    root = cache_root()
+    root.mkdir(parents=True, exist_ok=True)
+    if shutil.disk_usage(root).free < 1.2 * needed:
+        raise BenchmarkFailed(
+            f"not run: it writes {needed / 2**30:.0f} GiB, and there is not so much room in the cache"
+        )
+    with (
+        scratch() as directory,
+        deployed(directory, joiners=load.joiners, shards=load.shards, round_trip_s=load.round_trip_s) as running,
+    ):
+        watch = Watch(running)
+        try:
+            feeding = Feeding(running, rate=load.rate, seconds=load.seconds)
+            try:
+                usage = follow(running, feeding)
+            finally:
+                feeding.kill()
+            fed = dict(np.load(feeding.file))
+            drained = running.settled(int((fed["ready_ns"] > 0).sum()), SETTLE_S)
+            watch.end()
+        finally:
+            watch.kill()
+        seen = dict(np.load(watch.file))
+    found = figures(fed, seen, rate=load.rate)
+    # Where more was offered than is borne, what was not joined yet is no fault: what was joined is the figure.
+    if drained is None and found["growth"] < GROWS and (lost := found["lost"]):
+        raise BenchmarkFailed(f"{lost:,.0f} clicks were not joined {SETTLE_S:g} s after the last line")
+    return {
+        **found,
+        "cores": round(usage.cpu_s / usage.wall_s, 2),
+        "peak_mib": round(usage.peak_mib),
+        "drained_s": round(drained or 0.0, 2),
+    }
+
+
+def figures(fed: Mapping[str, NDArray[Any]], seen: Mapping[str, NDArray[Any]], *, rate: float) -> dict[str, float]:
+    """From what ``bench.feeder`` and ``bench.tail`` noted. Raises BenchmarkFailed where an output is wrong."""
+    ready = fed["ready_ns"]
+    wanted = ready > 0
+    epoch = int(fed["epoch_us"])
+    written = _first_seen(seen["numbers"] - epoch, seen["at_ns"], len(ready))
+    published = _first_seen(seen["durable_numbers"] - epoch, seen["durable_at_ns"], len(ready))
+    if doubled := len(seen["numbers"]) - int((written > 0).sum()):
+        raise BenchmarkFailed(f"wrong output: {doubled:,} records beyond the first of a click")
+    if invented := int((written[~wanted] > 0).sum()):
+        raise BenchmarkFailed(f"wrong output: {invented:,} clicks joined that name no query")
+    if wrong := int((seen["keys"] - epoch != fed["query"][seen["numbers"] - epoch]).sum()):
+        raise BenchmarkFailed(f"wrong output: {wrong:,} clicks with another query")
+    began = int(fed["wrote_ns"][0])
+    counted = wanted & (written > 0) & (ready > began + WARM_S * 1e9)
+    if not counted.any():
+        raise BenchmarkFailed("nothing was joined after the first seconds")
+    found: dict[str, float] = {"lost": int((wanted & (written == 0)).sum())}
+    found["offered_s"] = round((len(ready) - 1) / ((int(fed["wrote_ns"][-1]) - began) / 1e9))
+    for name, moments, chosen in (
+        ("", written, counted),
+        ("published_", published, counted & (published > 0)),
+        ("in_order_", written, counted & ~fed["before"]),
+    ):
+        if chosen.any():
+            late = (moments[chosen] - ready[chosen]) / 1e6
+            for share in (50, 90, 99):
+                found[f"{name}p{share}_ms"] = round(float(np.percentile(late, share)), 1)
+    found["growth"] = round(growth(np.sort(ready[counted]), np.sort(written[counted])) / rate, 4)
+    in_time = (written > 0) & (written <= int(fed["wrote_ns"][-1]))
+    found["joined_s"] = round(int(in_time.sum()) / ((int(fed["wrote_ns"][-1]) - began) / 1e9))
+    return found
+
+
+def _first_seen(numbers: NDArray[Any], moments: NDArray[Any], count: int) -> NDArray[np.int64]:
+    """When each number was seen first; 0: never."""
+    out = np.zeros(count, np.int64)
+    out[numbers[::-1]] = moments[::-1]
+    return out
+
+
+def growth(ready: NDArray[Any], seen: NDArray[Any]) -> float:
+    """Events a second by which the backlog rises, over the last two thirds of what is offered; both rising, in ns."""
+    begin, end = ready[0] + (ready[-1] - ready[0]) // 3, ready[-1]
+    moments = np.linspace(begin, end, 50)
+    backlog = np.searchsorted(ready, moments, side="right") - np.searchsorted(seen, moments, side="right")
+    return float(np.polyfit((moments - begin) / 1e9, backlog, 1)[0]) if end > begin else 0.0
+
+
+def bench(results: Results, group: str, loads: list[Load], rounds: int, say: Callable[[str], None]) -> None:
+    """Rounds that are not there yet."""
+    for number in range(1, rounds + 1):
+        for load in loads:
+            row = _row(results, group, load)
+            if run_round(results, row, number, partial(run, load)):
+                say(f"  round {number}  {row.name:<44} {_shown(row)}")
+
+
+def _row(results: Results, group: str, load: Load) -> Row:
+    trip = round((load.round_trip_s or 0.0) * 1000)
+    name = f"{load.rate:,.0f} clicks/s, {load.seconds:g} s" + (f", replicas {trip} ms apart" if trip else "")
+    command = f"python -m bench.live --rate {load.rate:g} --seconds {load.seconds:g}"
+    command += f" --round-trip {trip}" if trip else ""
+    row = results.row(
+        group, name, command, {"rate": f"{load.rate:g}", "seconds": f"{load.seconds:g}", "round_trip_ms": str(trip)}
+    )
+    row.versions = {"photon": __version__}
+    return row
+
+
+def _shown(row: Row) -> str:
+    if row.problem:
+        return row.problem
+    last = row.rounds[-1].figures
+    steady = "" if last["growth"] < GROWS else "  BACKLOG GROWS"
+    return (
+        f"p50 {last['p50_ms']:,.0f}  p90 {last['p90_ms']:,.0f}  p99 {last['p99_ms']:,.0f} ms  "
+        f"{last['joined_s']:,.0f} joined/s  {last['cores']:.2f} cores{steady}"
+    )
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rate", type=float, nargs="+", default=[2_000.0], help="clicks/s; queries are 10 ×")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--round-trip", type=float, default=0.0, help="ms between the replicas' regions")
+    parser.add_argument("--joiners", type=int, default=1)
+    parser.add_argument("--shards", type=int, default=1)
+    parser.add_argument("--results", type=Path, help="where rows are kept; nowhere when unset")
+    given = parser.parse_args()
+    trip = given.round_trip / 1000 or None
+    loads = [Load(rate, given.seconds, trip, given.joiners, given.shards) for rate in given.rate]
+    with scratch() as fresh:
+        results = Results(given.results or fresh)
+        bench(results, LATENCY, loads, 1, lambda line: print(line, flush=True))
+        if any(row.problem for row in results.rows()):
+            sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,340 @@
+"""``docs/benchmarks.md`` with its plots, from ``bench/results.json``: ``python -m bench.report [--from DIR]
+[--check]``.
+
+``--from``: takes the rows of a run first. Everything that is to be measured has a line, with or without figures. Pure
+but for ``publish`` and ``main``: a test compares the page with what this gives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from bench.catch_up import GROUP, PHOTON, SYSTEMS, row_name
+from bench.growth import POINTS
+from bench.growth import group as growth_group
+from bench.live import CURVE, GOAL_RATE, GROWS, LATENCY, SUSTAINED
+from bench.restart import CATCH_UP, KILL9
+from bench.restart import GROUP as RESTART
+from bench.results import Results, Row, read_row
+from bench.sustained import CURVE_GROUP
+from bench.svg import Axis, Series, chart
+from bench.workload import Size
+
+ROOT = Path(__file__).parents[1]
+KEPT = ROOT / "bench" / "results.json"
+PAGE = ROOT / "docs" / "benchmarks.md"
+PLOTS = ROOT / "docs" / "benchmarks"
+SIZES = (Size(100_000), Size(1_000_000))
+NOT_YET = "not measured yet"
+CURVE_PLOT = "latency-over-load"
+HEAD = """\
+# Benchmarks
+
+<!-- Written by `python -m bench.report` from `bench/results.json`: change those. -->
+
+What the whole of Photon does on one machine, and what others do there on the same sets in the same run. `make
+bench` is the short form of it (some minutes), `make bench-full` measures everything below (hours, of a machine that
+does nothing else) and writes this page; broken off, it goes on where it was. Absolute figures move from machine to
+machine: compare within a table. Figures of single parts, also beside etcd: [Benchmarks of
+components](benchmarks/components.md).
+
+In every test run the calls that the hot path makes for an event are counted and compared with `bench/counts.json`,
+which no other load on the machine moves; `make bench-counts` accepts new ones.
+"""
+CATCH_UP_TEXT = """\
+## Catch-up
+
+Finished logs, joined from nothing to the end, start-up included: queries of some 280 bytes and a tenth as many
+clicks as JSON Lines in 20 files a side; 2 % of the clicks name no query that is there, 1 % of their lines come
+twice, 5 % come before their query, and the rest minutes to hours after it. Systems take turns; medians of their
+rounds. CPU and memory are of all processes of a system; pages that processes share count in each. Everybody parses
+both sides and writes the whole pair as JSON Lines, and each output is compared with the truth: every click once,
+with the right query and all members. `python -m bench.catch_up --systems NAME` runs one of them; their scripts,
+settings and versions stand in `bench/peers/`. *Survives kill -9*: nothing lost or doubled when it is killed and
+started again.
+"""
+LIVE_TEXT = """\
+## Latency
+
+One datacentre under `photon up`, three registry replicas, 2,000 clicks and 20,000 queries a second written into
+growing logs. From the end of the write of a click's line (of its query's line where that comes later: 5 % of them)
+until its joined line stands in the output, where it survives any kill: before that it is in the joiner's synced log
+and its id is with a majority of the replicas. *Query first*: only clicks whose query was there before them.
+*Published*: until it is below the length that readers are shown, synced in the output. Every click came out once,
+with the right query, or there is no figure. Goals: p50 below 25 ms and p99 below 100 ms; with 100 ms of round trip
+between the replicas' regions 150 ms and 1 s. Peers were not run live.
+"""
+SUSTAINED_TEXT = """\
+## Sustained load
+
+The same deployment at rising loads, ten queries a click, and at two million clicks a minute for five minutes. A
+load is borne when the backlog does not grow (by less than 1 % of the load) and every click comes out once. The
+generator runs on the same cores. `python -m bench.sustained`.
+"""
+RESTART_TEXT = """\
+## Kill -9, and back
+
+`python -m bench.restart`: processes are killed under 1,000 clicks a second and brought back by `photon up`; the
+longest time in which no joined line came out, and in the end every click once. Last, `photon up` and all its
+processes are killed, the registry's as well, and it is started again. Goal: the first joined event within 2 s of
+the start.
+"""
+GROWTH_TEXT = """\
+## Growth
+
+`python -m bench.growth`. Size and files: `photon join --once --replicas 3`; joiners and shards: a deployment that
+finds all logs at once. On two cores more processes share the same cores: these curves say what more of them costs,
+not what they would bring with cores of their own.
+"""
+
+
+def render(rows: Sequence[Row]) -> dict[str, str]:
+    """Text of each file, by its path below ``docs/``."""
+    found = {(row.group, row.name): row for row in rows}
+    plots = _plots(rows)
+    parts = [HEAD, _measured_on(rows), CATCH_UP_TEXT]
+    for size in SIZES:
+        parts += [f"### {size.words()}\n", catch_up_table(rows, size.words(), complete=True), _goals(rows, size)]
+    pictures = {name: f"![{name}](benchmarks/{name}.svg)\n" for name in plots}
+    parts += [LIVE_TEXT, _live(found), SUSTAINED_TEXT, _curve(rows), pictures.pop(CURVE_PLOT, "")]
+    parts += [RESTART_TEXT, _restart(found), GROWTH_TEXT, *pictures.values()]
+    if missing := [f"{axis} {point}" for axis, points in POINTS.items() for point in points
+                   if not _has(found.get((growth_group(axis), f"{axis} {point}")))]:  # fmt: skip
+        parts.append(f"{NOT_YET.capitalize()}: {', '.join(missing)}.\n")
+    return {
+        "benchmarks.md": "\n".join(part for part in parts if part),
+        **{f"benchmarks/{n}.svg": t for n, t in plots.items()},
+    }
+
+
+def _has(row: Row | None) -> bool:
+    return row is not None and bool(row.rounds)
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """As Markdown."""
+    rows = [list(head), ["---"] * len(head), *map(list, lines)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+
+
+def figure(value: float | None, form: str = ",.0f") -> str:
+    """Or a dash."""
+    return "–" if value is None else format(value, form)
+
+
+def _measured_on(rows: Sequence[Row]) -> str:
+    form = "{cores} cores ({cpu}), {memory}, Linux {kernel}, Python {python}"
+    machines = sorted({form.format(**row.machine) for row in rows if row.machine})
+    if not machines:
+        return "Nothing has been measured yet.\n"
+    loads = [each.load for row in rows for each in row.rounds]
+    load = f" Load average before the runs: {min(loads):g} to {max(loads):g}." if loads else ""
+    versions = sorted({f"{name} {version}" for row in rows for name, version in row.versions.items()})
+    return f"Measured on {'; and on '.join(machines)}.{load} Versions: {', '.join(versions)}.\n"
+
+
+def _ordered(rows: Sequence[Row], size: str) -> list[Row]:
+    chosen = [row for row in rows if row.group == GROUP and row.settings.get("size") == size]
+    return sorted(chosen, key=lambda row: (row.median("wall_s") is None, row.median("wall_s") or 0.0, row.name))
+
+
+def catch_up_table(rows: Sequence[Row], size: str, *, complete: bool = False) -> str:
+    """Who took how long; ``complete``: with those that have no row yet."""
+    head = ("system", "wall s, median (least)", "clicks/s", "CPU s", "peak MiB", "rounds", "survives kill -9")
+    lines = []
+    named = set()
+    for row in _ordered(rows, size):
+        system = row.settings["system"]
+        named.add(system)
+        shown = f"**{system}**" if system == PHOTON else system
+        wall = row.median("wall_s")
+        if wall is None:
+            lines.append((shown, row.problem or NOT_YET, "", "", "", "0", row.settings["survives"]))
+            continue
+        lines.append(
+            (
+                shown,
+                f"{wall:,.2f} ({figure(row.least('wall_s'), ',.2f')})",
+                figure(row.median("clicks_s")),
+                figure(row.median("cpu_s"), ",.1f"),
+                figure(row.median("peak_mib")),
+                str(len(row.rounds)),
+                row.settings["survives"],
+            )
+        )
+    if complete:
+        lines += [(s.name, NOT_YET, "", "", "", "0", s.survives) for s in SYSTEMS if s.name not in named]
+    return table(head, lines)
+
+
+def _goals(rows: Sequence[Row], size: Size) -> str:
+    """Ratios of medians of the same run."""
+    found = {row.name: row for row in rows if row.group == GROUP}
+    own = found.get(row_name(PHOTON, size))
+    wall = own.median("wall_s") if own else None
+    if wall is None:
+        return ""
+    said = []
+    peers = [(found[row_name(s.name, size)].median("wall_s"), s.name) for s in SYSTEMS
+             if s.streaming and row_name(s.name, size) in found]  # fmt: skip
+    if best := min(((took, name) for took, name in peers if took is not None), default=None):
+        ratio = best[0] / wall
+        said.append(f"{ratio:.1f} × as fast as {best[1]}, the best with exactly-once output in a stream (goal: 5 ×)")
+    plain = found.get(row_name("plain Python", size))
+    if plain and (took := plain.median("wall_s")):
+        said.append(f"{wall / took:.1f} × the time of plain Python with a dict (goal: 2 ×)")
+    return f"Photon with three replicas: {'; '.join(said)}.\n" if said else ""
+
+
+def _live(found: Mapping[tuple[str, str], Row]) -> str:
+    lines = []
+    for name, shown in (
+        ("2,000 clicks/s, 60 s", "replicas on one machine"),
+        ("2,000 clicks/s, 60 s, replicas 100 ms apart", "replicas 100 ms apart"),
+    ):
+        row = found.get((LATENCY, name)) or Row(LATENCY, name, "")
+        if not row.rounds:
+            lines.append((shown, row.problem or NOT_YET, "", "", "", "", "`python -m bench.live`"))
+            continue
+        lines.append(
+            (
+                shown,
+                _three(row, ""),
+                _three(row, "in_order_"),
+                _three(row, "published_"),
+                figure(row.median("cores"), ".2f"),
+                figure(row.median("peak_mib")),
+                f"`{row.command}`",
+            )
+        )
+    return table(
+        ("", "p50 / p90 / p99 ms", "query first, ms", "published, ms", "cores busy", "peak MiB", "command"), lines
+    )
+
+
+def _three(row: Row, name: str) -> str:
+    return " / ".join(figure(row.median(f"{name}p{share}_ms"), ",.1f") for share in (50, 90, 99))
+
+
+def _curve(rows: Sequence[Row]) -> str:
+    measured = {
+        (row.group, float(row.settings["rate"])): row for row in rows if row.group in (CURVE_GROUP, SUSTAINED)
+    }
+    lines = []
+    for group, rate in [*((CURVE_GROUP, rate) for rate in CURVE), (SUSTAINED, GOAL_RATE)]:
+        row = measured.get((group, float(rate)))
+        shown = f"{rate:,}" + (", 5 min" if group == SUSTAINED else "")
+        if row is None or not row.rounds:
+            lines.append((shown, (row.problem if row else "") or NOT_YET, "", "", "", ""))
+            continue
+        growth = row.median("growth")
+        lines.append(
+            (
+                shown,
+                figure(row.median("offered_s")),
+                figure(row.median("joined_s")),
+                _three(row, ""),
+                "yes" if growth is not None and growth < GROWS else "no",
+                figure(row.median("cores"), ".2f"),
+            )
+        )
+    return table(("clicks/s", "written/s", "joined/s", "p50 / p90 / p99 ms", "borne", "cores busy"), lines)
+
+
+def _restart(found: Mapping[tuple[str, str], Row]) -> str:
+    killed = found.get((RESTART, KILL9)) or Row(RESTART, KILL9, "")
+    scenes = (
+        ("the joiner", "joiner_pause_s"), ("the dispatcher", "dispatcher_pause_s"),
+        ("the event store", "eventstore_pause_s"), ("all three and the verifier", "pipeline_pause_s"),
+        ("everything; from the new start to the first joined line", "everything_from_start_s"),
+    )  # fmt: skip
+    lines = [
+        (shown, figure(killed.median(name), ".2f") if killed.rounds else killed.problem or NOT_YET)
+        for shown, name in scenes
+    ]
+    caught = found.get((RESTART, CATCH_UP)) or Row(RESTART, CATCH_UP, "")
+    text = table(("killed", "seconds without a joined line"), lines)
+    if not caught.rounds:
+        return text + f"\nCatching up with registered events: {caught.problem or NOT_YET}.\n"
+    joining, catching_up = figure(caught.median("joining")), figure(caught.median("catch_up"))
+    ratio, whole = (figure(caught.median(name), ".1f") for name in ("ratio", "ratio_with_start_up"))
+    return text + (
+        f"\nA second datacentre over a backlog that the first has joined: {catching_up} events/s, joining {joining}: "
+        f"{ratio} × (goal: 5 ×; with start-up {whole} ×).\n"
+    )
+
+
+def _plots(rows: Sequence[Row]) -> dict[str, str]:
+    """SVG by name, of what has two points or more."""
+    out = {}
+
+    def points(group: str, x: str, figure_: str) -> list[tuple[float, float]]:
+        found = [(float(r.settings[x]), r.median(figure_)) for r in rows if r.group == group and r.rounds]
+        return sorted((at, value) for at, value in found if value is not None and value > 0)
+
+    def add(name: str, title: str, x: Axis, y: Axis, series: Sequence[tuple[str, str, str, str]]) -> None:
+        drawn = [Series(s, points(group, key, value)) for s, group, key, value in series]
+        if all(len(each.points) > 1 for each in drawn):
+            out[name] = chart(title, x, y, drawn)
+
+    add(CURVE_PLOT, "Latency over load", Axis("clicks/s"), Axis("ms", log=True),
+        [(f"p{share}", CURVE_GROUP, "rate", f"p{share}_ms") for share in (99, 90, 50)])  # fmt: skip
+    labels = {"size": "times the clicks", "files": "files a side", "joiners": "joiners", "shards": "shards"}
+    for axis, label in labels.items():
+        x = Axis(label, log=axis == "files")
+        group = growth_group(axis)
+        add(f"growth-{axis}-time", f"Time over {label}", x, Axis("seconds"),
+            [("wall", group, "x", "wall_s"), ("CPU", group, "x", "cpu_s")])  # fmt: skip
+        add(
+            f"growth-{axis}-memory",
+            f"Peak memory over {label}",
+            x,
+            Axis("MiB"),
+            [("all processes", group, "x", "peak_mib")],
+        )
+    return out
+
+
+def kept() -> list[Row]:
+    """The rows of ``bench/results.json``."""
+    return [read_row(each) for each in json.loads(KEPT.read_text())] if KEPT.exists() else []
+
+
+def publish(rows: Sequence[Row]) -> None:
+    """Into ``bench/results.json``, the page and its plots. Rows that are not among these stay as they were."""
+    merged = {(row.group, row.name): row for row in [*kept(), *rows]}
+    every = [merged[key] for key in sorted(merged)]
+    KEPT.write_text(json.dumps([asdict(row) for row in every], indent=1) + "\n")
+    texts = render(every)
+    for old in PLOTS.glob("*.svg"):
+        old.unlink()
+    for name, text in texts.items():
+        (ROOT / "docs" / name).write_text(text)
+
+
+def stale(read: Callable[[Path], str] = lambda path: path.read_text() if path.exists() else "") -> list[str]:
+    """Files below ``docs/`` that are not what the kept results give."""
+    return [name for name, text in render(kept()).items() if read(ROOT / "docs" / name) != text]
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--from", dest="source", type=Path, help="a directory of rows, as --results makes it")
+    parser.add_argument("--check", action="store_true", help="only say what is stale")
+    given = parser.parse_args()
+    if given.check:
+        for name in (out := stale()):
+            print(f"docs/{name} is stale: python -m bench.report")
+        return int(bool(out))
+    publish(Results(given.source).rows() if given.source else [])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""Results as JSON, a file a row, a round at a time: a run that was broken off goes on where it was.
+
+A row is one line of a table (or one point of a plot): who, on what, and for each round what was measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One run."""
+
+    figures: Figures
+    load: float
+    """Average of the machine over a minute, before the run."""
+
+
+@dataclass(slots=True)
+class Row:
+    """One line of a table."""
+
+    group: str
+    """The table: ``catch-up``, ``live``, …"""
+    name: str
+    """Unique in its group."""
+    command: str
+    """That measures it again."""
+    settings: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    machine: dict[str, str] = field(default_factory=dict)
+    rounds: list[Round] = field(default_factory=list)
+    problem: str = ""
+    """Why there are no figures, or what was wrong with an output."""
+
+    def median(self, figure: str) -> float | None:
+        """Over the rounds that have it; None: not measured."""
+        values = [each.figures[figure] for each in self.rounds if figure in each.figures]
+        return statistics.median(values) if values else None
+
+    def least(self, figure: str) -> float | None:
+        """The best of all rounds where less is better."""
+        values = [each.figures[figure] for each in self.rounds if figure in each.figures]
+        return min(values) if values else None
+
+
+def machine() -> dict[str, str]:
+    """What it was measured on; no names."""
+    memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return {
+        "cores": str(os.cpu_count()),
+        "cpu": cpu.group(1) if cpu else platform.machine(),
+        "memory": f"{int(memory.group(1)) / 2**20:.0f} GiB" if memory else "unknown",
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+
+
+class Results:
+    """Rows below a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def _file(self, group: str, name: str) -> Path:
+        return self.directory / group / (re.sub(r"[^A-Za-z0-9.+-]+", "-", name).strip("-") + ".json")
+
+    def row(self, group: str, name: str, command: str, settings: Mapping[str, str] | None = None) -> Row:
+        """As it is kept, or a new one."""
+        file = self._file(group, name)
+        row = read_row(json.loads(file.read_text())) if file.exists() else Row(group, name, command)
+        row.command, row.settings = command, dict(settings or {})
+        return row
+
+    def keep(self, row: Row) -> None:
+        """Durably enough for a benchmark: whole or not at all."""
+        file = self._file(row.group, row.name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        row.machine = machine()
+        made = file.with_suffix(".tmp")
+        made.write_text(json.dumps(asdict(row), indent=1) + "\n")
+        made.replace(file)
+
+    def rows(self) -> list[Row]:
+        """All that are kept, by group and name."""
+        return [read_row(json.loads(file.read_text())) for file in sorted(self.directory.glob("*/*.json"))]
+
+
+def read_row(found: dict[str, object]) -> Row:
+    """From JSON."""
+    rounds = found.pop("rounds")
+    assert isinstance(rounds, list)
+    return Row(**found, rounds=[Round(**each) for each in rounds])  # type: ignore[arg-type]
+
+
+def run_round(results: Results, row: Row, wanted: int, run: Callable[[], Figures]) -> bool:
+    """One more round of a row, unless it has as many as are wanted. Whether it was run.
+
+    What goes wrong becomes the row's problem, and the benchmark goes on.
+    """
+    if len(row.rounds) >= wanted:
+        return False
+    load = os.getloadavg()[0]
+    try:
+        figures = run()
+    except BenchmarkFailed as failed:
+        row.problem = str(failed)
+    else:
+        row.rounds.append(Round(figures, round(load, 1)))
+        row.problem = ""
+    results.keep(row)
+    return True
+
+
+class BenchmarkFailed(Exception):
+    """A run gave no figure; one line that says why."""

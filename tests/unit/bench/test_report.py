@@ -1,0 +1,81 @@
+"""Tables, plots and kept results."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+from bench import report
+from bench.catch_up import GROUP, PHOTON, row_name
+from bench.results import BenchmarkFailed, Results, Round, Row, run_round
+from bench.svg import Axis, Series, chart, ticks
+from bench.workload import Size
+
+SIZE = Size(100_000)
+
+
+def _row(system: str, *walls: float, problem: str = "") -> Row:
+    settings = {"system": system, "size": SIZE.words(), "survives": "yes"}
+    rounds = [Round({"wall_s": wall, "clicks_s": 1 / wall, "cpu_s": 1.0, "peak_mib": 10}, 0.5) for wall in walls]
+    return Row(GROUP, row_name(system, SIZE), "command", settings, rounds=rounds, problem=problem)
+
+
+def test_the_page_is_what_the_kept_results_give() -> None:
+    assert report.stale() == [], "run: python -m bench.report"
+
+
+def test_a_table_has_medians_and_says_who_has_no_figure() -> None:
+    rows = [_row(PHOTON, 3.0, 9.0, 4.0), _row("Flink SQL", 40.0), _row("Polars", problem="could not be installed")]
+    page = report.render(rows)["benchmarks.md"]
+    assert f"| **{PHOTON}** | 4.00 (3.00) |" in page
+    assert "| Polars | could not be installed |" in page
+    assert "| DuckDB | not measured yet |" in page
+    assert "10.0 × as fast as Flink SQL" in page
+
+
+def test_a_page_without_results_names_everything_that_is_to_be_measured() -> None:
+    texts = report.render([])
+    assert list(texts) == ["benchmarks.md"]
+    assert "Nothing has been measured yet." in texts["benchmarks.md"]
+    assert texts["benchmarks.md"].count("not measured yet") > 30
+
+
+def test_a_run_that_was_broken_off_goes_on_where_it_was(tmp_path: Path) -> None:
+    def failing() -> dict[str, float]:
+        raise BenchmarkFailed("no room")
+
+    def row() -> Row:
+        return Results(tmp_path).row("g", "some name, 1 M", "command")
+
+    assert run_round(Results(tmp_path), row(), 1, failing)
+    assert row().problem == "no room"
+    assert run_round(Results(tmp_path), row(), 1, lambda: {"wall_s": 2.0})
+    assert not run_round(Results(tmp_path), row(), 1, failing)
+    assert run_round(Results(tmp_path), row(), 2, lambda: {"wall_s": 4.0})
+    assert (row().problem, row().median("wall_s"), row().least("wall_s")) == ("", 3.0, 2.0)
+    assert [each.name for each in Results(tmp_path).rows()] == ["some name, 1 M"]
+
+
+def test_a_chart_is_a_picture_with_every_point() -> None:
+    drawn = chart("a < b", Axis("x", log=True), Axis("y"), [Series("one", [(10, 0.5), (5000, 2.5)])])
+    assert drawn == chart("a < b", Axis("x", log=True), Axis("y"), [Series("one", [(10, 0.5), (5000, 2.5)])])
+    assert len(ElementTree.fromstring(drawn).findall("{http://www.w3.org/2000/svg}circle")) == 2
+
+
+def test_ticks_are_round_and_few() -> None:
+    assert ticks(10) == [0, 2, 4, 6, 8, 10]
+    assert ticks(0) == [0, 1]
+    for highest in (0.3, 7, 99, 1234):
+        assert 3 < len(ticks(highest)) <= 8
+        assert ticks(highest)[-1] >= highest
+
+
+def test_what_a_command_s_children_took_is_counted(tmp_path: Path) -> None:
+    from bench.measure import measure
+
+    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'sum(range(5_000_000))'], check=True)"
+    took = measure([sys.executable, "-c", script], scratch=tmp_path)
+    assert took.code == 0
+    assert took.cpu_s > 0.05
+    assert measure(["sh", "-c", "echo why >&2; exit 3"], scratch=tmp_path).error == "why"
