@@ -10,7 +10,7 @@ import msgspec
 import orjson
 
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
-from photon.adapters.formats.base import SideReader
+from photon.adapters.formats.base import SideReader, Stop
 from photon.adapters.formats.delimited import DelimitedSide
 from photon.adapters.formats.json_lines import JsonLinesSide
 from photon.adapters.formats.logfmt import LogfmtSide
@@ -82,6 +82,10 @@ class ConfiguredAdapter(Adapter):
     def primary_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
         """As the contract says, but for lines that cannot be read at all: see ``formats.json_scan`` (candidates)."""
         return self._primary.keys(block, file)
+
+    def stops_at(self, side: str, record: bytes) -> Stop | None:
+        """Of a ``primary`` or ``foreign`` record that is rejected: how far the configuration fits, if that helps."""
+        return (self._primary if side == "primary" else self._foreign).stops_at(record)
 
     def rule(self) -> bytes:
         """The same configuration gives the same bytes; defaults written out or left out make no difference."""

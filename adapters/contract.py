@@ -148,6 +148,19 @@ class Adapter(ABC):
         """What becomes of a foreign record and the primary record it names."""
         return Joined(self.foreign_payload(foreign, foreign_file), self.primary_payload(primary, primary_file))
 
+    def shown_record(self, record: bytes, file: LogFile) -> bytes | None:
+        """What ``unmatched``, ``filtered``, ``rejected`` and ``late`` hold of a foreign record; None: nothing of it.
+
+        As it stands, unless fields of it are redacted. Raises BadRecord for a record that cannot be looked into:
+        then nothing of it is written.
+        """
+        return record
+
+    @property
+    def hides(self) -> bool:
+        """Whether ``shown_record`` is more than the record itself."""
+        return "shown_record" in vars(self) or type(self).shown_record is not Adapter.shown_record
+
     # -- many at once: override for speed, the meaning is fixed by the methods above -----------------------------
     def foreign_headers(self, records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
         """foreign_header of each record of one file; a bad record's place holds its BadRecord."""

@@ -2,7 +2,8 @@
 
 joined/    event_id, key, event_time_ns, foreign, primary, source, primary_source, joined_at, token
 others     unmatched, filtered, rejected and late: event_id, key, event_time_ns (as far as they are known), reason,
-           record (the original text), source, primary_source (filtered), decided_at, token
+           record (the original text; what is redacted is hidden in it, or it is null), source, primary_source
+           (filtered), decided_at, token
 
 ``event_id``, ``key`` and ``record`` that are not UTF-8 stand as ``…_raw_base64`` in place of themselves, payloads
 that an adapter gives as None likewise. ``source`` is {"file", "offset"}: uncompressed bytes, file relative to its log
@@ -19,7 +20,8 @@ from typing import Protocol
 
 import orjson
 
-from photon.adapters.contract import Joined, LogFile
+from photon.adapters.contract import Adapter, Joined, LogFile
+from photon.adapters.shown import Shown, shown
 from photon.adapters.times import rfc3339_us
 
 FILE_NAMES_MAX = 8192
@@ -59,7 +61,11 @@ class PrimaryRecordLike(Protocol):
 class Envelope:
     """Builds the lines of one output. Not thread-safe (it remembers file names)."""
 
-    def __init__(self, *, with_joined_at: bool = True, with_token: bool = True) -> None:
+    def __init__(
+        self, *, with_joined_at: bool = True, with_token: bool = True, adapter: Adapter | None = None
+    ) -> None:
+        """``adapter``: whose redactions hold for what is not joined too; None: there are none."""
+        self._adapter = adapter
         self._with_joined_at = with_joined_at
         self._with_token = with_token
         self._files: dict[str, bytes] = {}
@@ -111,21 +117,22 @@ class Envelope:
         """Lines of events that were not joined, with why: unmatched, filtered, rejected, late (``token`` None)."""
         tail = self._tail(b"decided_at", token, at_ns)
         lines = []
-        for row, (event, reason) in enumerate(zip(events, reasons, strict=True)):
+        rows = [(event.record, event.file, reason) for event, reason in zip(events, reasons, strict=True)]
+        for row, (event, what) in enumerate(zip(events, shown(self._adapter, rows), strict=True)):
             head = b'%b,"event_time_ns":%d,' % (_id_and_key(event.event_id, event.key), event.event_time_ns)
             primary = primaries[row] if primaries is not None else None
-            lines.append(self._line(head, reason, event.record, event.file.path, event.offset, primary, tail))
+            lines.append(self._line(head, what, event.file.path, event.offset, primary, tail))
         return lines
 
-    def unreadable(self, record: bytes, path: str, offset: int, reason: str, *, at_ns: int) -> bytes:
+    def unreadable(self, record: bytes, file: LogFile, offset: int, reason: str, *, at_ns: int) -> bytes:
         """The line of a record that has no id, key or time: rejected before it became an event."""
-        return self._line(b"", reason, record, path, offset, None, self._tail(b"decided_at", None, at_ns))
+        (what,) = shown(self._adapter, [(record, file, reason)])
+        return self._line(b"", what, file.path, offset, None, self._tail(b"decided_at", None, at_ns))
 
     def _line(
         self,
         head: bytes,
-        reason: str,
-        record: bytes,
+        what: Shown,
         path: str,
         offset: int,
         primary: PrimaryRecordLike | None,
@@ -134,11 +141,11 @@ class Envelope:
         found = b""
         if primary is not None:
             found = b',"primary_source":%b%d}' % (self._source(primary.file.path), primary.offset)
-        why = orjson.dumps(reason.encode("utf-8", "backslashreplace").decode())
+        why = orjson.dumps(what.reason.encode("utf-8", "backslashreplace").decode())
         return b'{%b"reason":%b,%b,"source":%b%d}%b%b' % (
             head,
             why,
-            member(b"record", record),
+            b'"record":null' if what.record is None else member(b"record", what.record),
             self._source(path),
             offset,
             found,

@@ -32,6 +32,22 @@ SAMPLE_RECORDS = 200
 READABLE_SHARE = 0.8
 """A format is recognised when at least this share of the records is readable in it."""
 
+NEITHER = "are neither JSON Lines nor CSV or TSV with a header, nor logfmt or Zeek's"
+PATTERNS = r"""
+[join.errors.primary]    # 10.0.0.1 - - [20/Nov/2026:09:00:00 +0100] "GET /cart HTTP/1.1" 500 rid=7f3a
+format = "regex"
+pattern = '(?P<client>[^ ]+) - - \[(?P<time>[^\]]+)\] "(?P<request>[^"]*)" (?P<status>[0-9]+) rid=(?P<rid>[^ ]+)'
+key = "rid"
+
+[join.errors.foreign]    # 2026-11-20 09:00:00,456 ERROR req=7f3a eid=E42 - payment declined
+format = "regex"
+pattern = '(?P<at>[^ ]+ [^ ]+) (?P<level>[A-Z]+) req=(?P<req>[^ ]+) eid=(?P<eid>[^ ]+) - (?P<text>.*)'
+key = "req"
+id = "eid"               # leave it out where an event has none of its own
+time = { field = "at", format = "%Y-%m-%d %H:%M:%S,%f", zone = "Europe/Berlin" }
+"""
+"""What to write for lines of any shape: beside each side a line that it reads."""
+
 Sample = Mapping[str, Sequence[bytes]]
 """File name -> its first records without line ends, a header record included."""
 Row = dict[str, str | int]
@@ -65,10 +81,11 @@ class Inferred:
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """No single reading stands out. ``problem`` is one line, ``todo`` what to write into a configuration file."""
+    """No single reading stands out. ``problem`` and ``todo`` are one line each, ``example`` is a file."""
 
     problem: str
     todo: str
+    example: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +118,7 @@ def infer(primary: Sample, foreign: Sample) -> Inferred | Unclear:
     for role, sample in (("primary", primary), ("foreign", foreign)):
         side = _read_side(sample)
         if isinstance(side, str):
-            return _unclear(f"the {role} logs {side}")
+            return _unclear(f"the {role} logs {side}", lines=side.startswith(NEITHER))
         sides.append(side)
     first, second = sides
     time = _find_time(second)
@@ -144,16 +161,18 @@ def _quoted(text: str) -> str:
     return orjson.dumps(text).decode()  # a JSON string is a TOML basic string
 
 
-def _unclear(problem: str) -> Unclear:
+def _unclear(problem: str, *, lines: bool = False) -> Unclear:
+    """``lines``: of a side that only a pattern can take apart."""
     todo = (
-        "write a configuration file and name it with --config, for instance\n"
-        + toml_of(
-            SideConfig(format="jsonl", key="query_id"),
-            SideConfig(format="jsonl", key="query_id", id="click_id", time=TimeConfig(field="ts", unit="ms")),
-        )
-        + "(format: jsonl, csv, tsv, regex, logfmt, zeek, zeek-json or protobuf; see config/examples)"
+        "write a configuration file, try it with photon adapter test, and name it with --config, for instance as "
+        "below (format: jsonl, csv, tsv, regex, logfmt, zeek, zeek-json or protobuf; examples of each stand on the "
+        "documentation's page Adapters)"
     )
-    return Unclear(problem, todo)
+    plain = toml_of(
+        SideConfig(format="jsonl", key="query_id"),
+        SideConfig(format="jsonl", key="query_id", id="click_id", time=TimeConfig(field="ts", unit="ms")),
+    )
+    return Unclear(problem, todo, PATTERNS if lines else plain)
 
 
 def _read_side(sample: Sample) -> _Side | str:
@@ -175,7 +194,7 @@ def _read_side(sample: Sample) -> _Side | str:
         if found:
             return _Side(kind, setting, found)
     return (
-        "are neither JSON Lines nor CSV or TSV with a header, nor logfmt or Zeek's "
+        f"{NEITHER} "
         f"(the first record begins {records[0][:40]!r}); "
         "columns without a header, or a pattern, have to be named"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,14 @@ from photon.adapters.contract import (
     Skipped,
 )
 from photon.adapters.shape import KEY_BYTES, Condition, Derived, Shape, compiled, shape_from_table, side_and_path
+from photon.adapters.shown import MASK
 
 Fields = dict[str, msgspec.Raw]
 """A JSON object's members, their values as they are written."""
 Sides = dict[str, Fields]
 _decode = msgspec.json.Decoder(Fields).decode
 _PLACE = re.compile(r"\{((?:foreign|primary)\.[^{}]+)\}")
-_MASK, _SHOWN, _SHORT = "****", 4, 8
+_SHOWN, _SHORT = 4, 8
 HASH_BYTES = 16
 
 
@@ -48,6 +50,11 @@ class Shaper:
         self._redact = [(side_and_path(name, where), how) for name, how in shape.redact.items()]
         self._key = key
         self._chosen = {"foreign": _chosen(shape.foreign), "primary": _chosen(shape.primary)}
+
+    @property
+    def hides(self) -> bool:
+        """Whether something of foreign records is redacted."""
+        return any(side == "foreign" for (side, _), _ in self._redact)
 
     @property
     def skips(self) -> bool:
@@ -74,16 +81,25 @@ class Shaper:
             made = make(sides)
             if made is not None:
                 _put(sides[side], path, made)
-        for (side, path), how in self._redact:
-            found = _find(sides[side], path)
-            if found is not None:
-                _put(sides[side], path, None if how == "drop" else self._hidden(found, how))
+        self._redacted(sides)
         return Joined(self._out("foreign", sides), self._out("primary", sides))
 
-    def _hidden(self, value: msgspec.Raw, how: str) -> msgspec.Raw:
+    def shown(self, foreign: bytes | None) -> bytes:
+        """What is left of a foreign payload in the logs of events that were not joined. Raises BadRecord."""
+        sides: Sides = {"foreign": _members(foreign, "foreign"), "primary": {}}
+        self._redacted(sides)
+        return msgspec.json.encode(sides["foreign"])
+
+    def _redacted(self, sides: Sides) -> None:
+        for (side, path), how in self._redact:
+            _hide(sides[side], path, partial(self._hidden, how=how))
+
+    def _hidden(self, value: msgspec.Raw, how: str) -> msgspec.Raw | None:
+        if how == "drop":
+            return None
         text = _text(value)
         if how == "mask":
-            return _raw(_MASK + (text[-_SHOWN:] if len(text) > _SHORT else ""))
+            return _raw(MASK + (text[-_SHOWN:] if len(text) > _SHORT else ""))
         return _raw(blake2b(text.encode("utf-8", "surrogatepass"), key=self._key, digest_size=HASH_BYTES).hexdigest())
 
     def _out(self, side: str, sides: Sides) -> bytes:
@@ -116,9 +132,18 @@ def shaped_adapter(adapter: Adapter, table: Mapping[str, Any], where: str, base:
     adapter.join = shaped  # type: ignore[method-assign]
     if many:
         adapter.join_many = shaped_many  # type: ignore[method-assign]
+    if shaper.hides:
+        _showing(adapter, shaper)
     if shaper.skips:
         _skipping(adapter, shaper)
     return adapter
+
+
+def _showing(adapter: Adapter, shaper: Shaper) -> None:
+    def shown_record(record: bytes, file: LogFile) -> bytes | None:
+        return shaper.shown(adapter.foreign_payload(record, file))
+
+    adapter.shown_record = shown_record  # type: ignore[method-assign]
 
 
 def _skipping(adapter: Adapter, shaper: Shaper) -> None:
@@ -208,6 +233,25 @@ def _put(fields: Fields, path: str, value: msgspec.Raw | None) -> None:
     inner = _inner(fields, name) or {}
     _put(inner, rest, value)
     fields[name] = msgspec.Raw(msgspec.json.encode(inner))
+
+
+def _hide(fields: Fields, path: str, hidden: Callable[[msgspec.Raw], msgspec.Raw | None]) -> None:
+    """Every field that the path may mean: its names may hold dots themselves, and no reading of it must get out."""
+    if path in fields:
+        value = hidden(fields[path])
+        if value is None:
+            del fields[path]
+        else:
+            fields[path] = value
+    parts = path.split(".")
+    for cut in range(1, len(parts)):
+        name = ".".join(parts[:cut])
+        inner = _inner(fields, name)
+        if inner is not None:
+            before = dict(inner)
+            _hide(inner, ".".join(parts[cut:]), hidden)
+            if inner != before:
+                fields[name] = msgspec.Raw(msgspec.json.encode(inner))
 
 
 def _raw(value: object) -> msgspec.Raw:

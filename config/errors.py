@@ -10,6 +10,8 @@ class PhotonError(Exception):
     """
 
     exit_code = 1
+    example = ""
+    """Lines of a file that would do, shown below the message as they are."""
 
 
 class UsageError(PhotonError):

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from photon.config.errors import UsageError
 
 
 def lock_file(path: Path) -> int | None:
@@ -18,3 +22,15 @@ def lock_file(path: Path) -> int | None:
             return None
         raise
     return descriptor
+
+
+@contextmanager
+def alone(path: Path, busy: str) -> Iterator[None]:
+    """Holds the lock meanwhile. Raises UsageError with ``busy`` while another process holds it, OSError."""
+    descriptor = lock_file(path)
+    if descriptor is None:
+        raise UsageError(busy)
+    try:
+        yield
+    finally:
+        os.close(descriptor)

@@ -48,7 +48,9 @@ def load(path: Path | None, *, environment: Mapping[str, str], flags: Iterable[s
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: cannot be read ({error}); it must be a readable UTF-8 text file") from None
         except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{path}: not valid TOML: {error}") from None
+            # Patterns are full of backslashes, and this is how most people meet TOML's two kinds of strings.
+            todo = "; write it between single quotes ('…'), where TOML leaves backslashes alone"
+            raise ConfigError(f"{path}: not valid TOML: {error}{todo if 'Unescaped' in str(error) else ''}") from None
     for name, value in environment.items():
         if name.startswith(ENVIRONMENT_PREFIX):
             _override(raw, name.removeprefix(ENVIRONMENT_PREFIX).replace("__", "."), value, f"environment {name}")

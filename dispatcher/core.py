@@ -197,7 +197,7 @@ class Core:
         self.window_bytes += more
 
     def _reject(self, stretch: Stretch, record: bytes, offset: int, reason: str, now_ns: int) -> None:
-        line = self._envelope.unreadable(record, stretch.file.path, offset, reason, at_ns=now_ns)
+        line = self._envelope.unreadable(record, stretch.file, offset, reason, at_ns=now_ns)
         add_rejected(stretch, line)
         self.weigh(stretch, len(line))
         self.live[Verdict.READ] += 1

@@ -53,6 +53,8 @@ class AutoJoiner:
         self._list_slots = list_slots
         self._make = make
         self._engine: JoinerEngine | None = None
+        self.left = False
+        """As JoinerEngine."""
 
     @property
     def opened(self) -> JoinerEngine | None:
@@ -109,6 +111,7 @@ class AutoJoiner:
         """As JoinerEngine."""
         if self._engine is not None:
             await self._engine.close(at_once=at_once)
+            self.left = self._engine.left
             self._engine = None
 
     @property

@@ -127,6 +127,8 @@ class JoinerEngine:
         self._lock = SlotLock(paths.state)
         self._shell: SlotShell | None = None
         self._refusing = ""
+        self.left = False
+        """Whether ``close`` had to leave something in the redo log."""
         self._counts: Counter[Outcome] = Counter()
         self._refused = 0
         self._redone = 0
@@ -207,11 +209,11 @@ class JoinerEngine:
     async def close(self, *, at_once: bool = False) -> None:
         """Drains for a bounded time (``at_once``: not), ends the threads, releases the lock.
 
-        The next start redoes what is left.
+        ``left`` says whether something is left, which the next start redoes.
         """
         if self._shell is not None:
+            self.left = at_once or not await self.drain(self._limits.close_drain_s)
             if not at_once:
-                await self.drain(self._limits.close_drain_s)
                 await self._shell.witnessed(self._world.clock.monotonic())  # one attempt: the next start makes up
             await self._shell.close()
             self._shell = None

@@ -57,7 +57,7 @@ async def serve(
     may_open: Callable[[asyncio.Event], Awaitable[bool]] | None = None,
     tls: Tls | None = None,
     also: Callable[[grpc.aio.Server], None] = lambda server: None,
-) -> None:
+) -> bool:
     """Serves until ``stop`` is set; ``tls`` None: in plain text.
 
     ``also`` adds services beside the joiner's.
@@ -65,20 +65,29 @@ async def serve(
     ``may_open`` is asked once the process listens and before it opens a slot; False ends it, as what it raises does.
 
     ``ready(port)`` is called once all slots are open and serve. At the end requests in flight are answered, slots are
-    drained for a bounded time and let go. Raises JoinerFailed when it cannot start, or when what runs beside fails.
+    drained for a bounded time and let go; whether nothing was left in them. Raises JoinerFailed when it cannot start,
+    or when what runs beside fails.
     """
+    left: list[str] = []
+
+    async def closed(each: Served) -> None:
+        await each.engine.close()
+        if each.engine.left:
+            left.append(each.join)
+
     async with AsyncExitStack() as stack:
         for each in joins:
-            stack.push_async_callback(each.engine.close)
+            stack.push_async_callback(closed, each)
         sources = [reads(each.join, each.engine) for each in joins]
         metrics = ProcessMetrics(sources, lambda: details_of([each.engine for each in joins]))
         server = await start_server({each.join: each.engine for each in joins}, address, tls, metrics, also)
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         if (may_open is not None and not await may_open(stop)) or not await _start(joins, stop):
-            return
+            return True
         await server.serving()
         ready(server.port)
         await _run_beside(joins, stop)
+    return not left
 
 
 async def _start(joins: Sequence[Served], stop: asyncio.Event) -> bool:

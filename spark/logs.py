@@ -198,7 +198,7 @@ def foreign_rows(
         reason = f"the record is {long.length} bytes long, more than the limit; it begins as shown"
         unreadable.append(Unreadable(long.offset, long.head, reason))
     if unreadable:
-        yield _unreadable_rows(source, log, block.identity, unreadable, names)
+        yield _unreadable_rows(source, log, block.identity, unreadable, names, block.file.header)
 
 
 def _header_column(header: bytes, count: int) -> pa.Array:
@@ -218,7 +218,12 @@ def _in_window(columns: Columns, window: Window) -> Columns:
 
 
 def _unreadable_rows(
-    source: LogSource, log: str, identity: str, unreadable: Sequence[Unreadable], names: Sequence[str]
+    source: LogSource,
+    log: str,
+    identity: str,
+    unreadable: Sequence[Unreadable],
+    names: Sequence[str],
+    header: bytes = b"",
 ) -> pa.RecordBatch:
     import pyarrow as pa
 
@@ -237,7 +242,7 @@ def _unreadable_rows(
         "event_time_ns": no_number,
         "hour": no_number,
         "record": binary([bad.record for bad in unreadable]),
-        "header": nothing,
+        "header": _header_column(header, count),
         "unreadable": strings([bad.reason for bad in unreadable]),
     }
     return batch(rows, names)

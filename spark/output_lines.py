@@ -30,7 +30,8 @@ class _Line(msgspec.Struct, frozen=True):
     primary: msgspec.Raw = NOTHING
     primary_raw_base64: msgspec.Raw = NOTHING
     reason: str | None = None
-    record: str | None = None
+    record: str | msgspec.UnsetType | None = msgspec.UNSET
+    """null: the record is withheld, since what is redacted cannot be found in it."""
     record_raw_base64: str | None = None
     source: _Place | None = None
     primary_source: _Place | None = None
@@ -58,7 +59,7 @@ class OutputLine:
     """JSON text as it stands in the line; of a record that is not UTF-8 its base64, with the quotes."""
     primary: bytes | None
     record: bytes | None
-    """The original record, of what is no join."""
+    """The original record, of what is no join; None where it is withheld too."""
     reason: str | None
     source: tuple[str, int] | None
     primary_source: tuple[str, int] | None
@@ -72,7 +73,7 @@ def read_output_line(line: bytes, kind: str) -> OutputLine:
         said = _decode(line)
         event_id = _bytes(said.event_id, said.event_id_raw_base64)
         key = _bytes(said.key, said.key_raw_base64)
-        record = _bytes(said.record, said.record_raw_base64)
+        record = _bytes(None if said.record is msgspec.UNSET else said.record, said.record_raw_base64)
         foreign = _text(said.foreign, said.foreign_raw_base64)
         primary = _text(said.primary, said.primary_raw_base64)
     except (msgspec.MsgspecError, Base64Error, ValueError, RecursionError) as error:
@@ -83,7 +84,7 @@ def read_output_line(line: bytes, kind: str) -> OutputLine:
     if kind == "joined":
         if known < 3 or foreign is None or primary is None or said.primary_source is None:
             raise NoRecord("has not all members of a joined record")
-    elif said.reason is None or record is None or known not in (0, 3):
+    elif said.reason is None or (record is None and said.record is not None) or known not in (0, 3):
         raise NoRecord(f"has not all members of a record in {kind}")
     if said.token is not None and not _is_token(said.token):
         raise NoRecord("its token is none")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
 
@@ -13,6 +14,13 @@ def without(keys: list[bytes | None], absent: bytes | None) -> list[bytes | None
     if absent is None or absent not in keys:
         return keys
     return [None if key == absent else key for key in keys]
+
+
+class Stop(NamedTuple):
+    """How far a record can be read. ``wanted`` of what is configured does not fit at byte ``at``."""
+
+    at: int
+    wanted: str
 
 
 class SideReader(ABC):
@@ -29,6 +37,10 @@ class SideReader(ABC):
     @abstractmethod
     def payload(self, record: bytes, file: LogFile) -> bytes | None:
         """JSON on one line; None when the record is not UTF-8. Raises BadRecord."""
+
+    def stops_at(self, record: bytes) -> Stop | None:
+        """Where the reading of a record that is rejected ends, for a person; None where that says no more."""
+        return None
 
     def headers(self, records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
         """header() of each record, a bad one's place holds its BadRecord."""

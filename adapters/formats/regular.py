@@ -11,11 +11,12 @@ in a record's length where they fail. Prefer classes that exclude the next separ
 from __future__ import annotations
 
 import re
+import warnings
 
 import orjson
 
 from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
-from photon.adapters.formats.base import SideReader, without
+from photon.adapters.formats.base import SideReader, Stop, without
 from photon.adapters.times import TimeReader
 
 
@@ -33,7 +34,7 @@ class RegexSide(SideReader):
         absent: bytes | None = None,
     ) -> None:
         self._absent = absent
-        self._match = pattern.match
+        self._pattern, self._match = pattern, pattern.match
         self._key, self._id, self._time_field, self._time = key, id_field, time_field, time
 
     def key(self, record: bytes, file: LogFile) -> bytes:
@@ -49,6 +50,9 @@ class RegexSide(SideReader):
             raise BadRecord(f"time field {self._time_field!r} {error}") from None
         key = self._group(match, "key", self._key)
         return ForeignHeader(key, time_ns, None if self._id is None else self._group(match, "id", self._id))
+
+    def stops_at(self, record: bytes) -> Stop | None:
+        return None if not record or self._match(record) else longest_fit(self._pattern, record)
 
     def payload(self, record: bytes, file: LogFile) -> bytes | None:
         groups = self._matched(record).groupdict()
@@ -77,3 +81,21 @@ class RegexSide(SideReader):
         if value and value != self._absent:
             return value
         raise BadRecord(f"{role} group {name!r} is {'absent' if value else 'empty'}")
+
+
+def longest_fit(pattern: re.Pattern[bytes], record: bytes) -> Stop:
+    """Which beginning of a pattern that does not match still does, and what of the pattern comes behind it.
+
+    Beginnings are cut where the rest is a pattern of its own, so a group is wanted whole. For a person: it may say
+    too much where a pattern is a choice of several.
+    """
+    text = pattern.pattern
+    for end in range(len(text) - 1, 0, -1):
+        try:
+            with warnings.catch_warnings(action="ignore"):  # half a set may look like something else
+                found = re.compile(text[:end], pattern.flags).match(record)
+        except re.error:
+            continue
+        if found:
+            return Stop(found.end(), text[end:].decode("utf-8", "backslashreplace"))
+    return Stop(0, text.decode("utf-8", "backslashreplace"))

@@ -202,6 +202,7 @@ class Follower:
         self._match()
         self._logs.tell_cut_short()
         self._make_ready(front)
+        self._sources.close_idle(self._logs.all)
         return True
 
     def _scan_paths(self, paths: Collection[str], deleted: Collection[str]) -> bool:

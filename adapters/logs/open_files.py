@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 
 from photon.adapters.contract import LINES, Framing
 from photon.adapters.logs.framed import as_lines
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source, open_source
-from photon.adapters.logs.tracked import TrackedFile
+from photon.adapters.logs.tracked import TrackedFile, TrackedLog
 
 OPEN_FILES_MAX = 256
+IDLE_NS = 600 * 10**9
+"""Read to its end, and last written so much before the newest: rolled, and not worth a descriptor."""
 
 
 class OpenFiles:
@@ -72,6 +75,18 @@ class OpenFiles:
         source = self._sources.pop(identity, None)
         if source is not None:
             source.close()
+
+    def close_idle(self, logs: Mapping[str, TrackedLog]) -> None:
+        """Closes files that were read to their ends and that nobody has written to for long. The newest of the open
+        files is the clock, so a directory where nothing happens keeps its files open. A file that has no name any
+        more stays open until it is left: it could not be opened again.
+        """
+        known = [log for identity in self._sources if (log := logs.get(identity)) is not None]
+        newest = max((log.file.mtime_ns for log in known if log.file is not None), default=0)
+        for log in known:
+            file = log.file
+            if file is not None and not file.gone and log.is_done() and file.mtime_ns < newest - IDLE_NS:
+                self.close(log.identity)
 
     def close_all(self) -> None:
         """Closes every file."""

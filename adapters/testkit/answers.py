@@ -22,12 +22,6 @@ def place(side: str, sample: Sample) -> str:
     return f"{side} {sample.file.path} line {sample.line}"
 
 
-def said(adapter: Adapter, ask: Callable[[], object]) -> str:
-    """What came, or how it was refused."""
-    found = asked(adapter, ask)
-    return found.reason if isinstance(found, Fault) else repr(found)
-
-
 def asked(adapter: Adapter, ask: Callable[[], object]) -> object:
     """What came, a BadRecord that was raised, or a Fault for anything else."""
 
@@ -72,7 +66,14 @@ def answers(adapter: Adapter, samples: Samples, *, backwards: bool = False) -> A
         asks.append((f"{place('foreign', foreign)}: join", ask))
     if backwards:
         asks.reverse()
-    return {what: said(adapter, ask) for what, ask in asks}
+    found: Answers = {}
+    for what, question in asks:
+        given = asked(adapter, question)
+        if isinstance(given, ForeignHeader):  # a difference is told of the part that differs
+            found |= {f"{what}.{name}": repr(value) for name, value in given._asdict().items()}
+        else:
+            found[what] = given.reason if isinstance(given, Fault) else repr(given)
+    return found
 
 
 def differing(one: Answers, other: Answers, most: int = 3) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from photon.adapters.containment import Fault, Guard
@@ -18,6 +19,8 @@ SAMPLES_CUT = 3
 SHOWN_BYTES = 60
 RUBBISH: tuple[bytes, ...] = (b"\x00" * 16, b"\xff\xfe\xfd\x80", b"\x1f\x8b\x08\x00")
 """No record of any text format: an adapter that finds an event time in it has made it up."""
+_ALIKE = re.compile(r"0x[0-9a-f]+|(?<![:\w])[0-9]+")
+"""Numbers, but for those of lines: faults that differ in no more are one finding."""
 _ODD: tuple[bytes, ...] = (
     b" ", b"\t", b"{", b"}", b"[]", b"null", b'"', b",", b"=", b"#", b"|||||||||", b"-1", b"NaN", b"{}" * 3,
 )  # fmt: skip
@@ -37,15 +40,22 @@ def bad_records(samples: Sequence[Sample]) -> list[bytes]:
 
 
 def bad_line_findings(adapter: Adapter, samples: Samples) -> list[str]:
-    """One line for each bad record that does anything but be read or rejected."""
-    found: list[str] = []
+    """One line for each thing, other than being read or rejected, that becomes of bad records."""
+    found: dict[str, tuple[str, list[bytes]]] = {}
+    batches: list[str] = []
     for side, own in (("primary", samples.primary), ("foreign", samples.foreign)):
         file = own[0].file if own else LogFile("bad.log")
         records = bad_records(own)
         for record in records:
-            found += [f"{side}, {shown(record)}: {fault}" for fault in _faults(adapter, side, record, file)]
-        found += _batch_faults(adapter, side, records, file)
-    return found
+            for fault in _faults(adapter, side, record, file):
+                found.setdefault(_ALIKE.sub("#", f"{side} {fault}"), (f"{side} {fault}", []))[1].append(record)
+        batches += _batch_faults(adapter, side, records, file)
+    return [f"{fault} (record {_first_of(records)})" for fault, records in found.values()] + batches
+
+
+def _first_of(records: Sequence[bytes]) -> str:
+    more = len(records) - 1
+    return f"{shown(records[0])} and {more} more" if more else shown(records[0])
 
 
 def shown(record: bytes) -> str:

@@ -28,6 +28,10 @@ from photon.adapters.testkit.speed import SLOWEST_PER_S, Speed, speed_findings, 
 Check = Callable[[Adapter, Samples], list[str]]
 FINDINGS_MAX = 20
 """Of one check; the rest is counted."""
+LOCAL_TIME = (
+    "is a time read in the zone of the machine, which is another in another datacentre? Say which zone the logs "
+    'mean, as in datetime.strptime(…).replace(tzinfo=ZoneInfo("Europe/Berlin"))'
+)
 
 
 def check_version(adapter: Adapter, samples: Samples) -> list[str]:
@@ -71,7 +75,8 @@ def check_elsewhere(adapter: Adapter, samples: Samples) -> list[str]:
         there = answers_elsewhere(adapter, samples)
     except NotThere as error:
         return [f"another process: {error}"]
-    return [f"here and in another process: {each}" for each in differing(answers(adapter, samples), there)]
+    found = [f"here and in another process: {each}" for each in differing(answers(adapter, samples), there)]
+    return [*found, LOCAL_TIME] if any("event_time_ns gave" in each for each in found) else found
 
 
 def check_untouched(adapter: Adapter, samples: Samples) -> list[str]:
@@ -150,7 +155,7 @@ class Report:
 
 def examine(adapter: Adapter, samples: Samples, *, without: Sequence[str] = ()) -> Report:
     """Every check but those named in ``without``."""
-    findings = {name: _bounded(check(adapter, samples)) for name, check in CHECKS.items() if name not in without}
+    findings = {name: bounded(check(adapter, samples)) for name, check in CHECKS.items() if name not in without}
     measured = speeds(adapter, samples) if "speed" not in without and not findings.get("bad lines") else []
     if "speed" not in without:
         findings["speed"] = speed_findings(measured)
@@ -165,7 +170,8 @@ def check_adapter(adapter: Adapter, samples: Samples) -> Report:
     return report
 
 
-def _bounded(found: list[str]) -> list[str]:
+def bounded(found: list[str]) -> list[str]:
+    """The first findings of a check, and how many more there are."""
     if len(found) <= FINDINGS_MAX:
         return found
     return [*found[:FINDINGS_MAX], f"… and {len(found) - FINDINGS_MAX} more"]

@@ -47,13 +47,19 @@ class Samples:
     def read(
         cls, adapter: Adapter, *, primary: Path | None = None, foreign: Path | None = None, limit: int = RECORDS
     ) -> Samples:
-        """The first ``limit`` records of a log file of each side; plain, gz or zst. Raises AdapterError."""
+        """The first ``limit`` records of a log file of each side; plain, gz or zst.
+
+        Of a directory: of the files in it. Raises AdapterError.
+        """
         sides = []
         for side, path in (("primary", primary), ("foreign", foreign)):
-            found = SampleFile("") if path is None else read_samples(adapter, side, path, limit)
-            if found.fault and not found.samples:
-                raise AdapterError(found.fault, found.path, f"name a file of the {side} logs")
-            sides.append(found.samples)
+            samples: list[Sample] = []
+            for file in [] if path is None else _files(path):
+                found = read_samples(adapter, side, file, limit - len(samples))
+                if found.fault and not found.samples:
+                    raise AdapterError(found.fault, found.path, f"name a file of the {side} logs")
+                samples += found.samples
+            sides.append(samples)
         return cls(*sides)
 
     @classmethod
@@ -78,6 +84,10 @@ def framing_of(adapter: Adapter, side: str) -> tuple[Framing, bool]:
 def read_samples(adapter: Adapter, side: str, path: Path, limit: int = RECORDS) -> SampleFile:
     """The first records of a ``primary`` or ``foreign`` file. Raises AdapterError where there is no such file."""
     framing, has_header = framing_of(adapter, side)
+    if path.is_dir():
+        inner = next(iter(_files(path)), None)
+        todo = f"name one file in it{'' if inner is None else f', for instance {inner}'}"
+        raise AdapterError("is a directory", str(path), todo)
     if not path.is_file():
         raise AdapterError("no such file", str(path), f"name one file of the {side} logs")
     found = SampleFile(str(path))
@@ -102,6 +112,13 @@ def read_samples(adapter: Adapter, side: str, path: Path, limit: int = RECORDS) 
         number = 1 + _line_ends(data[: piece.offset])
         _cut(LogFile(path.name, header), piece.offset, piece.data, number, found.samples, limit)
     return found
+
+
+def _files(path: Path) -> list[Path]:
+    """The path; of a directory the files in it, hidden ones left out."""
+    if not path.is_dir():
+        return [path]
+    return sorted(each for each in path.iterdir() if each.is_file() and not each.name.startswith("."))
 
 
 def _cut(file: LogFile, offset: int, lines: bytes, number: int, samples: list[Sample], limit: int) -> None:

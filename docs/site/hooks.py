@@ -22,6 +22,7 @@ from grpc_tools import protoc
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from photon.cli.lazy import walk
 from photon.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +45,7 @@ What other programs may import. These names follow semantic versioning; all else
 
 """
 PUBLIC = {
-    "photon.library": "Run a join from a program, and read an output ([In another program](../embedding.md))",
+    "photon.library": "Run joins and deployments, read outputs ([In another program](../embedding.md))",
     "photon.adapters.contract": "What an adapter is ([Adapters](../adapters.md))",
     "photon.eventid": "Event ids for servers that write events ([Event ids](../eventid.md))",
 }
@@ -58,6 +59,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/python.md": python_page(),
         "project/contributing.md": _from_root("CONTRIBUTING.md"),
         "project/changelog.md": _from_root("CHANGELOG.md"),
+        "project/adapter-examples.md": examples_page(),
     }
     for room, text in _designs():
         pages[f"internals/{room}.md"] = text
@@ -67,8 +69,20 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """A block that no test runs (``sh show``) looks like the others."""
+    """A block that no test runs (``sh show``) looks like the others; what lies beside the code has a page here."""
+    markdown = markdown.replace("](../adapters/examples/README.md)", "](project/adapter-examples.md)")
     return re.sub(r"^(\s*)```sh show$", r"\1```sh", markdown, flags=re.MULTILINE)
+
+
+def examples_page() -> str:
+    """The worked examples of adapters: what each says of itself, its configuration and its code."""
+    parts = ["# Worked examples\n\nThey lie in `adapters/examples/` of a clone, each with sample logs.\n"]
+    for folder in sorted(path.parent for path in (ROOT / "adapters" / "examples").glob("*/README.md")):
+        parts.append(re.sub(r"^#", "##", (folder / "README.md").read_text(), flags=re.MULTILINE))
+        for file in sorted([*folder.glob("*.toml"), *folder.glob("*.py")]):
+            kind = "toml" if file.suffix == ".toml" else "python"
+            parts.append(f"`{folder.name}/{file.name}`:\n\n```{kind}\n{file.read_text()}```\n")
+    return "\n".join(parts)
 
 
 def _from_root(name: str) -> str:
@@ -84,21 +98,20 @@ def _designs() -> Iterator[tuple[str, str]]:
 
 
 # -- commands ----------------------------------------------------------------------------------------------------
-def commands(command: click.Command, path: tuple[str, ...] = ("photon",)) -> Iterator[tuple[str, click.Command]]:
-    """(``photon registry status``, its command), groups included, in the order of the help."""
-    yield " ".join(path), command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            inner = command.get_command(context, name)
-            if inner is not None and not inner.hidden:
-                yield from commands(inner, (*path, name))
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """(``photon registry status``, its command), groups included, in the order of the help; no hidden ones."""
+    hidden: list[tuple[str, ...]] = []
+    for path, command in walk(main):
+        if command.hidden:
+            hidden.append(path)
+        if not any(path[: len(each)] == each for each in hidden):
+            yield " ".join(path), command
 
 
 def cli_page() -> str:
     """Every command with its help, word for word."""
     parts = [COMMANDS]
-    for name, command in commands(main):
+    for name, command in commands():
         level = "##" if name.count(" ") < 2 else "###"
         shown = command.get_help(click.Context(command, info_name=name, max_content_width=100))
         parts.append(f"{level} {name}\n\n```text\n{shown}\n```\n")

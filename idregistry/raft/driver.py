@@ -19,7 +19,7 @@ from pysyncobj.version import VERSION as LIBRARY_VERSION
 
 from photon.idregistry.raft.codec import APPLY_METHOD, REGULAR, Append, Message, RequestVote, SafePickle, Vote
 from photon.idregistry.raft.journal import Journal
-from photon.idregistry.raft.options import COMMAND_BYTES_MAX, ENTRIES_MAX, DiskFull, RaftOptions
+from photon.idregistry.raft.options import APPLIED_AT_ONCE, COMMAND_BYTES_MAX, ENTRIES_MAX, DiskFull, RaftOptions
 from photon.idregistry.raft.rules import Accepted, LogView, Progress
 from photon.idregistry.raft.snapshot import SnapshotStore
 from photon.idregistry.raft.transport import HeldTransport
@@ -170,6 +170,17 @@ class Core(library.SyncObj):  # type: ignore[misc]
 
     def _SyncObj__deleteEntriesTo(self, index: int) -> None:  # noqa: N802
         self._journal.cut_before(index, self._options.log_margin)
+
+    def _SyncObj__applyLogEntries(self) -> bool:  # noqa: N802
+        """So many in one tick, lest a replica that replays its log be silent for as long as that takes, with all its
+        groups: the library applies everything that is committed at once.
+        """
+        committed = self.committed()
+        self._SyncObj__raftCommitIndex = min(committed, self.applied() + APPLIED_AT_ONCE)
+        try:
+            return bool(super()._SyncObj__applyLogEntries())
+        finally:
+            self._SyncObj__raftCommitIndex = committed
 
     def _checkCommandsToApply(self) -> None:  # noqa: N802
         self._take_proposals()

@@ -39,7 +39,14 @@ from photon.idregistry.raft.codec import (
 from photon.idregistry.raft.driver import Core, library_time
 from photon.idregistry.raft.installing import Installer
 from photon.idregistry.raft.journal import Journal
-from photon.idregistry.raft.options import COMMAND_BYTES_MAX, PROPOSALS_MAX, DiskFull, RaftOptions, RaftStopped
+from photon.idregistry.raft.options import (
+    COMMAND_BYTES_MAX,
+    ENTRY_COST,
+    PROPOSALS_MAX,
+    DiskFull,
+    RaftOptions,
+    RaftStopped,
+)
 from photon.idregistry.raft.proposals import Done, HandOver, Proposal
 from photon.idregistry.raft.resting import Resting
 from photon.idregistry.raft.sending import Out, Sender
@@ -385,7 +392,10 @@ class RaftGroup:
         if self._resting.rests:
             return _NEVER
         alone = not self._peers and core.committed() < self._journal.last
-        if self._at_work or core.sends_due or (core.leads() and (alone or (self._queue and self._may_propose()))):
+        behind = core.committed() > core.applied()
+        if self._at_work or behind or core.sends_due:
+            return now
+        if core.leads() and (alone or (self._queue and self._may_propose())):
             return now
         due = max(core.deadline(), now)
         if self._hand_over is not None:
@@ -404,11 +414,13 @@ class RaftGroup:
         info = self._store.info
         options = self._options
         limit = max(options.log_bytes, int(options.log_ratio * info.size) if info else 0) + options.log_margin
-        if self._journal.command_bytes <= limit or self._store.writing or now < self._snapshot_after:
+        covered = max(self._journal.first, info.index if info else 0)
+        grown = self._journal.command_bytes + ENTRY_COST * max(self._core.applied() - covered, 0)
+        if grown <= limit or self._store.writing or now < self._snapshot_after:
             return
-        if self._sender.transferring and self._journal.command_bytes <= 8 * limit:
+        if self._sender.transferring and grown <= 8 * limit:
             return
-        if self._core.applied() > max(self._journal.first, info.index if info else 0):
+        if self._core.applied() > covered:
             self._core.forceLogCompaction()
 
     # --- proposals --------------------------------------------------------------------------------------------

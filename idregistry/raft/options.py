@@ -19,6 +19,10 @@ FRAME_BYTES_MAX = 3 << 20
 FRAME_MESSAGES_MAX = 4096
 ENTRIES_MAX = 1024
 """Entries in one append message."""
+APPLIED_AT_ONCE = 64
+"""Entries that a step applies: some 20 ms of small ones, 200 ms of full ones."""
+ENTRY_COST = 4 << 10
+"""To replay an entry costs as much as so many bytes of full ones, however small it is."""
 APPENDS_IN_FLIGHT = 8
 """Append messages with entries that may be on their way to one peer."""
 SNAPSHOT_SLICE_BYTES = 1 << 20
@@ -60,7 +64,8 @@ class RaftOptions:
     in_flight: int = 4
     """Entries of one group proposed and not yet committed."""
     log_bytes: int = 16 << 20
-    """The log is compacted above the larger of this and log_ratio of the last snapshot."""
+    """The log is compacted above the larger of this and log_ratio of the last snapshot; each entry since then counts
+    for ENTRY_COST more than its size."""
     log_ratio: float = 0.5
     """For each byte of the log two of a snapshot are written, and a start reads half a snapshot more."""
     log_memory: int = LOG_MEMORY_BYTES

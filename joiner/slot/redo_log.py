@@ -99,11 +99,14 @@ class RedoLog:
     # -- start -----------------------------------------------------------------------------------------------
     def read(self) -> list[RedoFrame]:
         """All frames that are still there, oldest first. Raises RedoLogDamaged."""
+        return [frame for frames in self.by_segment() for frame in frames]
+
+    def by_segment(self) -> Iterator[list[RedoFrame]]:
+        """The same, a segment at a time; changes nothing, so that whoever looks at a slot may. Raises OSError where
+        its joiner takes a segment away meanwhile."""
         segments = self._segments()
-        frames: list[RedoFrame] = []
         for segment in segments:
-            frames += _read_segment(self._disk, self._path(segment), segment, newest=segment == segments[-1])
-        return frames
+            yield list(_read_segment(self._disk, self._path(segment), segment, newest=segment == segments[-1]))
 
     def begin(self, kept: Sequence[tuple[int, RedoFrame]]) -> None:
         """Copies the kept frames to a new segment, makes it durable, and drops all older ones (rule 7)."""

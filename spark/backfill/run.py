@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from photon.config import file_lock
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import UsageError
@@ -154,15 +154,9 @@ def _task(plan: Plan, job: Job, driver: Driver) -> Task:
 def alone(places: Places) -> Iterator[None]:
     """Raises UsageError while another driver works on this output. On NFS the lock needs version 4."""
     places.state.mkdir(parents=True, exist_ok=True)
-    handle = os.open(places.state / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"{places.output}: another photon spark backfill works on it; let it end") from None
+    busy = f"{places.output}: another photon spark backfill works on it; let it end"
+    with file_lock.alone(places.state / LOCK_NAME, busy):
         yield
-    finally:
-        os.close(handle)
 
 
 def check_directory(output: Path) -> None:

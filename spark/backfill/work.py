@@ -117,7 +117,9 @@ class TaskAttempt:
         self._attempt = attempt
         self._adapter: Adapter = made(task.adapter, directory)
         self._judge = Judge(self._adapter, check_payloads=True)
-        self._lines = envelope_lines(Envelope(with_joined_at=task.joined_at, with_token=task.registers))
+        self._lines = envelope_lines(
+            Envelope(with_joined_at=task.joined_at, with_token=task.registers, adapter=self._adapter)
+        )
         self._places = Places(Path(task.output))
         self._disk = RealDisk()
         self._clock = SystemClock()

@@ -15,6 +15,7 @@ from photon.adapters.containment import Guard
 from photon.adapters.contract import Adapter, Filtered, Joined, LogFile, Pair
 from photon.adapters.faults import joined_fault
 from photon.adapters.logs.identity import log_name
+from photon.adapters.shown import shown_record
 from photon.spark.verify.classify import FILTERED, JOINED, REJECTED, UNMATCHED, UNREADABLE
 from photon.spark.verify.rows import LINE, hash64
 
@@ -33,7 +34,7 @@ class Expected(NamedTuple):
 
     kind: str
     foreign: int | None
-    record: int
+    record: int | None
     primary: int | None
 
 
@@ -56,7 +57,8 @@ class Fresh:
     def expected(self, row: dict[str, Any]) -> Expected:
         """What must have been written of a row of JOINABLE."""
         record: bytes = row["record"]
-        text = hash64(record)
+        shown = shown_record(self._adapter, record, self.file(row["log"], row["header"]))
+        text = None if shown is None else hash64(shown)
         if row["unreadable"] is not None:
             return Expected(UNREADABLE, None, text, None)
         primary: bytes | None = row["p_record"]

@@ -22,6 +22,7 @@ OF_EAST = {
     *("copies-east", "verifier-east", "dispatcher-east", "status-east"),
 }
 FULL = bool(os.environ.get("PHOTON_FULL"))
+pytestmark = pytest.mark.timeout(1800)  # whichever test is first waits for the images, which a new machine makes
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,6 @@ def stack(docker: None) -> Iterator[Stack]:
         made.down()
 
 
-@pytest.mark.timeout(300)
 def test_no_container_has_more_rights_than_it_needs(stack: Stack) -> None:
     for each in stack.containers():
         name, host = each["Config"]["Labels"]["com.docker.compose.service"], each["HostConfig"]
@@ -51,7 +51,6 @@ def test_no_container_has_more_rights_than_it_needs(stack: Stack) -> None:
         assert not published or name.startswith("status-"), name
 
 
-@pytest.mark.timeout(300)
 def test_no_byte_goes_between_regions_but_through_the_gateway(stack: Stack) -> None:
     """Asked from the event store of east: a replica of west is there under its name, and not under its address."""
     containers = {each["Config"]["Labels"]["com.docker.compose.service"]: each for each in stack.containers()}
@@ -76,7 +75,6 @@ def test_no_byte_goes_between_regions_but_through_the_gateway(stack: Stack) -> N
     assert delays["east", "central"] == 50.0
 
 
-@pytest.mark.timeout(1800)
 def test_more_joiners_are_found_and_one_that_is_killed_costs_no_event(stack: Stack) -> None:
     """Nothing is restarted but what is added. The dead one's slot is redone by another joiner."""
     stack.wait_for_joins()
@@ -107,7 +105,6 @@ def _service(container: dict[str, Any]) -> str:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(1800)
 @pytest.mark.skipif(not FULL, reason="takes minutes; make test-full runs it")
 def test_a_datacentre_is_deleted_for_ever_and_no_reader_misses_or_doubles_a_record(stack: Stack) -> None:
     """All of east's containers at once, under traffic, then its volumes. What its readers had read stands in the

@@ -6,11 +6,12 @@ from pathlib import Path
 import click
 import pytest
 
+from photon.cli.lazy import walk
 from photon.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-ROOMS = "adapters|config|dispatcher|eventstore|idregistry|joiner|spark|tests|docs|src"
+ROOMS = "adapters|bench|config|dispatcher|eventstore|idregistry|joiner|spark|tests|docs|src"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -23,18 +24,7 @@ def test_each_file_that_a_document_names_exists(document: Path) -> None:
     assert missing == []
 
 
-def _commands(command: click.Command, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], click.Command]]:
-    found = [(path, command)]
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            inner = command.get_command(context, name)
-            assert inner is not None
-            found += _commands(inner, (*path, name))
-    return found
-
-
-COMMANDS = _commands(main, ("photon",))
+COMMANDS = list(walk(main))
 """Groups of commands as well."""
 
 

@@ -50,6 +50,18 @@ def test_the_reference_is_made_from_the_code(site: Path) -> None:
     assert "photon.adapters.contract" in (site / "reference" / "python.html").read_text()
 
 
+def test_no_link_leads_out_of_the_site(site: Path) -> None:
+    """Such as one to a file that lies beside the code."""
+    lost = [
+        f"{page.relative_to(site)}: {target}"
+        for page in site.rglob("*.html")
+        if page.name != "404.html"
+        for target in re.findall(r'href="([^"#?:]+)["#?]', page.read_text())
+        if not (page.parent / target).exists()
+    ]
+    assert lost == []
+
+
 def test_it_needs_nothing_from_outside(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 30

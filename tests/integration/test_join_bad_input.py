@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -213,11 +214,12 @@ def test_debug_shows_the_traceback(logs: Logs) -> None:
 
 def test_logs_that_cannot_be_inferred(logs: Logs) -> None:
     (logs.foreign / "clicks.log").write_text("nothing\nthat\nis known\n")
-    one_line(
-        logs.once(config=False), USAGE, "the foreign logs are neither JSON Lines nor CSV", "name it with --config"
-    )
-    (logs.foreign / "clicks.log").unlink()
-    one_line(logs.once(config=False), USAGE, "the foreign logs hold no records yet")
+    for said in ("the foreign logs are neither JSON Lines nor CSV", "the foreign logs hold no records yet"):
+        result = logs.once(config=False)
+        line, example = result.err.split("\n", 1)
+        one_line(Result(result.code, result.out, line + "\n"), USAGE, said, "name it with --config")
+        assert "join" in tomllib.loads(example)  # below it a file to begin with
+        (logs.foreign / "clicks.log").unlink(missing_ok=True)
     assert not (logs.output / ".photon" / "inferred.toml").exists()
 
 

@@ -77,7 +77,7 @@ class Site:
         )  # fmt: skip
 
     async def recover(self, *more: str) -> Result:
-        report = ("--report", str(self.directory / "report"), "--deployment", str(self.file), "-o", "json")
+        report = ("--report", str(self.directory / "report"), "--config", str(self.file), "-o", "json")
         return await asyncio.to_thread(photon, "spark", "recover", *report, *more)
 
 
@@ -106,7 +106,7 @@ async def test_what_was_lost_comes_back_once(tmp_path: Path) -> None:
         assert counts["primary-exists"] == {"not-asked": len(UNMATCHED)}
         assert shown.json["slots"] == {"east-1": 1}
 
-        done = await here.recover("--apply")
+        done = await here.recover("--yes")
         counts = done.json["classes"]
         assert done.code == ATTENTION
         assert counts["lost-cleared"] == {"reopened": len(lost)}
@@ -116,9 +116,9 @@ async def test_what_was_lost_comes_back_once(tmp_path: Path) -> None:
         whole = {f"c{n}" for n in (*JOINED, *SKIPPED)}
         await until(lambda: len(joined(tmp_path)) >= len(whole), "they are joined")
         assert Counter(joined(tmp_path)) == dict.fromkeys(whole, 1)
-        assert (await here.recover("--apply")).json == done.json
+        assert (await here.recover("--yes")).json == done.json
 
-        again = await here.recover("--apply", "--also-unmatched")
+        again = await here.recover("--yes", "--also-unmatched")
         counts = again.json["classes"]
         assert counts["primary-exists"] == {"reopened": len(UNMATCHED)}
         whole |= {f"c{n}" for n in UNMATCHED}
@@ -152,7 +152,7 @@ async def _skipped_by_mistake(here: Site, supervisor: Supervisor) -> None:
     write(here.directory, "clicks/c.log", SKIPPED)
     for own, other in (("east", "west"), ("west", "east")):
         where = ("--config", str(here.file), "--datacentre", own, "--reader", other)
-        done = await asyncio.to_thread(photon, "dispatcher", "skip", *where, "--to", "now", "--apply")
+        done = await asyncio.to_thread(photon, "dispatcher", "skip", *where, "--to", "now", "--yes")
         assert done.code == 0, done.err
     for name in DISPATCHERS:
         supervisor.release(name)

@@ -136,18 +136,18 @@ async def test_a_lost_replica_is_replaced_under_load(tmp_path: Path) -> None:
         await made.settled()
         async with loaded(made) as load:
             await load.more(3_000)
-            refused = await made.command("replace", "r3", "r4", "--address", made.addresses["r3"])
+            refused = await made.command("replace", "r3", "r4", "--address", made.addresses["r3"], "--dry-run")
             assert refused.code == 1
             assert "r3 answers" in refused.err
             made.kill("r3")
             shutil.rmtree(tmp_path / "r3")
             await load.more(3_000)
-            plan = await made.eventually("replace", "r3", "r4")  # groups that r3 led elect first
-            assert "nothing was done" in plan.out
+            plan = await made.eventually("replace", "r3", "r4", "--dry-run")  # groups that r3 led elect first
+            assert "nothing was changed" in plan.out
             assert not (tmp_path / "r4").exists()
-            unsaid = await made.command("replace", "r3", "r4", "--apply")
+            unsaid = await made.command("replace", "r3", "r4")
             assert unsaid.code == 2
-            await made.good("replace", "r3", "r4", "--apply", "--old-is-gone")
+            await made.good("replace", "r3", "r4", "--yes")
             text = made.file.read_text()
             assert "# a comment that stays" in text
             assert "epoch = 2" in text
@@ -193,7 +193,7 @@ async def test_backup_under_load_and_restore_into_a_new_deployment(tmp_path: Pat
         assert (await photon("registry", "verify", str(backup))).code == 0
         assert len(before) < len(after)
     with stopped_at_the_end(Deployment(tmp_path / "new")) as new:
-        await new.good("restore", str(backup))
+        await new.good("restore", str(backup), "--yes")
         for name in new.addresses:
             new.start(name)
         status = await new.settled()
@@ -222,8 +222,8 @@ async def registers_what_was_restored(new: Deployment, before: dict[int, int], a
         waiting = await writer.client.insert(rows(ids[:100], [token] * 100), timeout=1.0)
         assert set(waiting.answers.tolist()) == {Answer.UNKNOWN}
         assert "closed" in writer.client.problem
-        await new.good("restore", "--accept-boundary", "now")
-        assert (await new.command("restore", "--open")).code == 1
+        await new.good("restore", "--accept-boundary", "now", "--yes")
+        assert (await new.command("restore", "--open", "--yes")).code == 1
         found = await writer.client.insert(rows(ids, [token] * len(ids)), timeout=10.0)
         assert set(found.answers.tolist()) == {Answer.TAKEN}
         assert found.owner_tokens.tolist() == list(before.values())
@@ -316,15 +316,23 @@ async def test_what_outputs_hold_is_registered_again_before_a_restored_registry_
         (joined / "w0-000001.jsonl.gz").write_bytes(gzip.compress(b"".join(line(e, early) for e in range(50))))
         rest = [line(e, early) for e in range(50, 100)] + [line(e, late) for e in range(100, 200)]
         (joined / "w0-000002.jsonl").write_bytes(b"".join(rest) + line(200, late)[:40])
-        await new.good("restore", str(tmp_path / "backup"))
+        shown = await new.good("restore", str(tmp_path / "backup"), "--dry-run")
+        assert "would get" in shown.out
+        assert not list((tmp_path / "new").glob("r1/*"))
+        await new.good("restore", str(tmp_path / "backup"), "--yes")
         for name in new.addresses:
             new.start(name)
         await new.settled()
-        [said] = (await new.good("register-again", "-o", "json")).json()
+        shown = (await new.good("register-again", "--dry-run", "-o", "json")).json()["datacentres"]
+        assert [each["lines"] for each in shown] == [200]
+        [said] = (await new.good("register-again", "--yes", "-o", "json")).json()
         assert (said["lines"], said["registered"], said["taken"]) == (200, 200, 0)
-        assert (await new.good("register-again", "-o", "json")).json() == [said]
-        await new.good("restore", "--open")
-        refused = await new.command("register-again")
+        assert (await new.good("register-again", "--yes", "-o", "json")).json() == [said]
+        assert "would be opened" in (await new.good("restore", "--open", "--dry-run")).out
+        await new.good("restore", "--open", "--yes")
+        would = await new.command("register-again", "--dry-run")
+        assert (would.code, "no shard is closed" in would.err) == (1, True)
+        refused = await new.command("register-again", "--yes")
         assert refused.code == 1
         assert "is open" in refused.err
         client = new.client()

@@ -46,13 +46,13 @@ class RestoreRig(Rig):
         settings = self.demo.deployment.settings
         for replica in settings.registry.replicas.values():
             shutil.rmtree(self.demo.deployment.file.parent / replica.directory)
-        await self.operate("restore", str(backup))
+        await self.operate("restore", str(backup), "--yes")
         for name in replicas:
             self.supervisor.release(name)
-        said = (await self.operate("register-again", "-o", "json")).json()
+        said = (await self.operate("register-again", "--yes", "-o", "json")).json()
         assert all(each["taken"] == 0 for each in said)
         assert sum(each["registered"] for each in said) > 0
-        await self.operate("restore", "--open")
+        await self.operate("restore", "--open", "--yes")
         for name in joiners:
             self.supervisor.release(name)
         await self.supervisor.ready(READY_S)

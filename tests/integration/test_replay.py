@@ -32,7 +32,7 @@ async def test_a_skip_by_mistake_is_mended_by_a_replay(tmp_path: Path) -> None:
     assert (missing.code, missing.out) == (FAILED, "")
     assert "there is no dispatcher state" in missing.err
     for name, other in (("east", "west"), ("west", "east")):  # each relies on the other: nobody reads these
-        done = await dispatcher("skip", "--to", str(T + SKIPPED), "--reader", other, "--apply", datacentre=name)
+        done = await dispatcher("skip", "--to", str(T + SKIPPED), "--reader", other, "--yes", datacentre=name)
         assert (done.code, done.err) == (0, "")
     supervisor = Supervisor()
     try:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -68,6 +69,10 @@ discover = true
 def _append(log: Path, lines: str) -> None:
     with open(log, "a") as file:
         file.write(lines)
+
+
+def _joiners_up(said: dict[str, Any]) -> set[str]:
+    return {each["process"] for each in said["processes"] if each["service"] == "joiner" and each["up"]}
 
 
 class Site:
@@ -151,7 +156,12 @@ class Site:
         """By ``photon status``, as up."""
         shown = photon("status", "--config", self.file, "-o", "json")
         (said,) = orjson.loads(shown.out)["datacentres"]
-        return {each["process"] for each in said["processes"] if each["service"] == "joiner" and each["up"]}
+        return _joiners_up(said)
+
+    def joiners_on_top(self) -> set[str]:
+        """By ``photon top``, as up."""
+        shown = photon("top", "--config", self.file, "--once", "--every", "0.5", "-o", "json")
+        return _joiners_up(orjson.loads(shown.out))
 
     def settled(self) -> bool:
         ledger = read_ledger(self.base / "state")
@@ -181,6 +191,7 @@ async def scaled(site: Site) -> None:
     await site.until("spread over new joiners", lambda: set(site.written()) == names)
     await site.until("both workers are found", lambda: site.workers() == 2)
     await site.until("all joiners are shown", lambda: site.joiners_shown() == names)
+    await site.until("all joiners are on top", lambda: site.joiners_on_top() == names)
 
     killed, ended = joiners[0], joiners[1]
     killed.kill()

@@ -86,10 +86,13 @@ async def test_what_one_datacentre_skips_comes_from_the_other(tmp_path: Path) ->
         assert result.err.count("\n") == 1
 
     to = ("--to", str(T + SKIPPED))
-    refused(await skip("east", *to, "--apply"), USAGE, "no dispatcher of another datacentre answers (west)")
-    refused(await skip("east", *to, "--reader", "north"), USAGE, "there are: west")
-    refused(await skip("east", "--to", "2025"), USAGE, "--to 2025: a time is")
-    shown = await skip("east", *to)
+    refused(await skip("east", *to, "--yes"), FAILED, "no dispatcher of another datacentre answers (west)")
+    refused(await skip("east", *to, "--reader", "north", "--dry-run"), USAGE, "there are: west")
+    refused(await skip("east", "--to", "2025", "--dry-run"), USAGE, "--to 2025: a time is")
+    refused(await skip("east", *to), USAGE, "cannot be taken back: --yes does it, --dry-run shows what would be done")
+    shown = await skip("east", *to, "--dry-run")
+    assert (shown.code, shown.err.count("\n")) == (FAILED, 1)
+    assert "refused: no dispatcher of another datacentre answers (west)" in shown.err
     assert "no answer from west" in shown.out
     assert not any(each != each.rstrip() for each in shown.out.splitlines())
     assert not east.exists()
@@ -98,10 +101,11 @@ async def test_what_one_datacentre_skips_comes_from_the_other(tmp_path: Path) ->
         late = services.pop("dispatcher east")
         await supervisor.start(list(services.values()))
         await until(lambda: read_ledger(west)["joined"] == CLICKS, "west joins all")
-        refused(await skip("west", "--to", "now", "--reader", "east"), FAILED, "is in use by another dispatcher")
-        shown = await skip("east", *to, "-o", "json")
+        busy = await skip("west", "--to", "now", "--reader", "east", "--dry-run")
+        refused(busy, FAILED, "is in use by another dispatcher")
+        shown = await skip("east", *to, "-o", "json", "--dry-run")
         assert (shown.code, shown.err, east.joinpath("dispatcher.db").exists()) == (0, "", False)
-        done = await skip("east", *to, "-o", "json", "--apply")
+        done = await skip("east", *to, "-o", "json", "--yes")
         assert (done.code, done.err) == (0, "")
         assert shown.json | {"applied": True} == done.json
         [row] = done.json["logs"]
@@ -125,7 +129,7 @@ async def test_what_one_datacentre_skips_comes_from_the_other(tmp_path: Path) ->
         assert sorted(joined(tmp_path)) == sorted(f"c{n}" for n in range(total))
     finally:
         await supervisor.stop()
-    again = await skip("east", "--to", "now", "--reader", "west", "--apply")
+    again = await skip("east", "--to", "now", "--reader", "west", "--yes")
     assert (again.code, again.err) == (0, "")
     assert again.out.endswith("0 bytes of 0 logs are left out by datacentre east\n")
 
@@ -135,7 +139,7 @@ async def test_a_datacentre_that_reads_alone_does_not_skip(tmp_path: Path) -> No
     text = file.read_text()
     file.write_text(text[: text.index("[datacentre.west]")])
     done = await asyncio.to_thread(
-        photon, "dispatcher", "skip", "--config", file, "--datacentre", "east", "--to", "now"
+        photon, "dispatcher", "skip", "--config", file, "--datacentre", "east", "--to", "now", "--yes"
     )
     assert (done.code, done.out) == (USAGE, "")
     assert "alone reads join clicks" in done.err

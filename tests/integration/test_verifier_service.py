@@ -120,7 +120,7 @@ def test_what_is_planted_is_told_once_and_nothing_else(tmp_path: Path) -> None:
         assert all(each["todo"] and each["what"] and each["file"] for each in told)
         shown = photon("verifier", "status", "--config", site.file)
         assert shown.out.count(": differs at joined/") == 3
-        acknowledged = photon("verifier", "acknowledge", "--config", site.file)
+        acknowledged = photon("verifier", "acknowledge", "--yes", "--config", site.file)
         assert acknowledged.out == f"{defects.expected.total()} alarms acknowledged\n"
         assert site.alarms() == []
 

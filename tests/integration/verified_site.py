@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -176,9 +176,12 @@ class Site:
 
 
 @contextlib.contextmanager
-def site_in(base: Path, *, owned_alarm: float = 300.0) -> Iterator[Site]:
-    """A site whose processes run; they are ended with it."""
+def site_in(
+    base: Path, *, owned_alarm: float = 300.0, prepare: Callable[[Path], None] = lambda base: None
+) -> Iterator[Site]:
+    """A site whose processes run; they are ended with it. ``prepare``: called before they are started."""
     site = Site(base, owned_alarm)
+    prepare(base)
     try:
         site.up()
         yield site

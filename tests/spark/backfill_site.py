@@ -69,7 +69,7 @@ class Site:
     def arguments(self, output: Path, *more: str) -> list[str]:
         """Of ``photon spark backfill`` over all that is there."""
         whole = ["--from", str(T), "--to", str(T + HOURS * 3600)]
-        return ["spark", "backfill", "--deployment", str(self.file), *whole, "--output", str(output), *more]
+        return ["spark", "backfill", "--config", str(self.file), *whole, "--output", str(output), *more]
 
     def services(self) -> list[Service]:
         settings = load(self.file, environment={})

@@ -151,7 +151,7 @@ def _join(deployment: Deployment, adapter: ConfiguredAdapter, rnd: random.Random
             try:
                 header = adapter.foreign_header(record, file)
             except BadRecord as bad:
-                line = envelope.unreadable(record, file.path, offset, bad.reason, at_ns=AT_NS)
+                line = envelope.unreadable(record, file, offset, bad.reason, at_ns=AT_NS)
                 deployment.lines.append(Written(site, "rejected", line))
                 continue
             assert header.event_id is not None

@@ -124,7 +124,7 @@ def test_the_command_line_runs_as_it_is(cluster: Cluster, deployment: Path, tmp_
     command = (
         "spark",
         "verify",
-        "--deployment",
+        "--config",
         str(deployment),
         "--from",
         begin,

@@ -53,7 +53,7 @@ async def test_what_a_deleted_file_held_is_joined_again_once(spark: SparkSession
         }  # fmt: skip
         assert found.counts["torn"] == 1
 
-        done = await here.recover("--apply", "--also-unmatched")
+        done = await here.recover("--yes", "--also-unmatched")
         counts: Any = done.json["classes"]
         assert (done.code, counts) == (0, {
             "lost-cleared": {"reopened": lost},

@@ -169,7 +169,7 @@ class Faults:
             await self._target.wipe(datacentre)
             await self._target.release([name for name in names if not name.startswith("dispatcher")])
             # Its past is left to the others, which have read it.
-            await self._target.photon(["dispatcher", "skip", "--datacentre", datacentre, "--to", "now", "--apply"])
+            await self._target.photon(["dispatcher", "skip", "--datacentre", datacentre, "--to", "now", "--yes"])
         await self._target.release(names)
 
     def _truncate(self, step: Step, undo: list[Callable[[], Awaitable[None]]]) -> str:

@@ -19,6 +19,8 @@ REPLICAS = {"r1": "east", "r2": "east", "r3": "west", "r4": "west", "r5": "centr
 ROUND_TRIP_S = 0.1
 UP_S = 240.0
 DOWN_S = 60.0
+CACHE = "16MiB"
+"""It is full after minutes of traffic, so that a soak can tell a process that grows from a cache that fills."""
 TRIES = 3
 """Somebody else may take a port between the moment it is drawn and the start."""
 
@@ -73,6 +75,7 @@ def running(directory: Path, wanted: Wanted, say: Callable[[str], None]) -> Iter
         round_trip_s=wanted.round_trip_s,
         unmatched_after_s=wanted.unmatched_after_s,
         replicas=wanted.replicas,
+        cache=CACHE,
     )
     demo = DemoDeployment(directory, shape)
     file, run = demo.deployment.file, demo.deployment.run

@@ -57,7 +57,7 @@ def alarms(site: Site) -> list[str]:
 async def with_spark(site: Site, report: Path, since: str) -> list[str]:
     """``photon spark verify`` over the event times of the run, hours that can be judged; what it finds. Raises
     ChaosFailed."""
-    arguments = ["spark", "verify", "--deployment", str(site.file), "--from", since, "--report", str(report)]
+    arguments = ["spark", "verify", "--config", str(site.file), "--from", since, "--report", str(report)]
     code, out, err = await _photon([*arguments, "-o", "json"])
     if code not in (0, 3):
         said = err.strip().splitlines() or [f"exit code {code}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,13 @@ from photon.cli.errors import ATTENTION, DONE, FAILED
 if TYPE_CHECKING:
     from photon.adapters.card import Card
     from photon.adapters.testkit import Report
-    from photon.embedded.adapter_trial import Trial
+    from photon.embedded.adapter_trial import Trial, Tried
 
 FIELD_CHARS_MAX = 60
 FIELDS_WIDTH = 116
+LINES_MAX = 10
+VALUES = re.compile(r"'[^']*'|(?<![:\w])[0-9]+")
+"""What differs from line to line in reasons that are one and the same."""
 FILE = click.Path(path_type=Path)
 OUTPUT = click.Choice(["table", "json"])
 
@@ -52,12 +56,13 @@ def test(
 ) -> int:
     """Show what is read from the first records of files, why records are rejected, and whether the contract is kept.
 
-    Nothing is joined or written. Ends with 0 when every record was read, 3 when some were rejected, 1 when not one
-    record of a file could be read, or the adapter breaks the contract.
+    Nothing is joined or written.
 
     \b
     Example:
       photon adapter test photon.toml --primary queries/a.log --foreign clicks/a.log.gz -o json
+    Exit codes: 0 every record was read, 3 some were rejected, 1 not one record of a file could be read, or the
+    adapter breaks the contract.
     """
     from photon.config.loader import load
     from photon.embedded.adapter import adapter_of, join_named
@@ -80,6 +85,8 @@ def test(
         if found is not None:
             total = len(trials["foreign"].read)
             click.echo(f"{found} of {total} foreign records name one of these primary records")
+            if total and not found:
+                click.echo(f"  the first {records} of each file may be of different hours: try more with -n")
         _print_report(report)
     if report is not None and not report.kept:
         return FAILED
@@ -93,11 +100,10 @@ def test(
 def list_(output_format: str) -> int:
     """List the formats that need no code, and the adapters that installed packages bring.
 
-    Ends with 3 when an installed adapter cannot be used.
-
     \b
     Example:
       photon adapter list -o json
+    Exit codes: 0 done, 3 an installed adapter cannot be used.
     """
     from photon.adapters.entry_points import installed
     from photon.adapters.side import FORMATS
@@ -134,11 +140,12 @@ def list_(output_format: str) -> int:
 def show(name: str, output_format: str) -> int:
     """Show what a format or an adapter is, where it comes from, its settings, and what it reads of a sample.
 
-    NAME is a format, the name of an installed adapter, or path.py:Class. Ends with 3 when a sample cannot be read.
+    NAME is a format, the name of an installed adapter, or path.py:Class.
 
     \b
     Example:
       photon adapter show jsonl
+    Exit codes: 0 done, 3 a sample cannot be read.
     """
     from photon.adapters.card import card_of
 
@@ -241,10 +248,35 @@ def _print(side: str, trial: Trial) -> None:
         click.echo(line)
         text = _fields(each.payload)
         click.echo(textwrap.fill(text, FIELDS_WIDTH, initial_indent="    ", subsequent_indent="    "))
+    alike: dict[str, list[Tried]] = {}
     for bad in trial.rejected:
-        click.echo(f"line {bad.line} is rejected: {bad.reason}")
+        alike.setdefault(VALUES.sub("#", bad.reason), []).append(bad)
+    for same in alike.values():
+        _print_rejected(same)
     if trial.fault:
         click.echo(f"{trial.path}: {trial.fault}")
+
+
+def _print_rejected(same: list[Tried]) -> None:
+    """Records that are rejected for one reason: the first is shown, and where it ceases to fit."""
+    first, others = same[0], [str(each.line) for each in same[1:]]
+    left = f" and {len(others) - LINES_MAX} more" if len(others) > LINES_MAX else ""
+    are = "so is line" if len(others) == 1 else "so are lines"
+    so = f" ({are} {', '.join(others[:LINES_MAX])}{left})" if others else ""
+    click.echo(f"line {first.line} is rejected: {first.reason}{so}")
+    at = first.stop.at if first.stop else 0
+    before, after = _shown(first.record[:at]), _shown(first.record[at:])
+    cut = max(0, len(before) - FIELDS_WIDTH // 2)
+    before = "…" * bool(cut) + before[cut:]
+    click.echo("    " + _cut(before + after))
+    if first.stop:
+        wanted = f"^ here the pattern wants {first.stop.wanted}"
+        click.echo("    " + (" " * len(before) + _cut(wanted)))
+
+
+def _cut(text: str) -> str:
+    text = text.replace("\n", "⏎").replace("\t", " ")
+    return text if len(text) <= FIELDS_WIDTH else text[: FIELDS_WIDTH - 1] + "…"
 
 
 def _shown(data: bytes) -> str:

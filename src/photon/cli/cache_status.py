@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.registry.common import formatted, print_json, print_table
 
@@ -16,7 +17,7 @@ COLUMNS = ("node", "address", "held", "of", "entries", "evictions", "asked", "fo
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), required=True, help="The deployment file.")
+@deployment_file.config()
 @click.option("--datacentre", metavar="NAME", help="Whose cache nodes; may be left out if there is one.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 @formatted

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def certs() -> None:
 @click.option("--name", default="photon", show_default=True, help="What the authority calls itself.")
 @click.option("--days", type=DAYS, default=3650, show_default=True, help="How long it is valid.")
 @click.option("--force", is_flag=True, help="Replace the one that is there: all its certificates become useless.")
-def certs_init(directory: Path, name: str, days: int, force: bool) -> None:
+@OUTPUT
+def certs_init(directory: Path, name: str, days: int, force: bool, output_format: str) -> None:
     """Make an authority: ca.crt, which every process needs, and ca.key, which only photon certs needs.
 
     \b
@@ -43,7 +45,13 @@ def certs_init(directory: Path, name: str, days: int, force: bool) -> None:
     from photon.config.certificate_files import begin
 
     path = begin(directory, name, datetime.now(UTC), days=days, force=force)
-    click.echo(f"{path}: made; keep {path.with_suffix('.key')} where no service can read it")
+    key = path.with_suffix(".key")
+    if output_format == "json":
+        import orjson
+
+        click.echo(orjson.dumps({"certificate": str(path), "key": str(key)}).decode())
+        return
+    click.echo(f"{path}: made; keep {key} where no service can read it")
 
 
 @certs.command("issue")
@@ -54,8 +62,15 @@ def certs_init(directory: Path, name: str, days: int, force: bool) -> None:
 @click.option("--ca", "authority", type=click.Path(path_type=Path), help="The authority's directory, if another one.")
 @click.option("--days", type=DAYS, default=365, show_default=True, help="How long it is valid.")
 @click.option("--force", is_flag=True, help="Replace the one that is there.")
+@OUTPUT
 def certs_issue(
-    directory: Path, identity: str, hosts: tuple[str, ...], authority: Path | None, days: int, force: bool
+    directory: Path,
+    identity: str,
+    hosts: tuple[str, ...],
+    authority: Path | None,
+    days: int,
+    force: bool,
+    output_format: str,
 ) -> None:
     """Issue one certificate with its key into DIRECTORY, and ca.crt if it is not there.
 
@@ -69,11 +84,16 @@ def certs_issue(
     path = issue_into(
         authority or directory, directory, identity, datetime.now(UTC), days=days, hosts=hosts, force=force
     )
+    if output_format == "json":
+        import orjson
+
+        click.echo(orjson.dumps({"certificate": str(path), "key": str(path.with_suffix(".key"))}).decode())
+        return
     click.echo(f"{path}: issued")
 
 
 @certs.command("for")
-@click.argument("file", type=click.Path(path_type=Path))
+@deployment_file.file
 @click.option("--ca", "authority", type=click.Path(path_type=Path),
               help="The authority's directory; default: that of [tls]. Made if it has none.")  # fmt: skip
 @click.option("--days", type=DAYS, default=365, show_default=True, help="How long the certificates are valid.")

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from photon.cli import deployment_file
+from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.processes import run_option
 from photon.cli.units import DURATION
@@ -89,6 +91,7 @@ def list_(output_format: str) -> None:
               help="quick: outputs and ledgers against the truth; spark: photon spark verify too.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only show what would happen when.")
 @format_option
+@audited
 def run(
     scenario: str | None,
     drawn: bool,
@@ -147,8 +150,7 @@ def run(
 @chaos.command("fault")
 @click.argument("do", type=click.Choice(FAULTS))
 @click.argument("targets", nargs=-1)
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", required=True,
-              help="The deployment file that photon up runs.")  # fmt: skip
+@deployment_file.config(help="The deployment file that photon up runs.")
 @run_option
 @project_option
 @compose_option
@@ -158,6 +160,8 @@ def run(
 @click.option("--delay", type=DURATION, help="Of a delay: how much more, one way.")
 @click.option("--skew", type=float, help="Of a clock: seconds, also below 0.")
 @click.option("--shards", type=click.IntRange(1), help="Of a reshard.")
+@format_option
+@audited
 def fault(
     do: str,
     targets: tuple[str, ...],
@@ -171,6 +175,7 @@ def fault(
     delay: float | None,
     skew: float | None,
     shards: int | None,
+    output_format: str,
 ) -> None:
     """Do one fault by hand. TARGETS are processes as photon ps shows them, leader, regions, or a datacentre.
 
@@ -191,16 +196,17 @@ def fault(
         "shards": shards,
     }
     said = one_fault(Where(config, run, project, compose), do, targets, lasts, options)
-    click.echo(said)
+    _show([said], output_format)
 
 
 @chaos.command("heal")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", required=True,
-              help="The deployment file that photon up runs.")  # fmt: skip
+@deployment_file.config(help="The deployment file that photon up runs.")
 @run_option
 @project_option
 @compose_option
-def heal(config: Path, run: Path | None, project: str | None, compose: Path) -> None:
+@format_option
+@audited
+def heal(config: Path, run: Path | None, project: str | None, compose: Path, output_format: str) -> None:
     """Take back all faults: paused processes go on, held ones start, cuts and delays are lifted, disks are emptied.
 
     \b
@@ -209,5 +215,14 @@ def heal(config: Path, run: Path | None, project: str | None, compose: Path) -> 
     """
     from photon.chaos.command import Where, heal_all
 
-    for line in heal_all(Where(config, run, project, compose)):
+    _show(heal_all(Where(config, run, project, compose)), output_format)
+
+
+def _show(done: list[str], output_format: str) -> None:
+    if output_format == "json":
+        import orjson
+
+        click.echo(orjson.dumps({"done": done}).decode())
+        return
+    for line in done:
         click.echo(line)

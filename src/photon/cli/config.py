@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
+from photon.cli import deployment_file
 from photon.config.loader import load
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def config() -> None:
 
 
 @config.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@deployment_file.file
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key, as for the services.")
 @click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def check(file: Path, overrides: tuple[str, ...], output_format: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ UNCERTAINTY_S = 5.0
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), help="The deployment file; without it only this machine.")
+@deployment_file.config(required=False, help="The deployment file; without it only this machine.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 @click.option("--datacentre", "here", multiple=True, metavar="NAME",
               help="Is on this machine; else it is told from addresses and directories.")  # fmt: skip
@@ -91,7 +92,7 @@ def _of_deployment(config: Path, settings: Settings, own: Any, named: tuple[str,
     mistakes = gathering.adapter_mistakes(settings, base)
     tls, unasked = gathering.operators_tls(settings, base)
     _tell("processes")
-    processes = [] if unasked else examining.processes(settings, tls)
+    processes = [] if unasked else examining.processes(settings, tls, base)
     _tell("registry")
     registry = Registry() if unasked else examining.registry(settings, tls, time.time_ns())
     _tell("disks, logs, ports")

@@ -11,19 +11,31 @@ from typing import Any
 
 import click
 
+from photon.cli.audited import ARGUMENTS
 from photon.config.errors import PhotonError
 
 DONE, FAILED, USAGE, ATTENTION = 0, 1, 2, 3
 
 
-def fail(message: str, code: int) -> None:
-    """Prints one line and ends the process."""
+def fail(message: str, code: int, example: str = "") -> None:
+    """Prints one line, and an example of what to write where there is one, and ends the process."""
     click.echo(f"photon: {' '.join(message.split())}", err=True)
+    if example:
+        click.echo(f"\n{example.strip()}\n", err=True)
     raise SystemExit(code)
 
 
 class OneLineErrors(click.Group):
     """A group whose commands report errors in one line; ``--debug`` shows the traceback."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Notes the words of the command line, for the audit."""
+        words = tuple(args)  # parsing empties it
+        context = super().make_context(info_name, args, parent, **extra)
+        context.meta[ARGUMENTS] = words
+        return context
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the command line."""
@@ -43,7 +55,7 @@ class OneLineErrors(click.Group):
         except PhotonError as error:
             if debug:
                 raise
-            fail(str(error), error.exit_code)
+            fail(str(error), error.exit_code, error.example)
         except KeyboardInterrupt:
             fail("interrupted", FAILED)
         except OSError as error:

@@ -9,9 +9,11 @@ from pathlib import Path
 import click
 import orjson
 
+from photon.cli import deployment_file
+
 
 @click.command("init")
-@click.option("--config", type=click.Path(path_type=Path), required=True, help="The deployment file.")
+@deployment_file.config()
 @click.option("--datacentre", metavar="NAME", help="Whose table; may be left out if there is one datacentre.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 @click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
@@ -27,6 +29,7 @@ def init(
     \b
     Example:
       photon eventstore init --config photon.toml --datacentre east
+    Exit codes: 0 it is there, 1 failed, 3 it is there, and something should be looked at (it is said).
     """
     from photon.cli.errors import ATTENTION
     from photon.config.loader import load

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ Progress = Callable[[str, int], None]
 @click.command()
 @click.argument("event_id")
 @click.argument("output", type=click.Path(path_type=Path), required=False)
-@click.option("--config", type=click.Path(path_type=Path), help="In place of OUTPUT: the deployment file.")
+@deployment_file.config(required=False, unless=["output"], help="In place of OUTPUT: the deployment file.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 @click.option("--base64", "raw", is_flag=True, help="EVENT_ID is what event_id_raw_base64 of a record says.")
 @click.option("--timeout", type=click.FloatRange(min=1.0), default=30.0, show_default=True, metavar="SECONDS",

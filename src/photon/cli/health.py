@@ -19,7 +19,8 @@ import click
 )
 @click.option("--identity", metavar="NAME", help="Which pair of --tls, where it holds several.")
 @click.option("--timeout", type=click.FloatRange(min=0.1, max=60.0), default=3.0, show_default=True, help="Seconds.")
-def health(address: str, certificates: Path | None, identity: str | None, timeout: float) -> None:
+@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def health(address: str, certificates: Path | None, identity: str | None, timeout: float, output_format: str) -> None:
     """Ask the process at HOST:PORT whether it serves. Silent when it does.
 
     \b
@@ -31,3 +32,7 @@ def health(address: str, certificates: Path | None, identity: str | None, timeou
     from photon.embedded.probe import probe
 
     probe(address, certificates, identity, timeout)
+    if output_format == "json":
+        import json  # of the standard library, as all that a health check imports
+
+        click.echo(json.dumps({"address": address, "serving": True}))

@@ -138,11 +138,9 @@ def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tup
         many = f"{len(result.unread)} foreign logs were not read to their end: {named}"
         return ATTENTION, f"{many}; make them readable and run this again"
     if result.rejected > max_rejected:
+        many = "1 record" if result.rejected == 1 else f"{result.rejected} records"
         more = f"more than --max-rejected {max_rejected}"
-        return (
-            ATTENTION,
-            f"{result.rejected} records rejected in this run, see {options.output / 'rejected'} ({more})",
-        )
+        return ATTENTION, f"{many} rejected in this run, see {options.output / 'rejected'} ({more})"
     if ledger["pending"] and options.once and not options.keep_pending:
         return ATTENTION, f"{ledger['pending']} events have no verdict yet, as said above; run this again"
     return DONE, ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.registry.common import formatted, print_json, print_table
 from photon.config.errors import PhotonError, UsageError
@@ -25,7 +26,7 @@ class Silent(PhotonError):
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), required=True, help="The deployment file.")
+@deployment_file.config()
 @click.option("--datacentre", metavar="NAME", help="Whose dispatcher; may be left out if there is one.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 @formatted

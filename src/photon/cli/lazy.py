@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
+
+Path = tuple[str, ...]
+"""The words that call a command, ``photon`` first."""
 
 
 class LazyGroup(click.Group):
@@ -26,3 +29,16 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+
+def walk(
+    command: click.Command, path: tuple[str, ...] = ("photon",)
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """(``("photon", "registry", "status")``, its command), groups and hidden ones included, in the order of help."""
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None, (*path, name)
+            yield from walk(inner, (*path, name))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
+from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("output", type=click.Path(path_type=Path), required=False)
-@click.option("--config", type=click.Path(path_type=Path), help="In place of OUTPUT: the deployment file.")
+@deployment_file.config(required=False, unless=["output"], help="In place of OUTPUT: the deployment file.")
 @click.option("--datacentre", metavar="NAME", help="With --config: only this one's ledger.")
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, metavar="SECONDS",

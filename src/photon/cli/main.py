@@ -26,6 +26,7 @@ _NOUNS = {
     "reload": "photon.cli.running",
     "status": "photon.cli.status",
     "top": "photon.cli.top",
+    "audit": "photon.cli.audit",
     "explain": "photon.cli.explain",
     "doctor": "photon.cli.doctor",
     "ledger": "photon.cli.ledger",

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from photon.cli import deployment_file, steering
+from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.registry.common import formatted, moment, print_json, print_table
 
 if TYPE_CHECKING:
-    from photon.eventstore.api import Details, Progress, SourceProgress, UnavailableLog
+    from photon.eventstore.api import Details, Forgotten, Progress, SourceProgress, UnavailableLog
     from photon.eventstore.operating import EventStoreOperator
 
 T = TypeVar("T")
@@ -25,7 +27,7 @@ SHOWN = 20
 
 def _asked(command: Callable[..., Any]) -> Callable[..., Any]:
     options = [
-        click.option("--config", type=click.Path(path_type=Path), required=True, help="The deployment file."),
+        deployment_file.config(),
         click.option("--datacentre", metavar="NAME", help="Whose event store; may be left out if there is one."),
         click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key."),
     ]
@@ -152,14 +154,14 @@ def _show_unavailable(logs: tuple[UnavailableLog, ...]) -> None:
 @click.command("forget")
 @click.argument("logs", nargs=-1, metavar="LOG...")
 @click.option("--all", "every", is_flag=True, help="Every log that look-ups met and whose file is gone.")
-@click.option("--apply", is_flag=True, help="Do it; without this it is only shown.")
-@click.option("--dry-run", is_flag=True, help="Only show it, which is the default.")
+@steering.sure
 @_asked
+@audited
 def forget(
     logs: tuple[str, ...],
     every: bool,
-    apply: bool,
     dry_run: bool,
+    yes: bool,
     config: Path,
     datacentre: str | None,
     overrides: tuple[str, ...],
@@ -173,23 +175,30 @@ def forget(
 
     \b
     Examples:
-      photon eventstore forget queries.log.7 --config photon.toml --datacentre east
-      photon eventstore forget --all --apply --config photon.toml --datacentre east
-    Exit codes: 0 done, or nothing stands against it; 1 some of the logs cannot be given up.
+      photon eventstore forget queries.log.7 --dry-run --config photon.toml --datacentre east
+      photon eventstore forget --all --yes --config photon.toml --datacentre east
+    Exit codes: 0 done, or nothing stands against it; 1 some of the logs cannot be given up, 2 wrong usage.
     """
     from photon.config.errors import UsageError
 
     if bool(logs) == every:
         raise UsageError("name the logs, or say --all; photon eventstore status shows them")
-    if apply and dry_run:
-        raise UsageError("--apply and --dry-run exclude each other")
-    said = _ask(config, datacentre, overrides, lambda operator: operator.forget(logs, apply=apply))
+    steering.must_be_said("giving up logs", dry_run=dry_run, yes=yes)
+
+    def forgotten(apply: bool) -> Forgotten:
+        return _ask(config, datacentre, overrides, lambda operator: operator.forget(logs, apply=apply))
+
+    apply = not dry_run
+    if apply and not yes:
+        named = ", ".join(log.path for log in forgotten(False).logs)
+        steering.ask(f"Keys that stand in {named or 'them'} count as absent from then on. Give them up?", yes=yes)
+    said = forgotten(apply)
     if output_format == "json":
         print_json({**asdict(said), "applied": apply})
     else:
         if said.logs:
             _show_unavailable(said.logs)
-        done = "given up" if apply else "would be given up; do it with --apply"
+        done = "given up" if apply else "would be given up; nothing was changed"
         click.echo(f"{len(said.logs)} log{'' if len(said.logs) == 1 else 's'} {done}")
     for problem in said.refused:
         click.echo(f"photon: not given up: {problem}", err=True)

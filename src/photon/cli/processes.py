@@ -1,8 +1,10 @@
-"""What ``photon up``, ``ps`` and ``down`` have in common: where a run is, and how its processes look in a table."""
+"""What the commands about the processes of ``photon up`` have in common: where a run is, how it is told what to do,
+how its processes are waited for, and how they look in a table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,8 @@ from photon.cli import tables
 if TYPE_CHECKING:
     from photon.embedded.states import ServiceState
 
+POLL_S = 0.1
+TELL_S = 2.0
 STYLES = {"up": "green", "failing": "bold red", "silent": "red", "not serving": "red"}
 
 run_option = click.option(
@@ -36,6 +40,34 @@ def place(file: Path, run: Path | None) -> Path:
     if run is None and not file.is_file():
         raise UsageError(f"{file}: no such file; name the deployment file that photon up was started with")
     return run_directory(file, run)
+
+
+def tell(directory: Path, do: str, names: Sequence[str] = (), patience_s: float | None = None) -> list[ServiceState]:
+    """Tells the ``photon up`` of a run directory. Raises PhotonError."""
+    from photon.embedded.control import Request
+    from photon.embedded.detached import ask_patiently
+
+    request = Request(do=do, names=tuple(names), patience_s=patience_s)  # type: ignore[arg-type]
+    return ask_patiently(directory, request).services
+
+
+def wait_for(
+    directory: Path, name: str, timeout: float, is_so: Callable[[ServiceState], bool], *, telling: bool = False
+) -> ServiceState:
+    """Of one process. ``telling``: says now and then on standard error what it waits for. Raises PhotonError."""
+    from photon.config.errors import PhotonError
+
+    began = told = time.monotonic()
+    while not is_so(state := tell(directory, "ps", [name])[0]):
+        now = time.monotonic()
+        said = state.words + (f": {state.detail}" if state.detail else "")
+        if now - began > timeout:
+            raise PhotonError(f"{name}: after {timeout:g} s it is {said}; photon ps shows all")
+        if telling and now - told > TELL_S:
+            told = now
+            click.echo(f"{name}: {now - began:.0f} s, it is {said}", err=True)
+        time.sleep(POLL_S)
+    return state
 
 
 def show(states: Sequence[ServiceState], run: Path, output_format: str) -> None:

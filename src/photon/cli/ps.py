@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.processes import place, run_option, show
 
@@ -14,7 +15,7 @@ POLL_S = 0.2
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@deployment_file.file
 @run_option
 @click.option("--wait", is_flag=True, help="Until all are up.")
 @click.option(

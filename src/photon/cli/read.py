@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE
+from photon.config.output_kinds import KINDS
 
 if TYPE_CHECKING:
     from photon.outputs import Cursor, OutputPlace, Reader
     from photon.outputs.cursor_file import CursorFile
     from photon.outputs.streaming import Terms
 
-KINDS = ("joined", "unmatched", "filtered", "rejected", "late")
-
 
 @click.command()
 @click.argument("output", type=click.Path(path_type=Path), required=False)
-@click.option("--config", type=click.Path(path_type=Path), help="In place of OUTPUT: the deployment file.")
+@deployment_file.config(required=False, unless=["output"], help="In place of OUTPUT: the deployment file.")
 @click.option("--datacentre", metavar="NAME", help="With --config: whose output; may be left out if there is one.")
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
               help="Which records; may be given several times.")  # fmt: skip

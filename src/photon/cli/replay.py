@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
+from photon.cli import deployment_file, steering
+from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.moments import given_ns
 from photon.cli.skip import time_of
@@ -23,20 +25,21 @@ LOOK_S = 0.5
 
 
 @click.command("replay")
-@click.option("--config", type=click.Path(path_type=Path), required=True, help="The deployment file.")
+@deployment_file.config()
 @click.option("--datacentre", metavar="NAME", help="Whose dispatcher; may be left out if there is one.")
 @click.option("--from", "since", metavar="TIME",
               help="The first event time: 2026-11-21T09:00, epoch seconds, or 2h (ago).")  # fmt: skip
 @click.option("--to", "until", metavar="now|TIME", help="The event time to stop before.")
 @click.option("--file", "pattern", metavar="GLOB", default="",
               help="Only logs whose path below the foreign logs matches.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Only show what would be read again.")
+@steering.dry_run
 @click.option("--wait", is_flag=True, help="Until it is done, showing how far it is.")
 @click.option("--status", "show", is_flag=True,
               help="In place of a time range: the replays asked for, and how far they are.")  # fmt: skip
 @click.option("--cancel", "cancelled", type=int, metavar="NUMBER", help="In place of a time range: end this replay.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 @click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@audited
 def replay(
     config: Path,
     datacentre: str | None,
@@ -72,10 +75,7 @@ def replay(
         raise UsageError("name a time range with --from and --to, or --status, or --cancel NUMBER")
     pipeline = control.pipeline_of(load(config, environment=os.environ, flags=overrides), config.parent, datacentre)
     if cancelled is not None:
-        if not control.cancel(pipeline, cancelled, time.time_ns()):
-            raise UsageError(f"--cancel {cancelled}: no replay of this number waits or runs; --status shows them")
-        click.echo(orjson.dumps({"cancelled": cancelled}).decode() if output_format == "json" else "cancelled")
-        return DONE
+        return _cancel(pipeline, cancelled, output_format, dry_run=dry_run)
     if show:
         _show_progress(pipeline.datacentre, control.progress(pipeline), output_format)
         return DONE
@@ -87,6 +87,25 @@ def replay(
     number = None if dry_run else control.ask(pipeline, from_ns, to_ns, pattern, now_ns)
     _show_request(pipeline.datacentre, number, from_ns, to_ns, logs, output_format)
     return _wait(pipeline, number) if wait and number is not None else DONE
+
+
+def _cancel(pipeline: Pipeline, number: int, output_format: str, *, dry_run: bool) -> int:
+    from photon.config.errors import UsageError
+    from photon.dispatcher.replay.requests import Step
+    from photon.embedded import replay as control
+
+    if dry_run:
+        open_ones = [each.request for each in control.progress(pipeline) if each.request.step < Step.DONE]
+        there = number in [request.number for request in open_ones]
+    else:
+        there = control.cancel(pipeline, number, time.time_ns())
+    if not there:
+        raise UsageError(f"--cancel {number}: no replay of this number waits or runs; --status shows them")
+    if output_format == "json":
+        click.echo(orjson.dumps({"cancelled": number, "dry_run": dry_run}).decode())
+    else:
+        click.echo(f"replay {number} would be cancelled; nothing was changed" if dry_run else "cancelled")
+    return DONE
 
 
 def _wait(pipeline: Pipeline, number: int) -> int:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from photon.cli import deployment_file, draining
 from photon.cli.cache_status import status as cache_status
+from photon.cli.errors import ATTENTION, DONE
 from photon.cli.eventstore_init import init as eventstore_init
 from photon.cli.lag import lag
 from photon.cli.primary_logs import forget, status
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from photon.config.settings import Settings
 
 
+T = TypeVar("T")
 LOG_FORMAT = "photon.log_format"
 
 
@@ -35,7 +38,7 @@ def _noted(context: click.Context, parameter: click.Parameter, value: str) -> No
 
 def _common(command: Callable[..., Any]) -> Callable[..., Any]:
     options = [
-        click.option("--config", type=click.Path(path_type=Path), help="The deployment file."),
+        deployment_file.config(required=False, unless=["primary"]),
         click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key."),
         click.option("--stop-with-parent", is_flag=True, help="End when standard input ends."),
         click.option(
@@ -77,14 +80,14 @@ def _load(config: Path | None, overrides: tuple[str, ...]) -> tuple[Settings, Pa
     return load(config, environment=os.environ, flags=overrides), config.parent if config else Path()
 
 
-def _run(main: Callable[[asyncio.Event], Awaitable[None]], *, with_parent: bool) -> None:
+def _run(main: Callable[[asyncio.Event], Awaitable[T]], *, with_parent: bool) -> T:
     from photon.embedded import runtime
     from photon.embedded.stopping import stop_event
 
-    async def stoppable() -> None:
-        await main(stop_event(with_parent=with_parent))
+    async def stoppable() -> T:
+        return await main(stop_event(with_parent=with_parent))
 
-    runtime.run(stoppable())
+    return runtime.run(stoppable())
 
 
 @click.command("serve")
@@ -244,7 +247,7 @@ def joiner_serve(
     accept_damaged_log: bool,
     listen: str | None,
     address: str | None,
-) -> None:
+) -> int:
     """Run one joiner in its slot until SIGTERM.
 
     \b
@@ -252,11 +255,12 @@ def joiner_serve(
       photon joiner serve --config photon.toml --datacentre east --slot east-1
       photon joiner serve --config photon.toml --datacentre east --slot auto --address auto:7101
       photon joiner serve --config photon.toml --datacentre east --slot east-1 --accept-damaged-log
+    Exit codes: 0 at SIGTERM, 3 at SIGTERM, and not all could be decided within seconds: the next start redoes it.
     """
     from photon.embedded.services import serve_joiner
 
     settings, base = _load(config, overrides)
-    _run(
+    drained = _run(
         lambda stop: serve_joiner(
             settings,
             base,
@@ -269,6 +273,10 @@ def joiner_serve(
         ),
         with_parent=stop_with_parent,
     )
+    return DONE if drained else ATTENTION
+
+
+joiner.add_command(draining.drain)
 
 
 @click.group()
@@ -345,3 +353,5 @@ def dispatcher_serve(
 dispatcher.add_command(skip)
 dispatcher.add_command(lag)
 dispatcher.add_command(replay)
+dispatcher.add_command(draining.pause)
+dispatcher.add_command(draining.resume)

@@ -7,9 +7,11 @@ from pathlib import Path
 import click
 import orjson
 
+from photon.cli import deployment_file
 from photon.cli.errors import DONE
-from photon.cli.read import KINDS, named_place
+from photon.cli.read import named_place
 from photon.cli.units import DURATION, SIZE
+from photon.config.output_kinds import KINDS
 
 
 @click.group()
@@ -24,7 +26,7 @@ def sink() -> None:
 
 @sink.command()
 @click.argument("output", type=click.Path(path_type=Path), required=False)
-@click.option("--config", type=click.Path(path_type=Path), help="In place of OUTPUT: the deployment file.")
+@deployment_file.config(required=False, unless=["output"], help="In place of OUTPUT: the deployment file.")
 @click.option("--datacentre", metavar="NAME", help="With --config: whose output; may be left out if there is one.")
 @click.option("--into", type=click.Path(path_type=Path), required=True, metavar="DIR",
               help="For DIR/KIND/NUMBER.parquet, and DIR/manifest.jsonl, which names those that count.")  # fmt: skip

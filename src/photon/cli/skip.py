@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
+from photon.cli import deployment_file, steering
+from photon.cli.audited import audited
+from photon.cli.errors import DONE, FAILED
 from photon.cli.moments import NOW, given_ns
 
 if TYPE_CHECKING:
@@ -19,24 +22,26 @@ if TYPE_CHECKING:
 
 
 @click.command("skip")
-@click.option("--config", type=click.Path(path_type=Path), required=True, help="The deployment file.")
+@deployment_file.config()
 @click.option("--datacentre", metavar="NAME", required=True, help="Whose dispatcher skips.")
 @click.option("--to", "to", metavar="now|TIME", required=True,
               help="now, or the event time to go on from: 2026-11-21T09:00, epoch seconds, or 2h (ago).")  # fmt: skip
-@click.option("--apply", is_flag=True, help="Do it; without this it is only shown.")
+@steering.sure
 @click.option("--reader", "readers", multiple=True, metavar="NAME",
               help="This other datacentre reads the logs, though its dispatcher may not answer.")  # fmt: skip
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 @click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@audited
 def skip(
     config: Path,
     datacentre: str,
     to: str,
-    apply: bool,
+    dry_run: bool,
+    yes: bool,
     readers: tuple[str, ...],
     overrides: tuple[str, ...],
     output_format: str,
-) -> None:
+) -> int:
     """Leave out what a stopped dispatcher has not read, because another datacentre reads it.
 
     For a dispatcher whose state was lost, or that is too far behind. What is left out gets its verdict from the other
@@ -45,21 +50,29 @@ def skip(
 
     \b
     Examples:
-      photon dispatcher skip --config photon.toml --datacentre east --to now
-      photon dispatcher skip --config photon.toml --datacentre east --to 2h --apply
+      photon dispatcher skip --config photon.toml --datacentre east --to 2h --dry-run
+      photon dispatcher skip --config photon.toml --datacentre east --to 2h --yes
+    Exit codes: 0 done, 1 refused: the dispatcher runs, or nobody else reads the logs, 2 wrong usage.
     """
     from photon.config.loader import load
     from photon.embedded.skip import skip as planned
 
     settings = load(config, environment=os.environ, flags=overrides)
     to_ns = None if to == NOW else given_ns("--to", to, time.time_ns())
-    answer = planned(settings, config.parent, datacentre, to_ns, vouched=readers, apply=apply)
+    steering.must_be_said(f"what datacentre {datacentre} leaves out", dry_run=dry_run, yes=yes)
+    answer = planned(settings, config.parent, datacentre, to_ns, vouched=readers, apply=yes and not dry_run)
+    if not (dry_run or yes or answer.refusal):
+        steering.ask(f"{_total(answer)} are left out and never read by datacentre {datacentre}. Skip them?", yes=yes)
+        answer = planned(settings, config.parent, datacentre, to_ns, vouched=readers, apply=True)
     if output_format == "json":
         click.echo(orjson.dumps(_as_json(answer)).decode())
     else:
         _show(answer)
     for problem in answer.skips.problems:
         click.echo(f"photon: not skipped: {problem}", err=True)
+    if answer.refusal:
+        click.echo(f"photon: refused: {answer.refusal}", err=True)
+    return FAILED if answer.refusal else DONE
 
 
 def time_of(ns: int | None) -> str | None:
@@ -95,6 +108,7 @@ def _as_json(answer: SkipAnswer) -> dict[str, object]:
         "bytes": sum(skip.skipped for skip in answer.skips.moved),
         "records": sum(skip.records for skip in answer.skips.moved),
         "problems": answer.skips.problems,
+        "refused": answer.refusal or None,
     }
 
 
@@ -111,11 +125,15 @@ def _show(answer: SkipAnswer) -> None:
         table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value or "-") for value in row.values()))
     if answer.skips.skips:
         tables.show(table)
-    moved = answer.skips.moved
-    total = f"{sum(each.skipped for each in moved):,} bytes of {len(moved)} logs"
+    total = _total(answer)
     if answer.applied:
         click.echo(f"{total} are left out by datacentre {answer.datacentre}")
         return
     reading = [name for name, reads in answer.readers.items() if reads]
     who = f"{', '.join(reading)} reads on" if reading else f"no answer from {', '.join(answer.readers)}"
-    click.echo(f"{total} would be left out ({who}); nothing was changed: --apply does it")
+    click.echo(f"{total} would be left out ({who}); nothing was changed")
+
+
+def _total(answer: SkipAnswer) -> str:
+    moved = answer.skips.moved
+    return f"{sum(each.skipped for each in moved):,} bytes of {len(moved)} logs"

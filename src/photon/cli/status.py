@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.registry.common import print_json
 from photon.cli.serve import _common, _datacentre, _load, _run
@@ -27,7 +28,7 @@ Look = Callable[[], list[dict[str, Any]]]
 
 @click.group(invoke_without_command=True)
 @click.pass_context
-@click.option("--config", type=click.Path(path_type=Path), help="The deployment file.")
+@deployment_file.config(required=False, unless=["urls"])
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 @click.option("--datacentre", metavar="NAME", help="Of this one only; else of all.")
 @click.option(

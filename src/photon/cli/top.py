@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from photon.cli import deployment_file
 from photon.cli.errors import DONE, FAILED
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ Look = Callable[[], dict[str, Any]]
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), required=True, help="The deployment file.")
+@deployment_file.config()
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 @click.option("--datacentre", metavar="NAME", help="Of this one only; else of all.")
 @click.option("--view", type=click.Choice(VIEWS), default="processes", show_default=True, help="What the lines are.")
@@ -212,27 +213,18 @@ def _looking(config: Path, overrides: tuple[str, ...], datacentre: str | None) -
 def _gathering(settings: Settings, base: Path, names: list[str]) -> Iterator[Look]:
     from photon.config.tls import OPERATOR
     from photon.embedded.services import tls_of
-    from photon.status.gathering import Gatherer
-    from photon.status.targets import targets_of
+    from photon.status.finding import Asker
     from photon.status.top import Top
 
     tls = tls_of(settings, base, OPERATOR)
-    targets = [target for name in names for target in targets_of(settings, name, tls)]
-    view = Top()
-    gatherers: list[Gatherer] = []
+    asker, view = Asker(settings, names, tls, base), Top()
 
     async def look() -> dict[str, Any]:
-        if not gatherers:
-            gatherers.append(Gatherer())
-        heard = await gatherers[0].gather(targets)
+        heard = await asker.look(time.monotonic())
         return {"at_s": time.time(), **view.update(heard, time.monotonic())}
-
-    async def close() -> None:
-        for gatherer in gatherers:
-            await gatherer.close()
 
     with asyncio.Runner() as runner:
         try:
             yield lambda: runner.run(look())
         finally:
-            runner.run(close())
+            runner.run(asker.close())

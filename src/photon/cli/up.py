@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from photon.cli import deployment_file
 from photon.cli.errors import DONE
 from photon.cli.processes import run_option, show
 
@@ -21,7 +22,7 @@ COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@deployment_file.file
 @run_option
 @click.option("-d", "--detach", is_flag=True, help="Run in the background; return when all processes are up.")
 @click.option("--timeout", type=click.FloatRange(min=1.0), default=60.0, show_default=True,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from photon.cli import deployment_file, steering
+from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.registry.common import formatted, print_json, print_table
 from photon.cli.serve import _common, _datacentre, _load, _run
@@ -57,7 +59,7 @@ def serve(config: Path | None, overrides: tuple[str, ...], stop_with_parent: boo
 
 
 @verifier.command("status")
-@click.option("--config", type=click.Path(path_type=Path), required=True, help="The deployment file.")
+@deployment_file.config()
 @click.option("--datacentre", metavar="NAME", help="Whose slots; may be left out if there is one.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 @formatted
@@ -84,24 +86,44 @@ def status(config: Path, datacentre: str | None, overrides: tuple[str, ...], out
 
 
 @verifier.command("acknowledge")
-@click.option("--config", type=click.Path(path_type=Path), required=True, help="The deployment file.")
+@deployment_file.config()
 @click.option("--datacentre", metavar="NAME", help="Whose slots; may be left out if there is one.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 @click.option("--slot", "slots", multiple=True, metavar="NAME", help="Of this slot only; may be given several times.")
-def acknowledge(config: Path, datacentre: str | None, overrides: tuple[str, ...], slots: tuple[str, ...]) -> None:
+@steering.sure
+@formatted
+@audited
+def acknowledge(
+    config: Path,
+    datacentre: str | None,
+    overrides: tuple[str, ...],
+    slots: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    output_format: str,
+) -> None:
     """Say that the alarms that stand have been dealt with. They stay in the slots' alarms.jsonl, as over.
 
     \b
-    Example:
-      photon verifier acknowledge --config photon.toml --datacentre east --slot east-1
+    Examples:
+      photon verifier acknowledge --config photon.toml --datacentre east --dry-run
+      photon verifier acknowledge --config photon.toml --datacentre east --slot east-1 --yes
     """
     import time
 
     from photon.config.disk import RealDisk
-    from photon.verifier.status import acknowledged
+    from photon.verifier.status import acknowledged, standing
 
-    ended = acknowledged(RealDisk(), _pipeline(config, overrides, datacentre), slots, time.time_ns())
-    click.echo(f"{ended} alarms acknowledged")
+    steering.must_be_said("acknowledging alarms", dry_run=dry_run, yes=yes)
+    pipeline = _pipeline(config, overrides, datacentre)
+    count = standing(RealDisk(), pipeline, slots)
+    if not dry_run:
+        steering.ask(f"{count} alarms stand. Have they been dealt with?", yes=yes)
+        count = acknowledged(RealDisk(), pipeline, slots, time.time_ns())
+    if output_format == "json":
+        print_json({"alarms": count, "acknowledged": not dry_run})
+    else:
+        click.echo(f"{count} alarms would be acknowledged" if dry_run else f"{count} alarms acknowledged")
 
 
 def _pipeline(config: Path, overrides: tuple[str, ...], datacentre: str | None) -> Pipeline:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from photon.cli import deployment_file
+from photon.cli.registry.common import formatted, print_json
 from photon.cli.units import DURATION
 
 if TYPE_CHECKING:
@@ -23,8 +25,8 @@ T = TypeVar("T")
 def _controlled(command: Callable[..., Any]) -> Callable[..., Any]:
     options = [
         click.option("--control", metavar="HOST:PORT", help="Where the proxy is controlled."),
-        click.option(
-            "--config", type=click.Path(path_type=Path), help="The deployment file: its wan.control and [tls]."
+        deployment_file.config(
+            required=False, unless=["control"], help="The deployment file: its wan.control and [tls]."
         ),
     ]
     for option in reversed(options):
@@ -137,7 +139,7 @@ def wan_serve(
 
 @wan.command("list")
 @_controlled
-@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@formatted
 def wan_list(control: str | None, config: Path | None, output_format: str) -> None:
     """Show how bytes travel from each region to each other.
 
@@ -147,9 +149,7 @@ def wan_list(control: str | None, config: Path | None, output_format: str) -> No
     """
     directions = _tell(control, config, lambda client: client.directions())
     if output_format == "json":
-        import orjson
-
-        click.echo(orjson.dumps([_as_json(each) for each in directions]).decode())
+        _print_json(directions)
     else:
         _print_table(directions)
 
@@ -161,6 +161,7 @@ def wan_list(control: str | None, config: Path | None, output_format: str) -> No
 @click.option("--round-trip", type=DURATION, help="Half of it in each direction.")
 @click.option("--delay", type=DURATION, help="One way, in each direction.")
 @click.option("--one-way", is_flag=True, help="With --delay: from A to B only.")
+@formatted
 def wan_set(
     a: str,
     b: str,
@@ -169,6 +170,7 @@ def wan_set(
     round_trip: float | None,
     delay: float | None,
     one_way: bool,
+    output_format: str,
 ) -> None:
     """Set the delay between regions A and B; open connections feel it at once.
 
@@ -185,6 +187,7 @@ def wan_set(
         raise UsageError("--one-way goes with --delay: a round trip has both ways")
     each = delay if delay is not None else (round_trip or 0.0) / 2
     _tell(control, config, lambda client: client.delay(a, b, each, both=not one_way))
+    _done(control, config, output_format)
 
 
 @wan.command("cut")
@@ -200,8 +203,16 @@ def wan_set(
     show_default=True,
     help="Hold bytes back silently, reset connections, or refuse new ones.",
 )
+@formatted
 def wan_cut(
-    a: str, b: str | None, control: str | None, config: Path | None, from_all: bool, one_way: bool, fault: str
+    a: str,
+    b: str | None,
+    control: str | None,
+    config: Path | None,
+    from_all: bool,
+    one_way: bool,
+    fault: str,
+    output_format: str,
 ) -> None:
     """Cut regions A and B from each other, or A from all others, until `photon wan heal`.
 
@@ -220,13 +231,15 @@ def wan_cut(
         _tell(control, config, lambda client: client.cut(a, b, kind, both=not one_way))
     else:
         raise UsageError("name a second region or --from-all, one of them")
+    _done(control, config, output_format)
 
 
 @wan.command("heal")
 @click.argument("a", required=False)
 @click.argument("b", required=False)
 @_controlled
-def wan_heal(a: str | None, b: str | None, control: str | None, config: Path | None) -> None:
+@formatted
+def wan_heal(a: str | None, b: str | None, control: str | None, config: Path | None, output_format: str) -> None:
     """Lift the faults between regions A and B, those of A, or all; delays stay.
 
     \b
@@ -235,6 +248,17 @@ def wan_heal(a: str | None, b: str | None, control: str | None, config: Path | N
       photon wan heal east west --config photon.toml
     """
     _tell(control, config, lambda client: client.heal(a, b))
+    _done(control, config, output_format)
+
+
+def _done(control: str | None, config: Path | None, output_format: str) -> None:
+    """Silent for people; for scripts how things travel now."""
+    if output_format == "json":
+        _print_json(_tell(control, config, lambda client: client.directions()))
+
+
+def _print_json(directions: Sequence[DirectionNow]) -> None:
+    print_json([_as_json(each) for each in directions])
 
 
 def _as_json(each: DirectionNow) -> dict[str, str | int | float]:

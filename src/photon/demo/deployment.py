@@ -45,6 +45,8 @@ class Shape:
     """Dispatchers that share a state, in each datacentre; none: one that has it alone."""
     caches: int = 0
     """Cache nodes in each datacentre; none: the event store keeps recent records itself."""
+    cache: str = ""
+    """How much each keeps at most; empty: as much as is usual."""
     round_trip_s: float | None = 0.03
     """Between any two regions; None: no proxy between them."""
     unmatched_after_s: float = 4.0
@@ -96,10 +98,12 @@ class DemoDeployment:
         wan = "" if trip is None else f'\n[wan]\ncontrol = "{self.wan}"\nround_trip = {trip}\n'
         tls = f'\n[tls]\ndirectory = "{CERTIFICATES}"\n' if self.shape.tls else ""
         workers = '\n[dispatcher]\nlease = "3s"\n' if self.shape.workers else ""
+        limits = f'\n[limits]\ncache = "{self.shape.cache}"\n' if self.shape.cache else ""
         return (
             wan
             + tls
             + workers
+            + limits
             + "".join(
                 f'\n[registry.replicas.{name}]\naddress = "{address}"\ndirectory = "registry/{name}"\n'
                 f'datacentre = "{self.shape.replicas[name]}"\n'

@@ -10,9 +10,11 @@ from typing import Any
 
 import orjson
 
+from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Skipped
 from photon.adapters.faults import header_fault, key_fault, payload_fault
+from photon.adapters.formats.base import Stop
 from photon.adapters.testkit import Report, Sample, Samples, examine
 from photon.adapters.testkit.answers import asked
 from photon.adapters.testkit.samples import read_samples
@@ -34,6 +36,7 @@ class Tried:
     event_id: bytes | None = None
     time_ns: int | None = None
     payload: bytes | None = None
+    stop: Stop | None = None
 
 
 @dataclass(slots=True)
@@ -83,7 +86,8 @@ def _tried(adapter: Adapter, side: str, sample: Sample) -> Tried | None:
         payload = asked(adapter, partial(read, record, file))
         fault = _refusal(payload) or payload_fault(payload) or ""
     if fault or not isinstance(payload, bytes | None):
-        return Tried(sample.line, sample.offset, record, fault)
+        stop = adapter.stops_at(side, record) if isinstance(adapter, ConfiguredAdapter) else None
+        return Tried(sample.line, sample.offset, record, fault, stop=stop)
     return Tried(sample.line, sample.offset, record, "", key, event_id, time_ns, payload)
 
 
@@ -124,6 +128,7 @@ def as_json(trial: Trial) -> dict[str, Any]:
         "read": [_as_json(each) for each in trial.read],
         "rejected": [
             {"line": each.line, "offset": each.offset, "reason": each.reason, **_text("record", each.record)}
+            | ({} if each.stop is None else {"fits_until": each.stop.at, "wanted": each.stop.wanted})
             for each in trial.rejected
         ],
     }

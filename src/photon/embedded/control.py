@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -24,6 +24,7 @@ SOCKET_NAME = "control.sock"
 REQUEST_BYTES = 64 << 10
 REPLY_BYTES = 16 << 20
 CONNECTIONS_MAX = 16
+PATIENCE_S_MAX = 3600.0
 IDLE_S = 30.0
 """A connection that asks nothing for so long is closed."""
 
@@ -39,7 +40,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """They run on as they are; their next start is by the new file."""
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What to do, to which processes: those named and those of a datacentre."""
 
     version: Literal[1] = 1
@@ -48,6 +49,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     datacentre: str | None = None
     hold: bool = False
     """With kill: stay down until release."""
+    dry_run: bool = False
+    """With reload: only say what would change. An older ``photon up`` refuses a request that has it."""
+    patience_s: Annotated[float, msgspec.Meta(gt=0.0, le=PATIENCE_S_MAX)] | None = None
+    """With hold: from SIGTERM to SIGKILL, in place of the usual time."""
     environment: dict[str, str] | None = None
     """With restart: variables beside those of ``photon up`` from then on; None: as they were."""
 
@@ -145,6 +150,9 @@ def act(supervisor: Supervisor, request: Request, down: Callable[[], None]) -> R
         case "restart":
             for name in chosen:
                 supervisor.restart(name, request.environment)
+        case "hold" if request.patience_s is not None:
+            for name in chosen:
+                supervisor.hold(name, request.patience_s)
         case "hold" | "release" | "pause" | "resume" as action:
             for name in chosen:
                 getattr(supervisor, action)(name)
@@ -161,9 +169,9 @@ class ControlServer:
         run: Path,
         supervisor: Supervisor,
         down: Callable[[], None],
-        reload: Callable[[], Awaitable[Changes]] | None = None,
+        reload: Callable[[bool], Awaitable[Changes]] | None = None,
     ) -> None:
-        """``reload`` raises PhotonError when the file cannot be taken up; nothing has changed then."""
+        """``reload(dry_run)`` raises PhotonError when the file cannot be taken up; nothing has changed then."""
         self._reload = reload
         self._run = run
         self._supervisor = supervisor
@@ -232,7 +240,7 @@ class ControlServer:
         if self._reload is None:
             return Reply(error="reload: there is no deployment file")
         try:
-            changes = await self._reload()
+            changes = await self._reload(request.dry_run)
         except PhotonError as error:
             return Reply(error=f"nothing has changed: {error}")
         return Reply(pid=os.getpid(), services=self._supervisor.states(), changes=changes)

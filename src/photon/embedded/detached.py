@@ -7,11 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from photon.config.errors import PhotonError
 from photon.embedded.control import ControlFailed, NobodyListens, Reply, Request, ask
-from photon.embedded.leftovers import end_leftovers
+from photon.embedded.leftovers import end_leftovers, leftovers
 from photon.embedded.process_log import last_said
 from photon.embedded.restarts import USAGE_EXIT
 from photon.embedded.run_directory import LOG_NAME, busy, is_locked, locked, wait_unlocked
@@ -31,13 +32,24 @@ class UpFailed(PhotonError):
         self.exit_code = exit_code
 
 
-def start_detached(
-    run: Path, arguments: Sequence[str], timeout: float, say: Callable[[str], None]
-) -> list[ServiceState]:
-    """Starts ``photon ARGUMENTS`` in the background and waits until all its processes are up.
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A ``photon up`` in the background."""
 
-    ``say`` hears of processes that fail meanwhile. Raises UpFailed, RunBusy, ControlFailed.
-    """
+    process: subprocess.Popen[bytes]
+    log: Path
+    since: int
+    """Where in its log it began."""
+
+    def check(self) -> None:
+        """Raises UpFailed once it has ended, with what it said last."""
+        if (code := self.process.poll()) is not None:
+            said = last_said(self.log, self.since) or f"photon up ended with exit code {code}, see {self.log}"
+            raise UpFailed(said, code or 1)
+
+
+def launch(run: Path, arguments: Sequence[str]) -> Launched:
+    """Starts ``photon ARGUMENTS`` in the background. Raises RunBusy, OSError."""
     if is_locked(run):
         raise busy(run)
     log = run / LOGS / LOG_NAME
@@ -51,11 +63,21 @@ def start_detached(
             stderr=file,
             start_new_session=True,
         )
+    return Launched(process, log, since)
+
+
+def start_detached(
+    run: Path, arguments: Sequence[str], timeout: float, say: Callable[[str], None]
+) -> list[ServiceState]:
+    """Starts ``photon ARGUMENTS`` in the background and waits until all its processes are up.
+
+    ``say`` hears of processes that fail meanwhile. Raises UpFailed, RunBusy, ControlFailed.
+    """
+    launched = launch(run, arguments)
     deadline = time.monotonic() + timeout
     told: set[str] = set()
     while True:
-        if (code := process.poll()) is not None:
-            raise UpFailed(last_said(log, since) or f"photon up ended with exit code {code}, see {log}", code or 1)
+        launched.check()
         states = _states(run)
         if states and all(state.state == "up" for state in states):
             return states
@@ -67,7 +89,7 @@ def start_detached(
         if any(state.exit_code == USAGE_EXIT for state in failing):
             raise UpFailed(f"{summary(states)} (photon up goes on trying; photon down ends it)")
         if time.monotonic() > deadline:
-            what = summary(states) if states else f"nothing of it can be seen yet, see {log}"
+            what = summary(states) if states else f"nothing of it can be seen yet, see {launched.log}"
             raise UpFailed(f"after {timeout:g} s {what} (photon up goes on trying; photon down ends it)")
         time.sleep(POLL_S)
 
@@ -91,6 +113,14 @@ def ask_patiently(run: Path, request: Request, timeout: float = 10.0) -> Reply:
             if time.monotonic() > deadline:
                 raise ControlFailed(f"{busy(run)}; but it does not listen") from None
         time.sleep(POLL_S)
+
+
+def running(run: Path) -> list[str]:
+    """What ``stop_detached`` would end. Raises ControlFailed."""
+    try:
+        return [state.name for state in ask_patiently(run, Request(do="ps")).services]
+    except NobodyListens:
+        return leftovers(run)
 
 
 def stop_detached(run: Path, timeout: float) -> list[str]:

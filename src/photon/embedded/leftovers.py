@@ -80,6 +80,12 @@ def end_leftovers(run: Path, grace_s: float = GRACE_S) -> list[str]:
     return [name for name, _ in left]
 
 
+def leftovers(run: Path) -> list[str]:
+    """What ``end_leftovers`` would end."""
+    left = [process for process in _remembered(run) if _started(process.pid) == process.started]
+    return [f"{process.name} (pid {process.pid})" for process in left]
+
+
 def _remembered(run: Path) -> list[_Process]:
     """Empty for a file of another boot, or one that cannot be read: it was written by a process that was killed."""
     try:

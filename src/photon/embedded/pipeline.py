@@ -107,7 +107,7 @@ def joiner_engine(
     copying: Copying | None = None,
 ) -> JoinerEngine:
     """A joiner that is not started yet. ``ends``: what its failure ends; ``copying``: who keeps its output's copy."""
-    envelope = Envelope(with_joined_at=settings.output.joined_at)
+    envelope = Envelope(with_joined_at=settings.output.joined_at, adapter=adapter)
     world = Surroundings(registry, store, disk, clock, ends, lambda: os.urandom(NONCE_BYTES))
     return JoinerEngine(
         slot,
@@ -197,7 +197,7 @@ def open_dispatcher(
         joiners=joiners,
         progress=progress,
         registry=registry,
-        envelope=Envelope(with_joined_at=output.joined_at),
+        envelope=Envelope(with_joined_at=output.joined_at, adapter=adapter),
         clock=clock,
         disk=disk,
         random=Random().random,

@@ -18,7 +18,9 @@ def inferred_toml(primary: Path, foreign: Path) -> tuple[str, tuple[str, ...]]:
     """A configuration as TOML, and why it says what it says. Raises UsageError where no single reading stands out."""
     guess = infer(_named(primary), _named(foreign))
     if isinstance(guess, Unclear):
-        raise UsageError(f"{guess.problem}; {guess.todo}")
+        error = UsageError(f"{guess.problem}; {guess.todo}")
+        error.example = guess.example
+        raise error
     return guess.toml, guess.explanation
 
 
@@ -42,7 +44,7 @@ def check_readable(adapter: Adapter, primary: Path, foreign: Path) -> None:
         if len(faults) >= MANY and all(faults):
             raise UsageError(
                 f"not one of the first {len(faults)} {side} records can be read with this configuration; "
-                f"the first of {directory / next(iter(sample)).path}: {faults[0]}"
+                f"the first of {directory / next(iter(sample)).path}: {faults[0]}; photon adapter test shows them"
             )
 
 

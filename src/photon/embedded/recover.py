@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +11,7 @@ import msgspec
 
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.config.errors import UsageError
+from photon.config.file_lock import alone
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR
 from photon.dispatcher.replay.requests import Step
@@ -76,7 +73,7 @@ def recover(settings: Settings, base: Path, wish: Wish, told: Callable[[Progress
     report = open_report(wish.report, fingerprint(settings, deployment_key(settings, base)))
     if not wish.apply:
         return Recovery(report, _planned(asyncio.run(_repair(settings, base, report, wish, told))), False)
-    with _alone(wish.report):
+    with alone(wish.report / LOCK_NAME, f"{wish.report}: another photon spark recover works on it; let it end"):
         progress = asyncio.run(_repair(settings, base, report, wish, told))
         for each in _not_asked(progress):
             number = _ask(settings, base, each)
@@ -99,20 +96,6 @@ async def _repair(
         return await Repairing(report, registry, registry.recovery, disk, repairs, clock, rules, told).run()
     finally:
         await registry.close()
-
-
-@contextmanager
-def _alone(report: Path) -> Iterator[None]:
-    """Raises UsageError while another one repairs from this report."""
-    handle = os.open(report / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"{report}: another photon spark recover works on it; let it end") from None
-        yield
-    finally:
-        os.close(handle)
 
 
 # -- what was never registered -----------------------------------------------------------------------------------

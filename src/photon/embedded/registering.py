@@ -124,6 +124,21 @@ def register_file(
     done: Registered,
 ) -> None:
     """Counts into ``done``. Raises OutputUnreadable, and what the client raises."""
+    for refs, was_cleared in _refs(file, cleared, done):
+        for request in _requests(refs, ranges, digester, datacentre, file, was_cleared):
+            done.add(client.register_again(request))
+
+
+def counted(files: Sequence[OutputFile]) -> Registered:
+    """The lines that ``register_file`` would register; asks nobody. Raises OutputUnreadable."""
+    done = Registered()
+    for file in files:
+        for _ in _refs(file, 0, done):
+            pass
+    return done
+
+
+def _refs(file: OutputFile, cleared: int, done: Registered) -> Iterator[tuple[OutputRefs, bool]]:
     for block, was_cleared in blocks(file, cleared):
         try:
             refs = read_block(block)
@@ -131,8 +146,7 @@ def register_file(
             raise OutputUnreadable(f"{file.path}: {error}") from None
         done.lines += len(refs.event_ids)
         done.without_token += refs.tokens.count(0)
-        for request in _requests(refs, ranges, digester, datacentre, file, was_cleared):
-            done.add(client.register_again(request))
+        yield refs, was_cleared
 
 
 def _requests(

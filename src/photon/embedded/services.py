@@ -258,9 +258,12 @@ async def serve_joiner(
     accept_damaged_log: bool = False,
     listen: str | None = None,
     address: str | None = None,
-) -> None:
-    """One joiner in its slot. What it writes is verified by ``photon verifier serve``. ``listen``, ``address``: where
-    it listens and is reached, if not where the file says."""
+) -> bool:
+    """One joiner in its slot; whether nothing was left in the slot when it was told to end.
+
+    What it writes is verified by ``photon verifier serve``. ``listen``, ``address``: where it listens and is reached,
+    if not where the file says.
+    """
     from photon.embedded.adopting import Neighbours, orphans_of
     from photon.embedded.copying import copying_of
     from photon.embedded.explaining import service as explaining
@@ -301,7 +304,7 @@ async def serve_joiner(
     neighbours = Neighbours(settings, base, name, process, store, tls)
     try:
         rule = rule_of(settings, base, join)
-        await serve(
+        return await serve(
             [Served(join, engine, tuple(orphans_of(neighbours)))],
             address=place.listen,
             stop=stop,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from photon.config.errors import UsageError
+from photon.config.errors import PhotonError, UsageError
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR, Tls, dispatcher_identity, towards
 from photon.dispatcher.process import Places
@@ -21,6 +21,10 @@ from photon.idregistry.api import Digester
 ASK_S = 5.0
 
 
+class SkipRefused(PhotonError):
+    """Nobody else reads what would be left out. One line."""
+
+
 @dataclass(frozen=True, slots=True)
 class SkipAnswer:
     """What was planned and, with ``applied``, done. ``readers``: of the other datacentres, who reads the logs."""
@@ -29,6 +33,8 @@ class SkipAnswer:
     skips: Skips
     readers: Mapping[str, bool]
     applied: bool
+    refusal: str = ""
+    """Why it would be refused; of a plan only."""
 
 
 def skip(
@@ -36,8 +42,8 @@ def skip(
 ) -> SkipAnswer:
     """``to_ns`` None: now. ``vouched``: datacentres that read the logs though their dispatchers may not answer.
 
-    Raises UsageError when no other datacentre has the join or, with ``apply``, none of them reads it; StateError
-    while the dispatcher runs; LogDirectoryError.
+    Raises UsageError when no other datacentre has the join; with ``apply``, SkipRefused when none of them reads it;
+    StateError while the dispatcher runs; LogDirectoryError.
     """
     datacentre, pipeline = pipeline_named(settings, datacentre)
     others = [name for name, p in settings.datacentre.items() if p.join == pipeline.join and name != datacentre]
@@ -50,11 +56,14 @@ def skip(
         if name not in others:
             raise UsageError(f"--reader {name}: not another datacentre of the join; there are: {', '.join(others)}")
     readers = asyncio.run(_readers(settings, others, vouched, tls_of(settings, base, OPERATOR)))
-    if apply and not any(readers.values()):
-        raise UsageError(
+    refusal = ""
+    if not any(readers.values()):
+        refusal = (
             f"no dispatcher of another datacentre answers ({', '.join(others)}), and what nobody reads never gets a "
             f"verdict; start it, or vouch for it with --reader {others[0]}"
         )
+        if apply:
+            raise SkipRefused(refusal)
     configured = settings.join[pipeline.join]
     places = Places(
         base / pipeline.foreign,
@@ -69,7 +78,7 @@ def skip(
         skips = plan_skips(places, adapter, digester, state.without_gaps() if state else [], to_ns)
         if apply and state is not None:
             commit_skips(state, skips)
-    return SkipAnswer(datacentre, skips, readers, apply)
+    return SkipAnswer(datacentre, skips, readers, apply, refusal)
 
 
 async def _readers(

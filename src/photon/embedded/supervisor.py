@@ -250,10 +250,10 @@ class Supervisor:
             running.free.clear()
         return self._signal(running, signal.SIGKILL, told=True)
 
-    def hold(self, name: str) -> int | None:
-        """Ends it gracefully; it stays down until release()."""
+    def hold(self, name: str, patience_s: float = STOP_S) -> int | None:
+        """Ends it gracefully; it stays down until release(). ``patience_s``: between SIGTERM and SIGKILL."""
         self._running[name].free.clear()
-        return self._end_soon(self._running[name])
+        return self._end_soon(self._running[name], patience_s)
 
     def release(self, name: str) -> None:
         """Lets a held service start again."""
@@ -309,11 +309,11 @@ class Supervisor:
             os.kill(process.pid, number)
         return process.pid
 
-    def _end_soon(self, running: _Running) -> int | None:
+    def _end_soon(self, running: _Running, patience_s: float = STOP_S) -> int | None:
         pid = self.pid(running.service.name)
         if pid is not None:
             running.told = True
-            self._aside(self._end(running))
+            self._aside(self._end(running, patience_s))
         return pid
 
     async def _start(self, running: _Running) -> None:
@@ -429,7 +429,7 @@ class Supervisor:
             self._tell(service.name, f"has not answered for {answers.silent_s:.0f} s, kill -9")
             self._signal(running, signal.SIGKILL)
 
-    async def _end(self, running: _Running) -> None:
+    async def _end(self, running: _Running, patience_s: float = STOP_S) -> None:
         """SIGTERM, later SIGKILL, to the present process."""
         process = running.process
         if process is None or process.returncode is not None:
@@ -437,7 +437,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGCONT):  # one that is stopped would not hear the first
             self._signal(running, number)
         try:
-            await asyncio.wait_for(process.wait(), STOP_S)
+            await asyncio.wait_for(process.wait(), patience_s)
         except TimeoutError:
             process.kill()
             await process.wait()

@@ -104,17 +104,24 @@ class Up:
         write_routes(deployment.routes_file, routes)
         return replace(deployment, routes=routes)
 
-    async def reload(self) -> Changes:
+    async def reload(self, dry_run: bool = False) -> Changes:
         """Takes up the deployment file as it is now: starts what is new, ends what it has not any more; the others go
-        on, and are started by the new file when they are restarted. Raises PhotonError."""
+        on, and are started by the new file when they are restarted. ``dry_run``: only says so; routes of the proxy
+        that are still to be made are left out of it. Raises PhotonError."""
         async with self._reloading:
             before = self._deployment
-            after = self._with_routes(await asyncio.to_thread(self._load))
+            loaded = await asyncio.to_thread(self._load)
+            after = replace(loaded, routes=before.routes) if dry_run else self._with_routes(loaded)
             services = {service.name: service for service in after.services()}
             known = {service.name: service for service in before.services()}
             ended = [name for name in known if name not in services]
             started = [service for name, service in services.items() if name not in known]
             changed = [name for name in services if name in known and _differs(known[name], services[name])]
+            changes = Changes(
+                started=tuple(service.name for service in started), ended=tuple(ended), changed=tuple(changed)
+            )
+            if dry_run:
+                return changes
             self._deployment = after
             self._arrange()
             for name in services:
@@ -124,9 +131,7 @@ class Up:
             await self.supervisor.start(started)
             if after.routes != before.routes and "wan" in known and "wan" in services:
                 self.supervisor.restart("wan")  # it reads its routes at its start
-            return Changes(
-                started=tuple(service.name for service in started), ended=tuple(ended), changed=tuple(changed)
-            )
+            return changes
 
     def _arrange(self) -> None:
         stages = self._deployment.stages()

@@ -1,9 +1,21 @@
-"""Photon in another program: run a join, read what it writes exactly once. ``docs/embedding.md`` has an example.
+"""Photon in another program: run a join or a whole deployment, read what it writes exactly once.
+
+``docs/embedding.md`` has examples.
 
 These names follow semantic versioning.
 """
 
+from photon.library.deployment import Deployment, DeploymentFailed, ProcessState
 from photon.library.join import Join, JoinEnded, JoinStopped
 from photon.library.output import Batch, Output
 
-__all__ = ["Batch", "Join", "JoinEnded", "JoinStopped", "Output"]
+__all__ = [
+    "Batch",
+    "Deployment",
+    "DeploymentFailed",
+    "Join",
+    "JoinEnded",
+    "JoinStopped",
+    "Output",
+    "ProcessState",
+]

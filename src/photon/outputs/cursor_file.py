@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 
 from photon.config.disk import Disk
 from photon.config.errors import UsageError
+from photon.config.file_lock import lock_file
 from photon.outputs.cursor import Cursor
 
 LOCK_SUFFIX = ".lock"
@@ -22,18 +22,13 @@ class CursorFile:
         self._path = path
         if path.is_dir():
             raise UsageError(f"{path}: is a directory; name a file for the cursor")
-        lock = path.with_name(path.name + LOCK_SUFFIX)
         try:
-            self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            held = lock_file(path.with_name(path.name + LOCK_SUFFIX))
         except OSError as error:
             raise UsageError(f"{path}: no cursor can be kept there ({error.strerror})") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            raise UsageError(
-                f"{path}: another process reads with this cursor; stop it, or name another file"
-            ) from None
+        if held is None:
+            raise UsageError(f"{path}: another process reads with this cursor; stop it, or name another file")
+        self._lock = held
 
     def load(self) -> Cursor | None:
         """None: there is none yet. Raises CursorUnreadable, OSError."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from photon.config.disk import Disk
 from photon.config.errors import UsageError
+from photon.config.output_kinds import KINDS as KINDS
 from photon.outputs.published import RETIRED_NAME, SlotListing, SlotOutput, slot_states
 
-KINDS = ("joined", "unmatched", "filtered", "rejected", "late")
 SLOTS_DIRECTORY = "slots"
 EXPORTS_DIRECTORY = "exports"
 """Dispatchers publish here what they write themselves, in the same form as slots."""

@@ -23,7 +23,7 @@ class Records:
     primary: list[bytes | None] = field(default_factory=list)
     reason: list[str | None] = field(default_factory=list)
     record: list[bytes | None] = field(default_factory=list)
-    """The original record, of lines that are no join."""
+    """The original record, of lines that are no join, without what is redacted; None too where it is withheld."""
     source_file: list[str | None] = field(default_factory=list)
     source_offset: list[int | None] = field(default_factory=list)
     primary_file: list[str | None] = field(default_factory=list)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from photon.config.clock import NS_PER_S
 from photon.config.errors import PhotonError
@@ -16,31 +17,30 @@ from photon.idregistry.operations.findings import Expected, findings
 from photon.idregistry.operations.inspection import Inspection
 from photon.idregistry.shard_snapshot import NO_BOUNDARY
 from photon.status.exposition import samples
-from photon.status.gathering import Gatherer, Heard
-from photon.status.targets import Target, targets_of
+from photon.status.finding import Asker
+from photon.status.gathering import Heard
+from photon.status.targets import Target
 
 
-def processes(settings: Settings, tls: Tls | None) -> list[Process]:
-    """Those that the deployment file names, each asked twice: the second time nothing is in the way of its clock."""
-    targets: dict[tuple[str, str], Target] = {}
-    for name in sorted(settings.datacentre):
-        for target in targets_of(settings, name, tls):
-            targets.setdefault((target.name, target.address), target)
-    return asyncio.run(_asked(list(targets.values())))
+def processes(settings: Settings, tls: Tls | None, base: Path | None = None) -> list[Process]:
+    """Those that the deployment file names and those that are found beside them, each asked again once it is known:
+    then nothing is in the way of its clock. ``base``: directory of the file."""
+    return asyncio.run(_asked(settings, tls, base))
 
 
-async def _asked(targets: Sequence[Target]) -> list[Process]:
-    gatherer = Gatherer()
+async def _asked(settings: Settings, tls: Tls | None, base: Path | None) -> list[Process]:
+    asker = Asker(settings, sorted(settings.datacentre), tls, base)
     try:
-        await gatherer.gather(targets)
-        return list(await asyncio.gather(*(_one(gatherer, target) for target in targets)))
+        await asker.look(time.monotonic())
+        heard = await asker.look(time.monotonic())
+        return list(await asyncio.gather(*(_one(asker, each.target) for each in heard)))
     finally:
-        await gatherer.close()
+        await asker.close()
 
 
-async def _one(gatherer: Gatherer, target: Target) -> Process:
+async def _one(asker: Asker, target: Target) -> Process:
     begun = time.time()
-    heard = await gatherer.ask(target)
+    heard = await asker.ask(target)
     return process_of(heard, begun, time.time())
 
 

@@ -27,6 +27,7 @@ from photon.embedded.explaining.logs import search_logs
 from photon.embedded.explaining.outputs import search_place
 from photon.embedded.explaining.places import foreign_logs
 from photon.embedded.explaining.question import Question
+from photon.embedded.explaining.redo import search_redo_logs, slots_of
 from photon.embedded.explaining.story import Heard, Story, tell
 from photon.embedded.services import deployment_key, registry_client
 from photon.idregistry.api import Digester
@@ -247,21 +248,23 @@ class _Datacentre:
         states = [self._asking.base / each.state for each in self._asking.settings.datacentre.values()]
         kept = tuple(path for state in states if (path := state / COPIES_NAME / self.name).is_dir())
         place = OutputPlace(self._output, self._state, kept)
-        here = await asyncio.to_thread(lambda: {each.name for each in place.states(RealDisk())})
+        here = await asyncio.to_thread(_names_here, place)
         exports = set(RealDisk().names(self._state / EXPORTS_DIRECTORY))
         if here - covered - exports:
             without, time_ns = covered | exports, self._question.time_ns
 
             def search() -> Evidence:
-                return search_place(RealDisk(), place, self._question, budget, time_ns=time_ns, without=without)
+                found = search_place(RealDisk(), place, self._question, budget, time_ns=time_ns, without=without)
+                found.add(search_redo_logs(RealDisk(), place, self._question, budget, without=without))
+                return found
 
             self.evidence.add(await asyncio.to_thread(search))
         slots = {slot.name for slot in self._slots if slot.datacentre == self.name and not slot.retired}
         for name in sorted((slots | self._silent.keys()) - covered - here):
             never_opened = name in self._silent and name not in slots and bool(self._slots)
             if not never_opened:
-                why = f"slot {name} is not on this machine, nor has it a joiner"
-                self._missing.append(self._silent.get(name, why))
+                why = self._silent.get(name, f"slot {name} has no joiner")
+                self._missing.append(f"{why}; the slot is not on this machine: its redo log could not be searched")
 
     async def _event(
         self, target: Target, *, memory_only: bool = False, logs: bool = False
@@ -295,3 +298,9 @@ class _Datacentre:
     @property
     def _left_s(self) -> float:
         return max(self._until - time.monotonic(), 0.0)
+
+
+def _names_here(place: OutputPlace) -> set[str]:
+    """Whatever has written in this output, as its directories are called."""
+    disk = RealDisk()
+    return {each.name for each in (*place.states(disk), *slots_of(disk, place))}

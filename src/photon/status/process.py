@@ -17,24 +17,21 @@ from photon.config.errors import UsageError
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.settings import Settings
 from photon.config.tls import Tls, status_identity
-from photon.dispatcher.worker_names import living_workers
-from photon.embedded.ledger import ledger_file
-from photon.embedded.services import logged, pipeline_named, registry_client, tls_of
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.outcomes import Refusal
+from photon.embedded.services import logged, pipeline_named, tls_of
 from photon.status.assets import read_assets
-from photon.status.discovered import Discovered, DiscoveredWorkers, once
 from photon.status.explained import ASK_S, PATH, Explained
 from photon.status.explaining import Asking, explain
 from photon.status.exposition import merged
-from photon.status.gathering import Gatherer, Heard
+from photon.status.finding import Asker
+from photon.status.gathering import Heard
 from photon.status.http import Answer, HttpServer, plain
-from photon.status.targets import joiner_target, targets_of, worker_target
+from photon.status.targets import targets_of
 from photon.status.view import View
 
 PERIOD_S = 2.0
-LIST_S = 1.5
-"""The registry's list of slots is waited for so long."""
+"""From the beginning of one gathering to that of the next."""
+LEAST_S = 0.5
+"""Between two gatherings, however long one of them took."""
 STALE_S = 30.0
 """Health: the last gathering must not be older."""
 SECOND_S = 0.5
@@ -52,18 +49,14 @@ class StatusService:
         self, settings: Settings, datacentre: str, tls: Tls | None, clock: Clock, base: Path | None = None
     ) -> None:
         """``base``: directory of the deployment file, for what lies on this machine; None: nothing does."""
-        pipeline = settings.datacentre[datacentre]
-        self._discovered = Discovered(datacentre, [joiner.address for joiner in pipeline.joiners.values()])
-        self._workers = DiscoveredWorkers(pipeline.dispatcher_addresses())
-        self._state = None if base is None else ledger_file(base / pipeline.state)
-        self._registry: RegistryClient | None = None
+        self._asker = Asker(settings, [datacentre], tls, base)
         self._settings, self._datacentre, self._tls, self._clock = settings, datacentre, tls, clock
         self._view = View(datacentre, __version__, sorted(settings.datacentre.keys() - {datacentre}))
         self._assets = read_assets()
-        self._gatherer = Gatherer()
         self._heard: list[Heard] = []
         self._said: dict[str, Any] = {}
         self._at: float | None = None
+        self._next_at = 0.0
         self._took_s = 0.0
         self._own = ProcessMetrics([self._put])
         self._own_text = b""
@@ -71,58 +64,29 @@ class StatusService:
     async def gather(self) -> dict[str, Any]:
         """Asks all processes once; what status.json says then."""
         begun = self._clock.monotonic()
-        await self._discover()
-        joiners = [joiner_target(self._datacentre, *each, self._tls) for each in self._discovered.candidates()]
-        workers = [worker_target(self._datacentre, *each, self._tls) for each in self._workers.candidates()]
-        named = targets_of(self._settings, self._datacentre, self._tls)
-        heard = await self._gatherer.gather([*named, *workers, *joiners])
-        found = {**dict.fromkeys(joiners, self._discovered), **dict.fromkeys(workers, self._workers)}
-        now_s = self._clock.monotonic()
-        self._heard = once(
-            [
-                each
-                for each in heard
-                if each.target not in found or found[each.target].shows(each.target.process, up=each.up, now_s=now_s)
-            ]
-        )
-        self._workers.heard_workers(self._heard, self._workers_here())
+        self._heard = await self._asker.look(begun)
         self._said = self._view.update(self._heard, self._clock.now_ns() / 1e9)
         self._at = self._clock.monotonic()
         self._took_s = self._at - begun
         self._own_text = await self._own.text()
         return self._said
 
-    def _workers_here(self) -> dict[str, str]:
-        """Dispatchers whose state lies on this machine, name -> host:port."""
-        return {} if self._state is None else {each.name: each.address for each in living_workers(self._state)}
-
-    async def _discover(self) -> None:
-        """Joiners that the file does not name: asks the registry where the pipeline has it so."""
-        if not self._settings.datacentre[self._datacentre].discover:
-            return
-        if self._registry is None:
-            self._registry = registry_client(self._settings, self._tls)
-        listed = await self._registry.recovery.list_slots(timeout=LIST_S)
-        if not isinstance(listed, Refusal):
-            self._discovered.heard_list(listed)
-
     async def run(self, stop: asyncio.Event) -> None:
         """Gathers until ``stop``."""
-        pause_s = SECOND_S
+        first = True
         while not stop.is_set():
+            self._next_at = self._clock.monotonic() + (SECOND_S if first else PERIOD_S)
+            first = False
             try:
                 await self.gather()
             except Exception:  # a bug in a view must not end what others look at
                 log.exception("the status cannot be gathered")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), pause_s)
-            pause_s = PERIOD_S
+                await asyncio.wait_for(stop.wait(), max(self._next_at - self._clock.monotonic(), LEAST_S))
 
     async def close(self) -> None:
         """Of the channels."""
-        await self._gatherer.close()
-        if self._registry is not None:
-            await self._registry.close()
+        await self._asker.close()
 
     def answer(self, path: str) -> Answer | None:
         """Of the HTTP server."""
@@ -141,7 +105,9 @@ class StatusService:
             names = [target.name for target in targets_of(self._settings, self._datacentre, self._tls)]
             said = {"datacentre": self._datacentre, "version": __version__, "starting": names}
             return Answer(orjson.dumps(said), JSON, 503)
-        return Answer(orjson.dumps({**self._said, "age_s": self._clock.monotonic() - self._at}), JSON)
+        now_s = self._clock.monotonic()
+        ages = {"age_s": now_s - self._at, "next_s": max(self._next_at - now_s, 0.0)}
+        return Answer(orjson.dumps({**self._said, **ages}), JSON)
 
     def metrics(self) -> str:
         """Of all processes, this one included."""

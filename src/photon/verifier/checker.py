@@ -80,7 +80,7 @@ class Checker:
         self._path = slot_state / "verifier" / NAME
         self._output = output
         self._sources = sources
-        self._envelope = Envelope(with_joined_at=False, with_token=False)
+        self._envelope = Envelope(with_joined_at=False, with_token=False, adapter=sources.adapter)
         self._open: tuple[str, Source] | None = None
         self._kind = ""
         self._dirty = False

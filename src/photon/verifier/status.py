@@ -64,6 +64,12 @@ def status_of(disk: Disk, pipeline: Pipeline) -> PipelineStatus:
     return PipelineStatus(lock.holder_of(pipeline.own / lock.NAME), [_status(disk, pipeline, name) for name in names])
 
 
+def standing(disk: Disk, pipeline: Pipeline, slots: Sequence[str]) -> int:
+    """How many alarms ``acknowledged`` would end. Raises AlarmsDamaged."""
+    names = slots or _names(disk, pipeline)
+    return sum(len(open_alarms(disk, own)) for name in names for own in _own(pipeline, name))
+
+
 def acknowledged(disk: Disk, pipeline: Pipeline, slots: Sequence[str], at_ns: int) -> int:
     """Ends the alarms that stand in these slots (none named: in all); how many. Raises AlarmsDamaged, OSError."""
     names = slots or _names(disk, pipeline)

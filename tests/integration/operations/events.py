@@ -82,7 +82,7 @@ def _west_gone(site: Site) -> None:
 
 def _given_up(site: Site) -> None:
     """Their records stood in what the readers of west had read."""
-    for path in site.directory.glob("*-given-up.jsonl"):
+    for path in site.directory.rglob("*given-up.jsonl"):  # in the slot's state, where a reload has made its directory
         listed = [json.loads(line) for line in path.read_text().splitlines()[1:]]
         site.readers.may_be_twice |= {each["event_id"] for each in listed}
     print(f"{len(site.readers.may_be_twice)} ids were given up")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 import pytest
 
@@ -21,21 +20,20 @@ _SEEDS = [int(os.environ["PHOTON_SIM_SEED"])] if "PHOTON_SIM_SEED" in os.environ
 @pytest.mark.seeded
 @pytest.mark.parametrize("first", _SEEDS)
 def test_no_order_of_entries_breaks_the_rule(first: int) -> None:
-    changes = activated = accepted = 0
-    count = 1 if "PHOTON_SIM_SEED" in os.environ else 10
-    for seed in range(first, first + count):
+    for seed in range(first, first + (1 if "PHOTON_SIM_SEED" in os.environ else 10)):
         try:
-            done = machines.run(seed)
+            machines.run(seed)
         except BaseException as e:
             raise AssertionError(f"replay with: make sim SEED={seed} (machines of resharding): {e}") from e
-        changes += len(done.ended)
-        activated += sum(done.ended.values())
-        accepted += len(done.accepted)
-    print(f"seeds {first} to {first + count - 1}: {changes} changes, {activated} activated", file=sys.stderr)
-    if count > 1:
-        assert changes > count
-        assert activated > 0
-        assert accepted > 10 * count
+
+
+def test_orders_reach_what_they_are_for() -> None:
+    """Changes that are activated and given up, and inserts that are taken meanwhile."""
+    done = [machines.run(seed) for seed in range(100)]
+    ended = [activated for each in done for activated in each.ended.values()]
+    assert len(ended) > 100
+    assert 0 < sum(ended) < len(ended)
+    assert sum(len(each.accepted) for each in done) > 1_000
 
 
 @pytest.mark.parametrize("name", ABLATIONS)

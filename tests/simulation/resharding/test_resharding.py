@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 import pytest
 
@@ -42,15 +41,8 @@ _SEEDS = share(seeds(30), 3, least=30)
     "batch", [_SEEDS[n : n + BATCH] for n in range(0, len(_SEEDS), BATCH)], ids=lambda b: f"{b[0]}-{b[-1]}"
 )
 def test_the_promises_hold(batch: list[int]) -> None:
-    answers = changes = 0
     for seed in batch:
-        done = _run(seed)
-        answers += len(done.history.asked)
-        changes += done.changes.decided - 1
-    print(f"{len(batch)} seeds: {answers} answers, {changes} changes", file=sys.stderr)
-    if len(batch) == BATCH:
-        assert answers > 20 * len(batch)  # or nothing was tested
-        assert changes > len(batch)
+        assert _run(seed).history.asked  # or nothing was tested
 
 
 def test_a_seed_replays() -> None:

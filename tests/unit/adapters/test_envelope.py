@@ -149,7 +149,7 @@ def test_lines_of_the_other_logs() -> None:
     assert [read_line(line) for line in lines] == [OutputRef(EVENT.event_id, TOKEN, 123)] * 2
     (late,) = envelope.undone([EVENT], ["late"], token=None, at_ns=AT)
     assert read_line(late) == OutputRef(EVENT.event_id, None, 123)
-    unreadable = envelope.unreadable(b'{"k', "a.log", 9, "is not JSON", at_ns=AT)
+    unreadable = envelope.unreadable(b'{"k', LogFile("a.log"), 9, "is not JSON", at_ns=AT)
     assert orjson.loads(unreadable) == {
         "reason": "is not JSON", "record": '{"k', "source": {"file": "a.log", "offset": 9},
         "decided_at": "2020-04-30T00:20:48.592985Z",
@@ -188,6 +188,6 @@ def test_file_names_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(envelope_module, "FILE_NAMES_MAX", 2)
     envelope = Envelope()
     for name in ("a", 'b"', "c", "\udcff"):
-        line = envelope.unreadable(b"", name, 0, "x", at_ns=0)
+        line = envelope.unreadable(b"", LogFile(name), 0, "x", at_ns=0)
         assert orjson.loads(line)["source"]["file"] == ("\\xff" if name == "\udcff" else name)
         assert len(envelope._files) <= 2

@@ -13,6 +13,7 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import ForeignHeader, LogFile
 from photon.adapters.inference import Inferred, Sample, Unclear, infer
 from photon.adapters.side import SideConfig, TimeConfig
+from photon.config.loader import convert
 
 QUERIES: Sample = {
     "queries-1.log": [
@@ -44,8 +45,10 @@ def unclear(primary: Sample, foreign: Sample) -> str:
     found = infer(primary, foreign)
     assert isinstance(found, Unclear), found
     assert "\n" not in found.problem
-    assert "[join." in found.todo
-    tomllib.loads(found.todo[found.todo.index("[join") : found.todo.index("(format")])
+    assert "\n" not in found.problem + found.todo
+    sides = next(iter(convert(tomllib.loads(found.example), "example").join.values()))
+    assert sides.primary is not None
+    assert sides.foreign is not None
     return found.problem
 
 
@@ -187,6 +190,16 @@ def test_logfmt() -> None:
     assert found.foreign == SideConfig(
         format="logfmt", key="query", id="click_id", time=TimeConfig(field="ts", format="iso8601")
     )
+
+
+def test_the_example_for_lines_of_any_shape_reads_the_lines_beside_it() -> None:
+    lines = {"a.log": [b"Mar  1 host%d kernel: something happened a=%d" % (i, i) for i in range(9)]}
+    found = infer(lines, lines)
+    assert isinstance(found, Unclear)
+    request, error = (line.partition("# ")[2].encode() for line in found.example.splitlines() if line[:1] == "[")
+    adapter = ConfiguredAdapter(tomllib.loads(found.example)["join"]["errors"])
+    assert adapter.primary_key(request, LogFile("a")) == b"7f3a"
+    assert adapter.foreign_header(error, LogFile("a")) == ForeignHeader(b"7f3a", 1_795_161_600_456_000_000, b"E42")
 
 
 def test_text_is_no_logfmt() -> None:

@@ -46,3 +46,20 @@ def test_bad_records(line: bytes, reason: str) -> None:
 def test_many_keys_are_one_by_one_keys() -> None:
     block = b"\n".join([LINE, b"x", LINE.replace(b"abc", b""), LINE + b"\r", b""]) + b"\n"
     assert SIDE.keys(block, FILE) == SideReader.keys(SIDE, block, FILE) == [b"abc", None, None, b"abc", None]
+
+
+@pytest.mark.parametrize(
+    ("line", "at", "wanted"),
+    [
+        (b"h1 [x] POST", 7, r'"GET /c\?q=(?P<q>[^ &"]*)(?:&u=(?P<u>[^ "]*))?'),
+        (b" nothing", 0, PATTERN.pattern.decode()),
+        (b'h1 [x] "GET /d', 13, r'c\?q=(?P<q>[^ &"]*)(?:&u=(?P<u>[^ "]*))?'),
+    ],
+)
+def test_where_a_record_ceases_to_fit(line: bytes, at: int, wanted: str) -> None:
+    assert SIDE.stops_at(line) == (at, wanted)
+
+
+def test_where_nothing_can_be_said_of_a_record() -> None:
+    assert SIDE.stops_at(LINE) is None
+    assert SIDE.stops_at(b"") is None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +15,7 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, AdapterError, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Pair
 from photon.adapters.testkit import AdapterTests, Samples, check_adapter, examine
 from photon.adapters.testkit.checks import CHECKS, check_elsewhere, check_speed
+from photon.adapters.testkit.samples import read_samples
 from photon.adapters.testkit.speed import Speed, speed_findings, speeds
 
 PRIMARY = [b"k%d|text %d" % (n, n) for n in range(1, 9)]
@@ -222,6 +226,66 @@ def test_samples_of_a_file_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "empty.log").write_bytes(b"")
     with pytest.raises(AdapterError, match="holds no record"):
         Samples.read(Good({}), foreign=tmp_path / "empty.log")
+
+
+def test_faults_that_differ_in_numbers_are_one_finding() -> None:
+    class Decoding(Good):
+        def primary_payload(self, record: bytes, file: LogFile) -> bytes | None:
+            return b'"%d"' % len(record.decode())
+
+    found = [line for line in CHECKS["bad lines"](Decoding({}), SAMPLES) if "invalid start byte" in line]
+    assert len(found) == 1
+    assert "more)" in found[0]
+
+
+def test_the_part_of_a_header_that_differs_is_named() -> None:
+    found = CHECKS["elsewhere"](LocalTime({}), SAMPLES)
+    assert "foreign_header.event_time_ns gave " in found[0]
+    assert "which zone the logs mean" in found[-1]
+
+
+def test_a_directory_gives_the_records_of_its_files(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(b"k1|x\nk2|y\n")
+    (tmp_path / "b.log").write_bytes(b"k3|x\nk4|y\n")
+    (tmp_path / ".hidden").write_bytes(b"\x00")
+    samples = Samples.read(Good({}), primary=tmp_path, limit=3)
+    assert [(each.file.path, each.line) for each in samples.primary] == [("a.log", 1), ("a.log", 2), ("b.log", 1)]
+    with pytest.raises(AdapterError, match=r"is a directory; name one file in it, for instance .*a\.log"):
+        read_samples(Good({}), "primary", tmp_path)
+
+
+USERS_TESTS = """
+from pathlib import Path
+from photon.adapters.testkit import AdapterTests
+from tests.unit.adapters.test_testkit import Raising
+
+class TestMine(AdapterTests):
+    adapter_class = Raising
+    primary = Path(__file__).parent / "primary"
+    foreign = Path(__file__).parent / "none.log"
+
+class TestRaising(TestMine):
+    foreign = Path(__file__).parent / "foreign.log"
+"""
+
+
+def test_what_a_users_failing_tests_print(tmp_path: Path) -> None:
+    """Each finding, and no more of ours than the line that asked."""
+    (tmp_path / "test_mine.py").write_text(USERS_TESTS)
+    (tmp_path / "primary").mkdir()
+    (tmp_path / "primary" / "a.log").write_bytes(b"\n".join(PRIMARY) + b"\n")
+    (tmp_path / "foreign.log").write_bytes(b"\n".join(FOREIGN) + b"\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "bad_lines", tmp_path],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout
+    assert "none.log: no such file; name one file of the foreign logs; it is what TestMine.primary or" in done.stdout
+    assert "- foreign foreign_header: the adapter raised ValueError: " in done.stdout
+    assert "raise BadRecord(reason) instead (record b'' and " in done.stdout
+    assert "def read_samples" not in done.stdout
 
 
 class TestGood(AdapterTests):

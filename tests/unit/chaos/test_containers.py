@@ -125,7 +125,7 @@ async def test_links_are_changed_by_the_operator(docker: Docker, target: Contain
 
 
 async def test_the_operator_of_the_datacentre_that_is_meant(docker: Docker, target: ContainersTarget) -> None:
-    await target.photon(["dispatcher", "skip", "--datacentre", "west", "--to", "now", "--apply"])
+    await target.photon(["dispatcher", "skip", "--datacentre", "west", "--to", "now", "--yes"])
     assert "operator-west photon dispatcher skip" in docker.asked[-1]
     docker.answers["operator-east"] = Done(1, "", "no network")
     await target.photon(["registry", "status"])

@@ -45,7 +45,7 @@ def made(target: FakeTarget, *, logs: bool = True) -> Faults:
                 "flow west",  # what arrives meanwhile is left out as well
                 "wipe west",
                 f"release {ALL_WEST.replace('dispatcher west ', '')}",
-                "photon dispatcher skip --datacentre west --to now --apply",
+                "photon dispatcher skip --datacentre west --to now --yes",
                 f"release {ALL_WEST}",
             ],
         ),

@@ -98,6 +98,42 @@ def test_a_file_of_which_nothing_can_be_read(tmp_path: Path, foreign: bytes, cod
     assert says in result.output
 
 
+REGEX = r"""
+[join.errors.primary]
+format = "csv"
+key = "q"
+[join.errors.foreign]
+format = "regex"
+pattern = '(?P<at>[^ ]+) \[(?P<who>\w+)\] req=(?P<q>\w+) - (?P<text>.*)'
+key = "q"
+time = { field = "at", format = "iso8601" }
+"""
+
+
+def test_records_that_are_rejected_for_one_reason_are_told_once_and_where_they_cease_to_fit(tmp_path: Path) -> None:
+    good = b"2024-01-01T00:00:00Z [a] req=q1 - x\n"
+    broken = b"2024-01-01T00:00:01Z [a] id=q1 - x\n"
+    foreign = broken + good + b"".join([broken] * 12) + b"yesterday [a] req=q1 - x\nsoon [b] req=q2 - y\n"
+    arguments = files(tmp_path, b"q,t\nq1,x\n", foreign, REGEX)
+    result = photon(*arguments)
+    assert result.exit_code == 3, result.output
+    told = result.output[result.output.index("line 1 is rejected") :].splitlines()
+    assert told[0] == (
+        "line 1 is rejected: does not match the pattern (so are lines 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 2 more)"
+    )
+    assert told[1] == "    2024-01-01T00:00:01Z [a] id=q1 - x"
+    assert told[2] == " " * 29 + r"^ here the pattern wants req=(?P<q>\w+) - (?P<text>.*)"
+    assert told[3].startswith("line 15 is rejected: time field 'at' = 'yesterday' ")
+    assert told[3].endswith(" (so is line 16)")
+    first = orjson.loads(photon(*arguments, "-o", "json").stdout)["foreign"]["rejected"][0]
+    assert (first["fits_until"], first["wanted"]) == (25, r"req=(?P<q>\w+) - (?P<text>.*)")
+
+
+def test_no_pairs_among_the_samples_is_explained(tmp_path: Path) -> None:
+    result = photon(*files(tmp_path, b"q,t\nother,x\n", GOOD))
+    assert "0 of 1 foreign records name one of these primary records\n  the first 20 of each file" in result.output
+
+
 def test_usage(tmp_path: Path) -> None:
     arguments = files(tmp_path, b"q,t\nq1,x\n", GOOD)
     assert photon(*arguments[:3]).exit_code == 2

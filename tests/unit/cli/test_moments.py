@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
 
 import click
 import pytest
 
+from photon.cli.lazy import walk
 from photon.cli.main import main
 from photon.cli.moments import given_ns
 from photon.config.errors import UsageError
@@ -30,20 +30,10 @@ def test_what_is_none_says_what_would_be(value: str) -> None:
         given_ns("--from", value, NOW)
 
 
-def _commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        yield (*path, name), command
-        if isinstance(command, click.Group):
-            yield from _commands(command, (*path, name))
-
-
 def test_commands_with_times_use_it() -> None:
     """Whoever says TIME in its help reads it here, or, for --read-from, with what this is made of."""
     modules = set()
-    for path, command in _commands(main):
+    for path, command in walk(main):
         for parameter in command.params:
             metavar = parameter.metavar if isinstance(parameter, click.Option) else None
             if metavar is not None and "TIME" in metavar and parameter.name != "read_from":

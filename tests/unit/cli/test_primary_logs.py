@@ -101,14 +101,14 @@ def test_status_names_what_is_missing(lost: Lost) -> None:
 
 def test_forget_shows_first_and_applies_when_told(lost: Lost) -> None:
     deadline = time.monotonic() + 20
-    while (shown := lost.photon("forget", "b.log")).exit_code != 0:  # the next scan sees that it is gone
+    while (shown := lost.photon("forget", "b.log", "--dry-run")).exit_code != 0:  # the next scan sees that it is gone
         assert "b.log: is there" in shown.stderr
         assert time.monotonic() < deadline
     assert "1 log would be given up" in shown.output
     lost.until(b"k3", Found.UNAVAILABLE)
     with capture_logs() as told:  # the store runs in this process: what it logs is not the command's output
-        refused = lost.photon("forget", "a.log", "x.log", "--apply", "-o", "json")
-        done = lost.photon("forget", "--all", "--apply", "-o", "json")
+        refused = lost.photon("forget", "a.log", "x.log", "--yes", "-o", "json")
+        done = lost.photon("forget", "--all", "--yes", "-o", "json")
     assert [line["method"] for line in told if line["event"] == "audit"] == ["photon.v1.EventStore/Forget"] * 2
     assert refused.exit_code == 1
     assert json.loads(refused.stdout)["logs"] == []
@@ -123,7 +123,7 @@ def test_forget_shows_first_and_applies_when_told(lost: Lost) -> None:
 def test_usage(lost: Lost) -> None:
     assert lost.photon("forget").exit_code == 2
     assert lost.photon("forget", "b.log", "--all").exit_code == 2
-    assert lost.photon("forget", "b.log", "--apply", "--dry-run").exit_code == 2
+    assert lost.photon("forget", "b.log").exit_code == 2
     lost.config.write_text(DEPLOYMENT.format(port=2))
     down = lost.photon("status")
     assert down.exit_code == 1

@@ -79,7 +79,7 @@ def photon(*arguments: object) -> Result:
 def test_nothing_is_retired_without_a_word(file: Path, deployment: Deployment) -> None:
     done = photon("slot", "retire", "east-1", "--config", file)
     assert done.exit_code == 2
-    assert "--yes says that slot east-1's disk is gone for ever" in done.output
+    assert "retiring slot east-1, whose disk is gone for ever, cannot be taken back: --yes does it" in done.output
     assert deployment.carried_out == 0
     assert photon("slot", "retire", "east-1", "--config", file, "--yes").exit_code == 0
     assert deployment.carried_out == 1

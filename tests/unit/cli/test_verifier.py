@@ -68,8 +68,10 @@ def test_alarms_are_shown_until_they_are_acknowledged(file: Path) -> None:
     shown = run("status", "--config", file, "--datacentre", "east").output
     assert "east-1: torn at joined/x:3: 9 bytes; check this disk" in shown
     where = ("--config", file, "--datacentre", "east")
-    assert run("acknowledge", *where, "--slot", "east-2").output == "0 alarms acknowledged\n"
-    assert run("acknowledge", *where).output == "1 alarms acknowledged\n"
+    assert run("acknowledge", *where, "--slot", "east-2", "--yes").output == "0 alarms acknowledged\n"
+    assert run("acknowledge", *where).exit_code == 2
+    assert run("acknowledge", *where, "--dry-run").output == "1 alarms would be acknowledged\n"
+    assert run("acknowledge", *where, "--yes").output == "1 alarms acknowledged\n"
     assert "torn" not in run("status", *where).output
 
 

@@ -82,6 +82,9 @@ def test_a_missing_or_broken_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "broken.toml").write_text("[registry\n")
     with pytest.raises(ConfigError, match="not valid TOML"):
         load(tmp_path / "broken.toml", environment={})
+    (tmp_path / "pattern.toml").write_text('pattern = "\\d+"\n')
+    with pytest.raises(ConfigError, match=r"not valid TOML: .* line 1, column .*; write it between single quotes"):
+        load(tmp_path / "pattern.toml", environment={})
 
 
 def test_references_between_tables_are_checked() -> None:

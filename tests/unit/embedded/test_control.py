@@ -73,10 +73,10 @@ class Site:
         self.mistake = ""
         self.server = ControlServer(run, self.supervisor, self.down.set, self.reload)
 
-    async def reload(self) -> Changes:
+    async def reload(self, dry_run: bool) -> Changes:
         if self.mistake:
             raise UsageError(self.mistake)
-        return Changes(started=("joiner x",), changed=("wan",))
+        return Changes(started=("joiner x",), changed=("wan", "only shown") if dry_run else ("wan",))
 
     async def ask(self, request: Request) -> list[str]:
         reply = await asyncio.to_thread(ask, self.run, request)
@@ -122,6 +122,8 @@ async def test_it_is_its_owner_s_alone(site: Site) -> None:
 async def test_a_changed_file_is_taken_up_or_changes_nothing(site: Site) -> None:
     reply = await asyncio.to_thread(ask, site.run, Request(do="reload"))
     assert reply.changes == Changes(started=("joiner x",), changed=("wan",))
+    shown = await asyncio.to_thread(ask, site.run, Request(do="reload", dry_run=True))
+    assert shown.changes == Changes(started=("joiner x",), changed=("wan", "only shown"))
     site.mistake = "f.toml: joinr: unknown key"
     with pytest.raises(ControlFailed, match=r"nothing has changed: f\.toml: joinr: unknown key"):
         await asyncio.to_thread(ask, site.run, Request(do="reload"))

@@ -55,7 +55,7 @@ def test_lines_that_are_no_join_and_bad_ones() -> None:
     [undone] = envelope.undone(
         [Event(b"a", b"k", 5, NOT_UTF8)], ["why"], token=None, at_ns=0, primaries=[Primary(b"")]
     )
-    unreadable = envelope.unreadable(b"junk", "clicks.log", 3, "not JSON", at_ns=0)
+    unreadable = envelope.unreadable(b"junk", LogFile("clicks.log"), 3, "not JSON", at_ns=0)
     bad = [b"{\n", b'{"event_id":"x"}\n', b'{"event_id_raw_base64":"!","source":{"file":"f","offset":1}}\n', b"{\0"]
     found = decode(b"".join([undone, unreadable, *bad]))
     assert found.event_id == [b"a", None, None, None, None, None]

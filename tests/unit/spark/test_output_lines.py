@@ -68,10 +68,18 @@ def test_lines_that_are_no_join(kind: str) -> None:
 
 
 def test_a_record_without_id_or_time() -> None:
-    made = Envelope().unreadable(b"\xff", "x.log", 5, "no time", at_ns=AT_NS)
+    made = Envelope().unreadable(b"\xff", LogFile("x.log"), 5, "no time", at_ns=AT_NS)
     line = read_output_line(made.removesuffix(b"\n"), "rejected")
     assert (line.event_id, line.key, line.event_time_ns, line.record) == (None, None, None, b"\xff")
     assert line.source == ("x.log", 5)
+
+
+def test_a_record_that_is_withheld_is_a_record() -> None:
+    made = Envelope().unreadable(b"junk", LogFile("x.log"), 5, "no time", at_ns=AT_NS).removesuffix(b"\n")
+    line = read_output_line(made.replace(b'"junk"', b"null"), "rejected")
+    assert (line.record, line.reason, line.source) == (None, "no time", ("x.log", 5))
+    with pytest.raises(NoRecord):
+        read_output_line(made.replace(b'"record":"junk",', b""), "rejected")
 
 
 def test_what_is_no_record_says_why() -> None:

@@ -233,6 +233,16 @@ def test_a_join_that_is_shaped_is_checked_in_its_shape(logs: Logs) -> None:
     assert compare(logs, line, 2, adapter=filtering) == ["the adapter's answer now is Filtered, not Joined"]
 
 
+def test_what_is_not_joined_is_checked_without_what_is_redacted(logs: Logs) -> None:
+    table = {"redact": {"foreign.text": "drop"}}
+    hiding = shaped_adapter(ConfiguredAdapter(ADAPTER.options), table, "shape", Path())
+    bare = Envelope(with_joined_at=False, with_token=False, adapter=hiding)
+    foreign, _ = sources(logs, 2)
+    for envelope, wrong in ((Envelope(adapter=hiding), False), (Envelope(), True)):
+        (made,) = envelope.undone([logs.event(2)], ["no primary"], token=1, at_ns=0)
+        assert bool(differences(read_published(made), "unmatched", foreign, None, hiding, bare)) is wrong
+
+
 def test_an_adapter_that_hangs_now_is_told_and_holds_nothing_up(logs: Logs) -> None:
     class Hangs(ConfiguredAdapter):
         time_limit_s = 0.1

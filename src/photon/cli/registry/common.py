@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from photon.cli import deployment_file
+
 if TYPE_CHECKING:
     from photon.config.settings import Settings
     from photon.idregistry.operations.client import OperatorClient
@@ -18,12 +20,7 @@ if TYPE_CHECKING:
 def deployment(command: Callable[..., Any]) -> Callable[..., Any]:
     """``--config`` and ``--set``."""
     options = [
-        click.option(
-            "--config",
-            type=click.Path(path_type=Path),
-            required=True,
-            help="The deployment file: replicas and [tls].",
-        ),
+        deployment_file.config(help="The deployment file: replicas and [tls]."),
         click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key."),
     ]
     for option in reversed(options):

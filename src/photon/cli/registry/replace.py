@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from photon.cli import steering
+from photon.cli.audited import audited
 from photon.cli.registry.common import connected, deployment, formatted, loaded, print_json
 
 if TYPE_CHECKING:
@@ -31,47 +33,49 @@ PAUSE = 0.1
 @click.option("--directory", metavar="DIR", help="Of NEW, relative to the file; default: beside OLD's, named NEW.")
 @click.option("--datacentre", help="Of NEW; default: that of OLD.")
 @click.option("--region", help="Of NEW; default: that of OLD.")
-@click.option("--apply", "apply_", is_flag=True, help="Do it; without it only the plan is shown.")
-@click.option("--old-is-gone", is_flag=True, help="With --apply: OLD's disk will never come back.")
+@steering.sure
 @click.option("--wait", is_flag=True, help="Afterwards: wait until all run in the new epoch and nothing lags.")
 @click.option("--timeout", default=120.0, show_default=True, help="Of --wait, seconds.")
+@audited
 def replace(
     config: Path, overrides: tuple[str, ...], output_format: str, old: str, new: str, address: str | None,
-    directory: str | None, datacentre: str | None, region: str | None, apply_: bool, old_is_gone: bool, wait: bool,
+    directory: str | None, datacentre: str | None, region: str | None, dry_run: bool, yes: bool, wait: bool,
     timeout: float,
 ) -> None:  # fmt: skip
     """Give the place of replica OLD, whose disk is lost, to NEW, a name that was never used. Step by step:
 
     \b
-    1. replace OLD NEW            checks that it is safe, and says what would be done.
-    2. replace ... --apply --old-is-gone, on NEW's machine: every survivor applies all that was acknowledged;
-       NEW's directory is filled; the deployment file gets NEW and the next epoch (the old file is kept).
+    1. replace OLD NEW --dry-run  checks that it is safe, and says what would be done.
+    2. replace OLD NEW --yes, on NEW's machine. --yes is the operator's word that OLD's disk will never come back:
+       what was acknowledged could be lost. Every survivor applies all that was acknowledged; NEW's directory is
+       filled; the deployment file gets NEW and the next epoch (the old file is kept).
     3. Give the file to all machines (and NEW its certificate). Start NEW, then restart the surviving replicas
        one after the other. Inserts wait while neither epoch has a majority, some seconds. Joiners and
        dispatchers may be restarted later.
     4. replace OLD NEW --wait     returns when all run in the new epoch and NEW has caught up.
-    Example:
-      photon registry replace r3 r4 --config photon.toml --address 10.0.0.4:7101 --apply --old-is-gone
+    Examples:
+      photon registry replace r3 r4 --config photon.toml --address 10.0.0.4:7101 --dry-run
+      photon registry replace r3 r4 --config photon.toml --address 10.0.0.4:7101 --yes
     Exit codes: 0 done, 1 refused or not done in time, 2 wrong usage.
     """
     from photon.config.errors import UsageError
 
     settings = loaded(config, overrides)
-    if apply_ and wait:
+    if wait and (dry_run or yes):
         raise UsageError("--wait comes after the restarts: a call of its own")
     if wait:
         _wait(settings, config.parent, old, new, timeout, output_format)
         return
+    steering.must_be_said(f"replacing {old}, whose disk is gone for ever,", dry_run=dry_run, yes=yes)
     wanted = _wanted(settings, old, new, address, directory, datacentre, region)
     with connected(settings, config.parent) as client:
         steps = _plan(client, settings, config, wanted)
-        if not apply_:
+        if dry_run:
             _say(steps, output_format, done=False)
             return
-        if not old_is_gone:
-            raise UsageError(
-                f"--old-is-gone is missing: {old}'s disk must never come back, or what was acknowledged is lost"
-            )
+        steering.ask(
+            f"Is the disk of {old} gone for ever? If it comes back, what was acknowledged can be lost", yes=yes
+        )
         _apply(client, settings, config, wanted)
     _say(steps, output_format, done=True)
 
@@ -170,7 +174,7 @@ def _say(steps: list[str], output_format: str, *, done: bool) -> None:
         return
     for number, step in enumerate(steps, 1):
         click.echo(f"{number}. {step}")
-    click.echo("1 to 3 are done" if done else "nothing was done: --apply --old-is-gone does it")
+    click.echo("1 to 3 are done" if done else "nothing was changed")
 
 
 def _wait(settings: Settings, base: Path, old: str, new: str, timeout: float, output_format: str) -> None:
@@ -178,7 +182,7 @@ def _wait(settings: Settings, base: Path, old: str, new: str, timeout: float, ou
 
     replicas = settings.registry.replicas
     if old in replicas or new not in replicas:
-        raise ReplaceRefused(f"the file does not have {new} in place of {old} yet: --apply comes first")
+        raise ReplaceRefused(f"the file does not have {new} in place of {old} yet: replace it first")
     deadline = time.monotonic() + timeout
     with connected(settings, base) as client:
         while left := not_there_yet(client.inspect_all(), settings.registry.epoch):

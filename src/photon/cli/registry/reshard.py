@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from photon.cli import deployment_file, steering
+from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.units import DURATION
 
@@ -27,7 +29,7 @@ DURATION = DURATION
 
 def _common(command: Callable[..., Any]) -> Callable[..., Any]:
     options = [
-        click.option("--config", type=click.Path(path_type=Path), required=True, help="The deployment file."),
+        deployment_file.config(),
         click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key."),
         click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True),
     ]
@@ -90,11 +92,12 @@ def plan(
 @_common
 @_shards
 @_lead
-@click.option("--dry-run", is_flag=True, help="As plan.")
+@steering.dry_run
 @click.option("--no-wait", is_flag=True, help="Return once the change has begun; status shows its end.")
 @click.option("--tries", type=click.IntRange(1, 20), default=3, show_default=True,
               help="How often, if a shard holds a later event than the start.")  # fmt: skip
 @click.option("--limit", type=DURATION, help="Longest wait for its end (a minute after it takes effect).")
+@audited
 def apply(
     config: Path,
     overrides: tuple[str, ...],
@@ -169,8 +172,9 @@ def status(config: Path, overrides: tuple[str, ...], output_format: str, replica
 @reshard.command("abort")
 @_common
 @click.option("--change", "number", type=click.IntRange(min=1), help="Only if it is this one that is under way.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be aborted.")
+@steering.dry_run
 @_timeout("10s")
+@audited
 def abort(
     config: Path, overrides: tuple[str, ...], output_format: str, number: int | None, dry_run: bool, timeout: float
 ) -> int:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from photon.cli import steering
+from photon.cli.audited import audited
 from photon.cli.moments import NOW, given_ns
 from photon.cli.registry.common import connected, deployment, formatted, loaded, moment, print_json
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     "--accept-boundary", metavar="TIME",
     help="Open, and refuse unknown events older than TIME (2026-11-21T15:00Z, epoch seconds, 2h ago), or than now.",
 )  # fmt: skip
+@steering.sure
+@audited
 def restore(
     config: Path,
     overrides: tuple[str, ...],
@@ -34,6 +38,8 @@ def restore(
     replicas: tuple[str, ...],
     open_: bool,
     accept_boundary: str | None,
+    dry_run: bool,
+    yes: bool,
 ) -> None:
     """Make the data directories of a new deployment from BACKUP; or open its shards, once that is safe.
 
@@ -45,9 +51,10 @@ def restore(
        Or, if outputs are lost: restore --accept-boundary now. Unknown events older than that are never
        joined (they become late); nothing can be joined twice.
     Examples:
-      photon registry restore --config new.toml backups/2026-11-21
-      photon registry restore --config new.toml --open
-      photon registry restore --config new.toml --accept-boundary now
+      photon registry restore --config new.toml backups/2026-11-21 --dry-run
+      photon registry restore --config new.toml backups/2026-11-21 --yes
+      photon registry restore --config new.toml --open --yes
+      photon registry restore --config new.toml --accept-boundary now --yes
     Exit codes: 0 done, 1 damaged backup, directory not empty, or no answer, 2 wrong usage.
     """
     from photon.config.errors import UsageError
@@ -56,15 +63,26 @@ def restore(
     if (backup is not None) + open_ + (accept_boundary is not None) != 1:
         raise UsageError("name a BACKUP, or --open, or --accept-boundary TIME, one of them")
     if backup is not None:
-        _restore(settings, config.parent, backup, replicas, output_format)
+        steering.must_be_said("restoring", dry_run=dry_run, yes=yes)
+        _restore(settings, config.parent, backup, replicas, output_format, dry_run=dry_run, yes=yes)
         return
     if replicas:
         raise UsageError("--replica goes with a BACKUP; shards are opened in all replicas at once")
     boundary = None if accept_boundary is None else _boundary(settings, accept_boundary)
-    _open(settings, config.parent, boundary, output_format)
+    steering.must_be_said("opening shards", dry_run=dry_run, yes=yes)
+    _open(settings, config.parent, boundary, output_format, dry_run=dry_run, yes=yes)
 
 
-def _restore(settings: Settings, base: Path, backup: Path, replicas: tuple[str, ...], output_format: str) -> None:
+def _restore(
+    settings: Settings,
+    base: Path,
+    backup: Path,
+    replicas: tuple[str, ...],
+    output_format: str,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> None:
     from photon.config.disk import RealDisk
     from photon.config.errors import UsageError
     from photon.idregistry.operations.backup import check_backup, read_manifest
@@ -82,12 +100,18 @@ def _restore(settings: Settings, base: Path, backup: Path, replicas: tuple[str, 
         check_free(base / known[name].directory)
     found = check_backup(disk, backup)
     _check_set_up(settings, base, backup, manifest)
-    for name in chosen:
+    ids = sum(each.ids for each in found)
+    if not dry_run:
+        steering.ask(f"Make the directories of {', '.join(chosen)}, with {ids:,} ids?", yes=yes)
+    for name in () if dry_run else chosen:
         member = Member(name, list(known), settings.registry.epoch)
         restore_replica(disk, backup, manifest, base / known[name].directory, member, os.urandom)
-    ids = sum(each.ids for each in found)
     if output_format == "json":
-        print_json({"replicas": list(chosen), "ids": ids, "made_at": manifest.made_at, "closed": True})
+        said = {"replicas": list(chosen), "ids": ids, "made_at": manifest.made_at, "closed": True, "dry_run": dry_run}
+        print_json(said)
+        return
+    if dry_run:
+        click.echo(f"{', '.join(chosen)} would get {ids:,} ids as of {manifest.made_at}; nothing was changed")
         return
     click.echo(f"{', '.join(chosen)}: {ids:,} ids as of {manifest.made_at}; every shard is closed")
     click.echo("next: start all replicas; photon registry register-again; photon registry restore --open")
@@ -108,7 +132,9 @@ def _check_set_up(settings: Settings, base: Path, backup: Path, manifest: Manife
         raise UsageError(f"the backup is of another deployment: {conflict}")
 
 
-def _open(settings: Settings, base: Path, boundary_ns: int | None, output_format: str) -> None:
+def _open(
+    settings: Settings, base: Path, boundary_ns: int | None, output_format: str, *, dry_run: bool, yes: bool
+) -> None:
     from photon.config.errors import PhotonError
     from photon.idregistry.operations.inspection import group_rows
 
@@ -117,13 +143,18 @@ def _open(settings: Settings, base: Path, boundary_ns: int | None, output_format
         closed = [row.group for row in group_rows(client.inspect_all()) if row.closed]
         if not closed:
             raise PhotonError("no shard is closed: nothing to open")
-        for shard in closed:
+        refused = "" if boundary_ns is None else f"; unknown events older than {moment(boundary_ns)} are refused"
+        shards = f"shards {', '.join(map(str, closed))}"
+        if not dry_run:
+            word = " Was all that outputs hold registered again?" if boundary_ns is None else " Do it?"
+            steering.ask(f"{shards} are opened{refused}.{word}", yes=yes)
+        for shard in () if dry_run else closed:
             client.open_shard(shard, boundary_ns)
     if output_format == "json":
-        print_json({"opened": closed, "boundary_ns": boundary_ns})
+        print_json({"opened": closed, "boundary_ns": boundary_ns, "dry_run": dry_run})
         return
-    refused = "" if boundary_ns is None else f"; unknown events older than {moment(boundary_ns)} are refused"
-    click.echo(f"shards {', '.join(map(str, closed))} are open{refused}")
+    would = f"{shards} would be opened{refused}; nothing was changed"
+    click.echo(would if dry_run else f"{shards} are open{refused}")
 
 
 def _boundary(settings: Settings, given: str) -> int:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from photon.cli import steering
+from photon.cli.audited import audited
 from photon.cli.registry.common import connected, deployment, formatted, loaded, print_json
 
 if TYPE_CHECKING:
@@ -19,15 +21,23 @@ if TYPE_CHECKING:
 @click.option("--group", "groups", type=click.IntRange(0), multiple=True, help="Of this group; may be repeated.")
 @click.option("--from", "source", metavar="REPLICA", help="Of every group that this replica leads.")
 @click.option("--to", "to", metavar="REPLICA", default="", help="To this replica; not named: the one furthest on.")
+@steering.dry_run
+@audited
 def transfer_leader(
-    config: Path, overrides: tuple[str, ...], output_format: str, groups: tuple[int, ...], source: str | None, to: str
+    config: Path,
+    overrides: tuple[str, ...],
+    output_format: str,
+    groups: tuple[int, ...],
+    source: str | None,
+    to: str,
+    dry_run: bool,
 ) -> None:
     """Let another replica lead, for instance before one is restarted. Inserts wait for some round trips.
 
     \b
     Examples:
       photon registry transfer-leader --config photon.toml --group 1 --to r2
-      photon registry transfer-leader --config photon.toml --from r1
+      photon registry transfer-leader --config photon.toml --from r1 --dry-run
     Exit codes: 0 others lead now, 1 a leader stayed, 2 wrong usage.
     """
     from photon.config.errors import UsageError
@@ -43,14 +53,17 @@ def transfer_leader(
         raise UsageError("--from and --to name the same replica")
     with connected(settings, config.parent) as client:
         chosen = list(groups) if source is None else _led_by(client, source)
-        done = [_moved(client, group, to) for group in chosen]
+        move = _would_move if dry_run else _moved
+        done = [move(client, group, to) for group in chosen]
     if output_format == "json":
         print_json(done)
         return
     for each in done:
-        click.echo(f"group {each['group']}: {each['from']} -> {each['to']}")
+        click.echo(f"group {each['group']}: {each['from']} -> {each['to'] or 'the one furthest on'}")
     if not done:
         click.echo(f"replica {source} leads nothing")
+    if dry_run:
+        click.echo("nothing was changed")
 
 
 def _led_by(client: OperatorClient, source: str) -> list[int]:
@@ -58,6 +71,16 @@ def _led_by(client: OperatorClient, source: str) -> list[int]:
 
     found = client.inspect_all()
     return [group for group in groups_of(found.values()) if leader_of(found.values(), group) == source]
+
+
+def _would_move(client: OperatorClient, group: int, to: str) -> dict[str, Any]:
+    """Raises PhotonError when nobody leads the group, or ``to`` does not answer."""
+    from photon.config.errors import PhotonError
+
+    before = client.leader(group)
+    if to and to not in client.inspect_all():
+        raise PhotonError(f"{to} does not answer, so it cannot lead; see photon registry status")
+    return {"group": group, "from": before, "to": to or None, "dry_run": True}
 
 
 def _moved(client: OperatorClient, group: int, to: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.registry.common import connected, formatted, loaded, moment, print_json, print_table
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("backup", type=click.Path(path_type=Path), required=False)
-@click.option("--config", type=click.Path(path_type=Path), help="The deployment file: compares the live replicas.")
+@deployment_file.config(required=False, unless=["backup"], help="The deployment file: compares the live replicas.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 @formatted
 def verify(backup: Path | None, config: Path | None, overrides: tuple[str, ...], output_format: str) -> int:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from photon.cli import steering
+from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.registry.common import deployment, formatted, loaded, moment, print_json, print_table
 
@@ -25,15 +27,15 @@ SHOWN_MAX = 20
 @click.command()
 @click.argument("name")
 @deployment
-@click.option("--dry-run", is_flag=True, help="Show what would be given up; change nothing.")
 @click.option("--copy", type=click.Path(path_type=Path), metavar="DIR",
               help="A surviving copy of the slot's output (with joined/ ...): it stays written.")  # fmt: skip
 @click.option("--ids", type=click.Path(path_type=Path), metavar="FILE",
               help="Where the list of ids goes; else beside the slot's state, or the working directory.")  # fmt: skip
-@click.option("--yes", is_flag=True, help="The disk is gone for ever: do not ask.")
+@steering.sure
 @click.option("--wait", default="5min", show_default=True, metavar="DURATION",
               help="How long each step waits for the registry.")  # fmt: skip
 @formatted
+@audited
 def retire(
     name: str,
     config: Path,
@@ -70,6 +72,8 @@ def retire(
     here = operating.Here(loaded(config, overrides), config.parent)
     asked = operating.Asked(name, copy, ids, wait_s)
     checked = asyncio.run(operating.check(here, asked))
+    if not checked.slot.retired:  # one that was begun is ended without a further word
+        steering.must_be_said(f"retiring slot {name}, whose disk is gone for ever,", dry_run=dry_run, yes=yes)
     if dry_run:
         return _dry_run(here, checked, asked, output_format)
     _confirm(here, checked, asked, yes)
@@ -84,19 +88,15 @@ def retire(
 
 
 def _confirm(here: Here, checked: Checked, asked: Asked, yes: bool) -> None:
-    from photon.config.errors import UsageError
     from photon.embedded.slots import operating
 
     path = operating.ids_path(here, checked, asked)
     click.echo(f"ids that are given up are listed in {path}", err=True)
-    if yes or checked.slot.retired:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError(f"retiring cannot be taken back: --yes says that slot {asked.slot}'s disk is gone for ever")
-    click.confirm(
+    steering.ask(
         f"Is the disk of slot {asked.slot} of datacentre {checked.slot.datacentre} gone for ever? If it comes back, "
-        "nothing of it can be used", abort=True, err=True,
-    )  # fmt: skip
+        "nothing of it can be used",
+        yes=yes or checked.slot.retired,
+    )
 
 
 class _Progress:

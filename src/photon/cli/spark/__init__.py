@@ -20,5 +20,5 @@ def spark() -> None:
 
     \b
     Example:
-      photon spark verify --deployment photon.toml --from 2026-11-20 --to 2026-11-21 --report reports/
+      photon spark verify --config photon.toml --from 2026-11-20 --to 2026-11-21 --report reports/
     """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.moments import given_ns
 
@@ -31,7 +32,7 @@ NEED_A_PERSON = ("below_boundary", "too_new")
 
 
 @click.command("backfill")
-@click.option("--deployment", type=click.Path(path_type=Path), required=True, help="The deployment file.")
+@deployment_file.config()
 @click.option("--datacentre", metavar="NAME", help="Whose logs; needed where there are several.")
 @click.option(
     "--from",
@@ -57,7 +58,7 @@ NEED_A_PERSON = ("below_boundary", "too_new")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the deployment.")
 @click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def backfill(
-    deployment: Path,
+    config: Path,
     datacentre: str | None,
     since: str,
     until: str,
@@ -78,9 +79,9 @@ def backfill(
     It may run beside the live pipeline: every id is registered first. Killed at any moment and run again with the
     same options, it goes on where it was. What manifest.json in the output names is visible, nothing else.
     Examples:
-      photon spark backfill --deployment photon.toml --datacentre east --from 2026-11-01 --to 2026-11-20 \\
+      photon spark backfill --config photon.toml --datacentre east --from 2026-11-01 --to 2026-11-20 \\
         --output /mnt/shared/backfill-november
-      photon spark backfill --deployment photon.toml --from 2026-11-20T08 --to 2026-11-20T09 --output out \\
+      photon spark backfill --config photon.toml --from 2026-11-20T08 --to 2026-11-20T09 --output out \\
         --format parquet --master spark://host:7077
     Exit codes: 0 done, 1 failed (run it again), 2 wrong usage, 3 done, and some events were left out.
     """
@@ -89,7 +90,7 @@ def backfill(
     from photon.embedded.backfill import backfill as do
 
     now_ns = time.time_ns()
-    settings = load(deployment, environment=os.environ, flags=overrides)
+    settings = load(config, environment=os.environ, flags=overrides)
     wish = Wish(
         datacentre=datacentre,
         from_ns=given_ns("--from", since, now_ns),
@@ -103,7 +104,7 @@ def backfill(
         master=master,
         spark=_pairs(spark_settings),
     )
-    done = do(settings, deployment.parent, wish, lambda line: click.echo(f"photon: {line}", err=True))
+    done = do(settings, config.parent, wish, lambda line: click.echo(f"photon: {line}", err=True))
     found = _as_json(done)
     if output_format == "json":
         from photon.cli.registry.common import print_json

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from photon.cli import deployment_file, steering
+from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 
 if TYPE_CHECKING:
@@ -42,20 +44,20 @@ WORDS = {
 @click.option(
     "--report", type=click.Path(path_type=Path), required=True, help="Directory of a verification's report."
 )
-@click.option("--deployment", type=click.Path(path_type=Path), required=True, help="The deployment file.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@click.option("--apply", "apply", is_flag=True, help="Do it: the operator's word that these records are nowhere.")
+@deployment_file.config()
+@steering.sure
 @click.option("--also-unmatched", is_flag=True,
               help="Unmatched events whose primary exists get a second, joined line too.")  # fmt: skip
 @click.option("--rate", type=click.FloatRange(1.0), default=5000.0, show_default=True,
               help="Ids a second that the registry is asked to give up, at most.")  # fmt: skip
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 @click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@audited
 def recover(
     report: Path,
-    deployment: Path,
+    config: Path,
     dry_run: bool,
-    apply: bool,
+    yes: bool,
     also_unmatched: bool,
     rate: float,
     overrides: tuple[str, ...],
@@ -66,29 +68,40 @@ def recover(
     \b
     The registry gives an id up only if it still has exactly the entry that was exported; every dispatcher that has
     the event's log reads it again then, and it is joined once. May be killed and run again at any moment.
-    Readers who have read a line before its file was lost read the event a second time.
+    Readers who have read a line before its file was lost read the event a second time: --yes is the operator's word
+    that these records are nowhere.
     Examples:
-      photon spark recover --report reports/2026-11-20 --deployment photon.toml --dry-run
-      photon spark recover --report reports/2026-11-20 --deployment photon.toml --apply
+      photon spark recover --report reports/2026-11-20 --config photon.toml --dry-run
+      photon spark recover --report reports/2026-11-20 --config photon.toml --yes
     Exit codes: 0 done, 1 the registry did not answer (run it again), 2 wrong usage or a report of another
     deployment, 3 done, and some findings need a person.
     """
-    from photon.config.errors import UsageError
     from photon.config.loader import load
     from photon.embedded.recover import Wish
     from photon.embedded.recover import recover as do
 
-    if dry_run == apply:
-        raise UsageError("name --dry-run or --apply, one of them")
-    settings = load(deployment, environment=os.environ, flags=overrides)
-    done = do(settings, deployment.parent, Wish(report, apply, also_unmatched, rate), _Told())
+    steering.must_be_said("giving ids back", dry_run=dry_run, yes=yes)
+    settings = load(config, environment=os.environ, flags=overrides)
+
+    def recovered(apply: bool) -> Recovery:
+        return do(settings, config.parent, Wish(report, apply, also_unmatched, rate), _Told())
+
+    if not (dry_run or yes):
+        _ask(recovered(False))
+    done = recovered(not dry_run)
     if output_format == "json":
         from photon.cli.registry.common import print_json
 
         print_json(_as_json(done))
     else:
-        _show(done, deployment)
+        _show(done, config)
     return ATTENTION if done.attention or done.unasked else DONE
+
+
+def _ask(planned: Recovery) -> None:
+    ways = [of for classes in planned.progress.counts.values() for of in classes.values()]
+    back = sum(count for of in ways for what, count in of.items() if what.startswith("reopen") or what == "replay")
+    steering.ask(f"{back:,} events are read again. Is it sure that their records are nowhere?", yes=False)
 
 
 class _Told:
@@ -136,7 +149,7 @@ def _replay(each: Replayed) -> dict[str, Any]:
     }
 
 
-def _show(done: Recovery, deployment: Path) -> None:
+def _show(done: Recovery, config: Path) -> None:
     from photon.cli.registry.common import print_table
 
     rows = [
@@ -154,8 +167,8 @@ def _show(done: Recovery, deployment: Path) -> None:
         asked = f"replay {replay['number']} of" if replay["number"] else "to be run where its dispatcher is:"
         file = f" --file '{replay['file']}'" if replay["file"] else ""
         click.echo(
-            f"{asked} photon dispatcher replay --config {deployment} --datacentre {replay['datacentre']} "
+            f"{asked} photon dispatcher replay --config {config} --datacentre {replay['datacentre']} "
             f"--from {replay['from']} --to {replay['to']}{file}"
         )
     if not done.applied:
-        click.echo("nothing was done: --apply does it")
+        click.echo("nothing was done")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from photon.cli import deployment_file
+
 if TYPE_CHECKING:
     from photon.config.settings import Settings
     from photon.spark.verify.run import Outcome
@@ -20,7 +22,7 @@ SLACK_S = 3600.0
 
 
 @click.command("verify")
-@click.option("--deployment", type=click.Path(path_type=Path), required=True, help="The deployment file.")
+@deployment_file.config()
 @click.option(
     "--from",
     "since",
@@ -44,7 +46,7 @@ SLACK_S = 3600.0
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the deployment.")
 @click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def verify(
-    deployment: Path,
+    config: Path,
     since: str,
     until: str | None,
     report: Path,
@@ -64,8 +66,8 @@ def verify(
     The report has verdict.json, report.html, problems/ and summary/ (Parquet). Days that were verified before into
     the same directory, and of which nothing has changed, are not verified again.
     Examples:
-      photon spark verify --deployment photon.toml --from 2026-11-20 --to 2026-11-21 --report reports/2026-11-20
-      photon spark verify --deployment photon.toml --from 7d --report reports/week --master spark://host:7077
+      photon spark verify --config photon.toml --from 2026-11-20 --to 2026-11-21 --report reports/2026-11-20
+      photon spark verify --config photon.toml --from 7d --report reports/week --master spark://host:7077
     Exit codes: 0 all is right, 1 failed, 2 wrong usage, 3 there are problems.
     """
     from photon.cli.moments import given_ns
@@ -75,7 +77,7 @@ def verify(
     from photon.embedded.nightly import Wish, nightly
 
     now_ns = time.time_ns()
-    settings = load(deployment, environment=os.environ, flags=overrides)
+    settings = load(config, environment=os.environ, flags=overrides)
     if without_registry and (export or keep_export):
         raise UsageError("--without-registry goes with neither --export nor --keep-export")
     newest = _newest(settings, now_ns)
@@ -96,7 +98,7 @@ def verify(
         raise UsageError("--from is not before --to")
     if wish.to_ns > now_ns:
         raise UsageError("--to: this hour is not over yet")
-    done = nightly(settings, deployment.parent, wish, partial(_export, settings, deployment.parent),
+    done = nightly(settings, config.parent, wish, partial(_export, settings, config.parent),
                    lambda line: click.echo(f"photon: {line}", err=True))  # fmt: skip
     _show(done, report, output_format)
     return done.verdict.exit

@@ -36,6 +36,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: str | None = None
     """joined_at or decided_at."""
     token: str | None = None
+    redo: bool = False
+    """Of a would-be record: read in its slot's redo log, since no joiner answers for the slot."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

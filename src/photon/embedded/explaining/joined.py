@@ -13,6 +13,7 @@ from photon.embedded.explaining.dispatchers import in_retry_store
 from photon.embedded.explaining.evidence import Evidence
 from photon.embedded.explaining.outputs import search_place
 from photon.embedded.explaining.question import Question
+from photon.embedded.explaining.redo import search_redo_logs
 from photon.outputs import OutputPlace
 
 
@@ -21,4 +22,5 @@ def look(place: OutputPlace, question: Question, budget: Budget) -> Evidence:
     time_ns = question.time_ns
     evidence = in_retry_store(place.state / STATE_NAME, question, budget)
     evidence.add(search_place(RealDisk(), place, question, budget, time_ns=time_ns))
+    evidence.add(search_redo_logs(RealDisk(), place, question, budget))
     return evidence

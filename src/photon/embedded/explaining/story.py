@@ -16,6 +16,7 @@ from photon.joiner.slot.place import DIRECTORY_OF
 
 REGISTERED = ("joined", "unmatched", "filtered", "rejected")
 STORY_VERSION = 1
+DOWN = "whose joiner is down or does not answer"
 _KINDS = {int(kind): name for kind, name in DIRECTORY_OF.items()}
 
 
@@ -100,7 +101,13 @@ def tell(question: Question, heard: Sequence[Heard], traced: Traced | None, regi
     """``traced`` None: the registry was not asked, and ``registry`` says why; empty: it has nothing to do here."""
     records = [(each.datacentre, record) for each in heard for record in each.evidence.records]
     waiting = [(each.datacentre, one) for each in heard for one in _once(each.evidence.waiting)]
-    registering = [(each.datacentre, one) for each in heard for one in each.evidence.registering]
+    written = {(place, record.slot, record.token) for place, record in records}
+    registering = [
+        (each.datacentre, one)
+        for each in heard
+        for one in each.evidence.registering
+        if (each.datacentre, one.slot, one.token) not in written  # a redo log keeps what was written for a while
+    ]
     logged = [(each.datacentre, one) for each in heard for one in each.evidence.in_logs]
     named: list[Record | Waiting | InLog] = [one for each in heard for one in each.evidence.named()]
     verdict, summary = _verdict(records, registering, waiting, logged, traced)
@@ -108,7 +115,7 @@ def tell(question: Question, heard: Sequence[Heard], traced: Traced | None, regi
         *(_logged(place, one) for place, one in logged),
         *_reads([*records, *registering], waiting),
         *(_waits(place, one) for place, one in waiting),
-        *(_registering(place, one) for place, one in registering),
+        *(_registering(place, one, traced) for place, one in registering),
         *([] if traced is None else _registered(traced)),
         *(step for place, record in records for step in _written(place, record)),
     ]
@@ -164,6 +171,10 @@ def _verdict(
     if traced is not None and traced.answer is Answer.PRESENT:
         kind = _KINDS.get(traced.kind, "registered")
         where = "its record is not in the outputs that were searched"
+        if any(one.redo and _owns(one, traced) for _, one in registering):
+            where = (
+                f"its record is in the redo log of {traced.slot}, {DOWN}; it is written first when that is up again"
+            )
         return kind, f"registered as {kind} by {traced.slot} of {traced.datacentre}; {where}"
     if records:
         place, record = records[0]
@@ -171,9 +182,10 @@ def _verdict(
         return record.kind, f"{record.kind} in {place}{why}"
     if registering:
         place, record = registering[0]
+        when = f"; it is in the slot's redo log, {DOWN}" if record.redo else ""
         return (
             "pending",
-            f"no verdict yet: {record.slot} of {place} would write it as {record.kind}, if it wins its id",
+            f"no verdict yet: {record.slot} of {place} would write it as {record.kind}, if it wins its id{when}",
         )
     if waiting:
         place, one = waiting[0]
@@ -188,11 +200,14 @@ def _verdict(
     return _from_logs(logged, traced)
 
 
+UNKNOWN = "nobody knows this event (it is foreign events that have a story, not the primary ones that they name)"
+
+
 def _from_logs(logged: Sequence[tuple[str, InLog]], traced: Traced | None) -> tuple[str, str]:
     expired = traced is not None and traced.answer is Answer.BELOW_BOUNDARY
     old = "its time is below the registry's boundary: if it had a verdict, the registry has forgotten it"
     if not logged:
-        return ("expired", f"nobody has it; {old}") if expired else ("unknown", "nobody knows this event")
+        return ("expired", f"nobody has it; {old}") if expired else ("unknown", UNKNOWN)
     place, one = logged[0]
     if one.reason is not None:
         return "unread" if one.read_to is None or one.offset >= one.read_to else "rejected", (
@@ -248,10 +263,21 @@ def _waits(place: str, one: Waiting) -> Step:
     return Step("waiting", "", place, f"dispatcher {one.worker}".strip(), what, facts=facts)
 
 
-def _registering(place: str, record: Record) -> Step:
+def _owns(record: Record, traced: Traced) -> bool:
+    return record.token == f"{traced.token:016x}"
+
+
+def _registering(place: str, record: Record, traced: Traced | None) -> Step:
     logged = "logged, and the registry has not answered" if record.durable else "being logged"
+    if record.redo:
+        logged = f"in the redo log, {DOWN}"
+        if traced is not None and traced.answer is Answer.PRESENT:
+            owns = _owns(record, traced)
+            fate = "written first when that is up again" if owns else "dropped then, as another token has the id"
+            logged = f"{logged}; {fate}"
     what = f"would be written as {record.kind} under token {record.token}: {logged}"
     facts = {"kind": record.kind, "slot": record.slot, "token": record.token, "durable": record.durable}
+    facts["redo"] = record.redo
     return Step("registering", "", place, record.slot, what, facts=facts)
 
 

@@ -6,7 +6,7 @@ import { drawFlow } from "./flow.js";
 import { drawAlarms, drawLatency, drawLedger, drawPending, drawProcesses, drawRates, drawRegistry, drawSlots } from "./sections.js";
 import { many, seconds, utc } from "./words.js";
 
-const EVERY_MS = 2000, HIDDEN_MS = 15000, FIRST_MS = 250, PATIENCE_MS = 8000, OLD_S = 10;
+const EVERY_MS = 2000, HIDDEN_MS = 15000, FIRST_MS = 250, GATHER_MS = 150, PATIENCE_MS = 8000, OLD_S = 10;
 let last = null;       // what is shown
 let heardAt = 0;       // when it came; this machine's clock, which need not agree with the server's
 let timer = 0;
@@ -68,6 +68,8 @@ async function ask() {
       heardAt = performance.now();
       trouble = "";
       show(said);
+      // When there is something new, a moment after it was gathered: asked out of step it would be shown 2 s later.
+      next = Math.min(Math.max((said.next_s ?? EVERY_MS / 1000) * 1000 + GATHER_MS, FIRST_MS), EVERY_MS + GATHER_MS);
     } else if (said?.starting) {
       starting(said);
       trouble = "";

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -95,6 +96,25 @@ def test_a_joiner_that_waits_for_the_registry() -> None:
     step = next(step for step in story.as_json()["steps"] if step["step"] == "registering")
     assert (step["durable"], step["token"]) == (True, f"{TOKEN:016x}")
     assert not story.contradictions
+
+
+def test_what_a_slot_that_is_down_has_in_its_redo_log() -> None:
+    logged = record(file="", offset=0, cleared=None, redo=True)
+    for traced, verdict, summary, step in (
+        (OWNED, "joined", "in the redo log of east-1, whose joiner is down", "written first"),
+        (ABSENT, "pending", "in the slot's redo log, whose joiner is down", "in the redo log"),
+        (dataclasses.replace(OWNED, token=TOKEN + 1), "joined", "not in the outputs", "dropped then"),
+    ):
+        story = told(Evidence(registering=[logged]), traced=traced)
+        assert (story.verdict, summary in story.summary) == (verdict, True), story.summary
+        (said,) = [each for each in story.steps if each.step == "registering"]
+        assert step in said.what
+        assert said.facts["redo"]
+
+
+def test_what_was_written_and_is_still_in_the_redo_log_is_told_as_written() -> None:
+    story = told(Evidence(records=[record()], registering=[record(file="", redo=True)]), traced=OWNED)
+    assert "registering" not in [each.step for each in story.steps]
 
 
 def test_what_is_in_memory_and_in_the_retry_store_is_told_once() -> None:

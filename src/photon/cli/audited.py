@@ -1,0 +1,208 @@
+"""Who did what to a deployment by this machine's command line: a file of JSON lines beside the deployment file.
+
+A command that changes something writes a line before it begins and one when it has ended, so that one that was killed
+is seen too. Where the first cannot be written nothing is done. Calls of operators are told in the logs of the
+processes that serve them as well (photon.config.audit); this file has what no process serves.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+VARIABLE = "PHOTON_AUDIT"
+NAME = ".photon-audit.jsonl"
+FILE_BYTES = 4 << 20
+"""At most, and as much again in the one old file that is kept, NAME.1."""
+ARGUMENTS_MAX, SAID_CHARACTERS = 200, 300
+ARGUMENTS = "photon.arguments"
+"""Of click's meta: the words of the command line."""
+HIDDEN = ("--set", "--spark")
+"""KEY=VALUE: the value may be a secret."""
+OUTCOMES = {0: "done", 1: "failed", 2: "refused", 3: "attention"}
+
+
+def audited(command: Command) -> Command:
+    """Stands right above the function of a command that changes a deployment; a dry run leaves no line, nor does one
+    that names no deployment. Raises PhotonError, before anything is done, when no line can be written."""
+
+    @functools.wraps(command)
+    def told(**given: Any) -> Any:
+        deployment = _deployment(given)
+        if given.get("dry_run") or deployment is None or not deployment.parent.is_dir():
+            return command(**given)
+        context = click.get_current_context()
+        with _lines(place(deployment), context, deployment) as line:
+            code = command(**given)
+            line["exit_code"] = code if isinstance(code, int) else 0
+            return code
+
+    told.photon_audited = True  # type: ignore[attr-defined]
+    return told  # type: ignore[return-value]
+
+
+def place(deployment: Path) -> Path:
+    """The file of a deployment file: what PHOTON_AUDIT names, else NAME beside it."""
+    named = os.environ.get(VARIABLE)
+    return Path(named) if named else deployment.absolute().parent / NAME
+
+
+def _deployment(given: Mapping[str, Any]) -> Path | None:
+    found = given.get("config") or given.get("file")
+    if found is None and "words" in given:
+        from photon.cli.deployment_file import file_and_names
+
+        found = file_and_names(given["words"], click.get_current_context().info_name or "")[0]
+    return found
+
+
+@contextmanager
+def _lines(path: Path, context: click.Context, deployment: Path) -> Iterator[dict[str, Any]]:
+    """A line now and one at the end; the caller puts ``exit_code`` into what it is given."""
+    from photon.config.errors import PhotonError
+
+    number = uuid.uuid4().hex[:12]
+    begun = {
+        "id": number,
+        "user": _user(),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "command": _words_of(context),
+        "arguments": hidden(context.meta.get(ARGUMENTS, ())),
+        "deployment": str(deployment.absolute()),
+        "outcome": "begun",
+    }
+    try:
+        _append(path, begun)
+    except OSError as error:
+        raise PhotonError(
+            f"{path}: no audit line can be written ({error.strerror}), so nothing was done; name a file that you may "
+            f"write with {VARIABLE}"
+        ) from None
+    ended: dict[str, Any] = {"exit_code": 1, "error": ""}
+    try:
+        yield ended
+    except BaseException as error:
+        ended["exit_code"] = getattr(error, "exit_code", 1)
+        said = " ".join(str(error).split()) or type(error).__name__
+        for secret in _values(context.meta.get(ARGUMENTS, ())):
+            said = said.replace(secret, "…")
+        ended["error"] = said[:SAID_CHARACTERS]
+        raise
+    finally:
+        outcome = OUTCOMES.get(ended["exit_code"], "failed")
+        try:
+            _append(path, {"id": number, "outcome": outcome, **ended})
+        except OSError as error:
+            click.echo(f"photon: {path}: the end could not be noted ({error.strerror})", err=True)
+
+
+def hidden(words: Sequence[str]) -> list[str]:
+    """The words of a command line, without what may be secret."""
+    said, before = [], ""
+    for word in words[:ARGUMENTS_MAX]:
+        option, equals, rest = word.partition("=")
+        if before in HIDDEN:
+            said.append(f"{option}=…")
+        elif option in HIDDEN and equals:
+            said.append(f"{option}={rest.partition('=')[0]}=…")
+        else:
+            said.append(word[:SAID_CHARACTERS])
+        before = word
+    return said
+
+
+def _values(words: Sequence[str]) -> list[str]:
+    """What ``hidden`` leaves out."""
+    pairs = zip(words, hidden(words), strict=False)
+    return [word.rpartition("=")[2] for word, said in pairs if said.endswith("=…") and word.rpartition("=")[2]]
+
+
+def _words_of(context: click.Context) -> str:
+    """``joiner drain``, however photon itself was called."""
+    names: list[str] = []
+    while context.parent is not None:
+        names.insert(0, context.info_name or "")
+        context = context.parent
+    return " ".join(names)
+
+
+def _user() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a number without a name, in a container
+        return str(os.getuid())
+
+
+def _append(path: Path, line: Mapping[str, Any]) -> None:
+    """Whole lines, whoever else writes; a large file makes room first. Raises OSError."""
+    import fcntl
+
+    import orjson
+
+    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    data = orjson.dumps({"version": 1, "at": at, **line}) + b"\n"
+    while True:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            here = os.fstat(descriptor)
+            if not _is(path, here):  # another one has made room meanwhile
+                continue
+            if here.st_size + len(data) > FILE_BYTES:
+                os.replace(path, old(path))
+                continue
+            os.write(descriptor, data)
+            os.fsync(descriptor)
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _is(path: Path, here: os.stat_result) -> bool:
+    try:
+        now = os.stat(path)
+    except FileNotFoundError:
+        return False
+    return (now.st_dev, now.st_ino) == (here.st_dev, here.st_ino)
+
+
+def old(path: Path) -> Path:
+    """Where the file before is kept."""
+    return path.with_name(path.name + ".1")
+
+
+def entries(path: Path) -> list[dict[str, Any]]:
+    """One for each command, in the order of their beginning; ``ended_at`` and ``exit_code`` are None where no end was
+    noted: it runs, or was killed. Lines that are none are left out. Raises OSError."""
+    import orjson
+
+    found: dict[str, dict[str, Any]] = {}
+    for each in (old(path), path):
+        if not each.exists():
+            continue
+        for data in each.read_bytes().splitlines():
+            try:
+                line = orjson.loads(data)
+                number, outcome = line.pop("id"), line["outcome"]
+            except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
+                continue
+            line.pop("version", None)
+            if outcome == "begun":
+                found[number] = {**line, "ended_at": None, "exit_code": None, "error": ""}
+            elif number in found:
+                ended = {"outcome": outcome, "ended_at": line.get("at"), "exit_code": line.get("exit_code")}
+                found[number] |= {**ended, "error": line.get("error", "")}
+    return list(found.values())

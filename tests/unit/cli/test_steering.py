@@ -1,0 +1,152 @@
+"""What all commands of the tree have in common where they change a running deployment: dry run, question, refusal."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from photon.cli import deployment_file, steering
+from photon.cli.main import main
+from tests.unit.embedded.deployments import write_deployment
+
+FOR_GOOD: dict[str, list[str]] = {
+    "dispatcher skip": ["--datacentre", "east", "--to", "now"],
+    "registry replace": ["r1", "r2"],
+    "registry restore": ["--open"],
+    "registry register-again": [],
+    "eventstore forget": ["--all"],
+    "verifier acknowledge": [],
+    "spark recover": ["--report", "nowhere"],
+}
+"""Cannot be taken back -> the least that must be said beside --config. ``slot retire`` looks first whether it was
+begun: tests/unit/cli/test_slot.py."""
+ASK = {*FOR_GOOD, "slot retire"}
+BACK = {
+    "dispatcher replay",
+    "registry transfer-leader",
+    "registry reshard apply",
+    "registry reshard abort",
+    "restart",
+    "hold",
+    "joiner drain",
+    "dispatcher pause",
+    "dispatcher resume",
+    "release",
+    "reload",
+    "down",
+}
+"""Change a running deployment, and can be taken back."""
+
+
+def leaves(command: click.Command = main, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    """All commands that do something, with their words."""
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        inner = command.get_command(context, name)
+        assert inner is not None
+        yield from leaves(inner, f"{path} {name}".strip())
+
+
+COMMANDS = dict(leaves())
+
+
+def options(command: click.Command) -> set[str]:
+    return {option for parameter in command.params for option in parameter.opts}
+
+
+def test_dry_run_and_yes_stand_on_exactly_those_that_change() -> None:
+    assert {name for name, command in COMMANDS.items() if "--yes" in options(command)} == ASK
+    shown_first = {name for name, command in COMMANDS.items() if "--dry-run" in options(command)}
+    assert shown_first == ASK | BACK | {"chaos run"}
+    assert not [name for name, command in COMMANDS.items() if "--apply" in options(command)]
+
+
+FAULTS = {"chaos run", "chaos fault", "chaos heal"}
+
+
+def test_whatever_changes_is_audited() -> None:
+    audited = {name for name, command in COMMANDS.items() if hasattr(command.callback, "photon_audited")}
+    assert audited == ASK | BACK | FAULTS
+
+
+NOT_JSON = {
+    **{name: "runs until SIGTERM; its log is JSON" for name in COMMANDS if name.split()[-1] == "serve"},
+}
+NOT_CONFIG = {
+    "join": "its --config says how logs are read, and it makes a deployment of its own",
+    "chaos run": "without --config it makes a deployment of its own: nobody breaks his by a variable",
+}
+"""Their --config is not what PHOTON_CONFIG names."""
+
+
+def test_one_grammar_for_all() -> None:
+    """-o json, an example, and exit codes where 3 is one."""
+    formats = {name for name, command in COMMANDS.items() if "-o" in options(command)}
+    assert set(COMMANDS) - formats == set(NOT_JSON)
+    for name, command in COMMANDS.items():
+        said = command.help or ""
+        assert f"photon {name}" in said.partition("Example")[2], name
+        assert command.callback is not None
+        code = inspect.getsource(inspect.unwrap(command.callback))
+        assert "ATTENTION" not in code or "Exit codes:" in said, name
+        assert "--deployment" not in options(command), name
+
+
+def test_the_deployment_file_may_stand_in_the_environment() -> None:
+    with_config = {name for name, command in COMMANDS.items() if "--config" in options(command)}
+    for name in with_config - set(NOT_CONFIG):
+        [option] = [each for each in COMMANDS[name].params if "--config" in each.opts]
+        with click.Context(COMMANDS[name]) as context:
+            assert deployment_file.VARIABLE in context.command.get_help(context), name
+        assert option.envvar == deployment_file.VARIABLE or option.callback is not None, name
+
+
+def test_what_is_named_counts_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(deployment_file.VARIABLE, str(tmp_path / "default.toml"))
+
+    def said(*arguments: str) -> str:
+        done = CliRunner().invoke(main, list(arguments))
+        assert (done.exit_code, done.output.count("\n")) == (2, 1), done.output
+        return done.output
+
+    assert "default.toml" in said("registry", "status")
+    assert "other.toml" in said("registry", "status", "--config", str(tmp_path / "other.toml"))
+    assert "default.toml" in said("ps")
+    assert "other.toml" in said("ps", str(tmp_path / "other.toml"))
+    assert "default.toml" in said("restart", "joiner")
+    (tmp_path / "other.toml").write_text("")
+    words = (str(tmp_path / "other.toml"), "joiner")
+    assert deployment_file.file_and_names(words, "restart") == (tmp_path / "other.toml", ("joiner",))
+    assert "default.toml" in said("wan", "list")
+    assert "--control: " in said("wan", "list", "--control", "nowhere")
+    assert "default.toml" not in CliRunner().invoke(main, ["ledger", str(tmp_path)]).output
+    monkeypatch.delenv(deployment_file.VARIABLE)
+    assert "PHOTON_CONFIG" in said("restart")
+
+
+@pytest.mark.parametrize("name", sorted(FOR_GOOD))
+def test_what_cannot_be_taken_back_is_refused_where_nobody_can_be_asked(name: str, tmp_path: Path) -> None:
+    config = tmp_path / "photon.toml"
+    config.write_text('[registry.replicas.r1]\naddress = "127.0.0.1:1"\ndirectory = "r1"\n')
+    done = CliRunner().invoke(main, [*name.split(), *FOR_GOOD[name], "--config", str(config)])
+    assert (done.exit_code, done.output.count("\n")) == (2, 1)
+    assert "cannot be taken back: --yes does it, --dry-run shows what would be done" in done.output
+
+
+@pytest.mark.parametrize(("said", "code"), [("y\n", 0), ("n\n", 1), ("", 1)])
+def test_a_person_is_asked(said: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steering, "can_be_asked", lambda: True)
+    config = write_deployment(tmp_path)
+    command = ["verifier", "acknowledge", "--datacentre", "east", "--config", str(config)]
+    done = CliRunner().invoke(main, command, input=said)
+    assert done.exit_code == code, done.output
+    assert "0 alarms stand. Have they been dealt with? [y/N]" in done.stderr
+    assert done.stdout == ("0 alarms acknowledged\n" if code == 0 else "")

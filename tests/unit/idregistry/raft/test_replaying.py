@@ -1,0 +1,61 @@
+"""A start over a log of many small entries: it is short, and the replica is not silent meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+from photon.config.clock import SystemClock
+from photon.config.disk import RealDisk
+from photon.idregistry.raft.host import RaftHost
+from photon.idregistry.raft.options import APPLIED_AT_ONCE, ENTRY_COST, RaftOptions
+from tests.unit.idregistry.raft.cluster import GROUP, Cluster, Recorder, propose, wait_until
+
+COMMANDS = 3 * APPLIED_AT_ONCE + 7
+
+
+def written(directory: Path, options: RaftOptions) -> None:
+    """A replica of its own has proposed COMMANDS, one entry each, and ended."""
+    with Cluster(directory, "a", options) as cluster:
+        cluster.leader()
+        for number in range(COMMANDS):
+            propose(cluster.group("a"), b"%d" % number)
+
+
+def opened(directory: Path, machine: Recorder) -> RaftHost:
+    """The same replica again, without a thread: the test pumps."""
+    host = RaftHost(
+        name="a", peers={"a": "nowhere:1"}, directory=directory / "a", machines={GROUP: machine}, disk=RealDisk(),
+        clock=SystemClock(), options=None, network=None,
+    )  # fmt: skip
+    host.open()
+    return host
+
+
+def test_a_step_replays_a_bounded_number_of_entries(tmp_path: Path) -> None:
+    written(tmp_path, RaftOptions())
+    machine = Recorder()
+    host = opened(tmp_path, machine)
+    applied = [0]
+
+    def all_there() -> bool:
+        due = host.pump()
+        applied.append(len(machine.commands))
+        if 0 < applied[-1] < COMMANDS:
+            assert due <= SystemClock().monotonic(), "there is more to do at once"
+        return applied[-1] == COMMANDS
+
+    wait_until(all_there)
+    host.close()
+    assert max(after - before for before, after in itertools.pairwise(applied)) <= APPLIED_AT_ONCE
+    assert machine.commands == [b"%d" % number for number in range(COMMANDS)]
+
+
+def test_many_small_entries_are_reason_for_a_snapshot(tmp_path: Path) -> None:
+    written(tmp_path, RaftOptions(log_bytes=ENTRY_COST * APPLIED_AT_ONCE, log_margin=0))
+    machine = Recorder()
+    host = opened(tmp_path, machine)
+    restored = len(machine.commands)
+    host.close()
+    assert restored > 0
+    assert COMMANDS - restored <= 2 * APPLIED_AT_ONCE
