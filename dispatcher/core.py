@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -29,6 +28,7 @@ from photon.dispatcher.columns import Columns, columns_of, records_of
 from photon.dispatcher.events import (
     ITEM_BYTES,
     LATE,
+    Batch,
     Export,
     Item,
     OpenLog,
@@ -47,21 +47,12 @@ from photon.dispatcher.retry import SETTLED_NS, Patience
 from photon.dispatcher.shares import BEHIND_S, Shares
 from photon.dispatcher.spilling import Spilling
 from photon.dispatcher.state import Changes, StoredEvent, row_bytes
+from photon.dispatcher.two_clocks import ask_for_final, first_read_ns
 from photon.dispatcher.waiting import WaitingRoom
 from photon.idregistry.api import I64, U8, Digester
 from photon.joiner.api import VERDICT_OF_KIND, JoinAnswers, Outcome, TakenBy
 
 LATE_REASON = "its event time is older than what the registry still remembers"
-
-
-@dataclass(slots=True)
-class Batch:
-    """What goes to a joiner in one call. ``read_past_ns``: the primary's progress known when it was made."""
-
-    items: list[Item]
-    read_past_ns: int
-    patient: bool = False
-    """Of a question: what has no verdict waits on, for its home."""
 
 
 class Core:
@@ -91,7 +82,7 @@ class Core:
         self._adapter = adapter
         self._digester = digester
         self._datacentre = datacentre
-        self._patience = patience
+        self.patience = patience
         self._envelope = envelope
         self._limits = limits
         self._next_tries = NextTries(patience, limits.hold_once_s, random)
@@ -114,6 +105,7 @@ class Core:
         self.open = 0
         """Items in memory for which something may still happen in this run."""
         self.read_past_ns = -(2**63)
+        self._store_ahead_ns = 0
         self.given_up = 0
         """Events that wait for the next run because nobody could decide them in this one."""
         self.live: Counter[Verdict] = Counter()
@@ -167,7 +159,8 @@ class Core:
 
     def add(self, stretch: Stretch, columns: Columns, now_ns: int) -> list[Item]:
         """Events of a stretch that need a verdict."""
-        items = [Item(event, stretch, now_ns) for event in columns.events(self._patience.as_of_ns(now_ns))]
+        since = first_read_ns(now_ns, self._store_ahead_ns, self.patience)
+        items = [Item(event, stretch, since) for event in columns.events(self.patience.at_first_ns)]
         if items and self._is_behind(items[-1].event.event_time_ns, now_ns):
             for item in items:
                 item.behind = True
@@ -206,8 +199,8 @@ class Core:
     def load(self, rows: Sequence[StoredEvent], now_ns: int, *, anew: bool = False) -> None:
         """Takes ``unloaded`` rows of the retry store that are to be tried now. ``anew``: of an earlier process."""
         for row in rows:
-            as_of = self._patience.as_of_ns(row.first_read_ns)
-            item = Item(row.event._replace(unmatched_as_of_ns=as_of), None, row.first_read_ns)
+            event = row.event._replace(unmatched_as_of_ns=self.patience.at_first_ns)
+            item = Item(event, None, row.first_read_ns)
             item.row_id, item.attempts = row.row_id, 0 if anew else row.attempts
             item.behind = self._is_behind(row.first_read_ns, now_ns)
             self._woken.append(item)
@@ -238,8 +231,13 @@ class Core:
         """Whether another block may be taken."""
         return self.window_bytes < self._limits.window_bytes and self.left < self._limits.left_events
 
-    def progressed(self, read_past_ns: int) -> None:
-        """The event store has read all primary bytes written before this time."""
+    def progressed(self, read_past_ns: int, store_ahead_ns: int = 0) -> None:
+        """The event store has read all primary bytes written before this time, by both clocks (``two_clocks``)."""
+        if store_ahead_ns - self._store_ahead_ns > self.patience.slack_ns:  # this clock was set back, or begins so
+            more = first_read_ns(0, store_ahead_ns, self.patience)
+            for item in self.items():
+                item.first_read_ns += more
+        self._store_ahead_ns = store_ahead_ns
         self.read_past_ns = read_past_ns  # less than before when the store has started again
         self._woken += self._waiting.triggered(read_past_ns)
 
@@ -258,6 +256,7 @@ class Core:
         """The next batch to send, when one is full, has waited long enough, or with ``flush``; ``most`` events."""
         self._wake(now)
         items = self._queues.next_batch(now, flush=flush, most=most, full=not self.room())
+        ask_for_final(items, self.patience, self.read_past_ns)
         return Batch(items, self.read_past_ns) if items else None
 
     def _wake(self, now: float) -> None:

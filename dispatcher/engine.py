@@ -23,9 +23,10 @@ from photon.config.clock import Clock
 from photon.dispatcher.asking import Asking
 from photon.dispatcher.backlog import Backlog, Question, Rules
 from photon.dispatcher.calls import Calls
-from photon.dispatcher.core import Batch, Core
+from photon.dispatcher.core import Core
 from photon.dispatcher.discovery import Discovery
 from photon.dispatcher.errors import StateError
+from photon.dispatcher.events import Batch
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.flow import Flow, Target
 from photon.dispatcher.holdings import Holdings
@@ -35,7 +36,7 @@ from photon.dispatcher.ledger import FINAL, Ledger, Verdict
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import Behind, LookUpPolicy, question, settle
 from photon.dispatcher.oldest import Pending, oldest
-from photon.dispatcher.progress import IDLE_S, Pace, Progress, ProgressWatch
+from photon.dispatcher.progress import IDLE_S, AskProgress, Pace, ProgressWatch
 from photon.dispatcher.replay.rereading import LineRules, Rereading, Sources
 from photon.dispatcher.reporting import Troubles, tell_given_up
 from photon.dispatcher.retry import SETTLED_NS, Patience
@@ -95,7 +96,7 @@ class DispatcherEngine:
         adapter: Adapter,
         digester: Digester,
         joiners: Sequence[Joiner],
-        progress: Progress,
+        progress: AskProgress,
         state: State,
         exports: Exports,
         envelope: Envelope,

@@ -61,6 +61,16 @@ class Item:
 
 
 @dataclass(slots=True)
+class Batch:
+    """What goes to a joiner in one call. ``read_past_ns``: the primary's progress known when it was made."""
+
+    items: list[Item]
+    read_past_ns: int
+    patient: bool = False
+    """Of a question: what has no verdict waits on, for its home."""
+
+
+@dataclass(slots=True)
 class WaitingGroup:
     """Items that are tried again together. ``due``: monotonic seconds; ``trigger_ns``: or when that is read past."""
 

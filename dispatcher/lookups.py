@@ -9,8 +9,8 @@ import enum
 
 import numpy as np
 
-from photon.dispatcher.core import Batch, Core
-from photon.dispatcher.events import Item
+from photon.dispatcher.core import Core
+from photon.dispatcher.events import Batch, Item
 from photon.idregistry.api import I64, Answer, Kind, LookUps
 from photon.joiner.api import TakenBy
 from photon.joiner.verdicts import tag_of

@@ -23,7 +23,7 @@ from photon.dispatcher.exports import Exports
 from photon.dispatcher.homes import Homes
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.previous import copied
-from photon.dispatcher.progress import Progress
+from photon.dispatcher.progress import AskProgress
 from photon.dispatcher.replay.reading import LogFiles
 from photon.dispatcher.replay.rereading import Sources
 from photon.dispatcher.retry import Patience
@@ -77,7 +77,7 @@ def open_dispatcher(
     adapter: Adapter,
     digester: Digester,
     joiners: Sequence[Joiner],
-    progress: Progress,
+    progress: AskProgress,
     registry: Registry | None,
     envelope: Envelope,
     clock: Clock,

@@ -15,14 +15,17 @@ from photon.config.clock import NS_PER_S, Clock
 from photon.dispatcher.core import Core
 from photon.dispatcher.reporting import Troubles
 from photon.dispatcher.state import State
+from photon.dispatcher.two_clocks import ahead_ns, passed_by_both
+from photon.eventstore.api import Progress
 
-Progress = Callable[[], Awaitable[int]]
-"""How far the primary logs have been read: ns, NEVER_NS when for ever (``eventstore.api.Progress.read_past_ns``)."""
+AskProgress = Callable[[], Awaitable[Progress]]
+"""How far the event store has read the primary logs."""
 
 IDLE_S = 1.0
 """Asked this often while nothing waits; a row of the retry store may wait so long for news of logs read for ever."""
 STORE = "event store"
-"""As the log names it."""
+CLOCKS = "clocks"
+"""As the log names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class ProgressWatch:
 
     def __init__(
         self,
-        progress: Progress,
+        progress: AskProgress,
         core: Core,
         state: State,
         troubles: Troubles,
@@ -86,13 +89,28 @@ class ProgressWatch:
         return min(max((next_ns - self._clock.now_ns()) / NS_PER_S, self._pace.busy_s), self._pace.idle_s)
 
     async def _ask(self) -> None:
-        now = self._clock.monotonic()
+        now, asked_ns = self._clock.monotonic(), self._clock.now_ns()
         try:
-            read_past_ns = await self._progress()
+            progress = await self._progress()
             self._troubles.well(STORE, now)
         except Exception as error:
             self._troubles.met(STORE, f"its progress is unknown: {type(error).__name__}: {error}", now)
             return
+        read_past_ns, ahead = passed_by_both(progress, asked_ns), ahead_ns(progress, asked_ns)
+        self._compare(ahead, now)
         if read_past_ns != self._core.read_past_ns:
-            self._core.progressed(read_past_ns)
+            self._core.progressed(read_past_ns, ahead)
             self._moved()
+
+    def _compare(self, ahead: int, now: float) -> None:
+        """Says so when the clocks differ by more than they may."""
+        if abs(ahead) <= self._core.patience.slack_ns:
+            self._troubles.well(CLOCKS, now)
+            return
+        side = "ahead of" if ahead > 0 else "behind"
+        self._troubles.met(
+            CLOCKS,
+            f"the event store's clock is {abs(ahead) / NS_PER_S:.1f} s {side} this machine's, so events without a "
+            "primary event wait longer for their verdict; synchronise both machines",
+            now,
+        )

@@ -59,6 +59,11 @@ class Patience:
     once: bool = False
     keep_pending: bool = False
 
+    @property
+    def at_first_ns(self) -> int:
+        """What a miss is worth before patience has ended: WAIT_NS, nothing. NEVER_NS: a verdict, once all is read."""
+        return NEVER_NS if self.once and not self.keep_pending else WAIT_NS
+
     def as_of_ns(self, first_read_ns: int) -> int:
         """ABSENT as of then makes it unmatched; WAIT_NS: never."""
         if self.keep_pending:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import grpc
 
+from photon.config.clock import NS_PER_S
 from photon.config.tls import Towards, open_channel, unreachable
 from photon.eventstore import columns, eventstore_pb2_grpc
 from photon.eventstore import eventstore_pb2 as pb
@@ -25,7 +28,13 @@ class EventStoreClient:
     """One join's event store at an address. Whatever goes wrong on the way is UNAVAILABLE for the keys concerned."""
 
     def __init__(
-        self, address: str, join: str, *, timeout: float = TIMEOUT_SECONDS, to: Towards | None = None
+        self,
+        address: str,
+        join: str,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
+        to: Towards | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """``timeout`` in seconds, for each request; ``to`` None: plain text.
 
@@ -36,6 +45,8 @@ class EventStoreClient:
         self._channel = open_channel(address, OPTIONS, to)
         self._stub = eventstore_pb2_grpc.EventStoreStub(self._channel)  # type: ignore[no-untyped-call]
         self._last = Progress(read_past_ns=NOTHING_READ_NS)
+        self._monotonic = monotonic
+        self._heard = monotonic()
         self.error = ""
         """Why the last request failed; "" when it did not."""
 
@@ -69,9 +80,10 @@ class EventStoreClient:
             message = await self._stub.Progress(pb.ProgressRequest(join=self._join), timeout=self._timeout)
         except grpc.aio.AioRpcError as err:
             self.error = self._line(err)
-            return self._last
+            since_ns = int((self._monotonic() - self._heard) * NS_PER_S)
+            return replace(self._last, read_past_age_ns=self._last.read_past_age_ns + since_ns)
         self.error = ""
-        self._last = columns.progress_of(message)
+        self._last, self._heard = columns.progress_of(message), self._monotonic()
         return self._last
 
     async def close(self) -> None:

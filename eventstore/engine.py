@@ -19,7 +19,7 @@ from photon.adapters.logs.identity import log_name
 from photon.adapters.logs.problems import Problem
 from photon.adapters.logs.tail import Tail
 from photon.adapters.logs.watching import Watch, Watcher, open_watcher
-from photon.config.clock import Clock
+from photon.config.clock import NS_PER_S, Clock
 from photon.config.disk import Disk
 from photon.config.tls import Towards
 from photon.eventstore.api import Details, EventLookUps, Forgotten, Found, Progress
@@ -281,13 +281,15 @@ class EventStoreEngine:
 
     def _progress(self) -> Progress:
         reader = self._reader
+        read_past_ns, read_past_at = reader.read_past
         totals = self._map.totals()
         counts = self._cache.counts()
         read, known = reader.backlog
         missing_logs, missing_keys = self._unavailable.counts()
         reads = self._logs.counts()
         return Progress(
-            read_past_ns=reader.read_past_ns,
+            read_past_ns=read_past_ns,
+            read_past_age_ns=max(0, int((self._clock.monotonic() - read_past_at) * NS_PER_S)),
             events=totals.events,
             bytes_read=read,
             bytes_known=known,

@@ -149,12 +149,18 @@ class PrimaryReader:
         self._committed = clock.monotonic()
         self.scanned_ns = NOTHING_READ_NS
         """The time before the last scan."""
-        self.read_past_ns = NOTHING_READ_NS
-        """See Progress.read_past_ns."""
+        self._scanned_at = clock.monotonic()
+        self.read_past = (NOTHING_READ_NS, clock.monotonic())
+        """See Progress.read_past_ns; and the same moment in monotonic seconds."""
         self.backlog = (0, 0)
         """(bytes on disk read, bytes on disk known)."""
         self.done = False
         """``once``: everything was read and committed."""
+
+    @property
+    def read_past_ns(self) -> int:
+        """See Progress.read_past_ns."""
+        return self.read_past[0]
 
     def step(self) -> bool:
         """Reads the next blocks; scans for new ones first when nothing was left. False: nothing to do just now.
@@ -164,7 +170,7 @@ class PrimaryReader:
         if self.done:
             return False
         if self._source.caught_up():
-            self.scanned_ns = self._clock.now_ns()
+            self.scanned_ns, self._scanned_at = self._clock.now_ns(), self._clock.monotonic()
             self._source.scan()
         blocks = self._source.poll(POLL_BYTES)
         self._take(blocks)
@@ -174,7 +180,7 @@ class PrimaryReader:
                 self._finish()
             elif not self._source.unread(HOLDING):
                 self._map.all_read()
-                self.read_past_ns = self.scanned_ns
+                self.read_past = self.scanned_ns, self._scanned_at
         self._commit_when_due()
         return bool(blocks)
 
@@ -233,7 +239,7 @@ class PrimaryReader:
         self.backlog = self._source.backlog()
         self._map.all_read()
         self.done = True
-        self.read_past_ns = NEVER_NS
+        self.read_past = NEVER_NS, self._clock.monotonic()
 
     def _commit_when_due(self) -> None:
         due = self._dirty_bytes >= COMMIT_BYTES or self._clock.monotonic() - self._committed >= COMMIT_SECONDS

@@ -35,6 +35,7 @@ from photon.dispatcher.limits import Limits
 from photon.dispatcher.process import STATE_NAME, Places, Policy, open_dispatcher, state_rule
 from photon.dispatcher.retry import COMPLETE_NS, NOT_YET_BACKOFF, Patience
 from photon.dispatcher.state import Changes, State
+from photon.eventstore.api import Progress
 from photon.idregistry.api import Digester
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
 
@@ -101,8 +102,8 @@ async def run(root: Path, events: int) -> dict[str, Any]:
     """Reads all fresh events; what that took."""
     joiner = InstantJoiner()
 
-    async def progress() -> int:
-        return time.time_ns()
+    async def progress() -> Progress:
+        return Progress(read_past_ns=time.time_ns())
 
     limits = Limits(window_bytes=WINDOW_BYTES, spill_bytes=WINDOW_BYTES * 3 // 4)
     opened = time.process_time()

@@ -27,6 +27,7 @@ from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.process import STATE_NAME, Places, Policy, open_dispatcher
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.worker import Worker
+from photon.eventstore.api import Progress
 from photon.idregistry.api import Digester
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 
@@ -44,8 +45,8 @@ class Prompt:
         return JoinAnswers([Outcome.JOINED] * len(events))
 
 
-async def _progress() -> int:
-    return NEVER_NS
+async def _progress() -> Progress:
+    return Progress(read_past_ns=NEVER_NS)
 
 
 def _write(directory: Path, logs: int, lines: int) -> None:

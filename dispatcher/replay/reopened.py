@@ -190,8 +190,8 @@ class Reopened:
                 if event is not None:
                     by_start.setdefault(since[each.name], []).append(event)
             for first_read_ns, events in by_start.items():
-                as_of = self._rules.patience.as_of_ns(first_read_ns)
-                events = [event._replace(unmatched_as_of_ns=as_of) for event in events]
+                at_first = self._rules.patience.at_first_ns
+                events = [event._replace(unmatched_as_of_ns=at_first) for event in events]
                 stretch = self._guests.send(events, first_read_ns)
                 self._sent.update(((event.digest, event.generation), stretch) for event in events)
         return sum(each.name in self._missing for each in ids)

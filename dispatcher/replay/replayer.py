@@ -193,8 +193,8 @@ class Replayer:
             self._know(work, times[known])
             left = np.flatnonzero(~known)
         if len(left):
-            as_of = rules.patience.as_of_ns(request.asked_ns)
-            work.sent.append(self._guests.send(columns.take(left.tolist()).events(as_of), request.asked_ns))
+            events = columns.take(left.tolist()).events(rules.patience.at_first_ns)
+            work.sent.append(self._guests.send(events, request.asked_ns))
 
     def _know(self, work: _Work, times: I64) -> None:
         """These have a verdict."""

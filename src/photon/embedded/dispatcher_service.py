@@ -136,9 +136,6 @@ async def serve_dispatcher(
         watch=Watch(pipeline.watch),
     )
 
-    async def progress() -> int:
-        return (await store.progress()).read_past_ns
-
     def discovery() -> Discovery | None:
         if not pipeline.discover:
             return None
@@ -155,8 +152,9 @@ async def serve_dispatcher(
     def open_as(worker: str | None) -> AbstractContextManager[DispatcherEngine]:
         return open_dispatcher(
             settings, replace(plan, worker=worker), adapter_of(settings, join, base),
-            Digester(deployment_key(settings, base), join), joiners=joiners, progress=progress, registry=registry,
-            disk=RealDisk(), clock=SystemClock(), measure=lambda: _commit_s(registry), discovery=discovery(),
+            Digester(deployment_key(settings, base), join), joiners=joiners, progress=store.progress,
+            registry=registry, disk=RealDisk(), clock=SystemClock(), measure=lambda: _commit_s(registry),
+            discovery=discovery(),
         )  # fmt: skip
 
     def begin() -> AbstractContextManager[DispatcherEngine]:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -181,7 +181,7 @@ async def _parts(
         dispatcher = stack.enter_context(
             open_dispatcher(
                 settings, _dispatcher_plan(options, name, site), adapter, digester,
-                joiners=[joiner], progress=_progress_of(store), registry=None, disk=disk, clock=clock,
+                joiners=[joiner], progress=store.progress, registry=None, disk=disk, clock=clock,
             )
         )  # fmt: skip
         yield _Parts(supervisor, registry, store, joiner, verifier, dispatcher)
@@ -214,13 +214,6 @@ def _dispatcher_plan(options: JoinOptions, name: str, site: Site) -> DispatcherP
         once=options.once,
         keep_pending=options.keep_pending,
     )
-
-
-def _progress_of(store: EventStoreClient) -> Callable[[], Awaitable[int]]:
-    async def progress() -> int:
-        return (await store.progress()).read_past_ns
-
-    return progress
 
 
 async def _work(parts: _Parts, stop: asyncio.Event, show: Callable[[Status], None]) -> bool:

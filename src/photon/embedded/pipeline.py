@@ -26,7 +26,7 @@ from photon.dispatcher.holdings import Terms
 from photon.dispatcher.homes import HeadStart, Homes
 from photon.dispatcher.limits import Limits as DispatcherLimits
 from photon.dispatcher.lookups import LookUpPolicy
-from photon.dispatcher.progress import Progress
+from photon.dispatcher.progress import AskProgress
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.worker import Worker
 from photon.eventstore.api import EventStore
@@ -148,7 +148,7 @@ def open_dispatcher(
     digester: Digester,
     *,
     joiners: Sequence[Joiner],
-    progress: Progress,
+    progress: AskProgress,
     registry: Registry | None,
     disk: Disk,
     clock: Clock,

@@ -13,15 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from photon.dispatcher import core as dispatcher_core
 from photon.dispatcher import engine as dispatcher_engine
-from photon.dispatcher.core import Batch, Core
-from photon.dispatcher.events import Stretch
+from photon.dispatcher import progress as dispatcher_progress
+from photon.dispatcher.core import Core
+from photon.dispatcher.events import Batch, Stretch
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.replay import coverage
 from photon.dispatcher.replay.coverage import Coverage, Span
 from photon.dispatcher.replay.reopened import Id, Reopened
+from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import Changes
-from photon.eventstore.api import EventLookUps, Found
+from photon.eventstore.api import EventLookUps, Found, Progress
 from photon.idregistry import commands as c
 from photon.idregistry.api import DIGEST_BYTES, U8, Answer, InsertAnswers, Inserts, Kind
 from photon.idregistry.raft.api import Applied
@@ -50,7 +53,8 @@ class HastyJudge(Judge):
 
     def decide(self, events: Any, found: EventLookUps, outstanding: Any) -> Decided:
         answers = [Found.ABSENT if each is Found.NOT_YET else each for each in found.answers]
-        return super().decide(events, EventLookUps(answers, found.records), outstanding)
+        hasty = [event._replace(unmatched_as_of_ns=0) for event in events]
+        return super().decide(hasty, EventLookUps(answers, found.records), outstanding)
 
 
 class UnmatchedUnregistered(RoutedRegistry):
@@ -79,6 +83,14 @@ class UnmatchedUnregistered(RoutedRegistry):
 
 
 # -- the dispatcher --------------------------------------------------------------------------------------------------
+def by_the_store(progress: Progress, asked_ns: int) -> int:
+    return progress.read_past_ns
+
+
+def by_its_own(now_ns: int, ahead_by_ns: int, patience: Patience) -> int:
+    return now_ns
+
+
 class RetryIsAVerdict(Core):
     """What a joiner does not know is taken for done."""
 
@@ -216,6 +228,12 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
     ),
     "joiner: not yet taken for absent": Ablation(
         Variant(patches=((joiner_engine, "Judge", HastyJudge),)), "wrong verdict"
+    ),
+    "dispatcher: the store's clock ends patience": Ablation(
+        Variant(patches=((dispatcher_progress, "passed_by_both", by_the_store),)), "wrong verdict"
+    ),
+    "dispatcher: patience begins by its own clock": Ablation(
+        Variant(patches=((dispatcher_core, "first_read_ns", by_its_own),)), "wrong verdict"
     ),
     "dispatcher: retry taken for a verdict": Ablation(
         Variant(patches=((_DISPATCHER, "Core", RetryIsAVerdict),)), LOST

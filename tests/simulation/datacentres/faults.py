@@ -38,6 +38,7 @@ def plan(world: World) -> None:
         (weather, 3),
         (new_leader, 3),
         (shift_clock, 2),
+        (wrong_clock, 2),
         (delete_state, 2),
         (ask_replay, 2),
     ]
@@ -61,6 +62,7 @@ def heal(world: World) -> None:
     network.loss = network.doubling = network.late = 0.0
     for place in world.places.values():
         place.down = False
+        place.wrong.clear()
         for disk in place.disks.values():
             disk.crash_after(None)
             disk.fail_sync_after(0)
@@ -189,6 +191,18 @@ def ask_replay(world: World) -> None:
         number = requests.ask(state.database, min(since, until - 1), until, pattern, process.clock.now_ns())
     state._keep(synced=False)
     world.say(f"{place.name}: replay {number} is asked for")
+
+
+def wrong_clock(world: World) -> None:
+    """By more than S, of one machine at a time: an event store or a dispatcher, while it runs or as it starts."""
+    for place in world.places.values():
+        place.wrong.clear()
+    process = _some(world, ("store", "dispatcher"))
+    if process is None:
+        return
+    skew = world.random.choice((-60.0, -20.0, 20.0, 60.0))
+    process.place.wrong[process.name] = skew
+    world.say(f"{process.name}: the clock is wrong by {skew:g} s")
 
 
 def shift_clock(world: World) -> None:

@@ -50,14 +50,16 @@ Handler = Callable[[Any, Any], Awaitable[Any]]
 
 
 class Clock:
-    """A datacentre's clock: its wall clock is off by a bounded time, which may change."""
+    """A process's clock: its datacentre's is off by a bounded time, which may change, and its own by any at times."""
 
-    def __init__(self, world: World, place: Place) -> None:
+    def __init__(self, world: World, place: Place, name: str) -> None:
         self._loop = world.loop
         self._place = place
+        self._name = name
 
     def now_ns(self) -> int:
-        return EPOCH_NS + int((self._loop.now + self._place.skew) * 1e9)
+        skew = self._place.skew + self._place.wrong.get(self._name, 0.0)
+        return EPOCH_NS + int((self._loop.now + skew) * 1e9)
 
     def monotonic(self) -> float:
         return self._loop.now
@@ -72,7 +74,7 @@ class Process(Owner):
         self.place = place
         self.name = name
         self.region = place.region
-        self.clock = Clock(world, place)
+        self.clock = Clock(world, place, name)
         self.handlers: dict[str, Handler] = {}
         self.random = Random(world.random.getrandbits(64))
 
@@ -162,8 +164,9 @@ class SimulatedJoinerClient(JoinerClient):
 
 
 class SimulatedStoreClient(EventStoreClient):
-    def __init__(self, stub: Stub) -> None:
+    def __init__(self, stub: Stub, clock: Clock) -> None:
         self._join = JOIN
+        self._monotonic, self._heard = clock.monotonic, clock.monotonic()
         self._stub = stub
         self._timeout = settings.STORE_TIMEOUT_S
         self._tls = False
@@ -221,7 +224,7 @@ class JoinerProcess(Process):
         slot = joiner_engine.Slot(self.place.slots.get(self.name, self.name), self.place.name)
         around = Surroundings(
             registry,
-            SimulatedStoreClient(self.stub(f"{self.place.name}-store")),
+            SimulatedStoreClient(self.stub(f"{self.place.name}-store"), self.clock),
             disk,
             self.clock,
             self.die,
@@ -263,22 +266,19 @@ class DispatcherProcess(Process):
         try:
             exports = Exports(Path(f"/{self.name}/out"), disk, state, warn=world.say)
             follower = SimulatedFollower(world, place, state.positions(), self.random)
-            store = SimulatedStoreClient(self.stub(f"{place.name}-store"))
+            store = SimulatedStoreClient(self.stub(f"{place.name}-store"), self.clock)
 
             registry = self.registry()
 
             async def commit_s() -> float | None:
                 return (await registry.pulse(1.0)).commit_s
 
-            async def progress() -> int:
-                return (await store.progress()).read_past_ns
-
             self.engine = world.variant.dispatcher(
                 follower=follower,
                 adapter=world.adapter,
                 digester=world.digester,
                 joiners=[SimulatedJoinerClient(self.stub(name)) for name in place.joiners],
-                progress=progress,
+                progress=store.progress,
                 state=state,
                 exports=exports,
                 envelope=Envelope(),

@@ -28,18 +28,19 @@ class StoreModel:
         self._world = process.world
         self._place = process.place
         self._read_past_ns = NOTHING_READ_NS
+        self._read_past_at = process.clock.monotonic()
 
     async def read(self) -> None:
         """Reads for ever."""
         random, place, logs = self._process.random, self._place, self._world.truth.primary
         while True:
-            began = self._process.clock.now_ns()
+            began, began_at = self._process.clock.now_ns(), self._process.clock.monotonic()
             seen = [log.visible(place.name, self._world.loop.now) for log in logs]
             while any(mapped < there for mapped, there in zip(place.mapped, seen, strict=True)):
                 for number, there in enumerate(seen):
                     place.mapped[number] += min(max(0, there - place.mapped[number]), random.choice((1, 10, 40)))
                 await asyncio.sleep(random.choice((0.01, 0.1)) * self._world.store_slowness)
-            self._read_past_ns = began
+            self._read_past_ns, self._read_past_at = began, began_at
             await asyncio.sleep(random.uniform(0.5, 1.5) * PASS_S)
 
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
@@ -63,7 +64,8 @@ class StoreModel:
         return EventLookUps(answers, records)
 
     async def progress(self) -> Progress:
-        return Progress(read_past_ns=self._read_past_ns)
+        age_ns = int((self._process.clock.monotonic() - self._read_past_at) * 1e9)
+        return Progress(read_past_ns=self._read_past_ns, read_past_age_ns=age_ns)
 
     async def close(self) -> None:
         return None

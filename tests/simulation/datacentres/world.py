@@ -84,6 +84,8 @@ class Place:
     name: str
     region: str
     skew: float = 0.0
+    wrong: dict[str, float] = field(default_factory=dict)
+    """Seconds by which the clock of one process is wrong beside."""
     down: bool = False
     joiners: list[str] = field(default_factory=list)
     slots: dict[str, str] = field(default_factory=dict)

@@ -14,7 +14,8 @@ from itertools import count
 from photon.adapters.contract import ForeignHeader, LogFile
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block
-from photon.dispatcher.core import Batch, Core
+from photon.dispatcher.core import Core
+from photon.dispatcher.events import Batch
 from photon.dispatcher.flow import Flow, Target
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.retry import Patience

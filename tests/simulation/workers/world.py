@@ -19,9 +19,10 @@ import orjson
 from photon.adapters.logs.identity import identity_of, log_name
 from photon.adapters.logs.shared import SharedFollower
 from photon.config.disk import RealDisk
-from photon.dispatcher.core import Batch, Core
+from photon.dispatcher.core import Core
 from photon.dispatcher.database import lock_worker
 from photon.dispatcher.errors import WorkerFenced
+from photon.dispatcher.events import Batch
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.holdings import Holdings, Terms
 from photon.dispatcher.ledger import Verdict

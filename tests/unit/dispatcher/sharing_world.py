@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from photon.adapters.envelope import Envelope
-from photon.dispatcher.core import Batch, Core
+from photon.dispatcher.core import Core
+from photon.dispatcher.events import Batch
 from photon.dispatcher.flow import Flow
 from photon.dispatcher.homes import HeadStart, Homes
 from photon.dispatcher.ledger import Verdict, split_cell

@@ -18,7 +18,8 @@ from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block, OversizedRecord
 from photon.dispatcher import lookups
 from photon.dispatcher.backlog import PROBE_EVERY, Backlog, Question, Rules, Worth
-from photon.dispatcher.core import Batch, Core
+from photon.dispatcher.core import Core
+from photon.dispatcher.events import Batch
 from photon.dispatcher.homes import Homes
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.limits import Limits

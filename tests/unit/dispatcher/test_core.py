@@ -8,8 +8,8 @@ import pytest
 
 from photon.adapters.logs.api import OversizedRecord
 from photon.config.clock import NEVER_NS
-from photon.dispatcher.core import Batch, Core
-from photon.dispatcher.events import Item
+from photon.dispatcher.core import Core
+from photon.dispatcher.events import Batch, Item
 from photon.dispatcher.ledger import Verdict, split_cell
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Patience
@@ -242,7 +242,7 @@ def test_not_yet_is_tried_again_as_soon_as_the_primary_logs_are_read_past_it() -
     c = core(patience=Patience(unmatched_after_ns=100, slack_ns=7))
     c.progressed(10)
     item = waiting_item(c, Outcome.NOT_YET)
-    assert (item.trigger_ns, item.event.unmatched_as_of_ns) == (50, 157)
+    assert (item.trigger_ns, item.event.unmatched_as_of_ns) == (50, WAIT_NS)
     c.progressed(49)
     assert c.next_batch(0.0, flush=True) is None
     c.progressed(50)
@@ -251,7 +251,9 @@ def test_not_yet_is_tried_again_as_soon_as_the_primary_logs_are_read_past_it() -
     reply(c, batch, Outcome.NOT_YET)
     assert item.trigger_ns == 157
     c.progressed(157)
-    reply(c, batch_of(c), Outcome.UNMATCHED)
+    batch = batch_of(c)
+    assert item.event.unmatched_as_of_ns == 157
+    reply(c, batch, Outcome.UNMATCHED)
     assert counts(c.changes(0, 0.0)) == {"read": 1, "unmatched": 1}
 
 

@@ -15,7 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from photon.config.clock import NEVER_NS
-from photon.dispatcher.core import Batch, Core
+from photon.dispatcher.core import Core
+from photon.dispatcher.events import Batch
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.limits import Limits

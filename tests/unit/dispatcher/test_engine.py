@@ -26,6 +26,7 @@ from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import LookUpPolicy
 from photon.dispatcher.process import STATE_NAME, Places, Policy, open_dispatcher, serve
 from photon.dispatcher.retry import Backoff, Patience
+from photon.eventstore.api import Progress
 from photon.idregistry.api import I64, U8, U64, Answer, Digester, InsertAnswers, Inserts, Kind, LookUps, Opened, Slot
 from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
@@ -52,8 +53,8 @@ class World:
 
     @contextmanager
     def engine(self) -> Iterator[DispatcherEngine]:
-        async def progress() -> int:
-            return self.read_past
+        async def progress() -> Progress:
+            return Progress(read_past_ns=self.read_past)
 
         with open_dispatcher(
             Places(self.logs, self.root / "out", self.root / "state", max_record=200),

@@ -11,6 +11,8 @@ import pytest
 from photon.config.clock import NEVER_NS
 from photon.dispatcher.progress import Pace, ProgressWatch
 from photon.dispatcher.reporting import Troubles
+from photon.dispatcher.retry import Patience
+from photon.eventstore.api import Progress
 
 S = 1_000_000_000
 WAIT_S = 30.0
@@ -25,27 +27,32 @@ class Rig:
         self.asking = asyncio.Event()
         self.said: int | Exception = 100
         self.told: list[int] = []
-        self.core: Any = SimpleNamespace(open=0, read_past_ns=-1, progressed=self._progressed)
+        self.store_ahead = 0
+        self.ahead_told = 0
+        self.core: Any = SimpleNamespace(
+            open=0, read_past_ns=-1, progressed=self._progressed, patience=Patience(slack_ns=5 * S)
+        )
         self.state: Any = SimpleNamespace(retry_rows=0, next_trigger_ns=lambda after: self.next_trigger)
         self.next_trigger: int | None = None
         clock: Any = SimpleNamespace(monotonic=lambda: 0.0, now_ns=lambda: 1000 * S)
         log: Any = SimpleNamespace(warning=lambda *a, **k: None, info=lambda *a, **k: None)
+        self.troubles = Troubles(log)
         self.watch = ProgressWatch(
-            self._progress, self.core, self.state, Troubles(log), clock, lambda: self.told.append(0), pace
+            self._progress, self.core, self.state, self.troubles, clock, lambda: self.told.append(0), pace
         )
 
-    async def _progress(self) -> int:
+    async def _progress(self) -> Progress:
         self.count()
         if isinstance(self.said, Exception):
             raise self.said
-        return self.said
+        return Progress(read_past_ns=self.said, read_past_age_ns=1000 * S - self.said + self.store_ahead)
 
     def count(self) -> None:
         self.asked += 1
         self.asking.set()
 
-    def _progressed(self, read_past_ns: int) -> None:
-        self.core.read_past_ns = read_past_ns
+    def _progressed(self, read_past_ns: int, store_ahead_ns: int) -> None:
+        self.core.read_past_ns, self.ahead_told = read_past_ns, store_ahead_ns
 
     async def until_asked(self, times: int) -> None:
         async with asyncio.timeout(WAIT_S):
@@ -78,11 +85,11 @@ async def test_what_comes_while_it_is_asked_is_not_missed() -> None:
     asked = asyncio.Event()
     answer = asyncio.Event()
 
-    async def slowly() -> int:
+    async def slowly() -> Progress:
         rig.count()
         asked.set()
         await answer.wait()
-        return 100
+        return Progress(read_past_ns=100)
 
     rig.watch._progress = slowly
     task = asyncio.create_task(rig.watch.run())
@@ -102,6 +109,22 @@ async def test_a_store_that_does_not_answer_is_asked_again() -> None:
     rig.said = 7
     await rig.until_asked(5)
     assert rig.core.read_past_ns == 7
+    task.cancel()
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "past_s", "said"),
+    [(60, 840, "60.0 s ahead of"), (-60, 900, "60.0 s behind"), (4, 896, ""), (-4, 900, "")],
+)
+async def test_clocks_that_differ_too_much_are_told(ahead_s: int, past_s: int, said: str) -> None:
+    rig = Rig()
+    met: list[str] = []
+    rig.troubles.met = lambda what, problem, now: met.append(f"{what}: {problem}")  # type: ignore[method-assign]
+    rig.said, rig.store_ahead = 900 * S, ahead_s * S
+    task = asyncio.create_task(rig.watch.run())
+    await rig.until_asked(1)
+    assert (rig.core.read_past_ns, rig.ahead_told) == (past_s * S, ahead_s * S)
+    assert [line.startswith("clocks: ") and said in line for line in met] == [True] * bool(said)
     task.cancel()
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from photon.adapters.contract import LogFile
 from photon.dispatcher import retry_loader
-from photon.dispatcher.core import Batch, Core
-from photon.dispatcher.events import Item
+from photon.dispatcher.core import Core
+from photon.dispatcher.events import Batch, Item
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.next_try import Attempt, NextTries
 from photon.dispatcher.queues import STOCK_EVENTS

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from photon.dispatcher.core import Batch, Core
+from photon.dispatcher.core import Core
+from photon.dispatcher.events import Batch
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.process import Policy
 from photon.dispatcher.retry import Patience

@@ -31,6 +31,7 @@ from photon.dispatcher.retry import Patience
 from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import Changes, State
 from photon.dispatcher.worker import Worker, open_exports
+from photon.eventstore.api import Progress
 from photon.joiner.api import ForeignEvent, JoinAnswers
 from tests.unit.dispatcher.world import DIGESTER, HERE, FakeRegistry, Words
 
@@ -63,8 +64,8 @@ class Pool:
 
     @contextmanager
     def engine(self, name: str | None, *, once: bool = False) -> Iterator[DispatcherEngine]:
-        async def progress() -> int:
-            return NEVER_NS
+        async def progress() -> Progress:
+            return Progress(read_past_ns=NEVER_NS)
 
         with open_dispatcher(
             Places(self.root / "logs", self.root / "out", self.root),

@@ -1,0 +1,88 @@
+"""No single wrong clock ends the patience with an event early, and what is wrong for a while is right afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from photon.config.clock import NEVER_NS, NS_PER_S
+from photon.dispatcher.retry import Patience
+from photon.dispatcher.two_clocks import AHEAD_MOST_NS, ahead_ns, first_read_ns, passed_by_both
+from photon.eventstore.api import Progress
+from photon.eventstore.tiered import NOTHING_READ_NS
+from photon.joiner.api import WAIT_NS, Outcome
+from tests.unit.dispatcher.test_core import batch_of, lines, reply
+from tests.unit.dispatcher.world import block, core, take
+
+S = NS_PER_S
+PATIENCE = Patience(unmatched_after_ns=10 * S, slack_ns=5 * S)
+READ = 1000 * S
+"""When the event is read."""
+
+
+def told(store_now_ns: int, lag_ns: int) -> Progress:
+    """What a store says that began its last scan so long ago."""
+    return Progress(read_past_ns=store_now_ns - lag_ns, read_past_age_ns=lag_ns)
+
+
+@pytest.mark.parametrize(("store", "passed"), [(1000, 997), (1060, 997), (990, 987)])
+def test_what_was_read_is_told_by_the_clock_that_is_behind(store: int, passed: int) -> None:
+    assert passed_by_both(told(store * S, 3 * S), 1000 * S) == passed * S
+
+
+@pytest.mark.parametrize("extreme", [NOTHING_READ_NS, NEVER_NS])
+def test_nothing_and_everything_are_no_times(extreme: int) -> None:
+    progress = Progress(read_past_ns=extreme, read_past_age_ns=5)
+    assert passed_by_both(progress, 1000 * S) == extreme
+    assert ahead_ns(progress, 1000 * S) == 0
+
+
+@pytest.mark.parametrize(
+    ("ahead", "since"), [(-60, 1000), (0, 1000), (5, 1000), (6, 1006), (60, 1060), (10**6, 1000 + 86400)]
+)
+def test_patience_begins_at_the_later_clock_within_a_day(ahead: int, since: int) -> None:
+    assert first_read_ns(1000 * S, ahead * S, PATIENCE) == since * S
+    assert AHEAD_MOST_NS == 86400 * S
+
+
+def test_a_store_whose_clock_is_ahead_is_not_asked_for_a_verdict_early() -> None:
+    c = core(patience=PATIENCE)
+    take(c, block(lines("a")), now_ns=READ)
+    store = told(READ + 60 * S, 0)
+    c.progressed(passed_by_both(store, READ), ahead_ns(store, READ))
+    batch = batch_of(c)
+    item = batch.items[0]
+    assert item.event.unmatched_as_of_ns == WAIT_NS
+    reply(c, batch, Outcome.NOT_YET)
+    c.progressed(READ + 75 * S - 1)
+    reply(c, batch_of(c, 400.0), Outcome.NOT_YET)
+    assert item.event.unmatched_as_of_ns == WAIT_NS
+    c.progressed(READ + 75 * S)
+    batch_of(c, 400.0)
+    assert item.event.unmatched_as_of_ns == READ + 75 * S
+
+
+def test_an_event_read_by_a_clock_that_is_behind_waits_by_the_other() -> None:
+    c = core(patience=PATIENCE)
+    c.progressed(READ, 60 * S)
+    take(c, block(lines("a")), now_ns=READ - 60 * S)
+    batch = batch_of(c)
+    reply(c, batch, Outcome.NOT_YET)
+    c.progressed(READ + 14 * S)
+    reply(c, batch_of(c, 400.0), Outcome.NOT_YET)
+    assert batch.items[0].event.unmatched_as_of_ns == WAIT_NS
+    assert batch.items[0].first_read_ns == READ
+
+
+def test_what_was_read_before_the_other_clock_was_known_is_corrected() -> None:
+    c = core(patience=PATIENCE)
+    take(c, block(lines("a")), now_ns=READ - 60 * S)
+    c.progressed(READ - 60 * S, 60 * S)
+    c.progressed(READ - 59 * S, 60 * S)
+    batch = batch_of(c)
+    assert batch.items[0].first_read_ns == READ
+
+
+def test_with_once_the_first_attempt_may_be_final() -> None:
+    c = core(patience=Patience(once=True))
+    take(c, block(lines("a")), now_ns=READ)
+    assert batch_of(c).items[0].event.unmatched_as_of_ns == NEVER_NS
