@@ -1,74 +1,23 @@
 """Every ``photon …`` command in a document is one that Photon takes: its name, its options, what must be given.
 
-That they do what the document says is for the tests that run them (``tests/integration/test_tutorial.py``,
-``tests/integration/operations``, and others named there).
+They are run by ``tests/integration/documents``, ``tests/spark/test_documents.py``,
+``tests/integration/test_tutorial.py`` and ``tests/integration/operations``.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
 from photon.cli.main import main
-
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^\s*```\s*([\w ]*)\s*$")
-HERE = re.compile(r"<<-?\s*['\"]?(\w+)")
-SEPARATORS = ("|", "||", "&&", ";", "&", "(", ")", "{", "}", "then", "do", "if", "while", "!", "until", "$(", "time")
+from tests.docs.fences import DOCUMENTS, ROOT, commands_of
 
 
-def commands_of(text: str) -> Iterator[tuple[int, list[str]]]:
-    """(line, words from ``photon`` on) of each command in a block that is not shown output."""
-    info: str | None = None
-    end: str | None = None
-    lines = iter(enumerate(text.splitlines(), 1))
-    for number, line in lines:
-        fence = FENCE.match(line)
-        if fence is not None:
-            info, end = (fence[1] if info is None else None), None
-            continue
-        if info is None or info in ("text", "json", "toml", "python", "yaml", "proto", "ini"):
-            continue
-        if end is not None:
-            end = None if line.strip() == end else end
-            continue
-        here = HERE.search(line)
-        end = here[1] if here else None
-        while line.rstrip().endswith("\\"):
-            line = line.rstrip()[:-1] + next(lines)[1]
-        yield from ((number, words) for words in _photon(line))
-
-
-def _photon(line: str) -> Iterator[list[str]]:
-    line = line.strip().removeprefix("$ ").replace("$(", " $( ").replace("`", " ")
-    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>()")
-    lexer.whitespace_split = True
-    lexer.commenters = "#"
-    try:
-        words = list(lexer)
-    except ValueError:
-        return
-    begin: int | None = None
-    for at, word in enumerate([*words, ";"]):
-        if begin is not None and (word in SEPARATORS or (word and set(word) <= set("|&;<>()"))):
-            yield words[begin + 1 : at]
-            begin = None
-        elif begin is None and re.fullmatch(r"(\S*/)?photon", word) and (at == 0 or _begins(words[at - 1])):
-            begin = at
-
-
-def _begins(before: str) -> bool:
-    return before in SEPARATORS or set(before) <= set("|&;()") or "=" in before or before in ("exec", "nohup", "sudo")
-
-
-def _check(words: list[str]) -> str | None:
-    """Why Photon would not take it; None: it does."""
+def _check(words: list[str], exported: frozenset[str] = frozenset()) -> str | None:
+    """Why Photon would not take it; None: it does. ``exported``: variables that are set."""
     command: click.Command = main
     context = click.Context(main, info_name="photon")
     words = [re.sub(r"^([A-Z_]+|…|\.\.\.)$", "1", word) for word in words if word != "…"]
@@ -93,17 +42,19 @@ def _check(words: list[str]) -> str | None:
         return error.format_message()
     for parameter in command.params:  # not given: None, or click's own mark of that
         value = given.get(parameter.name or "")
-        if parameter.required and (value in (None, ()) or type(value).__name__ == "Sentinel"):
+        absent = value in (None, ()) or type(value).__name__ == "Sentinel"
+        if parameter.required and absent and parameter.envvar not in exported:
             return f"{parameter.human_readable_name} is missing"
     return None
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_photon_takes_each_command(document: Path) -> None:
+    exported = frozenset(re.findall(r"^export (\w+)=", document.read_text(), re.M))
     wrong = [
         f"{document.name}:{number}: photon {' '.join(words)}: {why}"
         for number, words in commands_of(document.read_text())
-        if (why := _check(words)) is not None
+        if (why := _check(words, exported)) is not None
     ]
     assert wrong == []
 

@@ -34,6 +34,8 @@ KINDS = ("joined", "unmatched")
 WAIT_S = 200.0
 """Much more than it takes on a quiet machine."""
 WITH_COPIES, WITHOUT_COPIES = "with copies", "without copies"
+WITH_WAN = "with wan"
+"""As the example is, with its proxy between regions and without TLS."""
 COPIES = """
 [output]
 copies = 2
@@ -225,7 +227,9 @@ def _output(base: Path, settings: Settings, datacentre: str) -> OutputPlace:
 def _deployment_file(kind: str) -> str:
     """The example, with TLS in place of the proxy between regions, one joiner in each and a status page in one, on
     free ports."""
-    text = re.sub(r"^\[wan\].*?\n\n", '[tls]\ndirectory = "certs"\n\n', EXAMPLE.read_text(), flags=re.M | re.S)
+    text = EXAMPLE.read_text()
+    if kind != WITH_WAN:
+        text = re.sub(r"^\[wan\].*?\n\n", '[tls]\ndirectory = "certs"\n\n', text, flags=re.M | re.S)
     text = text.replace('unmatched_after = "1h"', 'unmatched_after = "6s"\nidentical_copies = true')
     text = re.sub(r"\[datacentre\.\w+\.joiners\.\w+-2\]\naddress = .*\n", "", text)  # few cores run all of it
     text = text.replace("[datacentre.east]\n", '[datacentre.east]\nstatus = "127.0.0.1:7516"\n')

@@ -1,0 +1,168 @@
+"""What a document's examples are in the deployment at hand: files, addresses, events, days."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from photon.embedded.supervisor import free_ports
+from tests.docs.fences import ROOT
+from tests.integration.commands import photon, until
+from tests.integration.operations.site import EXAMPLE, WAIT_S, WITH_WAN, Site
+
+ENDLESS = {"--follow", "--watch", "--web", "serve"}
+"""A command with one of these words goes on until it is interrupted."""
+SILENT_S = 20.0
+"""One that says nothing for so long is at work all the same."""
+STAYS_S = 2.0
+COMMAND_S = 300.0
+GONE_LOG = "queries.log.7"
+"""A primary log of which the documents say that it was lost."""
+
+
+class Documents:
+    """A deployment in which the documents' commands are run, with traffic. ``start`` it, ``close`` it."""
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.site = Site(directory, seed, WITH_WAN)
+        self.base = self.site.directory
+        self._extend()
+        (self.base / "key").write_bytes(os.urandom(32))
+        self.words: dict[str, str] = {}
+        self.certified = directory / "certified"
+        """A deployment file with TLS and no certificates yet; nothing runs there."""
+        self._certified_file()
+
+    def _extend(self) -> None:
+        """Status pages, a cache node and a second joiner in east, beside what the runbooks' deployment has."""
+        text = self.site.file.read_text()
+        status_west, cache, joiner = (f"127.0.0.1:{port}" for port in free_ports(3))
+        text = text.replace("[datacentre.west]\n", f'[datacentre.west]\nstatus = "{status_west}"\n')
+        text += f'\n[datacentre.east.caches.east-cache]\naddress = "{cache}"\nsize = "16MiB"\n'
+        text += f'\n[datacentre.east.joiners.east-2]\naddress = "{joiner}"\n'
+        self.site.file.write_text(text)
+
+    def _certified_file(self) -> None:
+        self.certified.mkdir()
+        text = re.sub(r"^\[wan\].*?\n\n", '[tls]\ndirectory = "certs"\n\n', EXAMPLE.read_text(), flags=re.M | re.S)
+        (self.certified / "photon.toml").write_text(text)
+        (self.certified / "key").write_bytes(os.urandom(32))
+
+    # -- its life --------------------------------------------------------------------------------------------------
+    def prepare(self) -> None:
+        """Once ``photon up`` runs: all is there that the commands name."""
+        until(self._all_up, WAIT_S, "all processes are up")
+        (self.base / "east/queries" / GONE_LOG).write_text('{"query_id": "10.9.9.9:1:1", "text": "x"}\n')
+        self.site.traffic.start()
+        until(lambda: len(self.site.traffic.joined()) > 50, WAIT_S, "events are written")
+        self.site.comes_out()
+        self._name_words()
+
+    def _all_up(self) -> bool:
+        shown = photon("ps", self.site.file, "-o", "json")
+        if shown.code:
+            return False
+        services = json.loads(shown.out)["services"]
+        return bool(services) and all(each["state"] == "up" for each in services)
+
+    def _name_words(self) -> None:
+        """Each word of the documents that means something of this deployment."""
+        settings = self.site.settings
+        joined = sorted(self.site.traffic.joined())
+        log, offset = self._place_of(joined[2])
+        file, output = str(self.site.file), str(self.base / settings.datacentre["east"].output)
+        ports = free_ports(3)
+        east, west = (f"http://{settings.datacentre[name].status}" for name in ("east", "west"))
+        self.words = {
+            "photon.toml": file,
+            "/etc/photon/photon.toml": file,
+            "/tmp/chaos/photon.toml": file,
+            "out/": output,
+            "lake/clicks": str(self.base / "lake/clicks"),
+            "lake/east": str(self.base / "lake/east"),
+            "http://127.0.0.1:8080": east,
+            "http://127.0.0.1:8081": east,
+            "http://127.0.0.1:8082": west,
+            "127.0.0.1:8080": f"127.0.0.1:{ports[0]}",
+            "auto:7101": f"auto:{ports[1]}",
+            "auto:7201": f"auto:{ports[2]}",
+            "10.0.0.7:4711:1760000000000000": joined[0],
+            "click-000123": joined[1],
+            "clicks-3.log:73400320": f"{log}:{offset}",
+        }
+
+    def _place_of(self, event_id: str) -> tuple[str, int]:
+        for path in sorted((self.base / "east/clicks").iterdir()):
+            at = path.read_bytes().find(f'"{event_id}"'.encode())
+            if at >= 0:
+                return path.name, path.read_bytes().rfind(b"\n", 0, at) + 1
+        raise AssertionError(f"{event_id} stands in no log")
+
+    def lose_primary_log(self) -> None:
+        """A primary log is deleted before its events came."""
+        (self.base / "east/queries" / GONE_LOG).unlink()
+        time.sleep(STAYS_S)
+
+    def lose_slot(self) -> None:
+        """Joiner east-1 is down, and what lay in its slot is gone."""
+        self.site.lose("joiner east-1")
+        shutil.rmtree(self.base / self.site.settings.datacentre["east"].state / "slots" / "east-1")
+
+    def close(self) -> None:
+        self.site.close()
+
+    # -- commands --------------------------------------------------------------------------------------------------
+    def run(self, words: Sequence[str], *, codes: Sequence[int] = (0,), cwd: Path | None = None) -> str:
+        """Runs a command as it is written, but for what is named otherwise here; what it said."""
+        arguments = [self.words.get(word, word) for word in words] if cwd is None else list(words)
+        endless = bool(ENDLESS & set(words))
+        code, said = _run(arguments, cwd or ROOT, {"PHOTON_CONFIG": str(self.site.file)}, endless=endless)
+        print(f"$ photon {' '.join(arguments)}\n{said}exit code {code}")
+        assert code in codes, f"photon {' '.join(arguments)}: exit code {code}\n{said}"
+        assert "Traceback" not in said, said
+        return said
+
+
+def _run(arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], *, endless: bool) -> tuple[int, str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "photon", *arguments],
+        cwd=cwd,
+        env={**os.environ, **environment, "COLUMNS": "200"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        if not endless:
+            said, _ = process.communicate(timeout=COMMAND_S)
+            return process.returncode, said
+        _until_it_speaks(process)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=COMMAND_S)
+        return process.returncode, said
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def _until_it_speaks(process: subprocess.Popen[str]) -> None:
+    """And for a moment more: it does its work then."""
+    deadline = time.monotonic() + SILENT_S
+    while True:
+        try:
+            said, _ = process.communicate(timeout=STAYS_S)
+        except subprocess.TimeoutExpired as still_running:
+            if still_running.output or time.monotonic() > deadline:
+                return
+        else:
+            raise AssertionError(f"it has ended: {said}")

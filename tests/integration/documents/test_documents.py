@@ -1,0 +1,134 @@
+"""Each ``photon …`` command of the README and the pages is run, in a deployment of real processes with traffic.
+
+A command that is added to a page is run too, without a word here. What a command needs to have happened stands in
+``BEFORE``; documents whose commands other tests run, in ``ELSEWHERE``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from photon.demo.feed import Copy, Logs
+from photon.demo.generator import Disorder, Generator
+from tests.docs.fences import DOCUMENTS, ROOT, commands_of
+from tests.integration.commands import interrupt, photon, running
+from tests.integration.documents.places import Documents
+
+ELSEWHERE = {
+    "docs/tutorial.md": "tests/integration/test_tutorial.py",
+    "docs/spark.md": "tests/spark/test_documents.py",
+    "docs/operations/": "tests/integration/operations/test_runbooks.py",
+}
+SPARK = ("spark", "verify"), ("spark", "recover"), ("spark", "backfill")
+"""Run by tests/spark/test_documents.py wherever they stand."""
+CHAOS_RUN = ("chaos", "run")
+FULL = bool(os.environ.get("PHOTON_FULL"))
+NEEDS_ATTENTION = (0, 3)
+ORDER = (
+    "docs/index.md", "docs/status.md", "docs/doctor.md", "docs/datacentres.md", "docs/deployment.md",
+    "docs/verification.md", "docs/explain.md", "docs/commands.md", "docs/dispatcher.md", "docs/eventstore.md",
+    "docs/security.md", "docs/resharding.md", "docs/output.md", "docs/chaos.md",
+)  # fmt: skip
+"""Those that leave less than there was come last."""
+TIMEOUT_S = 900
+
+
+BEFORE: dict[tuple[str, ...], Callable[[Documents], None]] = {
+    ("eventstore", "forget", "--dry-run"): Documents.lose_primary_log,
+    ("slot", "retire"): Documents.lose_slot,
+}
+CODES: dict[tuple[str, ...], Sequence[int]] = {
+    ("doctor",): NEEDS_ATTENTION,
+}
+
+
+def name_of(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+def commands(name: str) -> list[list[str]]:
+    """Those of a document that are run here."""
+    found = [words for _, words in commands_of((ROOT / name).read_text())]
+    return [words for words in found if tuple(words[:2]) not in (*SPARK, CHAOS_RUN)]
+
+
+def test_every_document_is_run_somewhere() -> None:
+    with_commands = {name_of(each) for each in DOCUMENTS if list(commands_of(each.read_text()))}
+    here = {*ORDER, "README.md"}
+    assert {name for name in with_commands - here if not name.startswith(tuple(ELSEWHERE))} == set()
+    assert here <= with_commands
+    assert all((ROOT / test).exists() for test in ELSEWHERE.values())
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Documents]:
+    """``photon up FILE`` of docs/datacentres.md is what starts it."""
+    seed = int(os.environ.get("PHOTON_SEED", random.SystemRandom().randrange(1 << 30)))
+    print(f"PHOTON_SEED={seed}")
+    directory = tmp_path_factory.mktemp("documents")
+    documents = Documents(directory, seed)
+    with running("up", documents.site.file, log=directory / "up.log") as up:
+        try:
+            documents.prepare()
+            yield documents
+            if up.poll() is None:
+                assert interrupt(up, timeout=60.0) == 0
+        finally:
+            documents.close()
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+@pytest.mark.parametrize("name", ORDER)
+def test_the_commands_do_what_they_say(documents: Documents, name: str) -> None:
+    for words in commands(name):
+        if words[0] == "up":  # it runs
+            assert photon("ps", documents.site.file).code == 0
+            continue
+        for key, prepare in BEFORE.items():
+            if _is(words, key):
+                prepare(documents)
+        codes = next((codes for key, codes in CODES.items() if _is(words, key)), (0,))
+        documents.run(words, codes=codes, cwd=documents.certified if words[0] == "certs" else None)
+
+
+def _is(words: list[str], key: tuple[str, ...]) -> bool:
+    """``key``: what it begins with, and options that it has."""
+    plain = [each for each in key if not each.startswith("-")]
+    return words[: len(plain)] == plain and {each for each in key if each.startswith("-")} <= set(words)
+
+
+def test_the_readme(tmp_path: Path) -> None:
+    generator = Generator(7, clicks=200, seconds=20, queries_per_click=2, disorder=Disorder(unmatched=0.05))
+    for side in ("queries", "clicks"):
+        (tmp_path / side).mkdir()
+    lines = sorted(generator.lines(), key=lambda line: line.at_us)
+    Copy(lines, Logs(tmp_path / "queries", tmp_path / "clicks")).write_due(1 << 62)
+    (command,) = commands("README.md")
+    done = photon(*[str(tmp_path / word) if word.endswith("/") else word for word in command])
+    assert done.code == 0, done.err
+    shown = re.findall(r"^(\w+) +[\d,]+$", (ROOT / "README.md").read_text(), re.M)
+    assert [line.split()[0] for line in done.out.splitlines() if line] == shown
+    said = dict(line.split() for line in done.out.splitlines() if line)
+    assert said["joined"] == f"{len(generator.truth.joined):,}"
+
+
+@pytest.mark.full
+@pytest.mark.timeout(TIMEOUT_S)
+@pytest.mark.skipif(not FULL, reason="takes minutes; make test-full runs it")
+def test_the_chaos_runs(tmp_path: Path) -> None:
+    """As they stand, but for shorter times: make chaos runs each scenario in its own."""
+    for number, words in enumerate(words for _, words in commands_of((ROOT / "docs/chaos.md").read_text())):
+        if tuple(words[:2]) == CHAOS_RUN:
+            before = ["", *words[:-1]]
+            shorter = ["0.4" if each == "--minutes" else word for each, word in zip(before, words, strict=True)]
+            shorter = [word.replace("/tmp/chaos", str(tmp_path / "named")) for word in shorter]
+            if "--directory" not in shorter:
+                shorter += ["--directory", str(tmp_path / str(number))]
+            done = photon(*shorter, timeout=TIMEOUT_S)
+            assert done.code == 0, done.err + done.out

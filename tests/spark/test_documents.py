@@ -1,0 +1,148 @@
+"""Each ``photon spark …`` command of the pages is run as it stands, for a past day of a small deployment.
+
+``spark-submit`` and the nightly script of docs/verification.md too. A day, a master and a directory of the documents
+are others here; a command that is added to a page is run without a word here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from photon.embedded.ledger import read_ledger
+from tests.docs.fences import DOCUMENTS, commands_of
+from tests.integration.commands import interrupt, running, until
+from tests.spark.backfill_site import Site, make_site, manifest_of
+from tests.spark.conftest import require_spark
+
+DAY, NEXT = "2025-10-09", "2025-10-10"
+"""When the events of ``make_site`` are."""
+WAIT_S = 120.0
+RUN_S = 400.0
+CLICKS = 60
+NIGHTLY = "#!/bin/bash\n# photon-nightly"
+SUBMIT = "spark-submit --master"
+
+
+def _blocks(info: str) -> Iterator[str]:
+    for document in DOCUMENTS:
+        yield from re.findall(rf"^```{info}\n(.*?)^```", document.read_text(), re.M | re.S)
+
+
+def spark_commands() -> list[list[str]]:
+    """All of them, but those inside scripts."""
+    found = [words for document in DOCUMENTS for _, words in commands_of(document.read_text()) if words[0] == "spark"]
+    return [words for words in found if not any("$" in word for word in words)]
+
+
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A deployment that runs, and has joined all that its logs hold."""
+    require_spark()
+    directory = tmp_path_factory.mktemp("documents")
+    site = make_site(directory / "site", CLICKS)
+    file = site.file
+    table = "[join.clicks.primary]"
+    file.write_text(file.read_text().replace(table, f'[join.clicks]\nunmatched_after = "1s"\n{table}', 1))
+    with running("up", file, log=directory / "up.log") as up:
+        until(lambda: _settled(site.directory), WAIT_S, "all events have their verdict")
+        yield site
+        assert interrupt(up, timeout=60.0) == 0
+
+
+def _settled(directory: Path) -> bool:
+    counts = read_ledger(directory / "state")
+    return bool(counts["read"]) and counts["read"] == _lines(directory) and not counts["pending"]
+
+
+def _lines(directory: Path) -> int:
+    logs = (directory / "clicks").iterdir()
+    read = [gzip.decompress(data) if log.suffix == ".gz" else data for log in logs if (data := log.read_bytes())]
+    return sum(data.count(b"\n") for data in read)
+
+
+def as_here(text: str, site: Site, directory: Path) -> str:
+    """What the documents name, by what it is here."""
+    for said, here in (
+        ("/mnt/shared", str(directory)),
+        ("reports/2026-11-20", f"reports/{DAY}"),
+        ("2026-11-20", DAY), ("2026-11-21", NEXT), ("2026-11-01", "2025-10-01"),
+        ("spark://host:7077", "local[2]"),
+        ("photon.toml", str(site.file)),
+    ):  # fmt: skip
+        text = text.replace(said, here)
+    return text
+
+
+def run(arguments: list[str], cwd: Path, path: str = "") -> str:
+    bin_path = f"{path}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        arguments, cwd=cwd, env={**os.environ, "PATH": bin_path}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, timeout=RUN_S,
+    )  # fmt: skip
+    print(f"$ {' '.join(arguments)}\n{done.stdout}exit code {done.returncode}")
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def _words(words: list[str], site: Site, directory: Path) -> list[str]:
+    return [sys.executable, "-m", "photon", *(as_here(word, site, directory) for word in words)]
+
+
+VERIFY = [words for words in spark_commands() if words[1] == "verify"]
+BACKFILL = [words for words in spark_commands() if words[1] == "backfill"]
+
+
+def test_each_is_run_here() -> None:
+    assert len(VERIFY) + len(BACKFILL) == len(spark_commands())
+    assert VERIFY
+    assert BACKFILL
+
+
+@pytest.mark.parametrize("words", VERIFY, ids=" ".join)
+def test_verify(joined: Site, tmp_path: Path, words: list[str]) -> None:
+    said = run(_words(words, joined, tmp_path), tmp_path)
+    assert "every event exactly once" in said.lower()
+    assert list(tmp_path.rglob("report.html"))
+
+
+def test_spark_submit(joined: Site, tmp_path: Path) -> None:
+    (script,) = (block for block in _blocks("bash") if block.startswith(SUBMIT))
+    run(["bash", "-euc", as_here(script, joined, tmp_path)], tmp_path)
+    assert list(tmp_path.rglob("report.html"))
+
+
+def test_the_nightly_script(joined: Site, tmp_path: Path) -> None:
+    """The day before is the one of the events: ``date`` says so."""
+    (script,) = (block for block in _blocks("bash") if block.startswith(NIGHTLY))
+    (tmp_path / "photon-nightly").write_text(script)
+    fake = tmp_path / "bin"
+    fake.mkdir()
+    (fake / "date").write_text(f'#!/bin/sh\ncase "$*" in *yesterday*) echo {DAY};; *) echo {NEXT};; esac\n')
+    (fake / "date").chmod(0o755)
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    run(["bash", str(tmp_path / "photon-nightly"), str(joined.file), str(reports)], tmp_path, str(fake))
+    assert (reports / DAY / "report.html").exists()
+
+
+@pytest.mark.parametrize("words", BACKFILL, ids=" ".join)
+def test_backfill(tmp_path: Path, words: list[str]) -> None:
+    require_spark()
+    site = make_site(tmp_path / "site", CLICKS)
+
+    async def beside_its_registry() -> None:
+        async with site.running():
+            await asyncio.to_thread(run, _words(words, site, tmp_path), tmp_path)
+
+    asyncio.run(beside_its_registry())
+    (manifest,) = tmp_path.rglob("manifest.json")
+    assert manifest_of(manifest.parent).files
