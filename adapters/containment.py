@@ -26,12 +26,11 @@ from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import TypeVar
 
-import structlog
-
 from photon.adapters.contract import Adapter
 from photon.adapters.faults import describe, is_own
+from photon.config.structured import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 TICKS = 4
 """So many ticks without progress are a time-out: it comes after the time limit, at most a quarter later."""

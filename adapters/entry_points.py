@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from photon.adapters.contract import API_SPOKEN, API_VERSION, Adapter, AdapterError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "photon.adapters"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -32,10 +36,17 @@ class Installed:
     fault: str
 
 
+def _entry_points(name: str | None = None) -> Iterable[EntryPoint]:
+    """All of the group, or those of a name."""
+    from importlib.metadata import entry_points  # with it come the parsers of mail: most processes need neither
+
+    return entry_points(group=GROUP) if name is None else entry_points(group=GROUP, name=name)
+
+
 def installed() -> list[Installed]:
     """Every adapter that an installed package brings, by name; each is imported to see whether it can be."""
     found = []
-    for point in sorted(entry_points(group=GROUP), key=lambda each: (each.name, each.value))[:LISTED_MAX]:
+    for point in sorted(_entry_points(), key=lambda each: (each.name, each.value))[:LISTED_MAX]:
         summary = fault = ""
         try:
             summary = (inspect.getdoc(adapter_class(point.name)) or "").partition("\n")[0]
@@ -49,9 +60,9 @@ def installed() -> list[Installed]:
 
 def adapter_class(name: str) -> type[Adapter]:
     """The class behind a name. Raises AdapterError, one line."""
-    points = sorted(entry_points(group=GROUP, name=name), key=lambda each: each.value)
+    points = sorted(_entry_points(name), key=lambda each: each.value)
     if not points:
-        known = ", ".join(sorted({each.name for each in entry_points(group=GROUP)})[:20]) or "none"
+        known = ", ".join(sorted({each.name for each in _entry_points()})[:20]) or "none"
         todo = f'write "configured", "path.py:Class" or the name of an installed one ({known}; photon adapter list)'
         raise AdapterError(f"{name!r} is no adapter", "adapter", todo)
     where = f"adapter {name}"
@@ -70,7 +81,7 @@ def adapter_class(name: str) -> type[Adapter]:
 
 def described_point(name: str) -> tuple[str, str]:
     """(package, version) that bring the adapter of this name; empty where nothing says so."""
-    for point in entry_points(group=GROUP, name=name):
+    for point in _entry_points(name):
         if point.dist is not None:
             return point.dist.name, point.dist.version
     return "", ""

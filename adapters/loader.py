@@ -19,14 +19,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import structlog
-
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import API_VERSION, Adapter, AdapterError
 from photon.adapters.entry_points import NAME, adapter_class, checked_class
 from photon.adapters.faults import MODULE_PREFIX
+from photon.config.structured import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 CONFIGURED = "configured"
 SOURCE_BYTES_MAX = 4 * 1024 * 1024

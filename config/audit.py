@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
-import structlog
 
 from photon.config.handlers import rebuilt
 from photon.config.rights import RIGHTS
 from photon.config.roles import Role, identity_parts
+from photon.config.structured import get_logger
 from photon.config.tls import caller
 
 CHANGES = frozenset(
@@ -39,7 +39,7 @@ CHANGES = frozenset(
 SAID_CHARACTERS = 300
 """Of a request: what it names stands at its beginning."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def audited(method: str, who: str) -> bool:

@@ -9,10 +9,10 @@ from typing import Any
 
 import grpc
 import grpc.aio
-import structlog
 
 from photon.config.handlers import rebuilt
 from photon.config.rights import DatacentreOf, refusal
+from photon.config.structured import get_logger
 from photon.config.tls import caller
 
 LOGGED_EACH_S = 60.0
@@ -20,7 +20,7 @@ LOGGED_EACH_S = 60.0
 LOGGED_MAX = 256
 """Callers and methods that are told apart meanwhile; beyond them they are one."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Said:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
+from photon.config.structured import structlog
 
 BURST = 20
 """Lines of one kind that may come at once."""

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Protocol
 
-import structlog
-
 from photon.config.clock import Clock
+from photon.config.structured import get_logger
 from photon.dispatcher.calls import Calls
 from photon.dispatcher.flow import Target
 from photon.dispatcher.joiner_set import Changes, Heard, JoinerSet
@@ -27,7 +26,7 @@ LEFT_POLL_S = 0.1
 LISTING = "list of slots"
 """As the log names it."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Found(Joiner, Protocol):

@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block
@@ -20,6 +18,7 @@ from photon.adapters.logs.problems import UNREAD, ProblemKind
 from photon.adapters.logs.tail import Tail
 from photon.adapters.logs.watching import Watcher
 from photon.config.clock import Clock
+from photon.config.structured import get_logger
 from photon.dispatcher.asking import Asking
 from photon.dispatcher.backlog import Backlog, Question, Rules
 from photon.dispatcher.calls import Calls
@@ -134,7 +133,7 @@ class DispatcherEngine:
         self._homes = homes
         self._measure = measure
         self._holdings = holdings
-        self._log = structlog.get_logger("photon.dispatcher")
+        self._log = get_logger("photon.dispatcher")
         # With --once nobody waits for what is fresh.
         self._shares = Shares(1.0 if self._options.once else self._limits.catch_up_share, 0)
         self._core = Core(

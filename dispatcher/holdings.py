@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import structlog
-
 from photon.adapters.logs.api import LogPart, LogPosition
 from photon.adapters.logs.shared import SharedFollower
 from photon.config.clock import Clock
+from photon.config.structured import get_logger
 from photon.dispatcher.core import Core
 from photon.dispatcher.leases import BEATS_A_LEASE, LEASE_S, TAKEN_AT_ONCE, Leases
 from photon.dispatcher.ledger import FINAL, Verdict
@@ -62,7 +61,7 @@ class Holdings:
         self._terms = terms
         self._adopt_exports = adopt_exports
         self._leases = Leases(state.owner, terms.lease_s)
-        self._log = structlog.get_logger("photon.dispatcher").bind(worker=state.worker)
+        self._log = get_logger("photon.dispatcher").bind(worker=state.worker)
         self._mine: set[str] = set()
         self._leaving: set[str] = set()
         self._left: list[str] = []  # all of it is committed; the lease is still there

@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-import structlog
-
+from photon.config.structured import get_logger
 from photon.dispatcher.database import lock_state
 from photon.dispatcher.errors import DamagedState
 from photon.dispatcher.state import State
@@ -29,7 +28,7 @@ COPY_BYTES_MAX = 64 << 20
 PREVIOUS, DAMAGED = ".previous", ".damaged"
 """What stands behind the state's name."""
 
-log = structlog.get_logger("photon.dispatcher")
+log = get_logger("photon.dispatcher")
 
 
 def beside(path: Path, what: str) -> Path:

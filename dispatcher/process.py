@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
-import structlog
-
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.problems import Problem
 from photon.adapters.logs.watching import Watch, watching
 from photon.config.clock import Clock
 from photon.config.disk import Disk
+from photon.config.structured import get_logger
 from photon.dispatcher.discovery import Discovery
 from photon.dispatcher.engine import DispatcherEngine, Measure, Options
 from photon.dispatcher.exports import Exports
@@ -93,7 +92,7 @@ def open_dispatcher(
 
     ``random``: uniform in [0, 1). Raises LogDirectoryError, StateError, OSError.
     """
-    log = structlog.get_logger("photon.dispatcher")
+    log = get_logger("photon.dispatcher")
     tell = report or (lambda problem: log.warning("log file", kind=problem.kind.value, problem=str(problem)))
     rule = state_rule(join, adapter, digester)
     with (

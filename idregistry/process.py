@@ -10,7 +10,6 @@ from pathlib import Path
 
 import grpc
 import grpc.aio
-import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
@@ -23,6 +22,7 @@ from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.metrics.service import add_metrics
 from photon.config.serving import make_server
+from photon.config.structured import get_logger
 from photon.config.tls import CannotListen, Tls, bind
 from photon.idregistry import commands as c
 from photon.idregistry.allocator import keep_lean
@@ -38,7 +38,7 @@ from photon.idregistry.server import Machines, RegistryReplica, shards_to_open
 from photon.idregistry.service import SERVER_OPTIONS, RegistryServicer, datacentres_in
 from photon.idregistry.sharding import single_range
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 HEALTH_SERVICE = "photon.v1.Registry"
 _WATCH_SECONDS = 0.1

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import structlog
 
 from photon.config.clock import Clock
+from photon.config.structured import get_logger
 from photon.idregistry import commands as c
 from photon.idregistry.api import (
     DIGEST_BYTES,
@@ -46,7 +46,7 @@ from photon.idregistry.recovery.asking import Recovery
 from photon.idregistry.sharding import NO_SHARD, split
 from photon.idregistry.witness import Witness, Witnessed
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 OPEN_TIMEOUT = 10.0
 REQUEST_IDS_MAX = c.MAX_ENTRY_IDS

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-import structlog
-
 from photon.config.clock import Clock
 from photon.config.interval_clock import IntervalClock
+from photon.config.structured import get_logger
 from photon.idregistry import commands as c
 from photon.idregistry.api import Answer, Opened, Slot
 from photon.idregistry.clocks.watch import ClockWatch
@@ -39,7 +38,7 @@ from photon.idregistry.shard_server import PROPOSAL_TIMEOUT, ShardServer
 from photon.idregistry.state_machine import ShardMachine
 from photon.idregistry.watch import Watch
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 CONFIG_GROUP = 0
 CARETAKER_SECONDS = 1.0

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Iterator
 
 import numpy as np
-import structlog
 
 from photon.config.clock import Clock
+from photon.config.structured import get_logger
 from photon.idregistry import commands as c
 from photon.idregistry.api import BATCH_BITS, U8, Answer
 from photon.idregistry.batching import Batcher, Entry, Waiting
@@ -33,7 +33,7 @@ from photon.idregistry.proposing import propose, proposed
 from photon.idregistry.raft.api import Applied, Group, GroupState, NotLeader, ProposalOutcome
 from photon.idregistry.state_machine import UNKNOWN_CALLER, WRONG_SHARD, BatchAnswers, ShardMachine
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 PROPOSAL_TIMEOUT = 5.0
 """Seconds after which an entry in flight counts as unknown and the next one goes out."""

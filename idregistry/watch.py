@@ -7,16 +7,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 
-import structlog
-
 from photon.config.clock import Clock
+from photon.config.structured import get_logger
 from photon.idregistry import commands as c
 from photon.idregistry.memory_limit import MemoryLimit
 from photon.idregistry.raft.api import Applied
 from photon.idregistry.shard_server import ShardServer
 from photon.idregistry.state_checks import Checked
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 CHECK_SECONDS = 60.0
 """A shard whose state changed is compared so often."""

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import NoReturn
 
 import msgspec
-import structlog
 
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.structured import get_logger
 from photon.idregistry.api import Slot
 from photon.joiner.adoption import Orphans, Seen
 from photon.joiner.engine import JoinerEngine
@@ -41,7 +41,7 @@ POLL_S = 0.1
 MARK_NAME = "adopted.json"
 MARK_VERSION = 1
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class SlotEnded(asyncio.CancelledError):

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-import structlog
-
 from photon.config.disk import Disk
+from photon.config.structured import get_logger
 from photon.idregistry.api import Slot
 from photon.idregistry.outcomes import Refusal
 from photon.idregistry.witness import KnownSlot
@@ -27,7 +26,7 @@ TAKE_S = 0.5
 """For the lock of a slot that looked free: who only looks holds it for an instant."""
 ASK_AGAIN_S = 0.5
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 ListSlots = Callable[[], Awaitable[Sequence[KnownSlot] | Refusal]]
 

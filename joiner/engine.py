@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-import structlog
-
 from photon.adapters.contract import Adapter
 from photon.config.clock import Clock
 from photon.config.disk import Disk
+from photon.config.structured import get_logger
 from photon.eventstore.api import EventStore
 from photon.idregistry.api import Registry, Slot
 from photon.joiner.admission import Bounds, Throttle
@@ -37,7 +36,7 @@ from photon.joiner.verdicts import (
     settle_mismatched,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _T = TypeVar("_T")
 

@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Protocol, TypeVar
 
-import structlog
-
 from photon.config.clock import Clock
 from photon.config.disk import Disk
+from photon.config.structured import get_logger
 from photon.idregistry.api import Opened, Registry, Slot
 from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import CopyAnswer, CopyOf, Status, at_least
@@ -21,7 +20,7 @@ from photon.joiner.slot.identity import ASK_AGAIN_FIRST_S, SlotRefused, open_inc
 from photon.joiner.slot.slot import STATE_NAME, SlotPaths, SlotStore
 from photon.joiner.slot.witness import ask_witness
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _T = TypeVar("_T")
 Pause = Callable[[float], Awaitable[None]]

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
-import structlog
 
 from photon.config.clock import Clock
+from photon.config.structured import get_logger
 from photon.idregistry.api import Answer, InsertAnswers, Inserts, Kind, Registry
 from photon.joiner.copies.shipping import PERIOD_S as COPIES_S
 from photon.joiner.copies.shipping import CopyShipping, CopyStats
@@ -35,7 +35,7 @@ from photon.joiner.rows import Rows
 from photon.joiner.slot.slot import SlotStore
 from photon.joiner.slot.witness import WitnessKeeper
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 Die = Callable[[str], NoReturn]
 """Ends the process at once with one line for the operator; never returns (rule 7)."""

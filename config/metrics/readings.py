@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import orjson
-import structlog
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.registry import Collector
 
 from photon.config.metrics.histogram import Histogram
-from photon.config.metrics.table import METRICS, Kind, Metric
+from photon.config.metrics.table import METRICS
+from photon.config.structured import get_logger
 
-log = structlog.get_logger(__name__)
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric as Family
+
+log = get_logger(__name__)
 
 
 class Readings:
@@ -47,9 +46,9 @@ class Readings:
 
     def text(self) -> str:
         """As Prometheus text."""
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collected(self))
-        return generate_latest(registry).decode()
+        from photon.config.metrics.prometheus import text_of
+
+        return text_of(self.families()).decode()
 
     def take(self, other: Readings) -> None:
         """Adds another's samples."""
@@ -61,7 +60,9 @@ class Readings:
     def _family(self, name: str) -> Any:
         found = self._families.get(name)
         if found is None:
-            found = self._families[name] = _family(METRICS[name])
+            from photon.config.metrics.prometheus import family
+
+            found = self._families[name] = family(METRICS[name])
         return found
 
     @staticmethod
@@ -88,7 +89,6 @@ class ProcessMetrics:
         self._sources = list(sources)
         self._details = details
         self._now = now
-        self._process = ProcessCollector(registry=None)
         self._failures = 0
         self._said: set[str] = set()
 
@@ -99,6 +99,7 @@ class ProcessMetrics:
     async def text(self) -> bytes:
         """Prometheus text of this moment. A source that fails is left out, and logged once."""
         from photon import __version__
+        from photon.config.metrics.prometheus import of_process, text_of
 
         readings = Readings()
         readings.put("photon_build_info", 1, version=__version__)
@@ -114,10 +115,7 @@ class ProcessMetrics:
             readings.take(part)
         readings.put("photon_metrics_failures_total", self._failures)
         readings.put("photon_clock_seconds", self._now())  # last: nothing is waited for after it
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collected(readings))
-        registry.register(_Collected(self._process))
-        return generate_latest(registry)
+        return text_of(readings.families(), of_process())
 
     async def details(self) -> bytes:
         """JSON; an empty object when there are none, or they cannot be had."""
@@ -140,20 +138,3 @@ class ProcessMetrics:
 
 SAID_MAX = 16
 """Different failures that are logged."""
-
-
-class _Collected(Collector):
-    def __init__(self, of: Readings | ProcessCollector) -> None:
-        self._of = of
-
-    def collect(self) -> Iterator[Family]:
-        """For prometheus_client."""
-        yield from self._of.families() if isinstance(self._of, Readings) else self._of.collect()
-
-
-def _family(metric: Metric) -> Family:
-    if metric.kind is Kind.COUNTER:
-        return CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
-    if metric.kind is Kind.GAUGE:
-        return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-    return HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import structlog
 
 from photon.config.clock import Clock
+from photon.config.structured import get_logger
 from photon.dispatcher.columns import columns_of, records_of
 from photon.dispatcher.events import Stretch
 from photon.dispatcher.replay.coverage import chunks_between, holding, read_up_to
@@ -102,7 +102,7 @@ class Reopened:
         self._rules = rules
         self._ours = ours
         self._period_s = period_s
-        self._log = structlog.get_logger("photon.dispatcher")
+        self._log = get_logger("photon.dispatcher")
         self._sent: dict[tuple[bytes, int], Stretch] = {}
         self._missing: dict[tuple[bytes, int], _Missing] = {}
         self._cursors: dict[int, bytes] = {}  # where a reading that had no room any more goes on

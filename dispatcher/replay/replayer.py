@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-import structlog
 
 from photon.adapters.logs.api import Block
 from photon.config.clock import Clock
+from photon.config.structured import get_logger
 from photon.dispatcher.asking import Asking
 from photon.dispatcher.columns import Columns, columns_of, records_of
 from photon.dispatcher.core import Core
@@ -83,7 +83,7 @@ class Replayer:
         self._clock = clock
         self._rules = rules
         self._ours = ours
-        self._log = structlog.get_logger("photon.dispatcher")
+        self._log = get_logger("photon.dispatcher")
         self._request: Request | None = None
         self._parts: deque[Part] = deque()  # still to be read, the one in front from ``_at`` on
         self._chunks: deque[Chunk] | None = None  # of the part in front

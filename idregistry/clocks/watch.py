@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from photon.config.interval_clock import Interval, IntervalClock
+from photon.config.structured import get_logger
 from photon.idregistry.clocks.offsets import (
     ANYWHERE,
     OWN,
@@ -22,7 +21,7 @@ from photon.idregistry.clocks.offsets import (
     too_new_after,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

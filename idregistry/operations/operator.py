@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from photon import __version__
 from photon.config.clock import Clock
+from photon.config.structured import get_logger
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.clocks.offsets import Agreement
@@ -25,7 +24,7 @@ from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.server import CONFIG_GROUP, Machines, RegistryReplica
 from photon.idregistry.shard_snapshot import NO_BOUNDARY
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MARK_SECONDS = 60.0
 """A marked state that nobody came for is forgotten after so long: while it is kept, changed rows are copied."""

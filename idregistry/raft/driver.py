@@ -12,17 +12,19 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
-import pysyncobj.syncobj as library
-from pysyncobj.config import SERIALIZER_STATE, SyncObjConf
-from pysyncobj.node import Node
-from pysyncobj.version import VERSION as LIBRARY_VERSION
-
+from photon.config.left_out import left_out
 from photon.idregistry.raft.codec import APPLY_METHOD, REGULAR, Append, Message, RequestVote, SafePickle, Vote
 from photon.idregistry.raft.journal import Journal
 from photon.idregistry.raft.options import APPLIED_AT_ONCE, COMMAND_BYTES_MAX, ENTRIES_MAX, DiskFull, RaftOptions
 from photon.idregistry.raft.rules import Accepted, LogView, Progress
 from photon.idregistry.raft.snapshot import SnapshotStore
 from photon.idregistry.raft.transport import HeldTransport
+
+with left_out("cryptography"):  # of its own encryption, beside our transport
+    import pysyncobj.syncobj as library
+    from pysyncobj.config import SERIALIZER_STATE, SyncObjConf
+    from pysyncobj.node import Node
+    from pysyncobj.version import VERSION as LIBRARY_VERSION
 
 PINNED_VERSION = "0.3.17"
 if LIBRARY_VERSION != PINNED_VERSION:

@@ -12,10 +12,9 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-import structlog
-
 from photon.config.clock import Clock
 from photon.config.disk import Disk
+from photon.config.structured import get_logger
 from photon.idregistry.raft.api import Group, StateMachine
 from photon.idregistry.raft.codec import BadMessage, Message, decode, encode
 from photon.idregistry.raft.group import Outcome, RaftGroup
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     from photon.config.tls import Tls
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _NEVER = float("inf")
 _SLEEP_MAX = 60.0

@@ -13,10 +13,10 @@ from typing import Any
 
 import grpc
 import grpc.aio
-import structlog
 
 from photon.config.clock import Clock
 from photon.config.message_bounds import bounded
+from photon.config.structured import get_logger
 from photon.config.tls import Tls, Towards, caller, open_blocking_channel, registry_identity, towards
 from photon.idregistry.raft import peer_pb2, peer_pb2_grpc
 from photon.idregistry.raft.options import (
@@ -27,7 +27,7 @@ from photon.idregistry.raft.options import (
 )
 from photon.idregistry.raft.transport import GroupMessage, Hello, Receiver, Refused
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 BACK_OFF_MIN = 0.05
 BACK_OFF_MAX = 1.0

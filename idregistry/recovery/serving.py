@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import structlog
-
+from photon.config.structured import get_logger
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import DIGEST_BYTES, Answer
@@ -27,7 +26,7 @@ from photon.idregistry.server import RegistryReplica
 from photon.idregistry.shard_server import PROPOSAL_TIMEOUT, ShardServer
 from photon.idregistry.state_machine import WRONG_SHARD
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 REOPEN_IDS_MAX = 2_048
 """Of one request: they are judged one after the other, some 20 us each."""

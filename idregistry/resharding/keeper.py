@@ -11,9 +11,9 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 import numpy as np
-import structlog
 
 from photon.config.clock import Clock
+from photon.config.structured import get_logger
 from photon.idregistry import commands as c
 from photon.idregistry.api import Answer
 from photon.idregistry.clocks.watch import ClockWatch
@@ -38,7 +38,7 @@ from photon.idregistry.shard_server import PROPOSAL_TIMEOUT, ShardServer
 from photon.idregistry.sharding import shards_of
 from photon.idregistry.state_machine import ShardMachine
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class GroupOpener(Protocol):

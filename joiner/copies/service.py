@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import grpc
-import structlog
 
 from photon.config.disk import Disk
 from photon.config.message_bounds import bounded
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.serving import listen
+from photon.config.structured import get_logger
 from photon.config.tls import Tls
 from photon.joiner.copies import copies_pb2 as pb
 from photon.joiner.copies import wire
@@ -37,7 +37,7 @@ LOCK_WAIT_S = 5.0
 T = TypeVar("T")
 Die = Callable[[str], NoReturn]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Copies:

@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
-
 from photon.config.clock import Clock
 from photon.config.errors import PhotonError
+from photon.config.structured import get_logger
 from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import CopyOf, Keeper
 from photon.joiner.copies.local import LocalOutput
@@ -23,7 +22,7 @@ ASK_S = 20.0
 OPEN_S = 2.0
 """A start that needs nothing of its copy waits so long for the keeper."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

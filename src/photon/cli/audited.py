@@ -39,7 +39,8 @@ def audited(command: Command) -> Command:
     @functools.wraps(command)
     def told(**given: Any) -> Any:
         deployment = _deployment(given)
-        if given.get("dry_run") or deployment is None or not deployment.parent.is_dir():
+        unseen = given.get("dry_run") or given.get("background")  # the other half of photon up --detach
+        if unseen or deployment is None or not deployment.parent.is_dir():
             return command(**given)
         context = click.get_current_context()
         with _lines(place(deployment), context, deployment) as line:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from photon.cli import deployment_file
+from photon.cli.audited import audited
 from photon.cli.errors import DONE
 from photon.cli.processes import run_option, show
 
@@ -33,6 +34,7 @@ COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_
 @click.option("--background", is_flag=True, hidden=True, help="How --detach starts the process it leaves behind.")
 @click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True,
               help="With --detach: how the processes are shown.")  # fmt: skip
+@audited
 def up(
     file: Path,
     run: Path | None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from photon.cli import deployment_file
+from photon.cli.audited import audited
 from photon.cli.registry.common import formatted, print_json
 from photon.cli.units import DURATION
 
@@ -162,6 +163,7 @@ def wan_list(control: str | None, config: Path | None, output_format: str) -> No
 @click.option("--delay", type=DURATION, help="One way, in each direction.")
 @click.option("--one-way", is_flag=True, help="With --delay: from A to B only.")
 @formatted
+@audited
 def wan_set(
     a: str,
     b: str,
@@ -204,6 +206,7 @@ def wan_set(
     help="Hold bytes back silently, reset connections, or refuse new ones.",
 )
 @formatted
+@audited
 def wan_cut(
     a: str,
     b: str | None,
@@ -239,6 +242,7 @@ def wan_cut(
 @click.argument("b", required=False)
 @_controlled
 @formatted
+@audited
 def wan_heal(a: str | None, b: str | None, control: str | None, config: Path | None, output_format: str) -> None:
     """Lift the faults between regions A and B, those of A, or all; delays stay.
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc.aio
-import structlog
 
 from photon.adapters.logs.discovery import check_directory
 from photon.adapters.logs.watching import Watch
@@ -21,6 +20,7 @@ from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.serving import listen
 from photon.config.settings import Pipeline, Settings
+from photon.config.structured import get_logger
 from photon.config.tls import Tls, dispatcher_identity, eventstore_identity, joiner_identity, towards
 from photon.dispatcher.worker_names import AUTO, living_workers, note_address, under_free_name
 from photon.embedded.adapter import adapter_of
@@ -52,7 +52,7 @@ PULSE_S = 2.0
 TRACE_S = 3.0
 """The registry is asked for one id so long, for people."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

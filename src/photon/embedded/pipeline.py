@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-import structlog
-
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
@@ -18,6 +16,7 @@ from photon.adapters.logs.watching import Watch
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.settings import Settings
+from photon.config.structured import get_logger
 from photon.dispatcher import process
 from photon.dispatcher.discovery import Discovery
 from photon.dispatcher.engine import DispatcherEngine, Measure
@@ -48,7 +47,7 @@ NONCE_BYTES = 16
 HOLD_S = 1.0
 """An event whose primary is missing keeps its log's offset back so long, then goes to the retry store."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def eventstore_config(

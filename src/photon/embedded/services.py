@@ -12,13 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import structlog
-
 from photon.adapters.logs.watching import Watch
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.settings import Pipeline, Settings
+from photon.config.structured import get_logger
 from photon.config.tls import (
     Tls,
     cache_identity,
@@ -41,7 +40,7 @@ DESCRIBE_S = 2.0
 PULSE_S = 2.0
 LIST_S = 5.0
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import structlog
-
 from photon.adapters.contract import Adapter
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
@@ -14,6 +12,7 @@ from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.serving import HealthyServer, listen
 from photon.config.settings import Settings
+from photon.config.structured import get_logger
 from photon.config.tls import verifier_identity
 from photon.embedded.adapter import adapter_of
 from photon.embedded.services import agree, deployment_key, logged, pipeline_named, registry_client, rule_of, tls_of
@@ -30,7 +29,7 @@ SERVICE_NAME = "photon.v1.Verifier"
 READ_BEFORE_S = 3600.0
 """Beyond its patience: what an event may wait for joiners and the registry until its line is made."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def pipeline_of(settings: Settings, base: Path, datacentre: str | None) -> tuple[str, Pipeline]:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import structlog
 
 from photon import __version__
 from photon.config.clock import Clock, SystemClock
 from photon.config.errors import UsageError
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.settings import Settings
+from photon.config.structured import get_logger
 from photon.config.tls import Tls, status_identity
 from photon.embedded.services import logged, pipeline_named, tls_of
 from photon.status.assets import read_assets
@@ -39,7 +39,7 @@ SECOND_S = 0.5
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 JSON = "application/json"
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class StatusService:

@@ -11,10 +11,10 @@ import enum
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.structured import get_logger
 
 VERSION = 1
 ALARMS_BYTES = 1 << 20
@@ -24,7 +24,7 @@ WHAT_CHARS_MAX = 500
 ID_CHARS_MAX = 200
 NAME, OLD_NAME = "alarms.jsonl", "alarms.1.jsonl"
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Finding(enum.StrEnum):

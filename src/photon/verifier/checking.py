@@ -10,11 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.structured import get_logger
 from photon.verifier.alarms import AlarmLog, Finding
 from photon.verifier.checker import NAME, Checker, Slice
 from photon.verifier.sources import Sources
@@ -22,7 +21,7 @@ from photon.verifier.sources import Sources
 IDLE_S = 0.5
 RETRY_S = 5.0
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

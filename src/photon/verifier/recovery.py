@@ -39,10 +39,10 @@ from typing import Protocol
 
 import msgspec
 import numpy as np
-import structlog
 
 from photon.config.clock import Clock
 from photon.config.disk import Disk
+from photon.config.structured import get_logger
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, U8, U32, U64, Answer
 from photon.idregistry.commands import take
 from photon.idregistry.operations.restoring import INCARNATIONS_SINCE_MAX
@@ -56,7 +56,7 @@ REDONE_VERSION = 1
 EXAMPLES_MAX = 20
 """Ids that a report names; the counts are complete."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

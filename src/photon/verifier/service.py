@@ -13,11 +13,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.structured import get_logger
 from photon.idregistry.api import Digester, Registry
 from photon.verifier import lock
 from photon.verifier.alarms import AlarmLog, Finding
@@ -32,7 +31,7 @@ MISSING_DIR = "missing"
 SLOTS_MAX = 1024
 """Of one pipeline."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,14 @@ from typing import Protocol, TypeVar
 
 import msgspec
 import numpy as np
-import structlog
 
 from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, read_block
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.structured import get_logger
 from photon.idregistry.api import DIGEST_BYTES, Answer, Digester, Registry
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _NEWLINE = 10
 CLEARED_VERSION = 1

@@ -9,10 +9,9 @@ import struct
 from collections.abc import Sequence
 from functools import partial
 
-import structlog
-
 from photon.config.clock import Clock, SystemClock
 from photon.config.serving import CannotListen
+from photon.config.structured import get_logger
 from photon.wan.api import Route
 from photon.wan.links import Change, DirectionNow, LinkTable
 from photon.wan.routes import host_and_port
@@ -30,7 +29,7 @@ STOP_S = 5.0
 """For open connections to end when the proxy stops."""
 LINGER_0 = struct.pack("ii", 1, 0)
 """struct linger: a close sends RST and forgets what was not sent."""
-_LOG = structlog.get_logger()
+_LOG = get_logger()
 
 
 class Proxy:

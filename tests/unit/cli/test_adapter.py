@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
@@ -198,10 +197,10 @@ def points(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
     )
 
-    def entry_points(**wanted: Any) -> EntryPoints:
-        return found.select(**wanted)
+    def entry_points(name: str | None = None) -> EntryPoints:
+        return found if name is None else found.select(name=name)
 
-    monkeypatch.setattr(module, "entry_points", entry_points)
+    monkeypatch.setattr(module, "_entry_points", entry_points)
 
 
 def test_adapters_of_packages_are_listed_and_loaded(points: None, tmp_path: Path) -> None:

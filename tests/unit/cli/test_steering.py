@@ -69,12 +69,13 @@ def test_dry_run_and_yes_stand_on_exactly_those_that_change() -> None:
     assert not [name for name, command in COMMANDS.items() if "--apply" in options(command)]
 
 
-FAULTS = {"chaos run", "chaos fault", "chaos heal"}
+FAULTS = {"chaos run", "chaos fault", "chaos heal", "wan set", "wan cut", "wan heal"}
+STARTS = {"up"}
 
 
 def test_whatever_changes_is_audited() -> None:
     audited = {name for name, command in COMMANDS.items() if hasattr(command.callback, "photon_audited")}
-    assert audited == ASK | BACK | FAULTS
+    assert audited == ASK | BACK | FAULTS | STARTS
 
 
 NOT_JSON = {
