@@ -1,0 +1,48 @@
+"""How far the primary logs have been read is said by the wall clock, and how long ago by one that nothing sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.unit.eventstore.helpers import ManualClock
+from tests.unit.eventstore.test_tiered import Store
+
+S = 10**9
+
+
+class Jumping(ManualClock):
+    """Its wall clock is wrong by so much."""
+
+    wrong_ns = 0
+
+    def now_ns(self) -> int:
+        return self.ns + self.wrong_ns
+
+
+def test_a_clock_that_jumps_makes_no_reading_younger(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    clock = store.clock = store.reader._clock = Jumping(100 * S)
+    store.write("a.log", b"k1,x\n")
+    store.read_all()
+    assert store.reader.read_past == (100 * S, 100.0)
+    clock.ns, clock.wrong_ns = 130 * S, 60 * S
+    assert store.reader.read_past == (100 * S, 100.0), "nothing was read since"
+    store.write("a.log", b"k2,y\n")
+    store.read_all()
+    assert store.reader.read_past == (190 * S, 130.0)
+    store.close()
+
+
+def test_while_a_backlog_is_read_the_place_and_its_age_stay(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.clock.ns = 100 * S
+    store.read_all()
+    store.write("a.log", b"k1,x\n" * 2_000_000)  # more than one step takes
+    store.clock.ns = 200 * S
+    assert store.reader.step()
+    assert store.reader.read_past == (100 * S, 100.0)
+    store.clock.ns = 250 * S
+    store.read_all()
+    assert store.reader.read_past[0] in (200 * S, 250 * S)
+    assert store.reader.read_past[0] == int(store.reader.read_past[1] * S)
+    store.close()
