@@ -132,6 +132,9 @@ class VerifierSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=
     """Of one core, for checking records against their sources. 0: they are cleared and not checked."""
     owned_alarm: Duration = Duration(300.0)
     """Ids that are registered and not written for longer are an alarm."""
+    log_grace: Duration = Duration(30.0)
+    """A record that no log has is looked for again for so long before it is an alarm; meanwhile what comes behind it
+    in its output file waits to be checked."""
     window: Annotated[int, msgspec.Meta(ge=1)] = 262_144
     """Event ids that are remembered, to notice one that stands twice; some 30 bytes each."""
 

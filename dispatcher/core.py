@@ -85,7 +85,7 @@ class Core:
         self.patience = patience
         self._envelope = envelope
         self._limits = limits
-        self._next_tries = NextTries(patience, limits.hold_once_s, random, homes and homes.own_ones)
+        self._next_tries = NextTries(patience, limits.hold_once_s, random, homes.own_ones if homes else None)
         self._spilling = Spilling(limits, once=patience.once)
         self._logs: dict[str, OpenLog] = {identity: OpenLog(end=high) for identity, high in highs.items()}
         self._busy: dict[str, OpenLog] = {}  # the logs that have stretches

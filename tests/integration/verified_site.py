@@ -34,6 +34,7 @@ time = {{ field = "t", unit = "s" }}
 [verifier]
 owned_alarm = "{owned_alarm}s"
 check_share = 1.0
+log_grace = "1s"
 [registry.replicas.r1]
 address = "{0}"
 directory = "r1"

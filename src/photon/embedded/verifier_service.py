@@ -43,6 +43,7 @@ def limits_of(settings: Settings) -> Limits:
     configured = settings.verifier
     return Limits(
         check_share=configured.check_share,
+        log_grace_s=configured.log_grace,
         owned_alarm_s=configured.owned_alarm,
         window_ids=configured.window,
     )

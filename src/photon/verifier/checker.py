@@ -18,6 +18,7 @@ from photon.outputs.published import DURABLE_NAME, FINAL_SUFFIX, PLAIN_SUFFIX, O
 from photon.verifier.alarms import Finding
 from photon.verifier.comparison import differences
 from photon.verifier.published_lines import NotPublished, PublishedLine, read_published
+from photon.verifier.source_logs import name_of
 from photon.verifier.sources import Gone, Looked, Missing, Sources
 from photon.verifier.verifier import OutputShort, read_versioned
 
@@ -68,6 +69,8 @@ class Slice:
     unverifiable: int = 0
     gone: list[str] = field(default_factory=list)
     found: list[Found] = field(default_factory=list)
+    missing: set[str] = field(default_factory=set)
+    """Names of logs that do not have the record that a line names."""
 
 
 class Checker:
@@ -173,6 +176,7 @@ class Checker:
                     f"no log has the {each.side} record {place.file}:{place.offset} of event {_shown(line.event_id)}"
                 )
                 done.found.append(Found(Finding.NO_SOURCE, offset, what, line.event_id))
+                done.missing.add(f"{each.side} {name_of(place.file)}")
                 return
         for each in (foreign, primary):
             if isinstance(each, Gone):

@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from photon.config.clock import Clock
@@ -20,6 +20,8 @@ from photon.verifier.sources import Sources
 
 IDLE_S = 0.5
 RETRY_S = 5.0
+AGAIN_S = 1.0
+"""A slice with a record that no log has is read again so often during its grace."""
 
 log = get_logger(__name__)
 
@@ -32,6 +34,8 @@ class CheckLimits:
     look_s: float = 30.0
     """The log directories are looked at so often, for logs that come and go."""
     save_s: float = 1.0
+    log_grace_s: float = 30.0
+    """A record that no log has is looked for again for so long: the log may be whole again in a moment."""
 
 
 @dataclass(slots=True)
@@ -41,6 +45,8 @@ class _Own:
     checker: Checker | None = None
     said: str = ""
     not_before_s: float = float("-inf")
+    missing: dict[tuple[str, str], float] = field(default_factory=dict)
+    """(kind of output, log) -> since when it lacks a record that a line names; monotonic seconds."""
 
 
 Slots = Callable[[], Mapping[str, tuple[Path, AlarmLog]]]
@@ -112,6 +118,9 @@ class Checking:
         return busy
 
     def _take(self, own: _Own, done: Slice, alarms: AlarmLog) -> None:
+        if self._may_come_back(own, done):
+            own.not_before_s = self._clock.monotonic() + AGAIN_S
+            return
         now_ns = self._clock.now_ns()
         for each in done.found:
             alarms.tell(
@@ -119,6 +128,17 @@ class Checking:
             )
         assert own.checker is not None
         own.checker.commit(done)
+
+    def _may_come_back(self, own: _Own, done: Slice) -> bool:
+        """Whether a log that lacks a record has not been looked into for long enough. Each log has its grace once,
+        until a slice of this kind lacks nothing: where many lines are invented checking does not fall behind."""
+        kind = done.file.kind
+        if not done.missing:
+            own.missing = {each: since for each, since in own.missing.items() if each[0] != kind}
+            return False
+        now = self._clock.monotonic()
+        newest = max(own.missing.setdefault((kind, each), now) for each in done.missing)
+        return now - newest < self._limits.log_grace_s
 
     def _trouble(self, name: str, own: _Own, error: Exception) -> None:
         own.not_before_s = self._clock.monotonic() + RETRY_S

@@ -47,6 +47,8 @@ class Limits:
     owned_every_most_s: float = 60.0
     check_share: float = 0.25
     """Of one core; 0: nothing is checked."""
+    log_grace_s: float = 30.0
+    """A record that no log has is looked for again for so long."""
     look_s: float = 30.0
     """The source directories are looked at so often, for logs that go."""
     save_s: float = 1.0
@@ -149,7 +151,8 @@ class VerifierService:
             os.close(held)
 
     def _checking(self) -> Checking:
-        limits = CheckLimits(self._limits.check_share, self._limits.look_s, self._limits.save_s)
+        own = self._limits
+        limits = CheckLimits(own.check_share, own.look_s, own.save_s, own.log_grace_s)
         sources = self._sources(self._pipeline.own)
         return Checking(self._world.disk, self._world.clock, self._pipeline.output, sources, self._present, limits)
 
