@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import click
 import orjson
 
 from photon.cli import deployment_file
+from photon.cli.again import again
 from photon.cli.errors import ATTENTION, DONE
 
 if TYPE_CHECKING:
@@ -130,20 +130,15 @@ def _all(settings: Any, base: Path) -> _Seen:
 # -- again and again ---------------------------------------------------------------------------------------------
 def _watch(look: Callable[[], _Seen], every: float, output_format: str) -> int:
     """Until Ctrl-C or SIGTERM, or until nobody reads it any more; the exit code is that of the last look."""
-    seen = None
     with contextlib.ExitStack() as stack:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            stack.callback(signal.signal, number, signal.signal(number, signal.default_int_handler))
         show = _shown(output_format, stack)
-        try:
-            while True:
-                seen = look()
-                show(seen)
-                time.sleep(every)
-        except KeyboardInterrupt:
-            pass
-        except BrokenPipeError:  # what it is piped into has ended
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+        def once() -> _Seen:
+            seen = look()
+            show(seen)
+            return seen
+
+        seen = again(once, every)
     return DONE if seen is None else _tell(seen)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from photon.cli import deployment_file
+from photon.cli.again import again
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.registry.common import print_json
 from photon.cli.serve import _common, _datacentre, _load, _run
@@ -136,8 +137,7 @@ def _show(look: Look, output_format: str, every: float | None) -> int:
     """Once, or with ``every`` (seconds) again and again."""
     from photon.cli.status_view import text
 
-    while True:
-        begun = time.monotonic()
+    def shown() -> list[dict[str, Any]]:
         said = look()
         if output_format == "json":
             print_json({"datacentres": said})
@@ -145,9 +145,11 @@ def _show(look: Look, output_format: str, every: float | None) -> int:
             if every is not None and os.isatty(1):
                 click.clear()
             click.echo(text(said, time.time()))
-        if every is None:
-            break
-        time.sleep(max(every - (time.monotonic() - begun), 0.1))
+        return said
+
+    said = shown() if every is None else again(shown, every)
+    if said is None:
+        return DONE
     if not any(process["up"] for each in said for process in each["processes"]):
         return FAILED
     return ATTENTION if any(each["alarms"] for each in said) else DONE

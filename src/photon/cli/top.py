@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from photon.cli import deployment_file
+from photon.cli.again import again
 from photon.cli.errors import DONE, FAILED
 
 if TYPE_CHECKING:
@@ -85,16 +86,16 @@ def _lines(
     from photon.cli.registry.common import print_json
     from photon.status.top import ordered
 
-    while True:
-        begun = time.monotonic()
+    def shown() -> dict[str, Any]:
         said = look()
         if output_format == "json":
             print_json({**said, view: ordered(said[view], view, sort)[:limit]})
         else:
             tables.show(table(said, view, sort, limit))
-        if once:
-            return DONE if any(row["up"] for row in said["processes"]) else FAILED
-        time.sleep(max(every - (time.monotonic() - begun), 0.1))
+        return said
+
+    said = shown() if once else again(shown, every)
+    return DONE if said is None or any(row["up"] for row in said["processes"]) else FAILED
 
 
 def _live(look: Look, view: str, sort: str, limit: int | None, every: float) -> int:
@@ -105,11 +106,13 @@ def _live(look: Look, view: str, sort: str, limit: int | None, every: float) -> 
     if not console.is_terminal:
         return _lines(look, view, sort, limit, every, "table", once=False)
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            begun = time.monotonic()
+
+        def drawn() -> None:
             room = limit or max(console.size.height - 3, 1)
             live.update(table(look(), view, sort, room), refresh=True)
-            time.sleep(max(every - (time.monotonic() - begun), 0.1))
+
+        again(drawn, every)
+    return DONE
 
 
 def table(said: dict[str, Any], view: str, sort: str, limit: int | None) -> Table:

@@ -13,6 +13,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from photon.demo.feed import Copy, Logs
+from photon.demo.generator import Disorder, Generator
+from photon.embedded.control import Request
 from photon.embedded.supervisor import free_ports
 from tests.docs.fences import ROOT
 from tests.integration.commands import photon, until
@@ -28,6 +31,16 @@ GONE_LOG = "queries.log.7"
 """A primary log of which the documents say that it was lost."""
 
 
+def write_logs(directory: Path) -> Generator:
+    """``queries/`` and ``clicks/`` as somebody has them who begins."""
+    generator = Generator(7, clicks=200, seconds=20, queries_per_click=2, disorder=Disorder(unmatched=0.05))
+    for side in ("queries", "clicks"):
+        (directory / side).mkdir(parents=True)
+    lines = sorted(generator.lines(), key=lambda line: line.at_us)
+    Copy(lines, Logs(directory / "queries", directory / "clicks")).write_due(1 << 62)
+    return generator
+
+
 class Documents:
     """A deployment in which the documents' commands are run, with traffic. ``start`` it, ``close`` it."""
 
@@ -37,6 +50,9 @@ class Documents:
         self._extend()
         (self.base / "key").write_bytes(os.urandom(32))
         self.words: dict[str, str] = {}
+        self._held = ""
+        self.own_logs, self.joined = write_logs(directory / "own"), directory / "own" / "out"
+        """The logs of somebody who begins, and what ``photon join`` made of them."""
         self.certified = directory / "certified"
         """A deployment file with TLS and no certificates yet; nothing runs there."""
         self._certified_file()
@@ -59,9 +75,12 @@ class Documents:
     # -- its life --------------------------------------------------------------------------------------------------
     def prepare(self) -> None:
         """Once ``photon up`` runs: all is there that the commands name."""
-        until(self._all_up, WAIT_S, "all processes are up")
         (self.base / "east/queries" / GONE_LOG).write_text('{"query_id": "10.9.9.9:1:1", "text": "x"}\n')
         self.site.traffic.start()
+        own = [f"{self.joined.parent / name}" for name in ("queries", "clicks", "out")]
+        done = photon("join", "--primary", own[0], "--foreign", own[1], "--output", own[2], "--once")
+        assert done.code in (0, 3), done.err
+        until(self._all_up, WAIT_S, "all processes are up")
         until(lambda: len(self.site.traffic.joined()) > 50, WAIT_S, "events are written")
         self.site.comes_out()
         self._name_words()
@@ -70,7 +89,7 @@ class Documents:
         shown = photon("ps", self.site.file, "-o", "json")
         if shown.code:
             return False
-        services = json.loads(shown.out)["services"]
+        services = json.loads(shown.out)["processes"]
         return bool(services) and all(each["state"] == "up" for each in services)
 
     def _name_words(self) -> None:
@@ -78,14 +97,14 @@ class Documents:
         settings = self.site.settings
         joined = sorted(self.site.traffic.joined())
         log, offset = self._place_of(joined[2])
-        file, output = str(self.site.file), str(self.base / settings.datacentre["east"].output)
+        file = str(self.site.file)
         ports = free_ports(3)
         east, west = (f"http://{settings.datacentre[name].status}" for name in ("east", "west"))
         self.words = {
             "photon.toml": file,
             "/etc/photon/photon.toml": file,
             "/tmp/chaos/photon.toml": file,
-            "out/": output,
+            "out/": str(self.joined),
             "lake/clicks": str(self.base / "lake/clicks"),
             "lake/east": str(self.base / "lake/east"),
             "http://127.0.0.1:8080": east,
@@ -95,15 +114,17 @@ class Documents:
             "auto:7101": f"auto:{ports[1]}",
             "auto:7201": f"auto:{ports[2]}",
             "10.0.0.7:4711:1760000000000000": joined[0],
-            "click-000123": joined[1],
+            "click-000123": next(iter(self.own_logs.truth.joined)),
             "clicks-3.log:73400320": f"{log}:{offset}",
         }
 
     def _place_of(self, event_id: str) -> tuple[str, int]:
-        for path in sorted((self.base / "east/clicks").iterdir()):
-            at = path.read_bytes().find(f'"{event_id}"'.encode())
+        logs = self.base / "east/clicks"
+        for path in sorted(each for each in logs.rglob("*") if each.is_file()):
+            data = path.read_bytes()
+            at = data.find(f'"{event_id}"'.encode())
             if at >= 0:
-                return path.name, path.read_bytes().rfind(b"\n", 0, at) + 1
+                return str(path.relative_to(logs)), data.rfind(b"\n", 0, at) + 1
         raise AssertionError(f"{event_id} stands in no log")
 
     def lose_primary_log(self) -> None:
@@ -112,9 +133,23 @@ class Documents:
         time.sleep(STAYS_S)
 
     def lose_slot(self) -> None:
-        """Joiner east-1 is down, and what lay in its slot is gone."""
+        """Joiner east-1 is down for ever, with the disk that its slot and its output lay on."""
         self.site.lose("joiner east-1")
-        shutil.rmtree(self.base / self.site.settings.datacentre["east"].state / "slots" / "east-1")
+        east = self.site.settings.datacentre["east"]
+        shutil.rmtree(self.base / east.state / "slots" / "east-1")
+        for path in (self.base / east.output).rglob("east-1-*"):
+            path.unlink()
+
+    def stop_dispatcher(self) -> None:
+        """Where its workers are to be named by themselves, it is not the one that photon up runs."""
+        self._held = "dispatcher east"
+        self.site.lose(self._held)
+
+    def go_on(self) -> None:
+        """After a document: all that it had stopped for a while runs again."""
+        if self._held:
+            self.site.ask(Request(do="release", names=(self._held,)))
+            self._held = ""
 
     def close(self) -> None:
         self.site.close()

@@ -14,11 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from photon.demo.feed import Copy, Logs
-from photon.demo.generator import Disorder, Generator
 from tests.docs.fences import DOCUMENTS, ROOT, commands_of
 from tests.integration.commands import interrupt, photon, running
-from tests.integration.documents.places import Documents
+from tests.integration.documents.places import Documents, write_logs
 
 ELSEWHERE = {
     "docs/tutorial.md": "tests/integration/test_tutorial.py",
@@ -29,7 +27,7 @@ SPARK = ("spark", "verify"), ("spark", "recover"), ("spark", "backfill")
 """Run by tests/spark/test_documents.py wherever they stand."""
 CHAOS_RUN = ("chaos", "run")
 FULL = bool(os.environ.get("PHOTON_FULL"))
-NEEDS_ATTENTION = (0, 3)
+ATTENTION = 3
 ORDER = (
     "docs/index.md", "docs/status.md", "docs/doctor.md", "docs/datacentres.md", "docs/deployment.md",
     "docs/verification.md", "docs/explain.md", "docs/commands.md", "docs/dispatcher.md", "docs/eventstore.md",
@@ -42,9 +40,10 @@ TIMEOUT_S = 900
 BEFORE: dict[tuple[str, ...], Callable[[Documents], None]] = {
     ("eventstore", "forget", "--dry-run"): Documents.lose_primary_log,
     ("slot", "retire"): Documents.lose_slot,
+    ("dispatcher", "serve"): Documents.stop_dispatcher,
 }
 CODES: dict[tuple[str, ...], Sequence[int]] = {
-    ("doctor",): NEEDS_ATTENTION,
+    ("doctor",): (0, ATTENTION),
 }
 
 
@@ -95,6 +94,7 @@ def test_the_commands_do_what_they_say(documents: Documents, name: str) -> None:
                 prepare(documents)
         codes = next((codes for key, codes in CODES.items() if _is(words, key)), (0,))
         documents.run(words, codes=codes, cwd=documents.certified if words[0] == "certs" else None)
+    documents.go_on()
 
 
 def _is(words: list[str], key: tuple[str, ...]) -> bool:
@@ -104,17 +104,13 @@ def _is(words: list[str], key: tuple[str, ...]) -> bool:
 
 
 def test_the_readme(tmp_path: Path) -> None:
-    generator = Generator(7, clicks=200, seconds=20, queries_per_click=2, disorder=Disorder(unmatched=0.05))
-    for side in ("queries", "clicks"):
-        (tmp_path / side).mkdir()
-    lines = sorted(generator.lines(), key=lambda line: line.at_us)
-    Copy(lines, Logs(tmp_path / "queries", tmp_path / "clicks")).write_due(1 << 62)
+    generator = write_logs(tmp_path / "own")
     (command,) = commands("README.md")
-    done = photon(*[str(tmp_path / word) if word.endswith("/") else word for word in command])
-    assert done.code == 0, done.err
-    shown = re.findall(r"^(\w+) +[\d,]+$", (ROOT / "README.md").read_text(), re.M)
-    assert [line.split()[0] for line in done.out.splitlines() if line] == shown
-    said = dict(line.split() for line in done.out.splitlines() if line)
+    done = photon(*[str(tmp_path / "own" / word) if word.endswith("/") else word for word in command])
+    assert done.code == ATTENTION, "there are records that cannot be read"
+    rows = re.compile(r"^(\w+) +([\d,]+)$", re.M)
+    said = dict(rows.findall(done.out))
+    assert list(said) == [name for name, _ in rows.findall((ROOT / "README.md").read_text())]
     assert said["joined"] == f"{len(generator.truth.joined):,}"
 
 
