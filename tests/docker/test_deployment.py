@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from deploy.docker.stack import Failed, Stack
+from deploy.docker.stack import ROOT, Failed, Stack
 
 PROJECT = "photontest"
+COMMAND = re.compile(r"^docker-compose .*$", re.M)
 CONFIG = ("--config", "/etc/photon/photon.toml")
 JOINS_SECONDS_MAX = 180.0
 SETTLE_SECONDS_MAX = 300.0
@@ -75,12 +78,32 @@ def test_no_byte_goes_between_regions_but_through_the_gateway(stack: Stack) -> N
     assert delays["east", "central"] == 50.0
 
 
+def test_what_the_documents_ask_of_an_operator(stack: Stack) -> None:
+    """The proxy is told, the parts answer; what was cut heals."""
+    asked = [words for words in documented("run", "--rm") if "feed" not in words]
+    assert len(asked) >= 4
+    for words in asked:
+        stack.run(*words)
+    stack.operator("east", "photon", "wan", "set", "east", "west", "--round-trip", "100ms", *CONFIG)
+
+
+def documented(*parts: str) -> list[list[str]]:
+    """The words behind ``docker-compose`` of each command in docs/deployment.md that has these. Those of the profile
+    ``monitoring`` are left out: its images come from elsewhere."""
+    found = [
+        shlex.split(line, comments=True)[1:] for line in COMMAND.findall((ROOT / "docs/deployment.md").read_text())
+    ]
+    wanted = [words for words in found if set(parts) <= set(words)]
+    return [["run", "-T", *words[1:]] if words[0] == "run" else words for words in wanted]
+
+
 def test_more_joiners_are_found_and_one_that_is_killed_costs_no_event(stack: Stack) -> None:
     """Nothing is restarted but what is added. The dead one's slot is redone by another joiner."""
     stack.wait_for_joins()
     before = {each["Id"] for each in stack.containers() if each["State"]["Running"]}
     assert set(stack.joined_by_slot("east")) == {"east-auto-1"}
-    stack.run("up", "-d", "--no-deps", "--no-recreate", "--scale", "joiner-east=3", "joiner-east")
+    (scale,) = documented("--scale")
+    stack.run(*scale)
 
     def idle() -> str:
         joined = stack.joined_by_slot("east")
@@ -93,6 +116,8 @@ def test_more_joiners_are_found_and_one_that_is_killed_costs_no_event(stack: Sta
     stack.docker("kill", "-s", "KILL", killed)
     stack.wait_for_joins()
     _exactly_once(stack.verdict())
+    for words in (*documented("stop", "generator"), *documented("feed", "check")):  # as verdict() has done
+        stack.run(*words)
 
 
 def _exactly_once(found: dict[str, Any]) -> None:
