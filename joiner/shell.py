@@ -73,6 +73,7 @@ class SlotShell:
         self._clock = clock
         self._end_process = die
         self._ended = False
+        self._failure = ""
         self._limits = limits or ShellLimits()
         self._witness = witness
         self._copies = copies
@@ -306,11 +307,11 @@ class SlotShell:
     def _unless_ended(self, work: Callable[..., None], *args: Any) -> None:
         """What had queued behind a failed sync must not sync again, and be believed (rule 7)."""
         if self._ended:
-            raise OSError("the slot has failed before")
+            raise OSError(self._failure or "the slot has failed before")  # whoever is told first names the cause
         try:
             work(*args)
-        except BaseException:
-            self._ended = True
+        except BaseException as error:
+            self._failure, self._ended = str(error), True
             raise
 
     def _die(self, reason: str) -> NoReturn:

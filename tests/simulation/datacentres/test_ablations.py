@@ -8,7 +8,7 @@ from tests.simulation.datacentres.ablations import ABLATIONS
 from tests.simulation.datacentres.world import Violation, World, run_seed
 from tests.simulation.world.noticed import notice
 
-SEEDS = 90
+SEEDS = 150
 """Schedules within which the violation must show."""
 
 
