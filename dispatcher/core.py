@@ -85,7 +85,7 @@ class Core:
         self.patience = patience
         self._envelope = envelope
         self._limits = limits
-        self._next_tries = NextTries(patience, limits.hold_once_s, random, homes.own_ones if homes else None)
+        self._next_tries = NextTries(patience, limits.hold_once_s, random)
         self._spilling = Spilling(limits, once=patience.once)
         self._logs: dict[str, OpenLog] = {identity: OpenLog(end=high) for identity, high in highs.items()}
         self._busy: dict[str, OpenLog] = {}  # the logs that have stretches
@@ -406,21 +406,21 @@ class Core:
     def _wait(
         self, batch: Batch, waiting: Mapping[Outcome, list[Item]], overloaded: bool, now_ns: int, now: float
     ) -> None:
-        for outcome, tried in waiting.items():
-            attempt = Attempt(outcome, batch.read_past_ns, overloaded, self.retry_rows, self._waiting.held)
-            for items, plan in self._next_tries.plans(attempt, tried, now_ns):
-                self.given_up += len(items) * plan.given_up
-                trigger, settled = plan.trigger_ns, plan.settled
-                next_try_ns = SETTLED_NS if settled else now_ns + int(plan.delay_s * NS_PER_S)
-                for item in items:
-                    item.attempts += not overloaded
-                    item.next_try_ns, item.settled = next_try_ns, settled
-                    item.left_to, item.last = NOBODY, outcome
-                    item.trigger_ns = SETTLED_NS if settled else trigger
-                passed = batch.read_past_ns < trigger <= self.read_past_ns  # while the attempt was on its way
-                self._park(items, now, now if passed else now + plan.delay_s, trigger, settled)
+        for outcome, items in waiting.items():
+            attempt = Attempt(outcome, batch.read_past_ns, overloaded, self.retry_rows)
+            plan = self._next_tries.after(attempt, items, now_ns)
+            self.given_up += len(items) * plan.given_up
+            trigger, settled = plan.trigger_ns, plan.settled
+            next_try_ns = SETTLED_NS if settled else now_ns + int(plan.delay_s * NS_PER_S)
+            for item in items:
+                item.attempts += not overloaded
+                item.next_try_ns, item.settled = next_try_ns, settled
+                item.left_to, item.last = NOBODY, outcome
+                item.trigger_ns = SETTLED_NS if settled else trigger
+            passed = batch.read_past_ns < trigger <= self.read_past_ns  # while the attempt was on its way
+            self._park(items, now, now if passed else now + plan.delay_s, trigger, settled)
 
-    def _park(self, items: Sequence[Item], now: float, due: float, trigger_ns: int, settled: bool) -> None:
+    def _park(self, items: list[Item], now: float, due: float, trigger_ns: int, settled: bool) -> None:
         """Held ones wait in memory, stored ones in the store; settled ones wait for the next run."""
         held = []
         for item in items:
