@@ -179,9 +179,9 @@ class Backlog:
             return
         left = ~decided
         late = left & (answers == Answer.BELOW_BOUNDARY) if answers.size else np.zeros_like(left)
-        for item in core.add(stretch, _some(columns, late), now_ns):
+        for item in core.add(stretch, _some(columns, late), now_ns, now):
             core.late(item, now_ns)
-        core.send(core.add(stretch, _some(columns, left & ~late), now_ns), now)
+        core.send(core.add(stretch, _some(columns, left & ~late), now_ns, now), now)
 
     def _learn(self, evidence: Evidence, digests: bytes, found: LookUps, verdicts: U8) -> None:
         """As ``evidence.of_look_ups``: these were left to nobody, so whoever registered one is ahead of us."""

@@ -47,7 +47,7 @@ from photon.dispatcher.retry import SETTLED_NS, Patience
 from photon.dispatcher.shares import BEHIND_S, Shares
 from photon.dispatcher.spilling import Spilling
 from photon.dispatcher.state import Changes, StoredEvent, row_bytes
-from photon.dispatcher.two_clocks import ask_for_final, first_read_ns
+from photon.dispatcher.two_clocks import FirstRead, Heard, ask_for_final
 from photon.dispatcher.waiting import WaitingRoom
 from photon.idregistry.api import I64, U8, Digester
 from photon.joiner.api import VERDICT_OF_KIND, JoinAnswers, Outcome, TakenBy
@@ -105,7 +105,7 @@ class Core:
         self.open = 0
         """Items in memory for which something may still happen in this run."""
         self.read_past_ns = -(2**63)
-        self._store_ahead_ns = 0
+        self._first_read = FirstRead(patience.slack_ns)
         self.given_up = 0
         """Events that wait for the next run because nobody could decide them in this one."""
         self.live: Counter[Verdict] = Counter()
@@ -116,7 +116,7 @@ class Core:
         """Takes a block over. A generator: step through it to its end, other work may be done between the steps."""
         stretch = self.begin(block, now)
         for columns in self.read(stretch, block, now_ns):
-            self.send(self.add(stretch, columns, now_ns), now)
+            self.send(self.add(stretch, columns, now_ns, now), now)
             yield
         stretch.whole = True
 
@@ -157,9 +157,9 @@ class Core:
             reason = f"the record is {long.length} bytes long, more than the limit; it begins as shown"
             self._reject(stretch, long.head, long.offset, reason, now_ns)
 
-    def add(self, stretch: Stretch, columns: Columns, now_ns: int) -> list[Item]:
+    def add(self, stretch: Stretch, columns: Columns, now_ns: int, now: float) -> list[Item]:
         """Events of a stretch that need a verdict."""
-        since = first_read_ns(now_ns, self._store_ahead_ns, self.patience)
+        since = self._first_read.at_ns(now_ns, now)
         items = [Item(event, stretch, since) for event in columns.events(self.patience.at_first_ns)]
         if items and self._is_behind(items[-1].event.event_time_ns, now_ns):
             for item in items:
@@ -231,13 +231,12 @@ class Core:
         """Whether another block may be taken."""
         return self.window_bytes < self._limits.window_bytes and self.left < self._limits.left_events
 
-    def progressed(self, read_past_ns: int, store_ahead_ns: int = 0) -> None:
+    def clocks(self, told: Heard) -> None:
+        """What the event store's clock shows."""
+        self._first_read.hear(told)
+
+    def progressed(self, read_past_ns: int) -> None:
         """The event store has read all primary bytes written before this time, by both clocks (``two_clocks``)."""
-        if store_ahead_ns - self._store_ahead_ns > self.patience.slack_ns:  # this clock was set back, or begins so
-            more = first_read_ns(0, store_ahead_ns, self.patience)
-            for item in self.items():
-                item.first_read_ns += more
-        self._store_ahead_ns = store_ahead_ns
         self.read_past_ns = read_past_ns  # less than before when the store has started again
         self._woken += self._waiting.triggered(read_past_ns)
 

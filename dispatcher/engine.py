@@ -294,7 +294,7 @@ class DispatcherEngine:
 
     def _pause(self, now: float) -> float:
         moments = [self._next_commit]
-        if not self._read_to_end:
+        if self._may_read:
             moments.append(self._tail.next_at())
         if (due := self._core.next_due()) is not None and self._flow.has_room(now):
             moments.append(due)
@@ -305,9 +305,13 @@ class DispatcherEngine:
         return min(moments) - now
 
     # -- reading ----------------------------------------------------------------------------------------------------
+    @property
+    def _may_read(self) -> bool:
+        return self._store.heard and not self._read_to_end
+
     async def _read(self) -> bool:
         """Scans when it is time, and takes blocks for a while; whether it took any."""
-        if self._read_to_end:
+        if not self._may_read:
             return False
         begun = now = self._clock.monotonic()
         if self._tail.due(now):

@@ -15,7 +15,7 @@ from photon.config.clock import NS_PER_S, Clock
 from photon.dispatcher.core import Core
 from photon.dispatcher.reporting import Troubles
 from photon.dispatcher.state import State
-from photon.dispatcher.two_clocks import ahead_ns, passed_by_both
+from photon.dispatcher.two_clocks import heard, passed_by_both
 from photon.eventstore.api import Progress
 
 AskProgress = Callable[[], Awaitable[Progress]]
@@ -57,6 +57,8 @@ class ProgressWatch:
         self._moved = moved
         self._pace = pace
         self._wanted = asyncio.Event()
+        self.heard = False
+        """Whether the event store's clock is known; nothing may be read before (``two_clocks``)."""
 
     def wanted(self) -> None:
         """Events have come."""
@@ -79,7 +81,7 @@ class ProgressWatch:
 
     def pause_s(self) -> float:
         """Until the next question, if nothing comes."""
-        if self._pace.once or self._core.open:
+        if self._pace.once or self._core.open or not self.heard:
             return self._pace.busy_s
         if not self._state.retry_rows:
             return self._pace.idle_s
@@ -92,14 +94,19 @@ class ProgressWatch:
         now, asked_ns = self._clock.monotonic(), self._clock.now_ns()
         try:
             progress = await self._progress()
-            self._troubles.well(STORE, now)
         except Exception as error:
             self._troubles.met(STORE, f"its progress is unknown: {type(error).__name__}: {error}", now)
             return
-        read_past_ns, ahead = passed_by_both(progress, asked_ns), ahead_ns(progress, asked_ns)
-        self._compare(ahead, now)
-        if read_past_ns != self._core.read_past_ns:
-            self._core.progressed(read_past_ns, ahead)
+        if (told := heard(progress, asked_ns, now)) is None:
+            self._troubles.met(STORE, "it has not answered yet; the logs are read when it does", now)
+            return
+        self._troubles.well(STORE, now)
+        self._compare(told.ahead_ns, now)
+        self._core.clocks(told)
+        read_past_ns = passed_by_both(progress, asked_ns)
+        if not self.heard or read_past_ns != self._core.read_past_ns:
+            self.heard = True
+            self._core.progressed(read_past_ns)
             self._moved()
 
     def _compare(self, ahead: int, now: float) -> None:

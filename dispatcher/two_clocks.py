@@ -5,8 +5,10 @@ Both are needed, and either may be wrong by more than S (``clock.uncertainty``),
 - Patience ends when both have passed its end. The store answers by its own clock; the dispatcher asks it for a final
   answer only when the reading of the primary logs has passed the end by the dispatcher's clock too. How long ago the
   store began to read is told by a clock that nothing sets, so a store whose clock is ahead cannot be behind unseen.
-- Patience begins at the later of both. A dispatcher whose clock is behind would have an event wait since before it
-  was there, and would still do so when its clock is right again.
+- Patience begins at the later of both (``FirstRead``). A dispatcher whose clock is behind would have an event wait
+  since before it was there, and would still do so when its clock is right again. What was heard last is carried on by
+  a clock that nothing sets, so that a clock set back between two answers changes nothing; and no block is taken
+  before the first answer.
 
 So a clock that is wrong makes events wait for longer, at most. Where both are wrong by as much, on one machine, only
 ``clock.require_sync`` helps.
@@ -15,6 +17,7 @@ So a clock that is wrong makes events wait for longer, at most. Where both are w
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.dispatcher.events import Item
@@ -33,17 +36,43 @@ def passed_by_both(progress: Progress, asked_ns: int) -> int:
     return min(progress.read_past_ns, asked_ns - progress.read_past_age_ns)
 
 
-def ahead_ns(progress: Progress, asked_ns: int) -> int:
-    """How far the store's clock is ahead of the dispatcher's, negative when behind; too much by what the answer took
-    at most. 0 when it is not known."""
-    if progress.read_past_ns in (NOTHING_READ_NS, NEVER_NS):
-        return 0
-    return progress.read_past_ns + progress.read_past_age_ns - asked_ns
+class Heard(NamedTuple):
+    """What an answer of the event store tells of the clocks."""
+
+    asked_ns: int  # the dispatcher's clock before it asked
+    at: float  # monotonic seconds, likewise
+    ahead_ns: int
+    """How far the store's clock is ahead, negative when behind; too much by what the answer took at most."""
 
 
-def first_read_ns(now_ns: int, ahead_by_ns: int, patience: Patience) -> int:
-    """From when on an event that is read now is waited for."""
-    return now_ns if ahead_by_ns <= patience.slack_ns else now_ns + min(ahead_by_ns, AHEAD_MOST_NS)
+def heard(progress: Progress, asked_ns: int, at: float) -> Heard | None:
+    """None: the answer tells nothing, for the store was not reached yet."""
+    if progress.now_ns:
+        return Heard(asked_ns, at, progress.now_ns - asked_ns)
+    if progress.read_past_ns == NOTHING_READ_NS:
+        return None
+    if progress.read_past_ns == NEVER_NS:
+        return Heard(asked_ns, at, 0)
+    return Heard(asked_ns, at, progress.read_past_ns + progress.read_past_age_ns - asked_ns)
+
+
+class FirstRead:
+    """The clock by which the patience with an event begins."""
+
+    def __init__(self, slack_ns: int) -> None:
+        self._slack_ns = slack_ns
+        self._ahead_ns = 0
+        self._at_ns, self._at = 0, 0.0
+        """The later of both clocks as last heard, and when."""
+
+    def hear(self, told: Heard) -> None:
+        """Of an answer."""
+        self._ahead_ns = min(told.ahead_ns, AHEAD_MOST_NS) if told.ahead_ns > self._slack_ns else 0
+        self._at_ns, self._at = told.asked_ns + self._ahead_ns, told.at
+
+    def at_ns(self, now_ns: int, now: float) -> int:
+        """From when on an event that is read now is waited for."""
+        return max(now_ns + self._ahead_ns, self._at_ns + int((now - self._at) * NS_PER_S))
 
 
 def ask_for_final(items: Iterable[Item], patience: Patience, read_past_ns: int) -> None:

@@ -66,6 +66,8 @@ class Progress:
     """What the cache holds, in this process and in cache nodes as last heard."""
     cache_evictions: int = 0
     """Segments that had to go since the start of the process that held them."""
+    now_ns: int = 0
+    """What the store's clock showed as the answer was given; 0: a store of an earlier version, or not reached yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,9 @@ class EventStoreClient:
         except grpc.aio.AioRpcError as err:
             self.error = self._line(err)
             since_ns = int((self._monotonic() - self._heard) * NS_PER_S)
-            return replace(self._last, read_past_age_ns=self._last.read_past_age_ns + since_ns)
+            last = self._last
+            now_ns = last.now_ns + since_ns if last.now_ns else 0
+            return replace(last, read_past_age_ns=last.read_past_age_ns + since_ns, now_ns=now_ns)
         self.error = ""
         self._last, self._heard = columns.progress_of(message), self._monotonic()
         return self._last

@@ -290,6 +290,7 @@ class EventStoreEngine:
         return Progress(
             read_past_ns=read_past_ns,
             read_past_age_ns=max(0, int((self._clock.monotonic() - read_past_at) * NS_PER_S)),
+            now_ns=self._clock.now_ns(),
             events=totals.events,
             bytes_read=read,
             bytes_known=known,

@@ -22,8 +22,8 @@ from photon.dispatcher.exports import Exports
 from photon.dispatcher.replay import coverage
 from photon.dispatcher.replay.coverage import Coverage, Span
 from photon.dispatcher.replay.reopened import Id, Reopened
-from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import Changes
+from photon.dispatcher.two_clocks import FirstRead
 from photon.eventstore.api import EventLookUps, Found, Progress
 from photon.idregistry import commands as c
 from photon.idregistry.api import DIGEST_BYTES, U8, Answer, InsertAnswers, Inserts, Kind
@@ -87,8 +87,18 @@ def by_the_store(progress: Progress, asked_ns: int) -> int:
     return progress.read_past_ns
 
 
-def by_its_own(now_ns: int, ahead_by_ns: int, patience: Patience) -> int:
-    return now_ns
+class ByItsOwn(FirstRead):
+    """The event store's clock is not asked."""
+
+    def at_ns(self, now_ns: int, now: float) -> int:
+        return now_ns
+
+
+class NotCarriedOn(FirstRead):
+    """What was heard of the clocks holds until the next answer, whatever happens to this one meanwhile."""
+
+    def at_ns(self, now_ns: int, now: float) -> int:
+        return now_ns + self._ahead_ns
 
 
 class RetryIsAVerdict(Core):
@@ -233,7 +243,10 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
         Variant(patches=((dispatcher_progress, "passed_by_both", by_the_store),)), "wrong verdict"
     ),
     "dispatcher: patience begins by its own clock": Ablation(
-        Variant(patches=((dispatcher_core, "first_read_ns", by_its_own),)), "wrong verdict"
+        Variant(patches=((dispatcher_core, "FirstRead", ByItsOwn),)), "wrong verdict"
+    ),
+    "dispatcher: a clock set back unseen": Ablation(
+        Variant(patches=((dispatcher_core, "FirstRead", NotCarriedOn),)), "wrong verdict"
     ),
     "dispatcher: retry taken for a verdict": Ablation(
         Variant(patches=((_DISPATCHER, "Core", RetryIsAVerdict),)), LOST

@@ -65,7 +65,7 @@ class StoreModel:
 
     async def progress(self) -> Progress:
         age_ns = int((self._process.clock.monotonic() - self._read_past_at) * 1e9)
-        return Progress(read_past_ns=self._read_past_ns, read_past_age_ns=age_ns)
+        return Progress(self._read_past_ns, age_ns, now_ns=self._process.clock.now_ns())
 
     async def close(self) -> None:
         return None

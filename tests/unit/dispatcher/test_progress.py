@@ -12,7 +12,9 @@ from photon.config.clock import NEVER_NS
 from photon.dispatcher.progress import Pace, ProgressWatch
 from photon.dispatcher.reporting import Troubles
 from photon.dispatcher.retry import Patience
+from photon.dispatcher.two_clocks import Heard
 from photon.eventstore.api import Progress
+from photon.eventstore.tiered import NOTHING_READ_NS
 
 S = 1_000_000_000
 WAIT_S = 30.0
@@ -30,7 +32,11 @@ class Rig:
         self.store_ahead = 0
         self.ahead_told = 0
         self.core: Any = SimpleNamespace(
-            open=0, read_past_ns=-1, progressed=self._progressed, patience=Patience(slack_ns=5 * S)
+            open=0,
+            read_past_ns=-1,
+            progressed=self._progressed,
+            clocks=self._clocks,
+            patience=Patience(slack_ns=5 * S),
         )
         self.state: Any = SimpleNamespace(retry_rows=0, next_trigger_ns=lambda after: self.next_trigger)
         self.next_trigger: int | None = None
@@ -51,8 +57,11 @@ class Rig:
         self.asked += 1
         self.asking.set()
 
-    def _progressed(self, read_past_ns: int, store_ahead_ns: int) -> None:
-        self.core.read_past_ns, self.ahead_told = read_past_ns, store_ahead_ns
+    def _progressed(self, read_past_ns: int) -> None:
+        self.core.read_past_ns = read_past_ns
+
+    def _clocks(self, told: Heard) -> None:
+        self.ahead_told = told.ahead_ns
 
     async def until_asked(self, times: int) -> None:
         async with asyncio.timeout(WAIT_S):
@@ -100,6 +109,22 @@ async def test_what_comes_while_it_is_asked_is_not_missed() -> None:
     task.cancel()
 
 
+async def test_nothing_is_read_before_the_stores_clock_is_known() -> None:
+    rig = Rig(Pace(busy_s=0.001, idle_s=3600.0))
+    rig.said = NOTHING_READ_NS  # as a client says that has not reached its store
+    rig.store_ahead = -(2**63)
+    met: list[str] = []
+    rig.troubles.met = lambda what, problem, now: met.append(f"{what}: {problem}")  # type: ignore[method-assign]
+    task = asyncio.create_task(rig.watch.run())
+    await rig.until_asked(3)
+    assert (rig.watch.heard, rig.told) == (False, [])
+    assert met[0] == "event store: it has not answered yet; the logs are read when it does"
+    rig.said, rig.store_ahead = 900 * S, 0
+    await rig.until_asked(rig.asked + 1)
+    assert (rig.watch.heard, rig.told) == (True, [0])
+    task.cancel()
+
+
 async def test_a_store_that_does_not_answer_is_asked_again() -> None:
     rig = Rig(Pace(busy_s=0.001, idle_s=0.002))
     rig.said = OSError("away")
@@ -141,8 +166,13 @@ async def test_clocks_that_differ_too_much_are_told(ahead_s: int, past_s: int, s
 )
 def test_the_pause(open_: int, rows: int, trigger_ns: int | None, pause_s: float) -> None:
     rig = Rig(Pace(busy_s=0.05, idle_s=10.0))
+    rig.watch.heard = True
     rig.core.open, rig.state.retry_rows, rig.next_trigger = open_, rows, trigger_ns
     assert rig.watch.pause_s() == pytest.approx(pause_s)
+
+
+def test_a_store_that_was_not_heard_is_asked_often() -> None:
+    assert Rig(Pace(busy_s=0.05, idle_s=10.0)).watch.pause_s() == 0.05
 
 
 def test_with_once_it_is_always_asked_often() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.dispatcher.retry import Patience
-from photon.dispatcher.two_clocks import AHEAD_MOST_NS, ahead_ns, first_read_ns, passed_by_both
+from photon.dispatcher.two_clocks import AHEAD_MOST_NS, FirstRead, Heard, heard, passed_by_both
 from photon.eventstore.api import Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
 from photon.joiner.api import WAIT_NS, Outcome
@@ -31,24 +31,42 @@ def test_what_was_read_is_told_by_the_clock_that_is_behind(store: int, passed: i
 
 @pytest.mark.parametrize("extreme", [NOTHING_READ_NS, NEVER_NS])
 def test_nothing_and_everything_are_no_times(extreme: int) -> None:
-    progress = Progress(read_past_ns=extreme, read_past_age_ns=5)
+    progress = Progress(read_past_ns=extreme, read_past_age_ns=5, now_ns=1060 * S)
     assert passed_by_both(progress, 1000 * S) == extreme
-    assert ahead_ns(progress, 1000 * S) == 0
+    assert heard(progress, 1000 * S, 7.0) == Heard(1000 * S, 7.0, 60 * S)
+
+
+def test_a_store_of_an_earlier_version_tells_its_clock_by_what_it_read() -> None:
+    assert heard(told(1060 * S, 3 * S), 1000 * S, 7.0) == Heard(1000 * S, 7.0, 60 * S)
+    assert heard(Progress(NEVER_NS, 3), 1000 * S, 7.0) == Heard(1000 * S, 7.0, 0)
+    assert heard(Progress(NOTHING_READ_NS), 1000 * S, 7.0) is None
 
 
 @pytest.mark.parametrize(
     ("ahead", "since"), [(-60, 1000), (0, 1000), (5, 1000), (6, 1006), (60, 1060), (10**6, 1000 + 86400)]
 )
 def test_patience_begins_at_the_later_clock_within_a_day(ahead: int, since: int) -> None:
-    assert first_read_ns(1000 * S, ahead * S, PATIENCE) == since * S
+    first = FirstRead(PATIENCE.slack_ns)
+    first.hear(Heard(1000 * S, 7.0, ahead * S))
+    assert first.at_ns(1000 * S, 7.0) == since * S
+    assert first.at_ns(1003 * S, 10.0) == (since + 3) * S
     assert AHEAD_MOST_NS == 86400 * S
+
+
+def test_a_clock_that_is_set_back_between_two_answers_changes_nothing() -> None:
+    first = FirstRead(PATIENCE.slack_ns)
+    first.hear(Heard(1000 * S, 7.0, 0))
+    assert first.at_ns(942 * S, 9.0) == 1002 * S
+    first.hear(Heard(943 * S, 10.0, 60 * S))
+    assert first.at_ns(944 * S, 11.0) == 1004 * S
+    assert first.at_ns(1005 * S, 12.0) == 1065 * S  # right again, and not heard since: it waits for longer
 
 
 def test_a_store_whose_clock_is_ahead_is_not_asked_for_a_verdict_early() -> None:
     c = core(patience=PATIENCE)
+    c.clocks(Heard(READ, 0.0, 60 * S))
     take(c, block(lines("a")), now_ns=READ)
-    store = told(READ + 60 * S, 0)
-    c.progressed(passed_by_both(store, READ), ahead_ns(store, READ))
+    c.progressed(passed_by_both(told(READ + 60 * S, 0), READ))
     batch = batch_of(c)
     item = batch.items[0]
     assert item.event.unmatched_as_of_ns == WAIT_NS
@@ -63,22 +81,14 @@ def test_a_store_whose_clock_is_ahead_is_not_asked_for_a_verdict_early() -> None
 
 def test_an_event_read_by_a_clock_that_is_behind_waits_by_the_other() -> None:
     c = core(patience=PATIENCE)
-    c.progressed(READ, 60 * S)
+    c.clocks(Heard(READ - 60 * S, 0.0, 60 * S))
+    c.progressed(READ)
     take(c, block(lines("a")), now_ns=READ - 60 * S)
     batch = batch_of(c)
     reply(c, batch, Outcome.NOT_YET)
     c.progressed(READ + 14 * S)
     reply(c, batch_of(c, 400.0), Outcome.NOT_YET)
     assert batch.items[0].event.unmatched_as_of_ns == WAIT_NS
-    assert batch.items[0].first_read_ns == READ
-
-
-def test_what_was_read_before_the_other_clock_was_known_is_corrected() -> None:
-    c = core(patience=PATIENCE)
-    take(c, block(lines("a")), now_ns=READ - 60 * S)
-    c.progressed(READ - 60 * S, 60 * S)
-    c.progressed(READ - 59 * S, 60 * S)
-    batch = batch_of(c)
     assert batch.items[0].first_read_ns == READ
 
 

@@ -74,7 +74,8 @@ async def test_round_trip_and_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "UNAVAILABLE" in client.error
     last = await client.progress()
     assert last.read_past_age_ns > progress.read_past_age_ns
-    assert replace(last, read_past_age_ns=progress.read_past_age_ns) == progress
+    assert last.now_ns > progress.now_ns > 0
+    assert replace(last, read_past_age_ns=progress.read_past_age_ns, now_ns=progress.now_ns) == progress
     await client.close()
     await store.close()
     assert (await store.look_up([b"k1"], [0])).answers == [Found.UNAVAILABLE]
