@@ -43,6 +43,7 @@ log = get_logger(__name__)
 HEALTH_SERVICE = "photon.v1.Registry"
 _WATCH_SECONDS = 0.1
 _GRACE_SECONDS = 2.0
+_LET_END_SECONDS = 0.01
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -148,7 +149,7 @@ async def serve_registry(
         await health.enter_graceful_shutdown()
         await peer_clocks.stop()
         await replica.stop()
-        await server.stop(_GRACE_SECONDS)
+        await _let_end(server, host)
         await asyncio.get_running_loop().run_in_executor(None, host.stop)
         log.info("registry.stopped", replica=settings.name)
 
@@ -170,6 +171,15 @@ async def _start_host(host: RaftHost, settings: ReplicaSettings) -> None:
         await asyncio.get_running_loop().run_in_executor(None, host.start)
     except Exception as error:
         raise ServeError(f"registry {settings.name}: {settings.directory}: {error}") from error
+
+
+async def _let_end(server: grpc.aio.Server, host: RaftHost) -> None:
+    """Requests in flight may end. Their proposals need the peers, whose streams never end by themselves."""
+    stopping = asyncio.create_task(server.stop(_GRACE_SECONDS))
+    while host.waited_for and not stopping.done():  # noqa: ASYNC110 - another thread answers them
+        await asyncio.sleep(_LET_END_SECONDS)
+    host.hang_up()
+    await stopping
 
 
 async def _watch(

@@ -148,6 +148,11 @@ class RaftGroup:
         return self._published
 
     @property
+    def waited_for(self) -> bool:
+        """Whether a proposal has no answer yet. Thread-safe."""
+        return bool(self._queue or self._in_flight)
+
+    @property
     def resting(self) -> bool:
         """Neither heartbeats nor timers, until something happens."""
         return self._resting.rests
@@ -219,7 +224,7 @@ class RaftGroup:
                 self._let_lead(now)
                 self._sender.send(now, self._out)
                 self._out += self._core.take_votes()
-                idle = not (self._at_work or self._queue or self._in_flight or self._hand_over)
+                idle = not (self._at_work or self.waited_for or self._hand_over)
                 self._out += self._resting.settle(idle=idle, now=now)
             if not self._sync():
                 return self._keep_still(now)

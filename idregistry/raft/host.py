@@ -182,6 +182,18 @@ class RaftHost:
         if isinstance(self._network, GrpcNetwork):
             self._network.add_to_server(server)
 
+    def hang_up(self) -> None:
+        """Ends the peers' streams to ``add_to_server``'s server; on its event loop."""
+        from photon.idregistry.raft.wire import GrpcNetwork
+
+        if isinstance(self._network, GrpcNetwork):
+            self._network.hang_up()
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether a proposal made here has no answer yet."""
+        return any(group.waited_for for group in self._groups.values())
+
     def start(self) -> None:
         """Returns when the disks are read and the thread runs. Raises what reading raised."""
         if self._thread is not None:

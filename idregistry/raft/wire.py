@@ -6,6 +6,7 @@ does not hold heartbeats back.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -58,11 +59,12 @@ class GrpcNetwork:
         }
         self._receiver: Receiver | None = None
         self._hello: Hello | None = None
+        self._servicer = _Servicer(self)
 
     def add_to_server(self, server: grpc.aio.Server) -> None:
         """Registers the service by hand, so that a frame's fields are counted before it is parsed."""
         exchange = grpc.stream_unary_rpc_method_handler(
-            _Servicer(self).Exchange,
+            self._servicer.Exchange,
             bounded(peer_pb2.PeerFrame.FromString, FRAME_MESSAGES_MAX + _OTHER_FIELDS),
             peer_pb2.PeerAck.SerializeToString,
         )
@@ -83,6 +85,11 @@ class GrpcNetwork:
             link.stop()
         for link in self._links.values():
             link.join()
+
+    def hang_up(self) -> None:
+        """Ends the peers' streams to here, which would otherwise last as long as a server waits for requests in
+        flight when it is stopped. On the server's event loop."""
+        self._servicer.hang_up()
 
     @property
     def running(self) -> bool:
@@ -120,10 +127,30 @@ def _too_large(frame: peer_pb2.PeerFrame) -> bool:
 class _Servicer(peer_pb2_grpc.RaftPeerServicer):
     def __init__(self, network: GrpcNetwork) -> None:
         self._network = network
+        self._streams: set[asyncio.Task[Any]] = set()
+        self._hung_up = False
+
+    def hang_up(self) -> None:
+        self._hung_up = True
+        for stream in self._streams:
+            stream.cancel()
 
     async def Exchange(  # noqa: N802 - the service's name
         self, request_iterator: AsyncIterator[peer_pb2.PeerFrame], context: Any
     ) -> peer_pb2.PeerAck:
+        stream = asyncio.current_task()
+        assert stream is not None
+        self._streams.add(stream)
+        try:
+            return await self._take_all(request_iterator, context)
+        except asyncio.CancelledError:
+            if not self._hung_up:
+                raise
+            return peer_pb2.PeerAck()
+        finally:
+            self._streams.discard(stream)
+
+    async def _take_all(self, request_iterator: AsyncIterator[peer_pb2.PeerFrame], context: Any) -> peer_pb2.PeerAck:
         identity = caller(context)
         async for frame in request_iterator:
             if not self._network.running:

@@ -156,6 +156,14 @@ class _Block:
     refs: OutputRefs
     offsets: list[int]
 
+    def add(self, later: _Block) -> None:
+        """Appends the lines of the next block."""
+        refs, more = self.refs, later.refs
+        refs.event_ids += more.event_ids
+        refs.tokens += more.tokens
+        refs.event_times_ns += more.event_times_ns
+        self.offsets += later.offsets
+
 
 class Verifier:
     """Of one slot."""
@@ -217,14 +225,18 @@ class Verifier:
     async def _file(self, name: str, length: int, positions: dict[str, int], report: VerifierReport) -> None:
         start = at = positions.get(name, 0)
         while at < length:
-            block = self._block(name, at, length)
-            if not block:
-                raise OutputShort(self._output / name, at, length)
-            parsed = self._parse(name, at, block, report)
+            parsed = _Block(OutputRefs([], [], []), [])
+            end = at
+            while end < length and len(parsed.offsets) < self._limits.clear_ids:
+                block = self._block(name, end, length)
+                if not block:
+                    raise OutputShort(self._output / name, end, length)
+                parsed.add(self._parse(name, end, block, report))
+                end += len(block)
+                await asyncio.sleep(0)  # others wait for this thread
             if not await self._clear(name, parsed, report):
                 break
-            at += len(block)
-            positions[name] = at
+            positions[name] = at = end
         if at != start:
             self._save(positions)
 

@@ -57,6 +57,12 @@ async def test_three_replicas_two_groups(tmp_path: Path) -> None:
             lambda: all(len(machine.commands) == 3 for each in machines.values() for machine in each.values())
         )
         await _strangers_are_refused(peers["a"])
+        leaving = hosts["a"]
+        await until(lambda: not leaving.waited_for)
+        stopping = asyncio.create_task(servers[0].stop(3600))  # it would wait for the peers' streams as long
+        leaving.hang_up()
+        async with asyncio.timeout(20):
+            await stopping
     finally:
         for host in hosts.values():
             await asyncio.to_thread(host.stop)
