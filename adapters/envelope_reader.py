@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import orjson
 
+from photon.adapters.formats.json_check import are_json, is_json
+
 _STRING = rb'"((?:[^"\\]|\\.)*+)"'
 _LINE = re.compile(
     rb'\{"event_id(_raw_base64)?":' + _STRING + rb',"key(?:_raw_base64)?":"(?:[^"\\]|\\.)*+","event_time_ns":'
@@ -77,13 +79,11 @@ def read_block(block: bytes, *, parse: bool = False) -> OutputRefs:
     ``parse``: each line must be a JSON text besides. Without it a line that was torn and written over from its
     middle could pass; what clears tokens for good should ask for it, what only looks for (token, id) need not.
     """
-    if parse:
-        for line in lines_of(block):
-            try:
-                orjson.loads(line)
-            except orjson.JSONDecodeError:
-                raise EnvelopeError(line) from None
     count = block.count(b"\n")
+    if parse and not are_json(block, count):
+        for line in lines_of(block):
+            if not is_json(line):
+                raise EnvelopeError(line)
     found = _PLAIN_LINE.findall(block)
     if len(found) == count and block.endswith(b"\n"):
         ids, times, tokens = zip(*found, strict=True) if found else ((), (), ())

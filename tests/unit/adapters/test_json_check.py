@@ -1,0 +1,58 @@
+"""The check of syntax says what parsing would say, but for numbers that no double holds."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from photon.adapters.formats.json_check import are_json, is_json
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+MUTATIONS = st.lists(
+    st.tuples(st.integers(0, 400), st.sampled_from(["set", "cut", "add"]), st.integers(0, 255)), max_size=3
+)
+
+
+def parsed(text: bytes) -> bool:
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        return "infinite" in str(error)
+    return True
+
+
+@given(VALUES, MUTATIONS)
+def test_it_agrees_with_the_parser(value: object, mutations: list[tuple[int, str, int]]) -> None:
+    text = bytearray(orjson.dumps(value))
+    for at, how, byte in mutations:
+        at %= len(text) + 1
+        text[at : at + (how != "add")] = b"" if how == "cut" else bytes([byte])
+    assert is_json(bytes(text)) == parsed(bytes(text))
+
+
+@pytest.mark.parametrize("depth", [900, 1000, 1024, 1025, 100_000])
+def test_depth_is_bounded_as_by_the_parser(depth: int) -> None:
+    assert is_json(b"[" * depth + b"]" * depth) == (depth <= 1024)
+
+
+def test_numbers_may_be_of_any_size() -> None:
+    assert is_json(b'{"a":1e999,"b":' + b"9" * 400 + b"}")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [b'{}\n{"a":', b"{}\n\n", b'{}\n{"a":"\xff"}\n', b'{}\n{"a":1}}\n', b"[" * 2000 + b"]" * 2000 + b"\n"],
+)
+def test_lines_are_told_with_their_number(lines: bytes) -> None:
+    assert are_json(b'{}\n{"a":"\xc3\xbc"}\n', 2)
+    assert not are_json(lines, 2)
