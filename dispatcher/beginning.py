@@ -11,7 +11,8 @@ import enum
 from dataclasses import dataclass, replace
 
 from photon.adapters.contract import Adapter
-from photon.dispatcher.process import STATE_NAME, Places
+from photon.dispatcher.database import STATE_NAME
+from photon.dispatcher.process import Places
 from photon.dispatcher.skipping import Skips, commit_skips, locked_state, plan_skips
 from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import Digester

@@ -12,6 +12,8 @@ from photon.dispatcher.errors import DamagedState, StateError
 from photon.dispatcher.replay.coverage import CHUNK_BYTES, MAX_NS, MIN_NS
 from photon.dispatcher.replay.schema import TABLES as REPLAY_TABLES
 
+STATE_NAME = "dispatcher.db"
+"""In a pipeline's state directory."""
 APPLICATION_ID = 0x50484F44  # "PHOD"
 SCHEMA_VERSION = 2
 FIRST_VERSION = 1

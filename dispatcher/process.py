@@ -16,6 +16,7 @@ from photon.adapters.logs.watching import Watch, watching
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.structured import get_logger
+from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.discovery import Discovery
 from photon.dispatcher.engine import DispatcherEngine, Measure, Options
 from photon.dispatcher.exports import Exports
@@ -31,7 +32,6 @@ from photon.idregistry.api import Digester, Registry
 from photon.idregistry.routing import RoutedRegistry
 from photon.joiner.api import Joiner
 
-STATE_NAME = "dispatcher.db"
 """Its digest tells one key from another and gives neither away."""
 
 

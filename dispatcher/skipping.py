@@ -18,7 +18,8 @@ from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framed import header_before, open_anywhere
 from photon.adapters.logs.identity import HEAD_BYTES, Head, read_head
 from photon.adapters.logs.problems import LogDirectoryError, ProblemReporter
-from photon.dispatcher.process import STATE_NAME, Places, state_rule
+from photon.dispatcher.database import STATE_NAME
+from photon.dispatcher.process import Places, state_rule
 from photon.dispatcher.replay.coverage import unknown_from
 from photon.dispatcher.skip import Log, Skip, plan, times_of
 from photon.dispatcher.state import Changes, State

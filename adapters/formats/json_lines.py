@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import msgspec
 import orjson
@@ -59,7 +59,7 @@ class JsonLinesSide(SideReader):
     def key(self, record: bytes, file: LogFile) -> bytes:
         if self._quick_key is not None and record.isascii():
             try:
-                if name := self._quick_key(record):
+                if name := self._quick_key(record).key:
                     return name.encode()
             except (ValueError, RecursionError):
                 pass  # no text, or no such record
@@ -184,13 +184,12 @@ def _quick_reader(key: str, time: str, event_id: str | None) -> Quick | None:
     return msgspec.json.Decoder(record).decode, attrgetter(places[key], places[time], places[event_id or key])
 
 
-def _quick_key_reader(key: str) -> Callable[[bytes], str] | None:
-    """The text of one field; of records as with ``_quick_reader``."""
+def _quick_key_reader(key: str) -> Callable[[bytes], Any] | None:
+    """Reads the text of one field, as ``key``; of records as with ``_quick_reader``."""
     if not _QUICK_NAME.fullmatch(key):
         return None
     record = msgspec.defstruct("Record", [("key", str)], rename={"key": key}, gc=False)
-    decode, get = msgspec.json.Decoder(record).decode, attrgetter("key")
-    return lambda text: cast(str, get(decode(text)))
+    return msgspec.json.Decoder(record).decode
 
 
 def parse_object(record: bytes) -> dict[str, Any]:

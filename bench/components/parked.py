@@ -28,11 +28,12 @@ from photon.adapters.contract import LogFile
 from photon.adapters.envelope import Envelope
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
+from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.engine import DispatcherEngine, Options
 from photon.dispatcher.events import Item
 from photon.dispatcher.ledger import Verdict, cell
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.process import STATE_NAME, Places, Policy, open_dispatcher, state_rule
+from photon.dispatcher.process import Places, Policy, open_dispatcher, state_rule
 from photon.dispatcher.retry import COMPLETE_NS, NOT_YET_BACKOFF, Patience
 from photon.dispatcher.state import Changes, State
 from photon.eventstore.api import Progress

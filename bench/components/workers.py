@@ -22,9 +22,10 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.envelope import Envelope
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
+from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.engine import Options
 from photon.dispatcher.ledger_reader import read_ledger
-from photon.dispatcher.process import STATE_NAME, Places, Policy, open_dispatcher
+from photon.dispatcher.process import Places, Policy, open_dispatcher
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.worker import Worker
 from photon.eventstore.api import Progress

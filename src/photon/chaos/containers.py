@@ -13,7 +13,7 @@ import orjson
 from photon.chaos.api import ChaosFailed, Do, ProcessNow
 from photon.chaos.topology import Topology
 from photon.config.settings import Settings
-from photon.dispatcher.process import STATE_NAME
+from photon.dispatcher.database import STATE_NAME
 from photon.wan.api import Fault
 from photon.wan.links import Change, DirectionNow
 

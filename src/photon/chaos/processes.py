@@ -15,7 +15,7 @@ from photon.chaos.topology import REGISTRY, Topology
 from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR, WAN, towards
-from photon.dispatcher.process import STATE_NAME
+from photon.dispatcher.database import STATE_NAME
 from photon.embedded.control import Action, NobodyListens, Reply, Request
 from photon.embedded.detached import ask_patiently
 from photon.embedded.services import tls_of

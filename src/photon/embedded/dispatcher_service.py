@@ -107,10 +107,10 @@ async def serve_dispatcher(
 ) -> None:
     """Until ``stop``. ``read_from``: beginning, end, or a moment. ``listen``, ``address``: where its status
     is answered, and how others get there, if not as the file says."""
+    from photon.dispatcher.database import STATE_NAME
     from photon.dispatcher.discovery import Discovery
     from photon.dispatcher.joiner_set import JoinerSet
     from photon.dispatcher.lookups import LookUpPolicy
-    from photon.dispatcher.process import STATE_NAME
     from photon.dispatcher.service import DispatcherService, Sharing
     from photon.embedded.pipeline import DispatcherPlan, open_dispatcher
     from photon.eventstore.client import EventStoreClient

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.ledger import UNKNOWN_HOUR, Ledger
 from photon.dispatcher.ledger_reader import read_ledger as _read
-from photon.dispatcher.process import STATE_NAME
 
 EMPTY = dict.fromkeys(
     ("read", "joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate", "pending",

@@ -15,7 +15,6 @@ from photon.embedded.site import Site
 from photon.embedded.stopping import unless_stopped
 from photon.embedded.supervisor import Service, Supervisor, free_ports
 from photon.idregistry.api import Registry
-from photon.idregistry.embedded import EmbeddedRegistry, RegistryConflict
 
 READY_S = 30.0
 
@@ -29,20 +28,35 @@ class RegistryPlan:
     """By join."""
 
 
+async def start_replicas(
+    site: Site, settings: Settings, plan: RegistryPlan, supervisor: Supervisor, disk: Disk
+) -> dict[str, str]:
+    """Begins to start the processes of a site's registry, name -> address; none where it is in this process."""
+    _check_replicas(site, plan.replicas, disk)
+    if plan.replicas == 1:
+        return {}
+    names = [f"r{number}" for number in range(1, plan.replicas + 1)]
+    addresses = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
+    await supervisor.start([_service(site, settings, plan, name, addresses) for name in names])
+    return addresses
+
+
 @contextlib.asynccontextmanager
 async def open_registry(
     site: Site,
     settings: Settings,
     plan: RegistryPlan,
     supervisor: Supervisor,
+    addresses: Mapping[str, str],
     *,
     disk: Disk,
     clock: Clock,
     stop: asyncio.Event,
 ) -> AsyncIterator[Registry]:
-    """Opens the registry of a site; closed with everything it runs at the end. Raises Stopped."""
-    _check_replicas(site, plan.replicas, disk)
-    if plan.replicas == 1:
+    """Opens the registry of a site, whose replicas were started; closed at the end. Raises Stopped."""
+    if not addresses:
+        from photon.idregistry.embedded import EmbeddedRegistry, RegistryConflict
+
         try:
             local = await EmbeddedRegistry.open(
                 site.registry("local"),
@@ -63,9 +77,6 @@ async def open_registry(
         return
     from photon.idregistry.client import RegistryClient
 
-    names = [f"r{number}" for number in range(1, plan.replicas + 1)]
-    addresses = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
-    await supervisor.start([_service(site, settings, plan, name, addresses) for name in names])
     await unless_stopped(stop, supervisor.ready(READY_S))
     client = RegistryClient(addresses, clock=clock)
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from photon.adapters.contract import Framing
 from photon.config.settings import Settings
-from photon.dispatcher.process import STATE_NAME
+from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.replay import control
 from photon.dispatcher.replay.control import Preview
 from photon.dispatcher.replay.requests import Progress

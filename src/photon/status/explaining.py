@@ -16,7 +16,7 @@ from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.config.tls import Tls, open_channel, unreachable
-from photon.dispatcher.process import STATE_NAME
+from photon.dispatcher.database import STATE_NAME
 from photon.embedded.explaining import explain_pb2 as pb
 from photon.embedded.explaining import explain_pb2_grpc
 from photon.embedded.explaining.budget import Budget

@@ -18,13 +18,14 @@ from photon.adapters.envelope import Envelope
 from photon.adapters.logs.problems import LogDirectoryError, Problem
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
+from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.engine import DispatcherEngine, Options
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.ledger import LedgerLine, Verdict
 from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import LookUpPolicy
-from photon.dispatcher.process import STATE_NAME, Places, Policy, open_dispatcher, serve
+from photon.dispatcher.process import Places, Policy, open_dispatcher, serve
 from photon.dispatcher.retry import Backoff, Patience
 from photon.eventstore.api import Progress
 from photon.idregistry.api import I64, U8, U64, Answer, Digester, InsertAnswers, Inserts, Kind, LookUps, Opened, Slot

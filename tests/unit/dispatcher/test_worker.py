@@ -16,7 +16,7 @@ from photon.adapters.envelope import Envelope
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
 from photon.dispatcher import shared_state
-from photon.dispatcher.database import share_state
+from photon.dispatcher.database import STATE_NAME, share_state
 from photon.dispatcher.engine import DispatcherEngine, Options
 from photon.dispatcher.errors import StateError, WorkerFenced
 from photon.dispatcher.events import REJECTED, Export
@@ -26,7 +26,7 @@ from photon.dispatcher.leases import Decision
 from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.previous import copy_state
-from photon.dispatcher.process import STATE_NAME, Places, Policy, open_dispatcher
+from photon.dispatcher.process import Places, Policy, open_dispatcher
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import Changes, State

@@ -29,8 +29,7 @@ from photon.config.errors import PhotonError
 from photon.config.kernel_time import kernel_time
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR, Tls, identities
-from photon.dispatcher.database import BUSY_S, check_marks
-from photon.dispatcher.process import STATE_NAME
+from photon.dispatcher.database import BUSY_S, STATE_NAME, check_marks
 from photon.embedded import hbase
 from photon.embedded.adapter import adapter_of
 from photon.embedded.doctor.facts import Directory, KeyPair, Logs, Machine, Package, Port, Secret, State

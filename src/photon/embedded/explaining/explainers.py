@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from photon.config.disk import RealDisk
+from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.engine import DispatcherEngine
-from photon.dispatcher.process import STATE_NAME
 from photon.embedded.explaining.budget import Budget
 from photon.embedded.explaining.dispatchers import in_memory, in_retry_store
 from photon.embedded.explaining.evidence import FOUND_MAX, Evidence, Record

@@ -7,7 +7,7 @@ all there is.
 from __future__ import annotations
 
 from photon.config.disk import RealDisk
-from photon.dispatcher.process import STATE_NAME
+from photon.dispatcher.database import STATE_NAME
 from photon.embedded.explaining.budget import Budget
 from photon.embedded.explaining.dispatchers import in_retry_store
 from photon.embedded.explaining.evidence import Evidence

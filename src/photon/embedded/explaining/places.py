@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from photon.config.settings import Settings
-from photon.dispatcher.process import STATE_NAME
+from photon.dispatcher.database import STATE_NAME
 from photon.embedded.adapter import adapter_of
 from photon.embedded.explaining.dispatchers import read_places
 from photon.embedded.explaining.logs import ForeignLogs

@@ -16,7 +16,7 @@ import numpy as np
 from photon.adapters.contract import Adapter
 from photon.config.errors import PhotonError
 from photon.config.settings import Settings
-from photon.dispatcher.process import STATE_NAME
+from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.replay.control import open_state
 from photon.dispatcher.replay.coverage import Chunk, chunks_between, holding, read_up_to
 from photon.dispatcher.replay.reading import LogFiles
