@@ -59,7 +59,8 @@ class JsonLinesSide(SideReader):
     def key(self, record: bytes, file: LogFile) -> bytes:
         if self._quick_key is not None and record.isascii():
             try:
-                if name := self._quick_key(record).key:
+                name: str = self._quick_key(record).key
+                if name:
                     return name.encode()
             except (ValueError, RecursionError):
                 pass  # no text, or no such record
