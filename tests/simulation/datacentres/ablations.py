@@ -94,13 +94,6 @@ class ByItsOwn(FirstRead):
         return now_ns
 
 
-class NotCarriedOn(FirstRead):
-    """What was heard of the clocks holds until the next answer, whatever happens to this one meanwhile."""
-
-    def at_ns(self, now_ns: int, now: float) -> int:
-        return now_ns + self._ahead_ns
-
-
 class RetryIsAVerdict(Core):
     """What a joiner does not know is taken for done."""
 
@@ -244,9 +237,6 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
     ),
     "dispatcher: patience begins by its own clock": Ablation(
         Variant(patches=((dispatcher_core, "FirstRead", ByItsOwn),)), "wrong verdict"
-    ),
-    "dispatcher: a clock set back unseen": Ablation(
-        Variant(patches=((dispatcher_core, "FirstRead", NotCarriedOn),)), "wrong verdict"
     ),
     "dispatcher: retry taken for a verdict": Ablation(
         Variant(patches=((_DISPATCHER, "Core", RetryIsAVerdict),)), LOST
