@@ -32,8 +32,6 @@ from photon.idregistry.api import Digester, Registry
 from photon.idregistry.routing import RoutedRegistry
 from photon.joiner.api import Joiner
 
-"""Its digest tells one key from another and gives neither away."""
-
 
 @dataclass(frozen=True, slots=True)
 class Places:

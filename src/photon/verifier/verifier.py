@@ -156,6 +156,11 @@ class _Block:
     refs: OutputRefs
     offsets: list[int]
 
+    @classmethod
+    def empty(cls) -> _Block:
+        """To be added to."""
+        return cls(OutputRefs([], [], []), [])
+
     def add(self, later: _Block) -> None:
         """Appends the lines of the next block."""
         refs, more = self.refs, later.refs
@@ -225,7 +230,7 @@ class Verifier:
     async def _file(self, name: str, length: int, positions: dict[str, int], report: VerifierReport) -> None:
         start = at = positions.get(name, 0)
         while at < length:
-            parsed = _Block(OutputRefs([], [], []), [])
+            parsed = _Block.empty()
             end = at
             while end < length and len(parsed.offsets) < self._limits.clear_ids:
                 block = self._block(name, end, length)
@@ -350,20 +355,16 @@ def _columns(at: int, block: bytes, bad: Callable[[int, bytes], None]) -> _Block
 
 def _each(at: int, block: bytes, bad: Callable[[int, bytes], None]) -> _Block:
     """Line by line: one bad line does not hide the others."""
-    refs = OutputRefs([], [], [])
-    offsets: list[int] = []
+    found = _Block.empty()
     for line in _split(block):
         try:
-            found = read_block(line, parse=True)
+            refs = read_block(line, parse=True)
         except EnvelopeError:
             bad(at, line)
         else:
-            refs.event_ids += found.event_ids
-            refs.tokens += found.tokens
-            refs.event_times_ns += found.event_times_ns
-            offsets += [at] * len(found.event_ids)
+            found.add(_Block(refs, [at] * len(refs.event_ids)))
         at += len(line)
-    return _Block(refs, offsets)
+    return found
 
 
 def _split(block: bytes) -> list[bytes]:
