@@ -85,7 +85,7 @@ class Core:
         self.patience = patience
         self._envelope = envelope
         self._limits = limits
-        self._next_tries = NextTries(patience, limits.hold_once_s, random)
+        self._next_tries = NextTries(patience, limits.hold_once_s, random, homes.own_ones if homes else None)
         self._spilling = Spilling(limits, once=patience.once)
         self._logs: dict[str, OpenLog] = {identity: OpenLog(end=high) for identity, high in highs.items()}
         self._busy: dict[str, OpenLog] = {}  # the logs that have stretches
@@ -251,10 +251,12 @@ class Core:
         """These of the events of a question have no verdict yet."""
         self._queues.asked(left, len(question.items), now, patient=question.patient)
 
-    def next_batch(self, now: float, *, flush: bool, most: int | None = None) -> Batch | None:
-        """The next batch to send, when one is full, has waited long enough, or with ``flush``; ``most`` events."""
+    def next_batch(
+        self, now: float, *, flush: bool, wait_s: float | None = None, most: int | None = None
+    ) -> Batch | None:
+        """The next batch to send, of ``most`` events. ``flush``, ``wait_s``: as ``Queues.next_batch``."""
         self._wake(now)
-        items = self._queues.next_batch(now, flush=flush, most=most, full=not self.room())
+        items = self._queues.next_batch(now, flush=flush, wait_s=wait_s, most=most, full=not self.room())
         ask_for_final(items, self.patience, self.read_past_ns)
         return Batch(items, self.read_past_ns) if items else None
 
@@ -269,9 +271,10 @@ class Core:
                 item.stretch.parked -= 1
         self._queues.again(items, now)
 
-    def next_due(self) -> float | None:
-        """When something waiting in memory is to be tried again; monotonic seconds."""
-        return self._waiting.next_due()
+    def next_due(self, wait_s: float | None = None) -> float | None:
+        """When something is to be tried again, or, with ``wait_s``, has waited for so long; monotonic seconds."""
+        dues = (self._waiting.next_due(), None if wait_s is None else self._queues.fresh_due(wait_s))
+        return min((due for due in dues if due is not None), default=None)
 
     def next_question_due(self, now: float) -> float | None:
         """When something that was left to another datacentre is to be looked up; monotonic seconds."""
@@ -405,21 +408,21 @@ class Core:
     def _wait(
         self, batch: Batch, waiting: Mapping[Outcome, list[Item]], overloaded: bool, now_ns: int, now: float
     ) -> None:
-        for outcome, items in waiting.items():
-            attempt = Attempt(outcome, batch.read_past_ns, overloaded, self.retry_rows)
-            plan = self._next_tries.after(attempt, items, now_ns)
-            self.given_up += len(items) * plan.given_up
-            trigger, settled = plan.trigger_ns, plan.settled
-            next_try_ns = SETTLED_NS if settled else now_ns + int(plan.delay_s * NS_PER_S)
-            for item in items:
-                item.attempts += not overloaded
-                item.next_try_ns, item.settled = next_try_ns, settled
-                item.left_to, item.last = NOBODY, outcome
-                item.trigger_ns = SETTLED_NS if settled else trigger
-            passed = batch.read_past_ns < trigger <= self.read_past_ns  # while the attempt was on its way
-            self._park(items, now, now if passed else now + plan.delay_s, trigger, settled)
+        for outcome, tried in waiting.items():
+            attempt = Attempt(outcome, batch.read_past_ns, overloaded, self.retry_rows, self._waiting.held)
+            for items, plan in self._next_tries.plans(attempt, tried, now_ns):
+                self.given_up += len(items) * plan.given_up
+                trigger, settled = plan.trigger_ns, plan.settled
+                next_try_ns = SETTLED_NS if settled else now_ns + int(plan.delay_s * NS_PER_S)
+                for item in items:
+                    item.attempts += not overloaded
+                    item.next_try_ns, item.settled = next_try_ns, settled
+                    item.left_to, item.last = NOBODY, outcome
+                    item.trigger_ns = SETTLED_NS if settled else trigger
+                passed = batch.read_past_ns < trigger <= self.read_past_ns  # while the attempt was on its way
+                self._park(items, now, now if passed else now + plan.delay_s, trigger, settled)
 
-    def _park(self, items: list[Item], now: float, due: float, trigger_ns: int, settled: bool) -> None:
+    def _park(self, items: Sequence[Item], now: float, due: float, trigger_ns: int, settled: bool) -> None:
         """Held ones wait in memory, stored ones in the store; settled ones wait for the next run."""
         held = []
         for item in items:

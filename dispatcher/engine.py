@@ -296,7 +296,7 @@ class DispatcherEngine:
         moments = [self._next_commit]
         if self._may_read:
             moments.append(self._tail.next_at())
-        if (due := self._core.next_due()) is not None and self._flow.has_room(now):
+        if (due := self._core.next_due(self._patience_s()[1])) is not None and self._flow.has_room(now):
             moments.append(due)
         if (due := self._core.next_question_due(now)) is not None and self._questions < QUESTIONS_IN_FLIGHT:
             moments.append(due)
@@ -379,15 +379,22 @@ class DispatcherEngine:
         if self._homes is not None:
             self._core.batches_of(self._flow.batch_events())
         sent = self._ask(now)
-        flush = self._read_to_end or self._follower.caught_up() or not self._core.room()
+        flush, wait_s = self._patience_s()
         while (target := self._flow.choose(now)) is not None:
-            batch = self._core.next_batch(now, flush=flush, most=self._flow.most_events(target))
+            batch = self._core.next_batch(now, flush=flush, wait_s=wait_s, most=self._flow.most_events(target))
             self._flow.sent(target, len(batch.items) if batch is not None else 0, now)
             if batch is None:
                 break
             sent = True
             self._begin(self._attempt(target, batch, now))
         return sent
+
+    def _patience_s(self) -> tuple[bool, float]:
+        """Whether there is no more to be read now, and how long fresh events wait for others."""
+        if self._read_to_end or not self._core.room():
+            return True, 0.0
+        flush, wait_s = self._follower.caught_up(), self._limits.batch_wait_s
+        return flush, self._flow.company_s(wait_s) if flush else wait_s
 
     def _ask(self, now: float) -> bool:
         """Looks up what is to be looked up; whether anything is."""

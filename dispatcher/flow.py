@@ -172,6 +172,14 @@ class Flow:
             target.failed_at = now
             target.away_until = now + EJECTION.delay(target.failures, self._random)
 
+    def company_s(self, batch_wait_s: float) -> float:
+        """How long an event that was just read waits for others: the longer, the more batches are on their way.
+
+        Each batch costs a machine the same, whatever is in it, and events wait for the many small ones before them.
+        While none is on its way an event is sent at once.
+        """
+        return batch_wait_s * self.outstanding / max(1, len(self.targets))
+
     def batch_events(self) -> int:
         """How many events the slowest joiner should get at a time."""
         if self._soon is None:

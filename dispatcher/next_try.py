@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
 
 from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.dispatcher.events import Item
 from photon.dispatcher.retry import (
+    EARLY_A_SECOND,
+    EARLY_BACKOFF,
+    EARLY_S,
     NOT_YET_BACKOFF,
     NOT_YET_MOST_S,
     ONCE_ATTEMPTS_MAX,
@@ -22,12 +28,14 @@ from photon.joiner.api import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One that is over. ``read_past_ns``: the primary's progress as it began. ``rows``: of the retry store."""
+    """One that is over. ``read_past_ns``: the primary's progress as it began. ``rows``: of the retry store; ``held``:
+    events that wait in memory."""
 
     outcome: Outcome
     read_past_ns: int
     overloaded: bool
     rows: int
+    held: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +49,55 @@ class NextTry:
 
 
 class NextTries:
-    """``hold_s``: with --once, what is to be tried later than that waits for the next run."""
+    """``hold_s``: with --once, what is to be tried later than that waits for the next run. ``own_ones``: of digests,
+    whose home this datacentre is (``Homes.own_ones``); None: it is alone."""
 
-    def __init__(self, patience: Patience, hold_s: float, random: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        patience: Patience,
+        hold_s: float,
+        random: Callable[[], float],
+        own_ones: Callable[[bytes], npt.NDArray[np.bool_]] | None = None,
+    ) -> None:
+        self._own_ones = own_ones
         self._patience = patience
         self._hold_s = hold_s
         self._random = random
+
+    def plans(self, attempt: Attempt, items: Sequence[Item], now_ns: int) -> Iterator[tuple[Sequence[Item], NextTry]]:
+        """By groups that are tried again together: the patience of the old is no reason for the young to wait."""
+        early = self._early(attempt, items, now_ns) if attempt.outcome == Outcome.NOT_YET else []
+        if early:
+            yield early, self._soon(attempt, early)
+            chosen = set(map(id, early))
+            items = [item for item in items if id(item) not in chosen]
+        if items:
+            yield items, self.after(attempt, items, now_ns)
+
+    def _early(self, attempt: Attempt, items: Sequence[Item], now_ns: int) -> list[Item]:
+        """Where several datacentres share the work only the events' home: else they would all join them at once."""
+        if self._patience.once:
+            return []
+        since = now_ns - int(EARLY_S * NS_PER_S)
+        early = [item for item in items if since < item.first_read_ns <= attempt.read_past_ns]
+        if early and self._own_ones is not None:
+            own = self._own_ones(b"".join([item.event.digest for item in early]))
+            early = [item for item, its in zip(early, own.tolist(), strict=True) if its]
+        return early
+
+    def _soon(self, attempt: Attempt, items: Sequence[Item]) -> NextTry:
+        bound = min(max(EARLY_BACKOFF.first, attempt.held / EARLY_A_SECOND), EARLY_BACKOFF.most)
+        return NextTry(replace(EARLY_BACKOFF, first=bound).delay(1, self._random), self._trigger_ns(attempt, items))
+
+    def _trigger_ns(self, attempt: Attempt, items: Sequence[Item]) -> int:
+        return max(self._patience.trigger_ns(item.first_read_ns, attempt.read_past_ns) for item in items)
 
     def after(self, attempt: Attempt, items: Sequence[Item], now_ns: int) -> NextTry:
         """``items``: one at least, their ``attempts`` without this one."""
         patience = self._patience
         attempts = max(1, max(item.attempts for item in items) + (not attempt.overloaded))
         if attempt.outcome == Outcome.NOT_YET:
-            trigger = max(patience.trigger_ns(item.first_read_ns, attempt.read_past_ns) for item in items)
+            trigger = self._trigger_ns(attempt, items)
             most = min(max(NOT_YET_BACKOFF.most, attempt.rows / RETRIES_A_SECOND), NOT_YET_MOST_S)
             delay = replace(NOT_YET_BACKOFF, most=most).delay(attempts, self._random)
             # Without keep_pending the complete logs give a verdict, unless the store has started again meanwhile.

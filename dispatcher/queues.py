@@ -231,14 +231,17 @@ class Queues:
         stretch = self._fresh[0].stretch  # has it waited for a joiner for so long that others may not wait for us?
         return stretch is None or now - stretch.read_at > homes.head_start.seconds
 
-    def next_batch(self, now: float, *, flush: bool, most: int | None = None, full: bool = False) -> list[Item]:
-        """The next events to send, when a batch is full, has waited long enough, or with ``flush``.
+    def next_batch(
+        self, now: float, *, flush: bool, wait_s: float | None = None, most: int | None = None, full: bool = False
+    ) -> list[Item]:
+        """The next events to send: of the fresh ones when a batch is full, or the first has waited for ``wait_s``.
 
+        ``flush``: there is no more to be read now. ``wait_s`` None: as the limits say, or not at all with ``flush``.
         ``full``: memory is, so that what is fresh may wait to be read.
         """
-        ripe = len(self._fresh) >= self.batch_events or (
-            bool(self._fresh) and (flush or now - self._oldest_fresh >= self._limits.batch_wait_s)
-        )
+        if wait_s is None:
+            wait_s = 0.0 if flush else self._limits.batch_wait_s
+        ripe = len(self._fresh) >= self.batch_events or (bool(self._fresh) and now >= self._oldest_fresh + wait_s)
         fresh_first = bool(ripe or self._live.ready) and not self._shares.busy(now)
         if self._behind.ready and not fresh_first and (items := self._next_behind(now, flush, most, full)):
             return items
@@ -282,6 +285,10 @@ class Queues:
                 break
             items.append(queue.popleft())
         return items
+
+    def fresh_due(self, wait_s: float) -> float | None:
+        """When fresh events have waited for so long; monotonic seconds."""
+        return self._oldest_fresh + wait_s if self._fresh else None
 
     def next_due(self, now: float) -> float | None:
         """When the next head start is over, or those that were left are to be asked about again."""

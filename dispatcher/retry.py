@@ -31,6 +31,13 @@ class Backoff:
 NOT_YET_BACKOFF = Backoff(first=0.2, most=300.0)
 """The primary event has not come: the next read of the primary logs is likelier news than the next attempt.
 Events may wait for hours, many of them: where the store has very many rows, the bound grows with them."""
+EARLY_S = 2.0
+"""An event that was read so lately, and whose primary has not come though the logs were read past that moment, is
+tried again soon: most such primaries are on their way."""
+EARLY_BACKOFF = Backoff(first=0.1, most=2.0)
+"""The same every time."""
+EARLY_A_SECOND = 4000
+"""Where very many wait in memory its bound grows, so that they cost no more tries than this, or twice as many."""
 RETRIES_A_SECOND = 1000
 """The bound of a back-off is so long that all rows of the store can be tried once in it at this rate. The mean is
 twice that, with full jitter."""

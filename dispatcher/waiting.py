@@ -17,10 +17,13 @@ class WaitingRoom:
         self._by_time: list[tuple[float, int, WaitingGroup]] = []
         self._by_trigger: list[tuple[int, int, WaitingGroup]] = []
         self._numbers = count()
+        self.held = 0
+        """Items that wait here."""
 
     def add(self, items: list[Item], due: float, trigger_ns: int) -> None:
         """``due``: monotonic seconds."""
         group = WaitingGroup(items, due, trigger_ns, len(items))
+        self.held += len(items)
         for item in items:
             item.waiting = group
         number = next(self._numbers)
@@ -31,7 +34,7 @@ class WaitingRoom:
         """Takes out what is due."""
         items: list[Item] = []
         while self._by_time and (self._by_time[0][0] <= now or not self._by_time[0][2].left):
-            items += _empty(heapq.heappop(self._by_time)[2])
+            items += self._empty(heapq.heappop(self._by_time)[2])
         self._sweep()
         return items
 
@@ -39,7 +42,7 @@ class WaitingRoom:
         """Takes out what waited for this point or an earlier one."""
         items: list[Item] = []
         while self._by_trigger and (self._by_trigger[0][0] <= read_past_ns or not self._by_trigger[0][2].left):
-            items += _empty(heapq.heappop(self._by_trigger)[2])
+            items += self._empty(heapq.heappop(self._by_trigger)[2])
         return items
 
     def next_due(self) -> float | None:
@@ -53,9 +56,18 @@ class WaitingRoom:
         group = item.waiting
         assert group is not None
         item.waiting = None
+        self.held -= 1
         group.left -= 1
         if not group.left:
             group.items = []
+
+    def _empty(self, group: WaitingGroup) -> list[Item]:
+        items = [item for item in group.items if item.waiting is group]
+        for item in items:
+            item.waiting = None
+        self.held -= len(items)
+        group.items, group.left = [], 0
+        return items
 
     def _sweep(self) -> None:
         """Dead groups are light, but there is no end of them: the heap of triggers is rebuilt when most are dead."""
@@ -91,11 +103,3 @@ class HeadStartQueue:
     def next_due(self) -> float | None:
         """Monotonic seconds."""
         return min((queue[0][0] for queue in self._queues if queue), default=None)
-
-
-def _empty(group: WaitingGroup) -> list[Item]:
-    items = [item for item in group.items if item.waiting is group]
-    for item in items:
-        item.waiting = None
-    group.items, group.left = [], 0
-    return items

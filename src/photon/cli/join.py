@@ -117,7 +117,7 @@ def _run(options: JoinOptions, view: ProgressView, *, with_parent: bool) -> Join
     try:
         # An adapter may print; standard output is for the ledger alone.
         with sampled(options.stages), contextlib.redirect_stdout(sys.stderr):
-            return runtime.run(main())
+            return runtime.run(main(), prompt=not options.once)
     finally:
         view.close()
 

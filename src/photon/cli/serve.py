@@ -80,14 +80,14 @@ def _load(config: Path | None, overrides: tuple[str, ...]) -> tuple[Settings, Pa
     return load(config, environment=os.environ, flags=overrides), config.parent if config else Path()
 
 
-def _run(main: Callable[[asyncio.Event], Awaitable[T]], *, with_parent: bool) -> T:
+def _run(main: Callable[[asyncio.Event], Awaitable[T]], *, with_parent: bool, prompt: bool = True) -> T:
     from photon.embedded import runtime
     from photon.embedded.stopping import stop_event
 
     async def stoppable() -> T:
         return await main(stop_event(with_parent=with_parent))
 
-    return runtime.run(stoppable())
+    return runtime.run(stoppable(), prompt=prompt)
 
 
 @click.command("serve")
@@ -171,7 +171,11 @@ def eventstore_serve(
     else:
         raise UsageError("--primary, --state and --address go together, in place of --datacentre")
     with sampled(stages):
-        _run(lambda stop: serve_store(settings, base, place, stop, again), with_parent=stop_with_parent)
+        _run(
+            lambda stop: serve_store(settings, base, place, stop, again),
+            with_parent=stop_with_parent,
+            prompt=not once,
+        )
 
 
 @click.group()

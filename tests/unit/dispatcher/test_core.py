@@ -91,6 +91,18 @@ def test_a_block_that_is_still_being_parsed_is_not_committed() -> None:
     assert counts(c.changes(0, 0.0)) == {"read": 2, "joined": 2}
 
 
+def test_fresh_events_wait_for_others_while_batches_are_on_their_way() -> None:
+    c = core(limits=Limits(batch_events=3))
+    take(c, block(lines("a")), now=100.0)
+    assert c.next_batch(100.0, flush=True, wait_s=0.25) is None
+    assert (c.next_due(0.25), c.next_due()) == (100.25, None)
+    take(c, block(lines("b"), offset=len(lines("a"))), now=100.125)
+    batch = c.next_batch(100.25, flush=True, wait_s=0.25)
+    assert batch is not None
+    assert [item.event.event_id for item in batch.items] == [b"a", b"b"]
+    assert c.next_due(0.25) is None
+
+
 def test_batches_fill_up_for_a_moment() -> None:
     c = core(limits=Limits(batch_events=2, batch_wait_s=0.005))
     take(c, block(lines("a", "b", "c")), now=1.0)

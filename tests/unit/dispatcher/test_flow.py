@@ -49,6 +49,17 @@ def test_no_joiner_gets_more_than_its_share() -> None:
     assert send(f, 0.0).number == 1
 
 
+def test_what_is_read_waits_for_others_while_batches_are_on_their_way() -> None:
+    f = flow(2)
+    assert f.company_s(0.005) == 0.0
+    target = send(f, 0.0)
+    send(f, 0.0)
+    send(f, 0.0)
+    assert f.company_s(0.004) == 0.006
+    f.answered(target, 1, GOOD, 0.0, 0.0)
+    assert f.company_s(0.004) == 0.004
+
+
 def test_the_slow_one_gets_less() -> None:
     f = flow(2, in_flight=100)
     slow = fast = 0

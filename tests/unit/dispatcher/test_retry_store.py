@@ -96,17 +96,18 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def test_rows_are_woken_at_once_when_the_primary_logs_were_read_past_their_points(store: Store) -> None:
     """Whatever the point, and though their back-offs are far from over."""
-    points = [NOW_NS - 1, NOW_NS - 500 * S, NOW_NS + 1]
+    middle = NOW_NS - 10 * S
+    points = [middle - 1, middle - 500 * S, middle + 1]
     store.put(*(item(n, next_try_ns=NOW_NS + 300 * S, trigger_ns=at, read_ns=at) for n, at in enumerate(points)))
-    store.core.progressed(NOW_NS - 600 * S)
+    store.core.progressed(NOW_NS - 700 * S)
     store.look()
     assert store.tried() == []
-    store.core.progressed(NOW_NS)
+    store.core.progressed(middle)
     store.look()
     assert sorted(store.tried()) == [b"id0", b"id1"]
     store.look()
     assert store.tried() == []  # and once
-    store.core.progressed(NOW_NS + 2)
+    store.core.progressed(middle + 2)
     store.look()
     assert store.tried() == [b"id2"]
 

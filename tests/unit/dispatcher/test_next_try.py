@@ -1,0 +1,79 @@
+"""When an event whose primary has not come is tried again: soon while it is young, at its home."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from photon.config.clock import NS_PER_S
+from photon.dispatcher.events import Item
+from photon.dispatcher.next_try import Attempt, NextTries
+from photon.dispatcher.retry import EARLY_BACKOFF, EARLY_S, Patience
+from photon.joiner.api import Outcome
+from tests.unit.joiner.helpers import event
+
+NOW_NS = 10**15
+READ_PAST_NS = NOW_NS - NS_PER_S // 20
+
+
+def item(name: bytes, age_s: float, attempts: int = 12) -> Item:
+    made = Item(event(name, b"k"), None, NOW_NS - int(age_s * NS_PER_S))
+    made.attempts = attempts
+    return made
+
+
+def attempt(outcome: Outcome = Outcome.NOT_YET, held: int = 0) -> Attempt:
+    return Attempt(outcome, READ_PAST_NS, overloaded=False, rows=0, held=held)
+
+
+def tries(*, once: bool = False, home: bytes | None = None) -> NextTries:
+    def own(digests: bytes) -> npt.NDArray[np.bool_]:
+        return np.array([digests[at : at + 16] == home for at in range(0, len(digests), 16)])
+
+    return NextTries(
+        Patience(once=once, unmatched_after_ns=3600 * NS_PER_S), 60.0, random.Random(1).random, own if home else None
+    )
+
+
+def test_the_young_are_tried_soon_however_old_the_others_are() -> None:
+    young, old = item(b"young", 0.5), item(b"old", 30.0)
+    plans = list(tries().plans(attempt(), [old, young], NOW_NS))
+    assert [list(items) for items, _ in plans] == [[young], [old]]
+    assert plans[0][1].delay_s <= EARLY_BACKOFF.first
+    assert plans[1][1].delay_s > EARLY_BACKOFF.first
+
+
+@pytest.mark.parametrize(
+    ("age_s", "why"), [(EARLY_S + 0.1, "it is no longer young"), (0.01, "the logs were not read past its first read")]
+)
+def test_others_have_one_plan(age_s: float, why: str) -> None:
+    (plan,) = tries().plans(attempt(), [item(b"a", age_s, attempts=0)], NOW_NS)
+    assert plan[1] == tries().after(attempt(), plan[0], NOW_NS), why
+
+
+def test_with_once_and_for_other_outcomes_nothing_is_early() -> None:
+    young = item(b"young", 0.5)
+    for each, of in ((tries(once=True), attempt()), (tries(), attempt(Outcome.RETRY))):
+        ((items, _),) = each.plans(of, [young], NOW_NS)
+        assert list(items) == [young]
+
+
+def test_only_the_home_tries_soon() -> None:
+    here, there = item(b"here", 0.5), item(b"there", 0.5)
+    plans = list(tries(home=here.event.digest).plans(attempt(), [here, there], NOW_NS))
+    assert [list(items) for items, _ in plans] == [[here], [there]]
+
+
+def test_many_that_wait_are_tried_less_often() -> None:
+    delays = [
+        plan.delay_s
+        for seed in range(200)
+        for _, plan in NextTries(Patience(), 60.0, random.Random(seed).random).plans(
+            attempt(held=4000), [item(b"a", 0.5)], NOW_NS
+        )
+    ]
+    assert max(delays) > 5 * EARLY_BACKOFF.first
+    assert max(delays) <= EARLY_BACKOFF.most
