@@ -307,7 +307,7 @@ class DispatcherEngine:
     # -- reading ----------------------------------------------------------------------------------------------------
     @property
     def _may_read(self) -> bool:
-        return self._store.heard and not self._read_to_end
+        return self._store.may_read and not self._read_to_end
 
     async def _read(self) -> bool:
         """Scans when it is time, and takes blocks for a while; whether it took any."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from photon.adapters.contract import Adapter, LogFile
 from photon.eventstore.file_map import MappedLog
@@ -34,8 +34,7 @@ class Read(enum.Enum):
     UNAVAILABLE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """One place to read (file_map.Places has the meaning of span and anchor)."""
 
     row: int
@@ -53,8 +52,7 @@ class Wanted:
         return self.offset + min(self.span, SEARCH_BYTES) + RECORD_GUESS_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRecord:
+class ReadRecord(NamedTuple):
     """``record`` and its place, where the outcome is FOUND."""
 
     outcome: Read

@@ -143,17 +143,19 @@ class SegmentCache:
 
     def _drop_dead(self) -> None:
         with self._lock:
-            live = np.sort(np.fromiter(self._segments, dtype=np.uint64, count=len(self._segments)))
+            live = np.fromiter(self._segments, dtype=np.int64, count=len(self._segments))
+        if not len(live):
+            self._index.clear()
+            return
+        first, last = int(live.min()), int(live.max())
+        lives = np.zeros(last - first + 3, dtype=np.bool_)  # and one on either side
+        lives[live - first + 1] = True
 
         def alive(locations: U64) -> Mask:
-            numbers = locations >> _SEGMENT_SHIFT
-            at = np.minimum(np.searchsorted(live, numbers), len(live) - 1)
-            return np.asarray(live[at] == numbers)
+            numbers = (locations >> _SEGMENT_SHIFT).astype(np.int64)
+            return np.asarray(lives[np.clip(numbers, first - 1, last + 1) - first + 1])
 
-        if len(live):
-            self._index.retain(alive)
-        else:
-            self._index.clear()
+        self._index.retain(alive)
 
     def look_up(self, hashes: U64) -> list[Located]:
         """Records under the asked hashes, by ascending row; at most PER_HASH_MAX of each."""

@@ -30,6 +30,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import compress, repeat
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,8 @@ I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 INTEGER_DIGITS_MAX = 18
+ONE_LENGTH_MAX = 256
+"""Longer texts cost more to copy than to find."""
 CHUNK_BYTES = 256 * 1024
 """Scanned at once: the vectors over it stay in the cache (2.0 against 1.7 million keys a second)."""
 _QUOTE, _BRACE, _BRACE_END, _BACKSLASH, _NEWLINE = b'"{}\\\n'
@@ -148,12 +151,15 @@ class KeyScan:
             return None
         if np.count_nonzero(bytes_ == _BRACE) != len(ends) or data.count(self.quoted) != len(ends):
             return None
-        values = (starts + value).tolist()
-        closings = list(map(data.find, repeat(b'"'), values))
-        end = np.array(closings)
-        if (end >= ends).any() or (end <= starts + value).any():  # the latter: empty, or none
+        values = starts + value
+        if (same := _keys_of_one_length(data, bytes_, values, data.find(b'"', value) - value, ends)) is not None:
+            return same
+        begins = values.tolist()
+        closings = list(map(data.find, repeat(b'"'), begins))
+        end = np.fromiter(closings, np.int64, len(closings))
+        if (end >= ends).any() or (end <= values).any():  # the latter: empty, or none
             return None
-        return [data[a:b] for a, b in zip(values, closings, strict=True)]
+        return [data[a:b] for a, b in zip(begins, closings, strict=True)]
 
     def _plain_keys(self, lines: _Block, pieces: list[bytes]) -> tuple[I64 | None, list[bytes]]:
         """Rows whose key was proven, ascending, and their keys."""
@@ -222,6 +228,22 @@ class KeyScan:
         quotes = np.flatnonzero(lines.bytes_ == _QUOTE)
         depth = _outside(lines, braces, quotes, at, starts) - _outside(lines, ends, quotes, at, starts)
         return np.asarray(only | (depth == 1), np.bool_)
+
+
+def _keys_of_one_length(
+    data: bytes, bytes_: npt.NDArray[np.uint8], values: I64, length: int, ends: I64
+) -> list[bytes] | None:
+    """The texts that begin at ``values``, when each ends with its line's first quote after ``length`` bytes: none of
+    them is looked for or cut alone."""
+    if not 0 < length <= ONE_LENGTH_MAX or (values + length >= ends).any():
+        return None
+    if not (bytes_[values + length] == _QUOTE).all():
+        return None
+    texts = np.ndarray(len(data) - length + 1, f"S{length}", data, strides=(1,))[values]
+    letters = texts.view(np.uint8)
+    if (letters == _QUOTE).any() or not letters.all():  # numpy leaves zero bytes at a text's end out
+        return None
+    return cast(list[bytes], texts.tolist())
 
 
 def _all_have(data: bytes, bytes_: npt.NDArray[np.uint8], starts: I64, begin: int, end: int) -> bool:

@@ -7,11 +7,11 @@ is compressed again. While both names exist, the plain file is the one to read.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
+from isal import isal_zlib
 
 from photon.config.disk import Disk
 from photon.idregistry.api import Kind
@@ -19,7 +19,9 @@ from photon.joiner.slot.output import FINAL_SUFFIX, SUFFIX, OutputDamaged, Outpu
 from photon.joiner.slot.place import DIRECTORY_OF
 
 COPY_CHUNK_BYTES = 4 << 20
-COMPRESSION_LEVEL = 6
+COMPRESSION_LEVEL = 2
+"""Of igzip's four: an eighth larger than what zlib makes at its level 6, in a thirteenth of the time, which was a
+third of what a joiner did."""
 MANIFEST_VERSION = 1
 CLEARED_VERSION = 1
 _GZIP = 31
@@ -134,13 +136,13 @@ class Finals:
         if self._disk.exists(temporary):
             self._disk.remove(temporary)
         out = self._disk.append(temporary)
-        gzip = zlib.compressobj(COMPRESSION_LEVEL, zlib.DEFLATED, _GZIP)
+        gzip = isal_zlib.compressobj(COMPRESSION_LEVEL, isal_zlib.DEFLATED, _GZIP)
         at = records = crc = 0
         try:
             while part := self._disk.read(plain, at, COPY_CHUNK_BYTES):
                 at += len(part)
                 records += part.count(b"\n")
-                crc = zlib.crc32(part, crc)
+                crc = isal_zlib.crc32(part, crc)
                 out.write(gzip.compress(part))
             out.write(gzip.flush())
             out.sync()

@@ -221,7 +221,11 @@ ODD_ONES = st.sampled_from(
 )
 
 
-@given(ONE_MAKE, st.lists(st.text("abc{}:,1 é", max_size=5), min_size=1, max_size=8), st.lists(ODD_ONES, max_size=2),
+ANY_LENGTH = st.lists(st.text("abc{}:,1 é", max_size=5), min_size=1, max_size=8)
+ONE_LENGTH = st.lists(st.text('ab"\0', min_size=3, max_size=3), min_size=1, max_size=8)
+
+
+@given(ONE_MAKE, ANY_LENGTH | ONE_LENGTH, st.lists(ODD_ONES, max_size=2),
        st.randoms(use_true_random=False), st.sampled_from([b"\n", b"\r\n"]))  # fmt: skip
 @settings(deadline=None, max_examples=600)
 def test_lines_of_one_make_and_odd_ones_among_them(
@@ -251,3 +255,9 @@ def test_lines_of_one_make_are_proven_all_at_once(monkeypatch: pytest.MonkeyPatc
     for make in (b'{"uid":"k%d","b":[1,2]}', b'{"a":123,"uid": "k%d"}'):
         rows = [make % number for number in range(50)]
         assert side.keys(b"\n".join(rows) + b"\n", FILE) == [b"k%d" % number for number in range(50)]
+
+
+def test_keys_of_one_length_are_not_looked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_scan, "repeat", None)
+    rows = [b'{"a":123,"uid": "k%03d","b":"xyz"}' % number for number in range(50)]
+    assert JsonLinesSide("uid").keys(b"\n".join(rows) + b"\n", FILE) == [b"k%03d" % number for number in range(50)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from photon.config.clock import NEVER_NS
-from photon.dispatcher.progress import Pace, ProgressWatch
+from photon.dispatcher.progress import AHEAD_BYTES, Pace, ProgressWatch
 from photon.dispatcher.reporting import Troubles
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.two_clocks import Heard
@@ -30,6 +30,7 @@ class Rig:
         self.said: int | Exception = 100
         self.told: list[int] = []
         self.store_ahead = 0
+        self.unread = 0
         self.ahead_told = 0
         self.core: Any = SimpleNamespace(
             open=0,
@@ -51,7 +52,8 @@ class Rig:
         self.count()
         if isinstance(self.said, Exception):
             raise self.said
-        return Progress(read_past_ns=self.said, read_past_age_ns=1000 * S - self.said + self.store_ahead)
+        age = 1000 * S - self.said + self.store_ahead
+        return Progress(self.said, age, bytes_read=7, bytes_known=7 + self.unread)
 
     def count(self) -> None:
         self.asked += 1
@@ -117,11 +119,33 @@ async def test_nothing_is_read_before_the_stores_clock_is_known() -> None:
     rig.troubles.met = lambda what, problem, now: met.append(f"{what}: {problem}")  # type: ignore[method-assign]
     task = asyncio.create_task(rig.watch.run())
     await rig.until_asked(3)
-    assert (rig.watch.heard, rig.told) == (False, [])
+    assert (rig.watch.may_read, rig.told) == (False, [])
     assert met[0] == "event store: it has not answered yet; the logs are read when it does"
     rig.said, rig.store_ahead = 900 * S, 0
     await rig.until_asked(rig.asked + 1)
-    assert (rig.watch.heard, rig.told) == (True, [0])
+    assert (rig.watch.may_read, rig.told) == (True, [0])
+    task.cancel()
+
+
+async def test_finished_logs_are_read_when_the_store_has_read_most_of_its_own() -> None:
+    rig = Rig(Pace(busy_s=0.001, idle_s=3600.0, once=True))
+    rig.said, rig.unread = 900 * S, AHEAD_BYTES + 1
+    task = asyncio.create_task(rig.watch.run())
+    await rig.until_asked(2)
+    assert (rig.watch.may_read, rig.ahead_told) == (False, 0)
+    told = len(rig.told)
+    rig.unread = AHEAD_BYTES
+    await rig.until_asked(rig.asked + 2)
+    assert (rig.watch.may_read, len(rig.told)) == (True, told + 1)
+    task.cancel()
+
+
+async def test_logs_that_grow_are_read_however_far_the_store_is() -> None:
+    rig = Rig()
+    rig.unread = AHEAD_BYTES + 1
+    task = asyncio.create_task(rig.watch.run())
+    await rig.until_asked(1)
+    assert rig.watch.may_read
     task.cancel()
 
 
@@ -166,7 +190,7 @@ async def test_clocks_that_differ_too_much_are_told(ahead_s: int, past_s: int, s
 )
 def test_the_pause(open_: int, rows: int, trigger_ns: int | None, pause_s: float) -> None:
     rig = Rig(Pace(busy_s=0.05, idle_s=10.0))
-    rig.watch.heard = True
+    rig.watch.may_read = True
     rig.core.open, rig.state.retry_rows, rig.next_trigger = open_, rows, trigger_ns
     assert rig.watch.pause_s() == pytest.approx(pause_s)
 
