@@ -59,7 +59,8 @@ class Queues:
         self._asking = 0
         self._progress = 1.0  # share of the oldest events that we left which their home has done; of late
         self._next_patient = 0.0
-        self._oldest_fresh = self._oldest_behind = 0.0
+        self._oldest_behind = 0.0
+        self._since: float | None = None  # since when the first of those that are fresh or to be tried again waits
         self._fresh_is_next = True
         self.behind_in_flight = 0
         """Events behind that are at joiners."""
@@ -99,8 +100,6 @@ class Queues:
                 self._oldest_behind = now
             self._behind.ready += own
             return
-        if not self._fresh and own:
-            self._oldest_fresh = now
         self._fresh += own
 
     def again(self, items: list[Item], now: float) -> None:
@@ -182,7 +181,7 @@ class Queues:
         elif self._live.unasked:
             items, patient = self._pull(self._live.unasked), False
         elif behind or not self._waited or self._homes is None:
-            items, patient = self._pull(self._behind.unasked, behind), False
+            items, patient = self._pull(self._behind.unasked, most=behind), False
         else:
             items, patient = self._pull_waited(self._homes, now)
         self._asking += len(items)
@@ -234,28 +233,34 @@ class Queues:
     def next_batch(
         self, now: float, *, flush: bool, wait_s: float | None = None, most: int | None = None, full: bool = False
     ) -> list[Item]:
-        """The next events to send: of the fresh ones when a batch is full, or the first has waited for ``wait_s``.
+        """The next events to send: of those that are fresh or to be tried again when a batch is full, or the first
+        has waited for ``wait_s``. They go together: a batch costs a machine much the same, whatever is in it.
 
         ``flush``: there is no more to be read now. ``wait_s`` None: as the limits say, or not at all with ``flush``.
         ``full``: memory is, so that what is fresh may wait to be read.
         """
         if wait_s is None:
             wait_s = 0.0 if flush else self._limits.batch_wait_s
-        ripe = len(self._fresh) >= self.batch_events or (bool(self._fresh) and now >= self._oldest_fresh + wait_s)
-        fresh_first = bool(ripe or self._live.ready) and not self._shares.busy(now)
+        ripe = self._ripe(now, wait_s)
+        fresh_first = ripe and not self._shares.busy(now)
         if self._behind.ready and not fresh_first and (items := self._next_behind(now, flush, most, full)):
             return items
-        if self._live.ready and not (ripe and self._fresh_is_next):
-            self._fresh_is_next = True  # they take turns: a storm of retries does not starve what was just read
-            items = self._pull(self._live.ready, most)
-        elif ripe:
-            self._fresh_is_next = False
-            self._oldest_fresh = now
-            items = self._pull(self._fresh, most)
-        else:
+        if not ripe:
             return []
+        lines = (self._fresh, self._live.ready) if self._fresh_is_next else (self._live.ready, self._fresh)
+        self._fresh_is_next = not self._fresh_is_next  # a storm of retries does not starve what was just read
+        items = self._pull(*lines, most=most)
+        self._since = now if self._fresh or self._live.ready else None
         self._shares.sent_fresh(len(items), now)
         return items
+
+    def _ripe(self, now: float, wait_s: float) -> bool:
+        count = len(self._fresh) + len(self._live.ready)
+        if not count:
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        return count >= self.batch_events or (self._since is not None and now >= self._since + wait_s)
 
     def _next_behind(self, now: float, flush: bool, most: int | None, full: bool) -> list[Item]:
         """Events behind, when it is their turn. Until ``flush`` there is more to be read, which may be fresh.
@@ -269,26 +274,28 @@ class Queues:
         if not (count and ripe):
             return []
         self._oldest_behind = now
-        items = self._pull(self._behind.ready, count if most is None else min(most, count))
+        items = self._pull(self._behind.ready, most=count if most is None else min(most, count))
         cost = len(items) * (STORED_WEIGHT if items[0].stretch is None else 1.0)
         self._shares.sent_behind(cost, fresh_wait=wait)
         self.behind_in_flight += len(items)
         return items
 
-    def _pull(self, queue: deque[Item], most: int | None = None) -> list[Item]:
-        count = min(len(queue), self.batch_events if most is None else min(most, self.batch_events))
+    def _pull(self, *queues: deque[Item], most: int | None = None) -> list[Item]:
+        """A batch: what the first one has, then what the next one has."""
+        room = self.batch_events if most is None else min(most, self.batch_events)
         items: list[Item] = []
         left = self._limits.batch_bytes
-        for _ in range(count):
-            left -= len(queue[0].event.record)
-            if left < 0 and items:
-                break
-            items.append(queue.popleft())
+        for queue in queues:
+            for _ in range(min(len(queue), room - len(items))):
+                left -= len(queue[0].event.record)
+                if left < 0 and items:
+                    return items
+                items.append(queue.popleft())
         return items
 
     def fresh_due(self, wait_s: float) -> float | None:
-        """When fresh events have waited for so long; monotonic seconds."""
-        return self._oldest_fresh + wait_s if self._fresh else None
+        """When fresh events, or such to be tried again, have waited for so long; monotonic seconds."""
+        return None if self._since is None else self._since + wait_s
 
     def next_due(self, now: float) -> float | None:
         """When the next head start is over, or those that were left are to be asked about again."""
