@@ -15,7 +15,7 @@ import sys
 import time
 
 from bench import catch_up, growth, live, report, restart, sustained
-from bench.catch_up import QUICK, SYSTEMS, scratch
+from bench.catch_up import LIMIT_S, QUICK, SYSTEMS, scratch
 from bench.live import LATENCY, Load
 from bench.results import Results
 from bench.workload import Size, cache_root
@@ -46,7 +46,7 @@ def quick() -> int:
     return int(any(row.problem for row in rows))
 
 
-def full(only: list[str], rounds: int, *, fresh: bool) -> int:
+def full(only: list[str], rounds: int, limit_s: float, *, fresh: bool) -> int:
     """Hours. Exit code 1 when a row has no figures."""
     directory = cache_root() / "results"
     if fresh:
@@ -54,7 +54,7 @@ def full(only: list[str], rounds: int, *, fresh: bool) -> int:
     results = Results(directory)
     say(f"rows are kept below {directory}; what is there already is not run again (--fresh: it is)")
     if "catch-up" in only:
-        catch_up.bench(results, SIZES, [system.name for system in SYSTEMS], rounds, say)
+        catch_up.bench(results, SIZES, [system.name for system in SYSTEMS], rounds, say, limit_s=limit_s)
     if "live" in only:
         live.bench(results, LATENCY, list(LIVE), rounds, say)
     if "sustained" in only:
@@ -81,8 +81,9 @@ def main() -> int:
     parser.add_argument("--fresh", action="store_true", help="forget what earlier runs have measured")
     parser.add_argument("--only", nargs="+", choices=GROUPS, default=list(GROUPS))
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds of one catch-up; %(default)g")
     given = parser.parse_args()
-    return quick() if given.what == "quick" else full(given.only, given.rounds, fresh=given.fresh)
+    return quick() if given.what == "quick" else full(given.only, given.rounds, given.limit, fresh=given.fresh)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.catch_up import GROUP, PHOTON, SYSTEMS, row_name
+from bench import goals
+from bench.catch_up import GROUP, PHOTON, SYSTEMS
 from bench.growth import POINTS
 from bench.growth import group as growth_group
 from bench.live import CURVE, GOAL_RATE, GROWS, LATENCY, SUSTAINED
@@ -23,13 +24,11 @@ from bench.restart import GROUP as RESTART
 from bench.results import Results, Row, read_row
 from bench.sustained import CURVE_GROUP
 from bench.svg import Axis, Series, chart
-from bench.workload import Size
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "bench" / "results.json"
 PAGE = ROOT / "docs" / "benchmarks.md"
 PLOTS = ROOT / "docs" / "benchmarks"
-SIZES = (Size(100_000), Size(1_000_000))
 NOT_YET = "not measured yet"
 CURVE_PLOT = "latency-over-load"
 HEAD = """\
@@ -45,6 +44,12 @@ components](benchmarks/components.md).
 
 In every test run the calls that the hot path makes for an event are counted and compared with `bench/counts.json`,
 which no other load on the machine moves; `make bench-counts` accepts new ones.
+"""
+GOALS_TEXT = """\
+## Goals
+
+What two cores were to reach, in medians of the tables below. What limits what is not reached, and what it would take:
+[What limits the speed](benchmarks/limits.md).
 """
 CATCH_UP_TEXT = """\
 ## Catch-up
@@ -91,18 +96,26 @@ GROWTH_TEXT = """\
 finds all logs at once. On two cores more processes share the same cores: these curves say what more of them costs,
 not what they would bring with cores of their own.
 """
+REGISTRY_TEXT = """\
+## Registry
+
+Conditional inserts a second beside etcd, also with replicas 100 ms apart: [Benchmarks of
+components](benchmarks/components.md), `make bench-registry`.
+"""
 
 
 def render(rows: Sequence[Row]) -> dict[str, str]:
     """Text of each file, by its path below ``docs/``."""
     found = {(row.group, row.name): row for row in rows}
     plots = _plots(rows)
-    parts = [HEAD, _measured_on(rows), CATCH_UP_TEXT]
-    for size in SIZES:
-        parts += [f"### {size.words()}\n", catch_up_table(rows, size.words(), complete=True), _goals(rows, size)]
+    met = [(goal, measured or NOT_YET, reached) for goal, measured, reached in goals.lines(rows)]
+    parts = [HEAD, _measured_on(rows), GOALS_TEXT, table(("goal", "measured", "reached"), met), CATCH_UP_TEXT]
+    for size in goals.SIZES:
+        parts += [f"### {size.words()}\n", catch_up_table(rows, size.words(), complete=True)]
     pictures = {name: f"![{name}](benchmarks/{name}.svg)\n" for name in plots}
     parts += [LIVE_TEXT, _live(found), SUSTAINED_TEXT, _curve(rows), pictures.pop(CURVE_PLOT, "")]
     parts += [RESTART_TEXT, _restart(found), GROWTH_TEXT, *pictures.values()]
+    parts.append(REGISTRY_TEXT)
     if missing := [f"{axis} {point}" for axis, points in POINTS.items() for point in points
                    if not _has(found.get((growth_group(axis), f"{axis} {point}")))]:  # fmt: skip
         parts.append(f"{NOT_YET.capitalize()}: {', '.join(missing)}.\n")
@@ -170,25 +183,6 @@ def catch_up_table(rows: Sequence[Row], size: str, *, complete: bool = False) ->
     if complete:
         lines += [(s.name, NOT_YET, "", "", "", "0", s.survives) for s in SYSTEMS if s.name not in named]
     return table(head, lines)
-
-
-def _goals(rows: Sequence[Row], size: Size) -> str:
-    """Ratios of medians of the same run."""
-    found = {row.name: row for row in rows if row.group == GROUP}
-    own = found.get(row_name(PHOTON, size))
-    wall = own.median("wall_s") if own else None
-    if wall is None:
-        return ""
-    said = []
-    peers = [(found[row_name(s.name, size)].median("wall_s"), s.name) for s in SYSTEMS
-             if s.streaming and row_name(s.name, size) in found]  # fmt: skip
-    if best := min(((took, name) for took, name in peers if took is not None), default=None):
-        ratio = best[0] / wall
-        said.append(f"{ratio:.1f} × as fast as {best[1]}, the best with exactly-once output in a stream (goal: 5 ×)")
-    plain = found.get(row_name("plain Python", size))
-    if plain and (took := plain.median("wall_s")):
-        said.append(f"{wall / took:.1f} × the time of plain Python with a dict (goal: 2 ×)")
-    return f"Photon with three replicas: {'; '.join(said)}.\n" if said else ""
 
 
 def _live(found: Mapping[tuple[str, str], Row]) -> str:

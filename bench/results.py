@@ -62,7 +62,7 @@ def machine() -> dict[str, str]:
         "cores": str(os.cpu_count()),
         "cpu": cpu.group(1) if cpu else platform.machine(),
         "memory": f"{int(memory.group(1)) / 2**20:.0f} GiB" if memory else "unknown",
-        "kernel": platform.release(),
+        "kernel": platform.release().partition("-")[0],
         "python": platform.python_version(),
     }
 

@@ -415,7 +415,7 @@ class Core:
                 trigger, settled = plan.trigger_ns, plan.settled
                 next_try_ns = SETTLED_NS if settled else now_ns + int(plan.delay_s * NS_PER_S)
                 for item in items:
-                    item.attempts += not overloaded
+                    item.attempts += not overloaded and not (plan.early and item.attempts)
                     item.next_try_ns, item.settled = next_try_ns, settled
                     item.left_to, item.last = NOBODY, outcome
                     item.trigger_ns = SETTLED_NS if settled else trigger

@@ -13,6 +13,7 @@ from photon.dispatcher.events import Item
 from photon.dispatcher.retry import (
     EARLY_A_SECOND,
     EARLY_BACKOFF,
+    EARLY_MOST_S,
     EARLY_S,
     NOT_YET_BACKOFF,
     NOT_YET_MOST_S,
@@ -46,6 +47,8 @@ class NextTry:
     trigger_ns: int = SETTLED_NS
     settled: bool = False
     given_up: bool = False
+    early: bool = False
+    """Of the young: however many such tries there were, the back-off that follows begins with the first one's."""
 
 
 class NextTries:
@@ -78,7 +81,8 @@ class NextTries:
         """Where several datacentres share the work only the events' home: else they would all join them at once."""
         if self._patience.once:
             return []
-        since = now_ns - int(EARLY_S * NS_PER_S)
+        # By what was read, not by the time: where a store lags, the primary event may stand in what it has not read.
+        since = max(attempt.read_past_ns - int(EARLY_S * NS_PER_S), now_ns - int(EARLY_MOST_S * NS_PER_S))
         early = [item for item in items if since < item.first_read_ns <= attempt.read_past_ns]
         if early and self._own_ones is not None:
             own = self._own_ones(b"".join([item.event.digest for item in early]))
@@ -87,7 +91,8 @@ class NextTries:
 
     def _soon(self, attempt: Attempt, items: Sequence[Item]) -> NextTry:
         bound = min(max(EARLY_BACKOFF.first, attempt.held / EARLY_A_SECOND), EARLY_BACKOFF.most)
-        return NextTry(replace(EARLY_BACKOFF, first=bound).delay(1, self._random), self._trigger_ns(attempt, items))
+        delay = replace(EARLY_BACKOFF, first=bound).delay(1, self._random)
+        return NextTry(delay, self._trigger_ns(attempt, items), early=True)
 
     def _trigger_ns(self, attempt: Attempt, items: Sequence[Item]) -> int:
         return max(self._patience.trigger_ns(item.first_read_ns, attempt.read_past_ns) for item in items)

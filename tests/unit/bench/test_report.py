@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-from bench import report
+from bench import goals, report
 from bench.catch_up import GROUP, PHOTON, row_name
 from bench.results import BenchmarkFailed, Results, Round, Row, run_round
 from bench.svg import Axis, Series, chart, ticks
@@ -31,7 +31,41 @@ def test_a_table_has_medians_and_says_who_has_no_figure() -> None:
     assert f"| **{PHOTON}** | 4.00 (3.00) |" in page
     assert "| Polars | could not be installed |" in page
     assert "| DuckDB | not measured yet |" in page
-    assert "10.0 × as fast as Flink SQL" in page
+    goal = "1 M + 100 k: 5 × the speed of the best stream processor with exactly-once output"
+    assert f"| {goal} | 10.0 × Flink SQL | yes |" in page
+
+
+def _measured(group: str, name: str, **figures: float) -> Row:
+    return Row(group, name, "command", rounds=[Round(figures, 0.5)])
+
+
+def test_a_goal_is_reached_or_not() -> None:
+    rows = [
+        _row(PHOTON, 10.0), _row("plain Python", 4.0), _row("Bytewax, recovery on", 60.0), _row("Flink SQL", 49.0),
+        _measured("live", "2,000 clicks/s, 60 s", p50_ms=20.0, p99_ms=101.0),
+        _measured("live", "2,000 clicks/s, 60 s, replicas 100 ms apart", p50_ms=149.0, p99_ms=999.0),
+        _measured("sustained", "33,334 clicks/s, 300 s", joined_s=20_000.0, growth=0.4),
+        _measured("restart", "kill -9 under load", joiner_pause_s=1.9, everything_from_start_s=4.0),
+        _measured("growth-size", "size 1", cpu_s=10.0), _measured("growth-size", "size 10", cpu_s=120.0),
+        _measured("growth-files", "files 10", cpu_s=10.0), _measured("growth-files", "files 5000", cpu_s=20.0),
+    ]  # fmt: skip
+    said = {goal: (measured, reached) for goal, measured, reached in goals.lines(rows)}
+    starts = {
+        "1 M + 100 k: 5 ×": ("4.9 × Flink SQL", "**no**"),
+        "1 M + 100 k: within": ("2.5 × its time", "**no**"),
+        "memory": ("", ""),
+        "2,000,000 joined": ("1,200,000 a minute of 2,000,040 offered", "**no**"),
+        "latency at 2,000 clicks/s:": ("p50 20 ms, p99 101 ms", "**no**"),
+        "latency at 2,000 clicks/s with": ("p50 149 ms, p99 999 ms", "yes"),
+        "kill -9": ("1.9 s", "yes"),
+        "start of all": ("4.0 s", "**no**"),
+        "registered": ("", ""),
+        "growth over size": ("1.20 × the CPU time for each click", "**no**"),
+        "growth over files": ("2.00 × the CPU time", "yes"),
+        "growth over joiners": ("", ""),
+    }
+    for start, expected in starts.items():
+        assert [said[goal] for goal in said if goal.startswith(start)] == [expected], start
 
 
 def test_a_page_without_results_names_everything_that_is_to_be_measured() -> None:

@@ -296,6 +296,17 @@ def test_back_off_grows_and_is_random() -> None:
     assert len(set(dues)) == len(dues)
 
 
+def test_tries_of_the_young_do_not_make_the_back_off_longer_that_follows() -> None:
+    c = core()
+    c.progressed(S)
+    item = waiting_item(c, Outcome.NOT_YET)
+    now = 0.0
+    for _ in range(12):
+        now = c.next_due() or 0.0
+        reply(c, batch_of(c, now), Outcome.NOT_YET, now=now)
+    assert item.attempts == 1
+
+
 def test_overload_is_no_attempt() -> None:
     c = core()
     take(c, block(lines("a")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,13 @@ def test_the_young_are_tried_soon_however_old_the_others_are() -> None:
 def test_others_have_one_plan(age_s: float, why: str) -> None:
     (plan,) = tries().plans(attempt(), [item(b"a", age_s, attempts=0)], NOW_NS)
     assert plan[1] == tries().after(attempt(), plan[0], NOW_NS), why
+
+
+def test_where_the_store_lags_they_are_young_for_longer_but_not_for_ever() -> None:
+    for lag_s, age_s, early in ((20.0, 21.0, True), (20.0, 22.5, False), (70.0, 71.0, False)):
+        lagging = replace(attempt(), read_past_ns=NOW_NS - int(lag_s * NS_PER_S))
+        (plan,) = tries().plans(lagging, [item(b"a", age_s)], NOW_NS)
+        assert plan[1].early is early, lag_s
 
 
 def test_with_once_and_for_other_outcomes_nothing_is_early() -> None:

@@ -96,7 +96,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def test_rows_are_woken_at_once_when_the_primary_logs_were_read_past_their_points(store: Store) -> None:
     """Whatever the point, and though their back-offs are far from over."""
-    middle = NOW_NS - 10 * S
+    middle = NOW_NS - 100 * S
     points = [middle - 1, middle - 500 * S, middle + 1]
     store.put(*(item(n, next_try_ns=NOW_NS + 300 * S, trigger_ns=at, read_ns=at) for n, at in enumerate(points)))
     store.core.progressed(NOW_NS - 700 * S)

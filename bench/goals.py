@@ -1,0 +1,138 @@
+"""What the project set out to reach on two cores, beside what was measured: a line for each goal, reached or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from bench.catch_up import GROUP, PHOTON, SYSTEMS, row_name
+from bench.growth import POINTS
+from bench.growth import group as growth_group
+from bench.live import GOAL_RATE, GROWS, LATENCY, SUSTAINED
+from bench.restart import CATCH_UP, KILL9
+from bench.restart import GROUP as RESTART
+from bench.results import Row
+from bench.workload import Size
+
+SIZES = (Size(100_000), Size(1_000_000))
+MEMORY_MIB = 1536.0
+"""1.5 GB and some."""
+LINEAR = 1.1
+"""Times as much for each unit at the largest point of a curve as at the smallest: noise is no growth."""
+REGISTRY = "registry: conditional inserts a second beside etcd, three replicas with fsync"
+Line = tuple[str, str, str]
+"""Goal, what was measured, whether it is reached; the latter two empty where it was not measured."""
+
+Found = Mapping[tuple[str, str], Row]
+
+
+def lines(rows: Sequence[Row]) -> list[Line]:
+    """Of the table, in the goals' order."""
+    found: Found = {(row.group, row.name): row for row in rows}
+    return [
+        *(line for size in SIZES for line in _catch_up(found, size)),
+        _memory(found),
+        _sustained(found),
+        _latency(found, "", "2,000 clicks/s, 60 s", 25, 100),
+        _latency(found, " with replicas 100 ms apart", "2,000 clicks/s, 60 s, replicas 100 ms apart", 150, 1000),
+        (REGISTRY, "[components](benchmarks/components.md)", "–"),
+        _at_most(found, "kill -9 of a joiner to the next joined line: 2 s", "joiner_pause_s", 2.0),
+        _at_most(found, "start of all that was killed to the first joined line: 2 s", "everything_from_start_s", 2.0),
+        _at_least(found, "registered events caught up with 5 × as fast as joined", "ratio", 5.0),
+        *(_growth(found, axis) for axis in POINTS),
+    ]  # fmt: skip
+
+
+def best_stream(found: Found, size: Size) -> tuple[float, str] | None:
+    """Seconds and name of the fastest stream processor with exactly-once output."""
+    took = ((_median(found, GROUP, row_name(s.name, size), "wall_s"), s.name) for s in SYSTEMS if s.streaming)
+    return min(((wall, name) for wall, name in took if wall is not None), default=None)
+
+
+def _median(found: Found, group: str, name: str, figure: str) -> float | None:
+    row = found.get((group, name))
+    return row.median(figure) if row else None
+
+
+def _yes(reached: bool) -> str:
+    return "yes" if reached else "**no**"
+
+
+def _catch_up(found: Found, size: Size) -> list[Line]:
+    wall = _median(found, GROUP, row_name(PHOTON, size), "wall_s")
+    out: list[Line] = []
+
+    def against(goal: str, other: float | None, said: Callable[[float, float], tuple[str, bool | None]]) -> None:
+        if wall is None or other is None:
+            out.append((goal, "", ""))
+            return
+        text, reached = said(wall, other)
+        out.append((goal, text, "–" if reached is None else _yes(reached)))
+
+    best = best_stream(found, size)
+    against(
+        f"{size.words()}: 5 × the speed of the best stream processor with exactly-once output",
+        best[0] if best else None,
+        lambda own, other: (f"{other / own:.1f} × {best[1] if best else ''}", other / own >= 5),
+    )
+    smaller = size == SIZES[0]
+    against(
+        f"{size.words()}: {'within 2 × the time' if smaller else 'how far from the time'} of plain Python",
+        _median(found, GROUP, row_name("plain Python", size), "wall_s"),
+        lambda own, other: (f"{own / other:.1f} × its time", own / other <= 2 if smaller else None),
+    )
+    against(
+        f"{size.words()}: how close to DuckDB, which is no stream processor",
+        _median(found, GROUP, row_name("DuckDB", size), "wall_s"),
+        lambda own, other: (f"{own / other:.1f} × its time", None),
+    )
+    return out
+
+
+def _memory(found: Found) -> Line:
+    goal = "memory below 1.5 GB at any size"
+    peaks = [_median(found, GROUP, row_name(PHOTON, size), "peak_mib") for size in SIZES]
+    known = [peak for peak in peaks if peak is not None]
+    if len(known) < len(SIZES):
+        return goal, "", ""
+    return goal, f"{', '.join(f'{peak:,.0f} MiB' for peak in known)}, all processes", _yes(max(known) < MEMORY_MIB)
+
+
+def _sustained(found: Found) -> Line:
+    goal = "2,000,000 joined clicks a minute for 5 minutes, lag not growing"
+    row = found.get((SUSTAINED, f"{GOAL_RATE:,} clicks/s, 300 s"))
+    joined, growth = (row.median("joined_s"), row.median("growth")) if row else (None, None)
+    if joined is None or growth is None:
+        return goal, row.problem if row else "", _yes(False) if row and row.problem else ""
+    return goal, f"{joined * 60:,.0f} a minute of {GOAL_RATE * 60:,} offered", _yes(growth < GROWS)
+
+
+def _latency(found: Found, where: str, name: str, middle: float, most: float) -> Line:
+    goal = f"latency at 2,000 clicks/s{where}: p50 below {middle:g} ms, p99 below {most:g} ms"
+    p50, p99 = (_median(found, LATENCY, name, f"p{share}_ms") for share in (50, 99))
+    if p50 is None or p99 is None:
+        return goal, "", ""
+    return goal, f"p50 {p50:,.0f} ms, p99 {p99:,.0f} ms", _yes(p50 < middle and p99 < most)
+
+
+def _at_most(found: Found, goal: str, figure: str, most: float) -> Line:
+    value = _median(found, RESTART, KILL9, figure)
+    return (goal, "", "") if value is None else (goal, f"{value:.1f} s", _yes(value < most))
+
+
+def _at_least(found: Found, goal: str, figure: str, least: float) -> Line:
+    value = _median(found, RESTART, CATCH_UP, figure)
+    return (goal, "", "") if value is None else (goal, f"{value:.1f} ×", _yes(value >= least))
+
+
+def _growth(found: Found, axis: str) -> Line:
+    """*Size*: seconds of CPU for each click. Else the seconds for the same clicks."""
+    first, last = POINTS[axis][0], POINTS[axis][-1]
+    goal = f"growth over {axis}, {first:,} to {last:,}: linear or better"
+    few, many = (_median(found, growth_group(axis), f"{axis} {point}", "cpu_s") for point in (first, last))
+    if few is None or many is None:
+        return goal, "", ""
+    times = many / few / (last / first if axis == "size" else 1)
+    # More joiners and shards on the same cores bring nothing; what each of them costs must not rise.
+    allowed = LINEAR if axis == "size" else LINEAR * last / first
+    shown = f"{times:.2f} × the CPU time for each click" if axis == "size" else f"{times:.2f} × the CPU time"
+    return goal, shown, _yes(times <= allowed)
