@@ -297,7 +297,7 @@ def test_back_off_grows_and_is_random() -> None:
 
 
 def test_tries_of_the_young_do_not_make_the_back_off_longer_that_follows() -> None:
-    c = core()
+    c = core(patience=Patience())
     c.progressed(S)
     item = waiting_item(c, Outcome.NOT_YET)
     now = 0.0
