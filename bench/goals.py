@@ -42,6 +42,12 @@ def lines(rows: Sequence[Row]) -> list[Line]:
     ]  # fmt: skip
 
 
+def borne(row: Row, rate: float) -> bool:
+    """Whether all of a load could be written, and the backlog did not grow."""
+    offered, growth = row.median("offered_s"), row.median("growth")
+    return offered is not None and growth is not None and growth < GROWS and offered >= (1 - GROWS) * rate
+
+
 def best_stream(found: Found, size: Size) -> tuple[float, str] | None:
     """Seconds and name of the fastest stream processor with exactly-once output."""
     took = ((_median(found, GROUP, row_name(s.name, size), "wall_s"), s.name) for s in SYSTEMS if s.streaming)
@@ -100,10 +106,10 @@ def _memory(found: Found) -> Line:
 def _sustained(found: Found) -> Line:
     goal = "2,000,000 joined clicks a minute for 5 minutes, lag not growing"
     row = found.get((SUSTAINED, f"{GOAL_RATE:,} clicks/s, 300 s"))
-    joined, growth = (row.median("joined_s"), row.median("growth")) if row else (None, None)
-    if joined is None or growth is None:
+    joined = row.median("joined_s") if row else None
+    if row is None or joined is None:
         return goal, row.problem if row else "", _yes(False) if row and row.problem else ""
-    return goal, f"{joined * 60:,.0f} a minute of {GOAL_RATE * 60:,} offered", _yes(growth < GROWS)
+    return goal, f"{joined * 60:,.0f} a minute of {GOAL_RATE * 60:,} offered", _yes(borne(row, GOAL_RATE))
 
 
 def _latency(found: Found, where: str, name: str, middle: float, most: float) -> Line:

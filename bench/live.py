@@ -116,7 +116,8 @@ def figures(fed: Mapping[str, NDArray[Any]], seen: Mapping[str, NDArray[Any]], *
             late = (moments[chosen] - ready[chosen]) / 1e6
             for share in (50, 90, 99):
                 found[f"{name}p{share}_ms"] = round(float(np.percentile(late, share)), 1)
-    found["growth"] = round(growth(np.sort(ready[counted]), np.sort(written[counted])) / rate, 4)
+    offered = np.sort(ready[wanted & (ready > began + WARM_S * 1e9)])  # with those that were never joined
+    found["growth"] = round(growth(offered, np.sort(written[counted])) / rate, 4)
     in_time = (written > 0) & (written <= int(fed["wrote_ns"][-1]))
     found["joined_s"] = round(int(in_time.sum()) / ((int(fed["wrote_ns"][-1]) - began) / 1e9))
     return found

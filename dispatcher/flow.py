@@ -35,6 +35,9 @@ IN_FLIGHT_LEAST = 100
 """Events in flight at a joiner, at least, where answers are to come soon."""
 SLOWER, FASTER = 0.75, 1.1
 
+COMPANY_MOST = 4.0
+"""Times the wait of a batch that an event waits for others at most."""
+
 
 @dataclass(slots=True)
 class Target:
@@ -176,9 +179,9 @@ class Flow:
         """How long an event that was just read waits for others: the longer, the more batches are on their way.
 
         Each batch costs a machine the same, whatever is in it, and events wait for the many small ones before them.
-        While none is on its way an event is sent at once.
+        While none is on its way an event is sent at once; where many are, it is a long way that they are on.
         """
-        return batch_wait_s * self.outstanding / max(1, len(self.targets))
+        return batch_wait_s * min(self.outstanding / max(1, len(self.targets)), COMPANY_MOST)
 
     def batch_events(self) -> int:
         """How many events the slowest joiner should get at a time."""
