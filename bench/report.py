@@ -79,8 +79,7 @@ SUSTAINED_TEXT = """\
 
 The same deployment at rising loads, ten queries a click, and at two million clicks a minute for five minutes. A
 load is borne when all of it could be written, the backlog did not grow (by less than 1 % of the load), and every
-click came out once. The
-generator runs on the same cores. `python -m bench.sustained`.
+click came out once. The generator runs on the same cores. `python -m bench.sustained`.
 """
 RESTART_TEXT = """\
 ## Kill -9, and back
