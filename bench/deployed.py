@@ -15,11 +15,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.feeder import Feed
-from bench.measure import adopt_orphans, cpu_s, kill_tree, resident, tail, tree
+from bench.measure import cpu_s, kill_tree, resident, tail, tree
 from bench.results import BenchmarkFailed
 from photon.demo.deployment import DemoDeployment, Place, Shape
 from photon.embedded.ledger import read_ledger
 from photon.embedded.supervisor import healthy
+from photon.embedded.zygote import adopt_orphans
 
 DATACENTRE = "east"
 REPLICAS = {"r1": "east", "r2": "west", "r3": "central"}
@@ -110,7 +111,7 @@ def deployed(
     directory: Path, *, joiners: int = 1, shards: int = 1, round_trip_s: float | None = None
 ) -> Iterator[Deployed]:
     """Started and ready; ended afterwards."""
-    adopt_orphans()
+    adopt_orphans(True)
     shape = Shape(
         (DATACENTRE,), joiners, round_trip_s=round_trip_s, unmatched_after_s=UNMATCHED_AFTER_S, shards=shards,
         replicas=REPLICAS,

@@ -1,13 +1,12 @@
 """What a command and all of its descendants took: wall time, CPU time, peak memory.
 
 CPU time is the kernel's own account of ended children. This process adopts orphans of the command (Linux's
-child subreaper), so that a daemon whose parent ended is counted as well. Memory is the sum of resident sets over the
-tree, sampled: pages that processes share count in each.
+child subreaper), so that a daemon whose parent ended is counted as well. Memory is the sum of the tree's resident
+pages, sampled; a page that n processes share counts 1/n in each (the kernel's "proportional set size").
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import signal
@@ -17,8 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-PR_SET_CHILD_SUBREAPER = 36
-SAMPLE_S = 0.05
+from photon.embedded.zygote import adopt_orphans
+
+SAMPLE_S = 0.2
+"""Between two samples of memory: each looks through the page tables of all processes."""
 END_S = 10.0
 """What outlives its command gets so long, and is then killed."""
 
@@ -35,11 +36,6 @@ class Measured:
     output: str
     error: str
     """Its last lines."""
-
-
-def adopt_orphans() -> None:
-    """From now on orphaned descendants become children of this process."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def tree(pid: int) -> list[int]:
@@ -60,13 +56,13 @@ def tree(pid: int) -> list[int]:
 
 def resident(pids: Sequence[int]) -> int:
     """Bytes, over all of them."""
-    page = os.sysconf("SC_PAGE_SIZE")
     total = 0
     for pid in pids:
         try:
-            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page
-        except (OSError, IndexError):
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        except OSError:
             continue
+        total += sum(int(line.split()[1]) << 10 for line in rollup.splitlines() if line.startswith("Pss:"))
     return total
 
 
@@ -90,7 +86,7 @@ def measure(
     timeout_s: float = 3600.0,
 ) -> Measured:
     """Runs a command to its end. ``scratch``: a directory for what it prints."""
-    adopt_orphans()
+    adopt_orphans(True)
     env = None if environment is None else {**os.environ, **environment}
     out, err = scratch / "stdout", scratch / "stderr"
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

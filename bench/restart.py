@@ -45,11 +45,11 @@ CLICKS = 200_000
 
 def of_kind(running: Deployed, kind: str) -> list[int]:
     """Process ids of a service, as its command line says it."""
-    mark = f"\0{kind}\0serve\0".encode()
+    mark = f" {kind} serve ".encode()
     found = []
     for pid in running.pids():
         try:
-            if mark in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if mark in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" "):
                 found.append(pid)
         except OSError:
             continue

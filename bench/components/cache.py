@@ -35,7 +35,8 @@ from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.demo.generator import Disorder, Generator, Line
 from photon.demo.write_logs import write
-from photon.embedded.supervisor import Service, Supervisor, free_ports
+from photon.embedded.ports import free_ports
+from photon.embedded.supervisor import Service, Supervisor
 from photon.eventstore.api import Found
 from photon.eventstore.cache import CACHE_BYTES_MAX, CacheEventStore
 from photon.eventstore.cache_nodes.nodes import CacheNodes

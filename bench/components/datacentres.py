@@ -33,7 +33,8 @@ from photon.dispatcher.errors import StateError
 from photon.dispatcher.ledger_reader import read_ledger
 from photon.embedded.deployment import HEALTH, Deployment, routes_needed, routes_of
 from photon.embedded.ledger import EMPTY, ledger_file
-from photon.embedded.supervisor import Service, Supervisor, free_ports, healthy
+from photon.embedded.ports import free_ports
+from photon.embedded.supervisor import Service, Supervisor, healthy
 from photon.wan.routes import write_routes
 
 NAMES = ("east", "west")

@@ -18,7 +18,8 @@ from pathlib import Path
 import psutil
 import uvloop
 
-from photon.embedded.supervisor import Service, Supervisor, free_ports
+from photon.embedded.ports import free_ports
+from photon.embedded.supervisor import Service, Supervisor
 from photon.wan.api import Route
 from photon.wan.client import WanClient
 from photon.wan.routes import write_routes

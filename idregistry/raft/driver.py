@@ -158,12 +158,17 @@ class Core(library.SyncObj):  # type: ignore[misc]
             self.jump(store.info.index)
         if not peers:
             self.stand()  # nobody to wait for
+        else:
+            wait = self._between(options.first_min, options.first_max)
+            self._SyncObj__raftElectionDeadline = _monotonic() + wait
+
+    def _between(self, low: float, high: float) -> float:
+        return low + (high - low) * self._random.random()
 
     # --- overridden -------------------------------------------------------------------------------------------
 
     def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
-        low, high = self._options.election_min, self._options.election_max
-        return low + (high - low) * self._random.random()
+        return self._between(self._options.election_min, self._options.election_max)
 
     def _SyncObj__sendAppendEntries(self) -> None:  # noqa: N802
         """Only notes it: the driver sends once a step, with flow control, and after the sync."""

@@ -50,6 +50,10 @@ class RaftOptions:
     election_min: float = 0.4
     """A follower that hears no leader for a random time between these two stands for election."""
     election_max: float = 0.8
+    first_min: float = 0.05
+    """One that has just started has heard nobody yet: it asks after a random time between these two. Whoever hears a
+    leader says no, and where all have just started nobody need be waited for."""
+    first_max: float = 0.25
     heartbeat: float = 0.12
     """Must be below a third of election_min."""
     leader_patience: float = 1.6
@@ -85,6 +89,8 @@ class RaftOptions:
                 f"raft: 3 x heartbeat ({self.heartbeat}) < election_min ({self.election_min}) "
                 f"< election_max ({self.election_max}) must hold"
             )
+        if not 0 < self.first_min < self.first_max <= self.election_max:
+            raise ValueError("raft: 0 < first_min < first_max <= election_max must hold")
         if not self.heartbeat < self.leader_patience:
             raise ValueError("raft: leader_patience must be longer than heartbeat")
         if self.in_flight < 1 or self.log_bytes < 1 or self.log_margin < 0 or self.timer_grid <= 0:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from photon.embedded.supervisor import free_ports
+from photon.embedded.ports import free_ports
 from photon.idregistry.client import RegistryClient
 
 ROOT = Path(__file__).resolve().parents[2]

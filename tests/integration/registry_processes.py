@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from photon.embedded.supervisor import free_ports
+from photon.embedded.ports import free_ports
 from photon.idregistry.api import Answer, Inserts
 from photon.idregistry.client import RegistryClient
 from photon.wan.api import Route

@@ -16,7 +16,7 @@ from pathlib import Path
 import orjson
 
 from photon.demo.check import records
-from photon.embedded.supervisor import free_ports
+from photon.embedded.ports import free_ports
 from tests.integration.commands import Result, photon
 
 HEADER = b"click_id,query_id,time_us,note_" + b"x" * 3000 + b"\n"

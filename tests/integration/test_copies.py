@@ -15,7 +15,7 @@ from photon.config.disk import RealDisk
 from photon.config.loader import load
 from photon.demo.deployment import Shape
 from photon.embedded.deployment import Deployment
-from photon.embedded.supervisor import free_ports
+from photon.embedded.ports import free_ports
 from photon.outputs import Cursor, OutputPlace, Reader, read_slot
 from tests.integration.rig import READY_S, SETTLE_S, Rig, drawn_seed
 

@@ -17,7 +17,8 @@ from photon.demo.check import records
 from photon.demo.deployment import Shape
 from photon.embedded.deployment import Deployment
 from photon.embedded.ledger import read_ledger
-from photon.embedded.supervisor import Supervisor, Watching, free_ports
+from photon.embedded.ports import free_ports
+from photon.embedded.supervisor import Supervisor, Watching
 from tests.integration.commands import photon
 from tests.integration.rig import READY_S, Rig, drawn_seed
 

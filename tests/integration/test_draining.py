@@ -7,8 +7,8 @@ from pathlib import Path
 
 from photon.demo.check import records
 from photon.embedded.ledger import read_ledger
+from photon.embedded.ports import free_ports
 from photon.embedded.status import balances
-from photon.embedded.supervisor import free_ports
 from tests.integration.commands import Result, photon, until
 from tests.integration.verified_site import Site, site_in
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from photon.config.errors import PhotonError, UsageError
+from photon.embedded.ports import free_ports
 from photon.embedded.run_directory import RunBusy
-from photon.embedded.supervisor import free_ports
 from photon.library import Deployment, DeploymentFailed
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "embedding.md"

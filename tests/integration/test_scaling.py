@@ -20,7 +20,8 @@ from photon.config.loader import load
 from photon.demo.check import records
 from photon.embedded.deployment import Deployment
 from photon.embedded.ledger import read_ledger
-from photon.embedded.supervisor import Supervisor, free_ports
+from photon.embedded.ports import free_ports
+from photon.embedded.supervisor import Supervisor
 from tests.integration.commands import photon, running
 from tests.integration.rig import READY_S, drawn_seed
 

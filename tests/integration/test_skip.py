@@ -11,8 +11,9 @@ from photon.config.loader import load
 from photon.demo.check import records
 from photon.embedded.deployment import Deployment
 from photon.embedded.ledger import read_ledger
+from photon.embedded.ports import free_ports
 from photon.embedded.status import balances
-from photon.embedded.supervisor import Supervisor, free_ports
+from photon.embedded.supervisor import Supervisor
 from tests.integration.commands import Result, photon
 from tests.integration.join_logs import CONFIG
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from photon.demo.deployment import Shape
-from photon.embedded.supervisor import free_ports
+from photon.embedded.ports import free_ports
 from tests.integration.commands import photon
 from tests.integration.rig import Rig, drawn_seed
 

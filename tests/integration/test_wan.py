@@ -22,7 +22,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from photon.config.serving import HealthyServer, listen
-from photon.embedded.supervisor import free_ports
+from photon.embedded.ports import free_ports
 from photon.wan.api import Fault, Route
 from photon.wan.client import WanClient
 from photon.wan.routes import write_routes

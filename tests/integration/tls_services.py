@@ -20,7 +20,7 @@ from photon.embedded.explaining import service as explaining
 from photon.embedded.explaining.evidence import Evidence
 from photon.embedded.explaining.question import Question
 from photon.embedded.explaining.service import Scope
-from photon.embedded.supervisor import free_ports
+from photon.embedded.ports import free_ports
 from photon.embedded.verifier_service import SERVICE_NAME as VERIFIER
 from photon.eventstore import service as eventstore
 from photon.eventstore.cache_nodes import service as cache

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from photon.cli.main import main
 from photon.embedded.control import Request, ask
+from photon.embedded.ports import free_ports
 from photon.embedded.states import ServiceState
-from photon.embedded.supervisor import free_ports
 from tests.integration.commands import alive, photon, until
 
 CONFIG = """

@@ -18,7 +18,8 @@ import msgspec
 from photon.config.clock import SystemClock
 from photon.config.loader import load
 from photon.embedded.deployment import Deployment
-from photon.embedded.supervisor import Service, Supervisor, free_ports
+from photon.embedded.ports import free_ports
+from photon.embedded.supervisor import Service, Supervisor
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.outcomes import Refusal
 from photon.spark.backfill.manifest import Manifest

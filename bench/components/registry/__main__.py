@@ -22,7 +22,7 @@ from rich.table import Table
 
 from bench.components.registry.etcd import Cluster, EtcdMissing, Program, build
 from photon.demo.latency import percentiles
-from photon.embedded.supervisor import free_ports
+from photon.embedded.ports import free_ports
 from photon.wan.api import Route
 from photon.wan.routes import write_routes
 

@@ -16,6 +16,7 @@ from photon.cli.errors import ATTENTION, DONE, FAILED
 if TYPE_CHECKING:
     from photon.cli.view import ProgressView
     from photon.embedded.join import JoinOptions, JoinResult
+    from photon.embedded.zygote import Zygote
 
 NAMED = 3
 """So many of the logs that were not read are named."""
@@ -70,16 +71,20 @@ def join(
     Exit codes: 0 the ledger balances, 3 more than --max-rejected records were rejected or a log was not
     read to its end, 1 failed, 2 wrong usage.
     """
+    from photon.config.errors import UsageError
+    from photon.embedded.zygote import REGISTRY, STORE, zygote
+
+    if keep_pending and not once:
+        raise UsageError("--keep-pending goes with --once; without it events wait anyway")
+    made = click.get_current_context().with_resource(zygote((*STORE, *(REGISTRY if replicas != "1" else ()))))
+    # While it imports, so do we.
     import logging
 
     from photon.cli.view import ProgressView, ledger_table
     from photon.config import log
-    from photon.config.errors import UsageError
     from photon.embedded.join import JoinOptions
 
     log.configure(json=False, level=logging.WARNING)
-    if keep_pending and not once:
-        raise UsageError("--keep-pending goes with --once; without it events wait anyway")
     options = JoinOptions(
         primary=primary,
         foreign=foreign,
@@ -92,7 +97,8 @@ def join(
         replicas=int(replicas),
         stages=stages,
     )
-    result = _run(options, ProgressView(quiet=quiet or output_format == "json"), with_parent=stop_with_parent)
+    view = ProgressView(quiet=quiet or output_format == "json")
+    result = _run(options, view, made, with_parent=stop_with_parent)
     if output_format == "json":
         click.echo(orjson.dumps(result.ledger).decode())
     else:
@@ -104,15 +110,18 @@ def join(
     return code
 
 
-def _run(options: JoinOptions, view: ProgressView, *, with_parent: bool) -> JoinResult:
+def _run(options: JoinOptions, view: ProgressView, made: Zygote | None, *, with_parent: bool) -> JoinResult:
     from photon.embedded import runtime
     from photon.embedded.join import run
     from photon.embedded.stages import sampled
     from photon.embedded.stopping import stop_event
 
+    def say(line: str) -> None:
+        click.echo(f"photon: {line}", err=True)
+
     async def main() -> JoinResult:
         stop = stop_event(with_parent=with_parent)
-        return await run(options, stop=stop, show=view.show, say=lambda line: click.echo(f"photon: {line}", err=True))
+        return await run(options, stop=stop, show=view.show, say=say, zygote=made)
 
     try:
         # An adapter may print; standard output is for the ledger alone.

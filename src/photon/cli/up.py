@@ -18,6 +18,7 @@ from photon.cli.processes import run_option, show
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
+    from photon.embedded.zygote import Zygote
 
 COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_yellow", "bright_green")
 
@@ -61,6 +62,7 @@ def up(
     from photon.config.errors import UsageError
     from photon.embedded.run_directory import run_directory
     from photon.embedded.up import check_runnable
+    from photon.embedded.zygote import ALL, zygote
 
     if output_format == "json" and not detach:
         raise UsageError("-o json goes with --detach")
@@ -71,7 +73,8 @@ def up(
         _detached(file, directory, timeout, unhealthy_after, output_format)
     else:
         follow = not (no_logs or background)
-        _attached(file, settings, directory, unhealthy_after, follow=follow, dated=background)
+        with zygote(ALL) as made:
+            _attached(file, settings, directory, unhealthy_after, made, follow=follow, dated=background)
     return DONE
 
 
@@ -90,7 +93,14 @@ def _detached(file: Path, run: Path, timeout: float, unhealthy_after: float, out
 
 
 def _attached(
-    file: Path, settings: Settings, run: Path, unhealthy_after: float, *, follow: bool, dated: bool
+    file: Path,
+    settings: Settings,
+    run: Path,
+    unhealthy_after: float,
+    made: Zygote | None,
+    *,
+    follow: bool,
+    dated: bool,
 ) -> None:
     from photon.cli.config import checked
     from photon.config.tls import OPERATOR
@@ -113,7 +123,7 @@ def _attached(
     async def main() -> None:
         stop = asyncio.Event()
         say = _sayer([service.name for service in first.services()], stop, dated=dated)
-        up = Up(first, say=say, unhealthy_s=unhealthy_after or None, follow=follow, load=again)
+        up = Up(first, say=say, unhealthy_s=unhealthy_after or None, follow=follow, load=again, zygote=made)
 
         def told() -> None:
             if stop.is_set():

@@ -12,7 +12,7 @@ from photon.config.loader import load
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR, Tls, identities
 from photon.embedded.deployment import Deployment, routes_of
-from photon.embedded.supervisor import free_ports
+from photon.embedded.ports import free_ports
 from photon.wan.routes import write_routes
 
 DATACENTRES = ("east", "west")

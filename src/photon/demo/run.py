@@ -20,6 +20,7 @@ from photon.demo.ledgers import ledger_problems
 from photon.demo.observe import Observation, Observer
 from photon.demo.phases import Phase, Phases
 from photon.embedded.supervisor import Supervisor
+from photon.embedded.zygote import Zygote
 
 READY_S = 60.0
 SETTLE_S = 120.0
@@ -68,8 +69,15 @@ class DemoFailed(PhotonError):
     """The demo could not be run to its end."""
 
 
-async def run(options: DemoOptions, *, say: Callable[[str], None], show: Callable[[Observation], None]) -> Report:
-    """Runs the demo. ``say`` is told what happens, ``show`` what it looks like, several times a second."""
+async def run(
+    options: DemoOptions,
+    *,
+    say: Callable[[str], None],
+    show: Callable[[Observation], None],
+    zygote: Zygote | None = None,
+) -> Report:
+    """Runs the demo. ``say`` is told what happens, ``show`` what it looks like, several times a second; ``zygote``:
+    of whom the processes are copies."""
     began = time.monotonic()
     generator = Generator(
         options.seed,
@@ -81,7 +89,7 @@ async def run(options: DemoOptions, *, say: Callable[[str], None], show: Callabl
     lines = sorted(generator.lines(), key=lambda line: line.at_us)
     demo = DemoDeployment(options.directory, Shape())
     feed = Feed(lines, {name: Logs(place.primary, place.foreign) for name, place in demo.places.items()})
-    supervisor = Supervisor()
+    supervisor = Supervisor(zygote=zygote)
     services = demo.deployment.services()
     say(
         f"starting {len(services)} processes: in {' and '.join(demo.places)} each an event store, "

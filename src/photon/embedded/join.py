@@ -31,6 +31,7 @@ from photon.embedded.site import Site
 from photon.embedded.sockets import socket_address
 from photon.embedded.stopping import Stopped
 from photon.embedded.supervisor import Service, Supervisor
+from photon.embedded.zygote import Zygote
 from photon.idregistry.api import Digester
 
 if TYPE_CHECKING:
@@ -90,9 +91,15 @@ class JoinResult:
 
 
 async def run(
-    options: JoinOptions, *, stop: asyncio.Event, show: Callable[[Status], None], say: Callable[[str], None]
+    options: JoinOptions,
+    *,
+    stop: asyncio.Event,
+    show: Callable[[Status], None],
+    say: Callable[[str], None],
+    zygote: Zygote | None = None,
 ) -> JoinResult:
     """Runs until everything has a verdict (``once``) or ``stop`` is set. ``say`` is told what a person should know.
+    ``zygote``: of whom the child processes are copies.
 
     Raises PhotonError.
     """
@@ -109,7 +116,7 @@ async def run(
         if not ledger_file(site.state).exists():
             check_readable(adapter, options.primary, options.foreign)
         before = read_ledger(site.state)["rejected"]
-        async with _children(options, config, settings, name, adapter, site, disk) as children:
+        async with _children(options, config, settings, name, adapter, site, disk, zygote) as children:
             from photon.embedded.join_parts import open_parts, work
 
             async with open_parts(children, settings, adapter, site, disk, clock, stop) as parts:
@@ -157,12 +164,13 @@ async def _children(
     adapter: Adapter,
     site: Site,
     disk: Disk,
+    zygote: Zygote | None,
 ) -> AsyncIterator[Children]:
     """Begins to start the child processes, and ends them."""
     digester = Digester(site.key(disk), name)
     async with contextlib.AsyncExitStack() as stack:
         address = stack.enter_context(socket_address(site.state, "eventstore"))
-        supervisor = Supervisor()
+        supervisor = Supervisor(zygote=zygote)
         stack.push_async_callback(supervisor.stop)
         await supervisor.start([_store_service(options, config, name, site, address)])
         plan = RegistryPlan(options.replicas, {name: rule_hash(adapter, digester)})

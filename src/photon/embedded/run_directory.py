@@ -17,7 +17,7 @@ from pathlib import Path
 from photon.config.errors import PhotonError, UsageError
 from photon.config.settings import Settings
 from photon.embedded.deployment import routes_needed, routes_of
-from photon.embedded.supervisor import free_ports
+from photon.embedded.ports import free_ports
 from photon.joiner.slot.lock import LOCK_NAME, NETWORK_FILE_SYSTEMS, file_system_of
 from photon.wan.api import Route
 from photon.wan.routes import RoutesError, host_and_port, read_routes

@@ -12,21 +12,20 @@ import math
 import os
 import random
 import signal
-import socket
-import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from photon.config.errors import PhotonError
 from photon.config.tls import Towards
+from photon.embedded.child import Child, begin
 from photon.embedded.health import Answers, Health, ask_health, listens
 from photon.embedded.process_log import cut_log, is_above, last_said, open_log
 from photon.embedded.restarts import EMBEDDED, RestartPolicy, Restarts
 from photon.embedded.states import Condition, ServiceState
+from photon.embedded.zygote import Zygote, ZygoteGone
 
-PORTS = range(15_000, 30_000)
 STOP_S = 10.0
 """Between SIGTERM and SIGKILL."""
 CHECK_TIMEOUT_S = 1.0
@@ -74,7 +73,7 @@ class _Running:
     restarts: Restarts
     next: Service | None = None
     """What its next process is, where that is another one."""
-    process: asyncio.subprocess.Process | None = None
+    process: Child | None = None
     task: asyncio.Task[None] | None = None
     spawn: asyncio.Task[None] | None = None
     starts: int = 0
@@ -107,30 +106,6 @@ class _Running:
         return self.alive() or (self.spawn is not None and not self.spawn.done())
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on now.
-
-    Below the range from which the kernel gives ports to connections: such a one could be taken while a killed process
-    is being restarted.
-    """
-    with contextlib.ExitStack() as stack:
-        ports: list[int] = []
-        if count == 0:
-            return ports
-        for port in random.sample(PORTS, len(PORTS)):
-            each = stack.enter_context(socket.socket())
-            try:
-                each.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            ports.append(port)
-            if len(ports) == count:
-                return ports
-    raise ServiceFailed(
-        f"of the ports {PORTS.start} to {PORTS.stop - 1} fewer than {count} are free; end what holds them"
-    )
-
-
 async def healthy(address: str, name: str, timeout: float, to: Towards | None = None) -> bool:
     """Asks a process's gRPC health service once. ``to`` None: plain text."""
     return await ask_health(address, name, timeout, to) is Health.SERVING
@@ -150,12 +125,16 @@ class Supervisor:
         watching: Watching | None = None,
         tell: Callable[[str, str], None] = lambda name, what: None,
         draw: Callable[[], float] = random.random,
+        zygote: Zygote | None = None,
     ) -> None:
-        """``tell(name, what)`` hears of each start and end; ``draw`` is uniform in [0, 1)."""
+        """``tell(name, what)`` hears of each start and end; ``draw`` is uniform in [0, 1); ``zygote``: processes are
+        copies of it, until an operator restarts or holds one: it may be for a new release, and from then on all that
+        start are what is on disk."""
         self._policy = policy
         self._watching = watching
         self._tell = tell
         self._draw = draw
+        self._zygote = zygote
         self._running: dict[str, _Running] = {}
         self._stopping = False
         self._watcher: asyncio.Task[None] | None = None
@@ -252,8 +231,10 @@ class Supervisor:
 
     def hold(self, name: str, patience_s: float = STOP_S) -> int | None:
         """Ends it gracefully; it stays down until release(). ``patience_s``: between SIGTERM and SIGKILL."""
-        self._running[name].free.clear()
-        return self._end_soon(self._running[name], patience_s)
+        self._zygote = None
+        running = self._running[name]
+        running.free.clear()
+        return self._end_soon(running, patience_s)
 
     def release(self, name: str) -> None:
         """Lets a held service start again."""
@@ -267,6 +248,7 @@ class Supervisor:
             running.environment = dict(environment)
         running.free.set()
         running.soon.set()
+        self._zygote = None
         return self._end_soon(running)
 
     def pause(self, name: str) -> int | None:
@@ -332,17 +314,7 @@ class Supervisor:
         running.service, running.next = running.next or running.service, None
         with open_log(running.service.log, limit) as log:
             running.log_from = log.tell()
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "photon",
-                *running.service.arguments,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **running.environment} if running.environment else None,
-                start_new_session=True,  # Ctrl-C reaches the supervisor alone, which then stops them in order
-            )
+            process = await self._begin(running, log)
         running.process, running.problem = process, ""
         running.told = running.paused = False
         running.answers = Answers()
@@ -352,6 +324,15 @@ class Supervisor:
         self._tell(running.service.name, f"started, pid {process.pid}")
         if not running.free.is_set():  # held while it was being started
             self._signal(running, signal.SIGKILL, told=True)
+
+    async def _begin(self, running: _Running, log: BinaryIO) -> Child:
+        if self._zygote is not None:
+            try:
+                return await self._zygote.begin(running.service.arguments, log)
+            except ZygoteGone as error:
+                self._zygote = None
+                self._tell("photon", f"{error}; from now on processes are started afresh")
+        return await begin(running.service.arguments, log, running.environment)
 
     async def _keep(self, running: _Running) -> None:
         loop = asyncio.get_running_loop()

@@ -20,6 +20,7 @@ from photon.embedded.process_log import LOG_BYTES, LogFollower, cut_log, is_abov
 from photon.embedded.restarts import LONG_RUN
 from photon.embedded.run_directory import LOG_NAME, can_listen, kept_routes, locked
 from photon.embedded.supervisor import Service, Supervisor, Watching
+from photon.embedded.zygote import Zygote
 from photon.wan.routes import write_routes
 
 FOLLOW_S = 0.2
@@ -65,10 +66,11 @@ class Up:
         follow: bool,
         load: Callable[[], Deployment],
         log_bytes: int = LOG_BYTES,
+        zygote: Zygote | None = None,
     ) -> None:
         """``load()``: the deployment as its file says now, raises PhotonError; ``say(process, line)`` hears what
         happens and, with ``follow``, what the processes write; ``unhealthy_s``: one that has not answered for so long
-        is killed and started again."""
+        is killed and started again; ``zygote``: of whom the processes are copies."""
         self._deployment = deployment
         self._run = deployment.run
         self._say = say
@@ -82,6 +84,7 @@ class Up:
             policy=LONG_RUN,
             watching=Watching(unhealthy_s=unhealthy_s, log_bytes=log_bytes),
             tell=self._heard,
+            zygote=zygote,
         )
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from photon.demo.feed import Copy, Logs
 from photon.demo.generator import Disorder, Generator
 from photon.embedded.control import Request
-from photon.embedded.supervisor import free_ports
+from photon.embedded.ports import free_ports
 from tests.docs.fences import ROOT
 from tests.integration.commands import photon, until
 from tests.integration.operations.site import EXAMPLE, WAIT_S, WITH_WAN, Site

@@ -18,7 +18,7 @@ from photon.config.certificate_files import load as load_certificates
 from photon.config.loader import load
 from photon.config.tls import cache_identity, eventstore_identity, open_channel, towards
 from photon.demo.deployment import CERTIFICATES, Shape
-from photon.embedded.supervisor import free_ports
+from photon.embedded.ports import free_ports
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore import eventstore_pb2_grpc
 from photon.eventstore.api import Found

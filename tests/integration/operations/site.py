@@ -18,8 +18,8 @@ from photon.config.disk import RealDisk
 from photon.config.loader import load
 from photon.config.settings import Settings
 from photon.embedded.control import NobodyListens, Request, ask
+from photon.embedded.ports import free_ports
 from photon.embedded.states import ServiceState
-from photon.embedded.supervisor import free_ports
 from photon.outputs import OutputPlace, Reader
 from photon.outputs.kept import COPIES_NAME
 from tests.integration.commands import alive, until

@@ -17,8 +17,9 @@ from photon.config.errors import UsageError
 from photon.config.settings import Settings
 from photon.embedded.control import NobodyListens, Request, ask
 from photon.embedded.deployment import Deployment
+from photon.embedded.ports import free_ports
 from photon.embedded.states import ServiceState
-from photon.embedded.supervisor import Service, free_ports
+from photon.embedded.supervisor import Service
 from photon.embedded.up import Up
 from photon.wan.routes import write_routes
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from photon.config.loader import load
 from photon.config.settings import Settings
-from photon.embedded.supervisor import free_ports
+from photon.embedded.ports import free_ports
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.toml"
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from photon.embedded.health import Answers, Health, ask_health, listens
-from photon.embedded.supervisor import free_ports
+from photon.embedded.ports import free_ports
 
 GAP_S = 3.0
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from photon.config.errors import UsageError
+from photon.embedded.ports import free_ports
 from photon.embedded.run_directory import (
     RunBusy,
     can_listen,
@@ -19,7 +20,6 @@ from photon.embedded.run_directory import (
     run_directory,
     wait_unlocked,
 )
-from photon.embedded.supervisor import free_ports
 from photon.wan.api import Route
 from photon.wan.routes import host_and_port, write_routes
 from tests.unit.embedded.deployments import example_settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from photon.embedded.ports import free_ports
 from photon.embedded.restarts import LONG_RUN
-from photon.embedded.supervisor import Service, ServiceFailed, Supervisor, Watching, free_ports
+from photon.embedded.supervisor import Service, ServiceFailed, Supervisor, Watching
+from photon.embedded.zygote import zygote
 from photon.wan.routes import write_routes
 
 READY_S = 60.0
@@ -51,12 +54,14 @@ async def _until(condition: Callable[[], object], what: str) -> None:
         await asyncio.sleep(0.02)
 
 
-@pytest.fixture
-async def supervisor() -> AsyncIterator[Supervisor]:
-    """One that looks after its processes often."""
-    supervisor = Supervisor(policy=LONG_RUN, watching=Watching(every_s=0.1, unhealthy_s=None, log_bytes=1000))
-    yield supervisor
-    await supervisor.stop()
+@pytest.fixture(params=["afresh", "copies"])
+async def supervisor(request: pytest.FixtureRequest) -> AsyncIterator[Supervisor]:
+    """One that looks after its processes often, with a zygote and without."""
+    with zygote(["photon.cli.wan"]) if request.param == "copies" else contextlib.nullcontext() as made:
+        watching = Watching(every_s=0.1, unhealthy_s=None, log_bytes=1000)
+        supervisor = Supervisor(policy=LONG_RUN, watching=watching, zygote=made)
+        yield supervisor
+        await supervisor.stop()
 
 
 def _state(supervisor: Supervisor, name: str) -> str:
@@ -205,18 +210,20 @@ async def test_a_usage_error_is_failing_and_is_tried_again_when_told(tmp_path: P
     await _until(lambda: _state(supervisor, "p0") == "up", "up")
 
 
-async def test_what_cannot_even_be_started_is_tried_again(
-    tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_cannot_even_be_started_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def no_process(*arguments: object, **options: object) -> None:
         raise OSError(24, "Too many open files")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(asyncio, "create_subprocess_exec", no_process)
-        await supervisor.start(_proxies(tmp_path, 1))
-        await _until(lambda: _state(supervisor, "p0") == "failing", "failing")
-        assert supervisor.states()[0].detail == "cannot be started: Too many open files"
-    await _until(lambda: _state(supervisor, "p0") == "up", "up")
+    supervisor = Supervisor(policy=LONG_RUN, watching=Watching(every_s=0.1))
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(asyncio, "create_subprocess_exec", no_process)
+            await supervisor.start(_proxies(tmp_path, 1))
+            await _until(lambda: _state(supervisor, "p0") == "failing", "failing")
+            assert supervisor.states()[0].detail == "cannot be started: Too many open files"
+        await _until(lambda: _state(supervisor, "p0") == "up", "up")
+    finally:
+        await supervisor.stop()
 
 
 async def test_one_whose_port_another_process_has_is_not_up(tmp_path: Path, supervisor: Supervisor) -> None:

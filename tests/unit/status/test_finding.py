@@ -10,7 +10,7 @@ from photon.config.loader import load
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.serving import HealthyServer, listen
 from photon.config.settings import Settings
-from photon.embedded.supervisor import free_ports
+from photon.embedded.ports import free_ports
 from photon.status.examining import processes
 from photon.status.finding import Asker
 

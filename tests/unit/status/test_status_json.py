@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from photon.config.clock import SystemClock
-from photon.embedded.supervisor import free_ports
+from photon.embedded.ports import free_ports
 from photon.status.process import PERIOD_S, StatusService
 from tests.unit.status.test_finding import settings_of
 

@@ -8,7 +8,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from photon.config.serving import CannotListen
-from photon.embedded.supervisor import free_ports
+from photon.embedded.ports import free_ports
 from photon.wan import wan_pb2 as pb
 from photon.wan import wan_pb2_grpc
 from photon.wan.api import Fault, Route

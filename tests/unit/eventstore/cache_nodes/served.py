@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 from photon.adapters.contract import LogFile
 from photon.config.serving import HealthyServer
-from photon.embedded.supervisor import free_ports
+from photon.embedded.ports import free_ports
 from photon.eventstore.cache_nodes.node import CacheNode
 from photon.eventstore.cache_nodes.nodes import CacheNodes
 from photon.eventstore.cache_nodes.service import CacheService, start_server

@@ -11,7 +11,7 @@ import pytest
 from photon.config.certificate_files import begin, issue_missing, load
 from photon.config.serving import make_server
 from photon.config.tls import OPERATOR, Tls, bind
-from photon.embedded.supervisor import free_ports
+from photon.embedded.ports import free_ports
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.outcomes import Refusal
 from photon.idregistry.resharding.api import Action, Ask, Resharding, ReshardOutcome
