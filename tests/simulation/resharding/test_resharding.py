@@ -57,7 +57,7 @@ def test_schedules_reach_what_they_are_for() -> None:
     told: list[str] = []
     entries: set[tuple[str, bool]] = set()
     wrong = removed = 0
-    for seed in range(30):
+    for seed in range(40):
         done = world.run(seed, story=told)
         for group in done.history.logs:
             for entry in done.history.log(group):

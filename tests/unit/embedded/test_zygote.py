@@ -108,8 +108,8 @@ async def test_a_zygote_that_was_killed_takes_nobody_with_it_and_is_not_needed(
 
 
 async def test_what_an_operator_restarts_is_the_program_as_it_is_on_disk(tmp_path: Path, made: Zygote) -> None:
-    """What dies of itself comes back as it was, until an operator restarts something: it may be for an upgrade in place,
-    and no copy of the old release may come back after it."""
+    """What dies of itself comes back as it was, until an operator restarts something: that may be for an upgrade in
+    place, and no copy of the old release may come back after it."""
     supervisor = Supervisor(zygote=made)
 
     def executed() -> bool:
