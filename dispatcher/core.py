@@ -479,7 +479,7 @@ class Core:
                 if not item.done:
                     self._store(item, changes, now_ns)
         changes.exports += stretch.exports
-        changes.spans.append(stretch.span())
+        changes.spans.append(stretch.passed())
         self.window_bytes -= stretch.weight
 
     def _store(self, item: Item, changes: Changes, now_ns: int) -> None:

@@ -43,11 +43,12 @@ READ_ATTEMPTS = 3
 
 @dataclass(slots=True)
 class _Work:
-    """A chunk of one log. Its events are those of the range: ``known`` had a verdict, ``sent`` are on their way."""
+    """A chunk of one log. Of its events in the range ``known`` had a verdict; ``asked`` had none and are ``sent``."""
 
     part: Part
     end: int
     known: int = 0
+    asked: int = 0
     sent: list[Stretch] = field(default_factory=list)
     cells: Counter[int] = field(default_factory=Counter)
 
@@ -57,7 +58,7 @@ class _Work:
 
     @property
     def events(self) -> int:
-        return self.known + sum(len(stretch.items) for stretch in self.sent)
+        return self.known + self.asked
 
 
 class Replayer:
@@ -194,6 +195,7 @@ class Replayer:
             left = np.flatnonzero(~known)
         if len(left):
             events = columns.take(left.tolist()).events(rules.patience.at_first_ns)
+            work.asked += len(events)
             work.sent.append(self._guests.send(events, request.asked_ns))
 
     def _know(self, work: _Work, times: I64) -> None:

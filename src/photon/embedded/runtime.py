@@ -13,7 +13,8 @@ T = TypeVar("T")
 
 GC_THRESHOLDS = (100_000, 50, 100)
 """Batches make many short-lived tuples and no cycles: the defaults look through them in vain, for some 6 % of the
-time of a join."""
+time of a join. So it hardly ever comes, and what makes a cycle for each event has to undo it: three hundred thousand
+events that name their stretch of a log, and it them, were 270 MB of garbage."""
 
 SWITCH_S = 0.0005
 """How long a thread keeps the interpreter from another one that wants it: the default of 5 ms, at each step of an

@@ -69,7 +69,7 @@ class World:
     measured_s: float = 0.0
     late_share: float = 0.0
     late_s: float = 0.0
-    window_bytes: int = 2 << 20
+    window_bytes: int = 3 << 20
     now: float = 0.0
     written: int = 0
     rate: float = 0.0

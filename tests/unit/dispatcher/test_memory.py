@@ -1,0 +1,92 @@
+"""What events cost in memory: as much as is counted, and nothing any more once they are dealt with."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+
+from photon.config.clock import SystemClock
+from photon.dispatcher.backlog import Backlog, Rules
+from photon.dispatcher.core import Core
+from photon.dispatcher.events import Item
+from photon.dispatcher.limits import Limits
+from photon.dispatcher.replay.guests import Guests
+from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
+from tests.unit.dispatcher.world import HERE, block, core, take
+
+EVENTS = 2000
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """A run has it come so rarely that it may as well never do (``embedded.runtime``)."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def in_memory() -> int:
+    return sum(type(each) in (Item, ForeignEvent) for each in gc.get_objects())
+
+
+def lines(count: int) -> bytes:
+    return b"".join(b"id-%d key-%d 1\n" % (n, n) for n in range(count))
+
+
+def answer_all(c: Core, outcome: Outcome) -> None:
+    while (batch := c.next_batch(0.0, flush=True)) is not None:
+        c.answered(batch, JoinAnswers([outcome] * len(batch.items)), 0, 0.0)
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("outcome", [Outcome.JOINED, Outcome.NOT_YET])  # the latter become rows
+def test_events_behind_the_offset_are_gone_without_the_garbage_collector(outcome: Outcome) -> None:
+    before = in_memory()
+    c = core(limits=Limits(batch_events=7, hold_once_s=5.0))
+    for unit in ("log1", "log2"):
+        take(c, block(lines(50), identity=unit))
+    answer_all(c, outcome)
+    assert in_memory() == before + 2 * 100
+    changes = c.changes(0, 5.0)
+    assert len(changes.stored) == (100 if outcome is Outcome.NOT_YET else 0)
+    c.committed()
+    del changes
+    assert in_memory() == before
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_guests_are_gone_once_they_have_their_verdict() -> None:
+    before = in_memory()
+    c = core()
+    guests = Guests(c, SystemClock(), lambda: None)
+    event = ForeignEvent(b"i", b"d" * 16, 0, b"k", b"i k 0", block(b"").file, 0, 0)
+    stretch = guests.send([event._replace(event_id=b"%d" % n) for n in range(10)], 0)
+    del event
+    assert in_memory() == before + 2 * 10
+    answer_all(c, Outcome.JOINED)
+    assert stretch.left == 0
+    assert in_memory() == before
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_what_is_counted_is_what_it_takes(columns: bool) -> None:
+    record = b"10.0.1.12:4021:%016d 10.7.2.12:4077:%016d 1"
+    data = b"".join(record % (n, n) + b"\n" for n in range(EVENTS))
+    c = core()
+    backlog = Backlog(c, Rules(HERE, False), None)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        what = block(data)
+        for _ in (backlog if columns else c).take(what, 0, 0.0):
+            pass
+        del what
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert c.open == EVENTS
+    assert taken < c.window_bytes < 1.25 * taken  # the interpreter rounds each object up, which is not traced
