@@ -58,11 +58,14 @@ def up(
       photon up photon.toml --detach && photon ps photon.toml
     Exit codes: 0 ended as told (--detach: all are up), 1 failed, 2 wrong usage or configuration.
     """
+    from photon.embedded.zygote import ALL, zygote
+
+    made = None if detach else click.get_current_context().with_resource(zygote(ALL))
+    # While it imports, so do we.
     from photon.cli.config import checked
     from photon.config.errors import UsageError
     from photon.embedded.run_directory import run_directory
     from photon.embedded.up import check_runnable
-    from photon.embedded.zygote import ALL, zygote
 
     if output_format == "json" and not detach:
         raise UsageError("-o json goes with --detach")
@@ -73,8 +76,7 @@ def up(
         _detached(file, directory, timeout, unhealthy_after, output_format)
     else:
         follow = not (no_logs or background)
-        with zygote(ALL) as made:
-            _attached(file, settings, directory, unhealthy_after, made, follow=follow, dated=background)
+        _attached(file, settings, directory, unhealthy_after, made, follow=follow, dated=background)
     return DONE
 
 
