@@ -149,8 +149,8 @@ class Zygote:
 
 @contextlib.contextmanager
 def zygote(modules: Sequence[str]) -> Iterator[Zygote | None]:
-    """One that imports these modules from now on; None where the system cannot have it (no Linux)."""
-    if not adopt_orphans(True):
+    """One that imports these modules from now on; None where the system cannot have it (not Linux, or a sandbox)."""
+    if not (_can_watch() and adopt_orphans(True)):
         yield None
         return
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -170,6 +170,14 @@ def zygote(modules: Sequence[str]) -> Iterator[Zygote | None]:
     finally:
         made.close()
         adopt_orphans(False)
+
+
+def _can_watch() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    return True
 
 
 def adopt_orphans(wanted: bool) -> bool:

@@ -158,3 +158,12 @@ async def test_a_zygote_that_cannot_import_is_gone_and_ends(log: BinaryIO) -> No
         assert made is not None
         with pytest.raises(ZygoteGone, match="does not answer"):
             await made.begin(["version"], log)
+
+
+async def test_where_processes_cannot_be_watched_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(pid: int) -> int:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "pidfd_open", forbidden)
+    with zygote(["photon.cli.wan"]) as made:
+        assert made is None
