@@ -20,7 +20,7 @@ OPTIONS = (
     ("grpc.max_receive_message_length", columns.MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", columns.MESSAGE_BYTES_MAX),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 250),  # it is near, and events wait for it
 )
 
 
