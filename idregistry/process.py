@@ -13,6 +13,7 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
+from photon.config.allocator import keep_lean
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import PhotonError
@@ -25,7 +26,6 @@ from photon.config.serving import make_server
 from photon.config.structured import get_logger
 from photon.config.tls import CannotListen, Tls, bind
 from photon.idregistry import commands as c
-from photon.idregistry.allocator import keep_lean
 from photon.idregistry.clocks.asking import PeerClocks
 from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.metrics import details_of, reads

@@ -1,0 +1,40 @@
+"""Keeps a process's memory what it uses: what was freed goes back to the system. Nothing happens but with glibc.
+
+glibc raises, with each large buffer that is freed, the size from which it asks the system for memory of its own, and
+has a heap for each thread: after a while of large requests a hundred megabytes lie about in pieces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
+MAPPED_FROM_BYTES = 256 << 10
+ARENAS = 2
+GIVE_BACK_SECONDS = 3.0
+
+
+def keep_lean() -> None:
+    """For this process from now on: large buffers come from the system and go there.
+
+    Each then costs its pages anew: for whoever has few of them.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, MAPPED_FROM_BYTES)
+        mallopt(_M_ARENA_MAX, ARENAS)
+
+
+def give_back() -> None:
+    """Whole pages between what is in use, now. Takes a few milliseconds, in which other threads may run."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+async def keep_giving_back() -> None:
+    """Until cancelled. For whoever allocates and frees many large buffers."""
+    while True:
+        await asyncio.sleep(GIVE_BACK_SECONDS)
+        await asyncio.to_thread(give_back)
