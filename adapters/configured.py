@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import orjson
 
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
@@ -82,6 +84,16 @@ class ConfiguredAdapter(Adapter):
     def primary_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
         """As the contract says, but for lines that cannot be read at all: see ``formats.json_scan`` (candidates)."""
         return self._primary.keys(block, file)
+
+    def primary_keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
+        """``primary_key`` of each record, whole and checked; None for a bad one."""
+        return self._primary.keys_of(records, file)
+
+    def located_primary_keys(
+        self, block: bytes, file: LogFile
+    ) -> tuple[list[bytes | None], npt.NDArray[np.int64]] | None:
+        """Them, and where each record begins, where the format knows; None: only ``primary_keys`` says."""
+        return self._primary.located_keys(block, file)
 
     def stops_at(self, side: str, record: bytes) -> Stop | None:
         """Of a ``primary`` or ``foreign`` record that is rejected: how far the configuration fits, if that helps."""

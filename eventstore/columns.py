@@ -60,20 +60,20 @@ _FOUND = tuple(sorted(Found))
 
 def reply(found: EventLookUps, bytes_max: int = REPLY_BYTES_MAX) -> pb.EventLookUpReply:
     """The answers, or those of a prefix of the keys (one at least) when records exceed ``bytes_max``."""
-    records: list[bytes] = []
+    present = [record for record in found.records if record is not None]
+    records = [record.record for record in present]
+    count = len(found.answers)
+    if sum(map(len, records)) > bytes_max:
+        sizes = np.cumsum(list(map(len, records)))
+        fit = max(int(np.searchsorted(sizes, bytes_max, side="right")), 1)
+        if fit < len(records):
+            count = [row for row, record in enumerate(found.records) if record is not None][fit]
+            present, records = present[:fit], records[:fit]
     files: dict[LogFile, int] = {}
-    indexes: list[int] = []
-    offsets: list[int] = []
-    size = count = 0
-    for record in found.records:
-        if record is not None:
-            size += len(record.record)
-            if size > bytes_max and count:
-                break
-            records.append(record.record)
-            indexes.append(files.setdefault(record.file, len(files)))
-            offsets.append(record.offset)
-        count += 1
+    by_id = {id(record.file): record.file for record in present}  # few, and a file's own hash is slow
+    numbers = {each: files.setdefault(file, len(files)) for each, file in by_id.items()}
+    indexes = [numbers[id(record.file)] for record in present]
+    offsets = [record.offset for record in present]
     return pb.EventLookUpReply(
         answers=bytes(found.answers[:count]),
         records=records,

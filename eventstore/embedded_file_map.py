@@ -36,10 +36,10 @@ from photon.eventstore.file_map import (
     pack,
     unpack,
 )
-from photon.eventstore.index import U64, Run, RunIndex, count_repeats, look_up, tail_to_merge
+from photon.eventstore.index import U64, Run, RunIndex, count_repeats, look_up, merge_slices, tail_to_merge
 from photon.eventstore.places import first_places, predecessors
 from photon.eventstore.row_keys import parse_event_id
-from photon.eventstore.run_files import RunFiles, merge_slices
+from photon.eventstore.run_files import RunFiles
 from photon.eventstore.sparse import ProcessStates, exact_entries
 
 PENDING_ENTRIES_MAX = 1 << 20
@@ -172,7 +172,7 @@ class EmbeddedFileMap:
     # -- look-ups ----------------------------------------------------------------------------------------------------
     def places(self, keys: Sequence[bytes], hashes: U64) -> Places:
         """See FileMap."""
-        pending = self._pending.runs
+        pending = self._pending.asked_runs()
         runs = [each.run for each in self._runs]
         rows, locations = look_up([*pending, *runs], hashes)
         if len(rows) > 1:  # an entry that was being published shows twice

@@ -4,12 +4,13 @@
 allowed: a look-up gives every location stored under a hash, and whoever reads the record there verifies its key.
 
 Runs are never changed once published, and the tuple of runs is replaced as one reference: one thread may insert
-while others look up, without a lock.
+while others look up. Merging has a lock of its own: while nobody asks it is put off, and who asks then does it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,14 @@ ENTRY_BYTES = 16
 MERGE_FANOUT = 8
 """So many runs of one size class become one run of the next: an entry is copied log8(n) times, and a look-up
 searches at most seven runs of each class."""
+UNASKED_RUNS_MAX = 512
+"""So many runs are kept as they came while nobody asks: then an entry is copied once and not log8(n) times."""
+ASKED_RUNS_MAX = 64
+"""More than merging leaves. Who asks and finds more of them merges first."""
+SLICE_ENTRIES = 1 << 17
+"""Merged at a time: they stay in the processor's cache."""
+TWO_DIGITS_ENTRIES = 1 << 13
+"""From so many entries on the first 16 bits of hashes leave too much to the comparing sort behind them."""
 
 
 def hash_keys(keys: Sequence[bytes]) -> U64:
@@ -42,17 +51,65 @@ class Run:
         return len(self.hashes)
 
 
+def ascending(hashes: U64) -> I64:
+    """The order that sorts them; that among equal ones means nothing.
+
+    Hashes are spread evenly, so a radix sort by their first bits leaves little for one that compares: three to five
+    times as fast as that alone, in any order they come in.
+    """
+    first = (hashes >> np.uint64(48)).astype(np.uint16)
+    if len(hashes) > TWO_DIGITS_ENTRIES:
+        order = np.argsort((hashes >> np.uint64(32)).astype(np.uint16), kind="stable")
+        order = order[np.argsort(first[order], kind="stable")]
+    else:
+        order = np.argsort(first, kind="stable")
+    nearly = hashes[order]
+    if (nearly[1:] < nearly[:-1]).any():
+        order = order[np.argsort(nearly, kind="stable")]
+    return order
+
+
 def sorted_run(hashes: U64, locations: U64) -> Run:
     """A run of unsorted columns."""
-    order = np.argsort(hashes, kind="stable")
+    order = ascending(hashes)
     return Run(hashes[order], locations[order])
 
 
 def merged(runs: Sequence[Run]) -> Run:
-    """One run with all entries. (A stable sort finds the ascending runs in its input and merges them.)"""
+    """One run with all entries."""
     if len(runs) == 1:
         return runs[0]
-    return sorted_run(np.concatenate([run.hashes for run in runs]), np.concatenate([run.locations for run in runs]))
+    total = sum(map(len, runs))
+    hashes, locations = np.empty(total, dtype=np.uint64), np.empty(total, dtype=np.uint64)
+    at = 0
+    for part in merge_slices(runs):
+        hashes[at : at + len(part)] = part.hashes
+        locations[at : at + len(part)] = part.locations
+        at += len(part)
+    return Run(hashes, locations)
+
+
+def merge_slices(runs: Sequence[Run], slice_entries: int = SLICE_ENTRIES) -> Iterator[Run]:
+    """All entries of ``runs`` as ascending slices of about ``slice_entries``, a few more for each run at most."""
+    total = sum(map(len, runs))
+    share = [len(run) * slice_entries // max(total, 1) + 1 for run in runs]
+    at = [0] * len(runs)
+    while True:
+        open_runs = [i for i, run in enumerate(runs) if at[i] < len(run)]
+        if not open_runs:
+            return
+        windows = [runs[i].hashes[at[i] : at[i] + share[i]] for i in open_runs]
+        limit = min(window[-1] for window in windows)
+        hashes, locations = [], []
+        for i, window in zip(open_runs, windows, strict=True):
+            if take := int(window.searchsorted(limit, "right")):
+                hashes.append(window[:take])
+                locations.append(runs[i].locations[at[i] : at[i] + take])
+                at[i] += take
+        if len(hashes) == 1:
+            yield Run(hashes[0], locations[0])
+        else:
+            yield sorted_run(np.concatenate(hashes), np.concatenate(locations))
 
 
 def size_class(entries: int) -> int:
@@ -97,7 +154,7 @@ def matches(run: Run, asked: U64) -> tuple[I64, U64]:
 
 def look_up(runs: Sequence[Run], hashes: U64) -> tuple[I64, U64]:
     """(row into ``hashes``, location) of every entry of ``runs`` with an asked hash, ordered by (row, location)."""
-    order = np.argsort(hashes, kind="stable")
+    order = ascending(hashes)
     asked = hashes[order]
     found = [matches(run, asked) for run in runs]
     if not found:
@@ -108,7 +165,7 @@ def look_up(runs: Sequence[Run], hashes: U64) -> tuple[I64, U64]:
     return rows[by_row], locations[by_row]
 
 
-def count_repeats(runs: Sequence[Run], slice_entries: int = 1 << 20) -> int:
+def count_repeats(runs: Sequence[Run], slice_entries: int = SLICE_ENTRIES) -> int:
     """Entries whose hash occurs in an earlier one, over all runs: entries less distinct hashes.
 
     Works through the hash space in slices of about ``slice_entries``, so memory stays bounded.
@@ -116,15 +173,15 @@ def count_repeats(runs: Sequence[Run], slice_entries: int = 1 << 20) -> int:
     total = sum(map(len, runs))
     slices = max(1, total // slice_entries)
     repeats = 0
-    for number in range(slices):
-        low = np.uint64((number << 64) // slices)
-        high = np.uint64(((number + 1) << 64) // slices - 1)
-        parts = [
-            run.hashes[np.searchsorted(run.hashes, low, "left") : np.searchsorted(run.hashes, high, "right")]
-            for run in runs
-        ]
+    begins = [0] * len(runs)
+    for number in range(1, slices + 1):
+        parts = []
+        for i, run in enumerate(runs):
+            end = int(run.hashes.searchsorted(np.uint64((number << 64) // slices))) if number < slices else len(run)
+            parts.append(run.hashes[begins[i] : end])
+            begins[i] = end
         if parts:
-            hashes = np.sort(np.concatenate(parts))
+            hashes = np.sort(np.concatenate(parts), kind="stable")  # which merges the runs in it
             repeats += int(np.count_nonzero(hashes[1:] == hashes[:-1]))
     return repeats
 
@@ -134,6 +191,8 @@ class RunIndex:
 
     def __init__(self) -> None:
         self._runs: tuple[Run, ...] = ()
+        self._asked = False  # since the last insert
+        self._lock = threading.Lock()  # around changes of the runs
 
     def __len__(self) -> int:
         return sum(map(len, self._runs))
@@ -141,6 +200,14 @@ class RunIndex:
     @property
     def runs(self) -> tuple[Run, ...]:
         """The runs of this moment, oldest first."""
+        return self._runs
+
+    def asked_runs(self) -> tuple[Run, ...]:
+        """They, for a look-up: not too many."""
+        self._asked = True
+        if len(self._runs) > ASKED_RUNS_MAX:
+            with self._lock:
+                self._runs = _settled(self._runs)
         return self._runs
 
     @property
@@ -152,23 +219,36 @@ class RunIndex:
         """Adds a run (see sorted_run)."""
         if not len(run):
             return
-        runs = [*self._runs, run]
-        while take := tail_to_merge([len(run) for run in runs]):
-            runs[-take:] = [merged(runs[-take:])]
-        self._runs = tuple(runs)
+        with self._lock:
+            runs = (*self._runs, run)
+            self._runs = _settled(runs) if self._asked or len(runs) > UNASKED_RUNS_MAX else runs
+            self._asked = False
 
     def look_up(self, hashes: U64) -> tuple[I64, U64]:
         """See the function of this name."""
-        return look_up(self._runs, hashes)
+        return look_up(self.asked_runs(), hashes)
 
     def retain(self, keep: Callable[[U64], Mask]) -> None:
-        """Drops the entries whose location ``keep`` answers False for; leaves one run."""
-        if not self._runs:
-            return
-        run = merged(self._runs)
-        mask = keep(run.locations)
-        self._runs = (Run(run.hashes[mask], run.locations[mask]),) if mask.any() else ()
+        """Drops the entries whose location ``keep`` answers False for."""
+        with self._lock:
+            left = []
+            for run in self._runs:
+                mask = keep(run.locations)
+                if mask.all():
+                    left.append(run)
+                elif mask.any():
+                    left.append(Run(run.hashes[mask], run.locations[mask]))
+            self._runs = tuple(left)
 
     def clear(self) -> None:
         """Forgets everything."""
-        self._runs = ()
+        with self._lock:
+            self._runs = ()
+
+
+def _settled(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Merged as tail_to_merge says."""
+    now = list(runs)
+    while take := tail_to_merge([len(run) for run in now]):
+        now[-take:] = [merged(now[-take:])]
+    return tuple(now)

@@ -8,20 +8,15 @@ never *not there*.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from photon.adapters.contract import Adapter, LogFile
-from photon.eventstore.file_map import MappedLog
 from photon.eventstore.index import hash_keys
 from photon.eventstore.log_window import LogWindow
-from photon.eventstore.records import key_of, keys_of_block, record_at
+from photon.eventstore.records import key_of, keys_of_block, keys_of_records, record_at
 from photon.eventstore.row_keys import parse_event_id
-
-RECORD_GUESS_BYTES = 4096
-"""Read for one record at first; a longer one costs a second read."""
-SEARCH_BYTES = 1 << 16
-"""Of a span so much is read at first, then twice as much each time."""
+from photon.eventstore.wanted import RECORD_GUESS_BYTES, SEARCH_BYTES, Wanted, WantedPlaces
 
 _NO_FILE = LogFile("")
 
@@ -32,24 +27,6 @@ class Read(enum.Enum):
     FOUND = 1
     NOT_THERE = 2
     UNAVAILABLE = 3
-
-
-class Wanted(NamedTuple):
-    """One place to read (file_map.Places has the meaning of span and anchor)."""
-
-    row: int
-    key: bytes
-    log: MappedLog
-    offset: int
-    span: int
-    anchor: int
-    alone: bool = False
-    """The key has no exact place in this log: within the span it stands once at most."""
-
-    @property
-    def stop(self) -> int:
-        """Bytes up to here are read at first."""
-        return self.offset + min(self.span, SEARCH_BYTES) + RECORD_GUESS_BYTES
 
 
 class ReadRecord(NamedTuple):
@@ -74,6 +51,29 @@ class LogPass:
         """Whose records are read next."""
         self.window = window
         self._record_bytes_max = record_bytes_max
+
+    def cut(self, offsets: Sequence[int]) -> list[bytes | None]:
+        """The bytes of the records that begin there, which are here; None where the line end is not."""
+        data, begin = self.window.data, self.window.begin
+        out: list[bytes | None] = []
+        for offset in offsets:
+            end = data.find(b"\n", offset - begin)
+            out.append(None if end < 0 else data[offset - begin : end].removesuffix(b"\r"))
+        return out
+
+    def checked(self, wanted: WantedPlaces, indexes: Sequence[int], cut: Sequence[bytes | None]) -> list[ReadRecord]:
+        """The records of some places without a span, by ascending offset, of which ``cut`` are the bytes.
+
+        Most have the asked key; all others are looked at one by one. Raises OSError.
+        """
+        file = self.file
+        keys = keys_of_records(self._adapter, [record or b"" for record in cut], file)
+        return [
+            ReadRecord(Read.FOUND, file, offset, record)
+            if record is not None and key == wanted.keys[i]
+            else self.record(wanted[i])
+            for i, offset, record, key in zip(indexes, wanted.offsets[indexes].tolist(), cut, keys, strict=True)
+        ]
 
     def record(self, want: Wanted) -> ReadRecord:
         """The record of one place. Raises OSError."""
@@ -168,3 +168,6 @@ class LogPass:
                 return
             looked = max(want.offset, window.end - len(want.key))  # a key that the end cuts is seen next time
             length *= 2
+
+
+__all__ = ["NOT_THERE", "UNAVAILABLE", "LogPass", "Read", "ReadRecord", "Wanted", "WantedPlaces"]

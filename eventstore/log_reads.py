@@ -15,8 +15,10 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from photon.eventstore.log_pass import UNAVAILABLE, ReadRecord, Wanted
-from photon.eventstore.logs_store import LogsEventStore, by_log
+from photon.eventstore.index import I64
+from photon.eventstore.log_pass import UNAVAILABLE, ReadRecord
+from photon.eventstore.logs_store import LogsEventStore
+from photon.eventstore.wanted import Wanted, WantedPlaces
 
 READ_THREADS = 4
 PATIENCE_SECONDS = 5.0
@@ -26,7 +28,7 @@ PATIENCE_SECONDS = 5.0
 class _Batch:
     """Places of one look-up and what is known of them."""
 
-    def __init__(self, wanted: Sequence[Wanted], logs: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, wanted: WantedPlaces, logs: int, loop: asyncio.AbstractEventLoop) -> None:
         self.wanted = wanted
         self.read: list[ReadRecord] = [UNAVAILABLE] * len(wanted)
         self.abandoned = False
@@ -45,7 +47,7 @@ class _Batch:
                 self._loop.call_soon_threadsafe(self.done.set)
 
 
-_Job = tuple[_Batch, list[int]]
+_Job = tuple[_Batch, I64]
 """A batch, and the indexes of its places in one log."""
 
 
@@ -63,10 +65,11 @@ class LogReads:
         self._queues: dict[int, deque[_Job]] = {}  # log number -> jobs; there while a thread has the log
         self._closed = False
 
-    async def read(self, wanted: Sequence[Wanted]) -> list[ReadRecord]:
+    async def read(self, wanted: WantedPlaces | Sequence[Wanted]) -> list[ReadRecord]:
         """Aligned with ``wanted``; UNAVAILABLE also for what could not be read in time."""
-        logs = by_log(wanted)
-        batch = _Batch(wanted, len(logs), asyncio.get_running_loop())
+        places = wanted if isinstance(wanted, WantedPlaces) else WantedPlaces.of(wanted)
+        logs = places.by_log()
+        batch = _Batch(places, len(logs), asyncio.get_running_loop())
         for number, indexes in logs.items():
             self._queue(number, (batch, indexes))
         try:
@@ -106,18 +109,20 @@ class LogReads:
                     del self._queues[number]
 
     def _read(self, jobs: Sequence[_Job]) -> None:
-        places = [(batch, index) for batch, indexes in jobs for index in indexes]
-        if not places:
+        if not jobs:
             return
+        into = [read for batch, indexes in jobs for read in [batch.read] * len(indexes)]
+        places = [index for _, indexes in jobs for index in indexes.tolist()]
 
-        def give(at: int, read: ReadRecord) -> None:
-            batch, index = places[at]
-            batch.read[index] = read
+        def give(at: Sequence[int], reads: Sequence[ReadRecord]) -> None:
+            for i, read in zip(at, reads, strict=True):
+                into[i][places[i]] = read
 
         def stopped() -> bool:
             return self._closed or all(batch.abandoned for batch, _ in jobs)
 
-        self._logs.read_log([batch.wanted[index] for batch, index in places], give, stopped)
+        wanted = WantedPlaces.joined([batch.wanted.taken(indexes) for batch, indexes in jobs])
+        self._logs.read_log(wanted, give, stopped)
 
     def close(self) -> None:
         """Ends the threads after the reads they are at."""

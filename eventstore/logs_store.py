@@ -13,19 +13,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.framed import Lines
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.header_index import HeaderIndex
 from photon.eventstore.log_files import LogBytes, open_log
-from photon.eventstore.log_pass import UNAVAILABLE, LogPass, Read, ReadRecord, Wanted
+from photon.eventstore.log_pass import UNAVAILABLE, LogPass, Read, ReadRecord
 from photon.eventstore.log_window import LogWindow
 from photon.eventstore.pages import PAGES_BYTES_MAX, Pages
 from photon.eventstore.span_probes import PROBE_BYTES, SpanProbes, bytes_per_micro, guess
+from photon.eventstore.wanted import Wanted, WantedPlaces
 
 GAP_BYTES = 1 << 17
 """Places no further apart are read together."""
-READ_BYTES_MAX = 4 << 20
+READ_BYTES_MAX = 1 << 20
+CHECKED_TOGETHER = 512
+"""Records whose keys are found in one call."""
 OPEN_LOGS_MAX = 64
 SPEEDS_MAX = 1 << 14
 """Logs of which it is remembered how fast they grew."""
@@ -34,8 +39,8 @@ RECORD_BYTES_MAX = 1 << 20
 
 Resolver = Callable[[str], str | None]
 """Log identity -> its file's present path relative to the log directory; None when it is not there now."""
-Give = Callable[[int, ReadRecord], None]
-"""Takes the answer of the place with this index."""
+Give = Callable[[Sequence[int], Sequence[ReadRecord]], None]
+"""Takes the answers of the places with these indexes."""
 
 GONE = "its file is gone"
 OTHER_BYTES = "its file holds other bytes than were read from it, or is damaged"
@@ -88,36 +93,38 @@ class LogsEventStore:
         self._counts = ReadCounts()
         self._speeds: OrderedDict[str, float] = OrderedDict()  # identity -> bytes a microsecond, as last seen
 
-    def read(self, wanted: Sequence[Wanted]) -> list[ReadRecord]:
+    def read(self, wanted: WantedPlaces | Sequence[Wanted]) -> list[ReadRecord]:
         """Aligned with ``wanted``."""
-        out: list[ReadRecord] = [UNAVAILABLE] * len(wanted)
-        for indexes in by_log(wanted).values():
+        places = wanted if isinstance(wanted, WantedPlaces) else WantedPlaces.of(wanted)
+        out: list[ReadRecord] = [UNAVAILABLE] * len(places)
+        for indexes in places.by_log().values():
 
-            def give(at: int, read: ReadRecord, indexes: Sequence[int] = indexes) -> None:
-                out[indexes[at]] = read
+            def give(at: Sequence[int], reads: Sequence[ReadRecord], into: Sequence[int] = indexes.tolist()) -> None:
+                for i, read in zip(at, reads, strict=True):
+                    out[into[i]] = read
 
-            self.read_log([wanted[i] for i in indexes], give)
+            self.read_log(places.taken(indexes), give)
         return out
 
-    def read_log(self, wanted: Sequence[Wanted], give: Give, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Reads places of one log and gives each answer as soon as it is known. What is not given is unavailable.
+    def read_log(self, wanted: WantedPlaces, give: Give, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Reads places of one log and gives answers as soon as they are known. What is not given is unavailable.
 
         ``stopped`` is asked between two reads of the file: whoever asked may have gone.
         """
-        log = wanted[0].log
-        left = sorted(range(len(wanted)), key=lambda i: wanted[i].offset)
+        log = wanted.logs[0]
+        left = np.argsort(wanted.offsets, kind="stable").tolist()
         why = ""
         for _ in range(2):  # what map and file disagree about is tried once more with the file freshly opened
             why = self._read_open(log, wanted, left, give, stopped)
             if not left or why == GONE or stopped():
                 break
         if left and not stopped():
-            self._troubles.failed(log, why or OTHER_BYTES, [wanted[i].key for i in left])
+            self._troubles.failed(log, why or OTHER_BYTES, [wanted.keys[i] for i in left])
 
     def _read_open(
         self,
         log: MappedLog,
-        wanted: Sequence[Wanted],
+        wanted: WantedPlaces,
         left: list[int],
         give: Give,
         stopped: Callable[[], bool],
@@ -132,25 +139,19 @@ class LogsEventStore:
         path, source = opened
         window, aside = LogWindow(source, self._lines), LogWindow(source)
         each = LogPass(self._adapter, LogFile(path, log.file.header), window, self._record_bytes_max)
-        headers = self._headers_of(log) if self._framing.kind == "zeek" else None
         asked, given, keep = list(left), set[int](), False
         try:
-            if self._framing.kind == "lines":  # else a guess may be inside a record, or have another header
+            # Where records are no plain lines a guess may be inside one, or have another header.
+            if self._framing.kind == "lines" and wanted.spans.any():
                 probes = SpanProbes(LogPass(self._adapter, each.file, aside, self._record_bytes_max))
                 for i, found in self._probed(probes, log, wanted, asked):
-                    give(i, found)
+                    give([i], [found])
                     given.add(i)
-            for group in _ranges(wanted, [i for i in asked if i not in given]):
-                if stopped():
-                    break
-                window.cover(wanted[group[0]].offset, max(wanted[i].stop for i in group))
-                for i in group:
-                    if headers is not None:
-                        each.file = LogFile(path, headers.at(source, wanted[i].offset))
-                    read = each.record(wanted[i])
-                    if read.outcome is not Read.UNAVAILABLE:
-                        give(i, read)
-                        given.add(i)
+            left[:] = [i for i in asked if i not in given]
+            for indexes, reads in self._passed(each, log, wanted, left, source, stopped):
+                known = range(len(reads)) if UNAVAILABLE not in reads else _known(reads)
+                give([indexes[at] for at in known], [reads[at] for at in known])
+                given.update(indexes[at] for at in known)
             keep = (len(given) == len(asked) or stopped()) and not source.unlinked()
         except OSError as err:
             return f"it cannot be read ({err.strerror})"
@@ -166,6 +167,48 @@ class LogsEventStore:
             self._troubles.succeeded(log)
         return ""
 
+    def _passed(
+        self,
+        each: LogPass,
+        log: MappedLog,
+        wanted: WantedPlaces,
+        indexes: Sequence[int],
+        source: LogBytes,
+        stopped: Callable[[], bool],
+    ) -> Iterator[tuple[Sequence[int], list[ReadRecord]]]:
+        """What stands at these places (ascending offsets), some at a time."""
+        window, path = each.window, each.file.path
+        headers = self._headers_of(log) if self._framing.kind == "zeek" else None
+        alike = headers is None and not wanted.spans.any()
+        offsets = wanted.offsets.tolist()
+        waiting: list[int] = []
+        cut: list[bytes | None] = []
+        since = window.bytes_read
+        try:
+            for group, stop in _ranges(offsets, wanted.stops().tolist(), indexes):
+                if stopped():
+                    break
+                window.cover(offsets[group[0]], stop)
+                if alike:
+                    waiting += group
+                    cut += each.cut([offsets[i] for i in group])
+                    if len(waiting) >= CHECKED_TOGETHER or window.bytes_read - since >= READ_BYTES_MAX:
+                        yield waiting, each.checked(wanted, waiting, cut)
+                        waiting, cut, since = [], [], window.bytes_read
+                    continue
+                reads = []
+                for i in group:
+                    if headers is not None:
+                        each.file = LogFile(path, headers.at(source, offsets[i]))
+                    reads.append(each.record(wanted[i]))
+                yield group, reads
+        except Exception:  # what was read before it counts
+            if waiting:
+                yield waiting, each.checked(wanted, waiting, cut)
+            raise
+        if waiting:
+            yield waiting, each.checked(wanted, waiting, cut)
+
     def _headers_of(self, log: MappedLog) -> HeaderIndex:
         with self._lock:
             headers = self._headers.pop(log.identity, None) or HeaderIndex()
@@ -175,11 +218,11 @@ class LogsEventStore:
         return headers
 
     def _probed(
-        self, probes: SpanProbes, log: MappedLog, wanted: Sequence[Wanted], asked: Sequence[int]
+        self, probes: SpanProbes, log: MappedLog, places: WantedPlaces, asked: Sequence[int]
     ) -> Iterator[tuple[int, ReadRecord]]:
         """Those that guesses find."""
-        alone = [i for i in asked if wanted[i].span > PROBE_BYTES and wanted[i].alone]
-        speed = bytes_per_micro([wanted[i] for i in alone])
+        wanted = {i: places[i] for i in asked if places.spans[i] > PROBE_BYTES and places.alone[i]}
+        speed = bytes_per_micro(list(wanted.values()))
         with self._lock:
             if speed is not None:
                 self._speeds[log.identity] = speed
@@ -188,7 +231,7 @@ class LogsEventStore:
             speed = self._speeds.get(log.identity)
         if speed is None:
             return
-        for _, i in sorted((guess(wanted[i], speed), i) for i in alone):
+        for _, i in sorted((guess(want, speed), i) for i, want in wanted.items()):
             found = probes.find(wanted[i], speed)
             if found is not None:
                 yield i, found
@@ -235,27 +278,26 @@ class LogsEventStore:
             source.close()
 
 
-def by_log(wanted: Sequence[Wanted]) -> dict[int, list[int]]:
-    """Log number -> indexes of the places in it."""
-    logs: dict[int, list[int]] = {}
-    for index, each in enumerate(wanted):
-        logs.setdefault(each.log.number, []).append(index)
-    return logs
+def _known(reads: Sequence[ReadRecord]) -> list[int]:
+    return [at for at, read in enumerate(reads) if read.outcome is not Read.UNAVAILABLE]
 
 
-def _ranges(wanted: Sequence[Wanted], indexes: Sequence[int]) -> Iterator[list[int]]:
-    """Groups of indexes (ascending offsets) that one read serves."""
+def _ranges(offsets: Sequence[int], stops: Sequence[int], indexes: Sequence[int]) -> Iterator[tuple[list[int], int]]:
+    """Groups of indexes (ascending offsets) that one read serves, and up to where it reads."""
     group: list[int] = []
-    stop = 0
+    begin = stop = 0
     for index in indexes:
-        want = wanted[index]
-        if group and (want.offset > stop + GAP_BYTES or want.stop - wanted[group[0]].offset > READ_BYTES_MAX):
-            yield group
+        offset, its_stop = offsets[index], stops[index]
+        if group and (offset > stop + GAP_BYTES or its_stop - begin > READ_BYTES_MAX):
+            yield group, stop
             group = []
-        stop = max(stop, want.stop) if group else want.stop
+        if not group:
+            begin, stop = offset, its_stop
+        elif its_stop > stop:
+            stop = its_stop
         group.append(index)
     if group:
-        yield group
+        yield group, stop
 
 
 __all__ = [
@@ -268,5 +310,4 @@ __all__ = [
     "Resolver",
     "Troubles",
     "Wanted",
-    "by_log",
 ]

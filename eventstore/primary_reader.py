@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
-import numpy as np
-
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, LogFile
@@ -21,8 +19,8 @@ from photon.adapters.logs.problems import UNREAD, Problem, ProblemKind
 from photon.config.clock import NEVER_NS, Clock
 from photon.config.errors import PhotonError
 from photon.eventstore.file_map import FileMap, MappedBlock
-from photon.eventstore.index import I64, U64, hash_keys
-from photon.eventstore.records import keys_of_block
+from photon.eventstore.index import I64, U64, ascending, hash_keys
+from photon.eventstore.records import located_keys_of_block
 from photon.eventstore.tiered import NOTHING_READ_NS
 
 POLL_BYTES = 4 << 20
@@ -81,13 +79,8 @@ class BlockKeys:
 
 def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
     """Keys of all records in ``data`` (whole records, each ended by a newline). Raises AdapterBroken."""
-    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 10)
-    starts = np.empty(len(ends), dtype=np.int64)
-    if len(ends):
-        starts[0] = 0
-        np.add(ends[:-1], 1, out=starts[1:])
-    keys = keys_of_block(adapter, data, file)
-    _check_keys(adapter, keys, len(ends), file)
+    keys, starts = located_keys_of_block(adapter, data, file)
+    _check_keys(adapter, keys, len(starts), file)
     bad = 0
     try:
         hashes = hash_keys(cast(Sequence[bytes], keys))
@@ -96,7 +89,7 @@ def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
         bad = len(keys) - len(rows)
         keys, starts = [key for key in keys if key is not None], starts[rows]
         hashes = hash_keys(cast(Sequence[bytes], keys))
-    order = np.argsort(hashes)  # the order among equal ones means nothing; four times as fast as a stable sort
+    order = ascending(hashes)
     return BlockKeys(cast(Sequence[bytes], keys), starts, hashes[order], order, bad)
 
 

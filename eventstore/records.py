@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
+from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, LogFile
+from photon.eventstore.index import I64
 
 
 def record_at(data: bytes, start: int) -> bytes:
@@ -24,6 +30,13 @@ def key_of(adapter: Adapter, record: bytes, file: LogFile) -> bytes | None:
         return None
 
 
+def keys_of_records(adapter: Adapter, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
+    """key_of each."""
+    if type(adapter) is ConfiguredAdapter:  # raises nothing of its own
+        return adapter.primary_keys_of(records, file)
+    return [key_of(adapter, record, file) for record in records]
+
+
 def keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> list[bytes | None]:
     """The key of each record of a block (whole records, each ended by a newline)."""
     guard = Guard(adapter)
@@ -34,3 +47,17 @@ def keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> list[bytes | 
     lines = data.split(b"\n")[:-1]
     alone = guard.each(lines, lambda line: adapter.primary_key(line.removesuffix(b"\r"), file))
     return [None if isinstance(each, Fault) else each for each in alone]
+
+
+def located_keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> tuple[list[bytes | None], I64]:
+    """Them, and where each line begins: found once where adapter and format can say so."""
+    if type(adapter) is ConfiguredAdapter:  # another class may mean something else by its keys
+        found = Guard(adapter).many(lambda: adapter.located_primary_keys(data, file))
+        if found is not None and not isinstance(found, Fault):
+            return found
+    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 10)
+    starts = np.empty(len(ends), dtype=np.int64)
+    if len(ends):
+        starts[0] = 0
+        np.add(ends[:-1], 1, out=starts[1:])
+    return keys_of_block(adapter, data, file), starts

@@ -15,23 +15,21 @@ from __future__ import annotations
 
 import mmap
 import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from isal import isal_zlib
 
 from photon.config.disk import AppendFile, Disk
 from photon.eventstore.file_map import FileMapError
-from photon.eventstore.index import U64, Run, merged
+from photon.eventstore.index import U64, Run
 
 MAGIC = b"PHRN"
 VERSION = 1
 HEADER_BYTES = 16
 FOOTER = struct.Struct("<QIxxxx")
 COLUMNS = (("hashes", b"H"), ("locations", b"L"))
-MERGE_SLICE_ENTRIES = 1 << 17
-"""So many entries of each run are held while merging."""
 
 
 def run_name(number: int) -> str:
@@ -74,7 +72,7 @@ class RunFiles:
             last = run.hashes[-1]
             for i, column in enumerate((run.hashes, run.locations)):
                 data = column.astype("<u8", copy=False).tobytes()
-                crcs[i] = zlib.crc32(data, crcs[i])
+                crcs[i] = isal_zlib.crc32(data, crcs[i])
                 files[i].write(data)
         for file, crc in zip(files, crcs, strict=True):
             file.write(FOOTER.pack(count, crc))
@@ -96,7 +94,7 @@ class RunFiles:
         if len(mapped) != size or mapped[:6] != MAGIC + letter + bytes([VERSION]):
             raise FileMapError(f"{path}: not a run of {count} entries in format version {VERSION}")
         values = memoryview(mapped)[HEADER_BYTES : HEADER_BYTES + 8 * count]
-        if FOOTER.unpack(mapped[-FOOTER.size :]) != (count, zlib.crc32(values)):
+        if FOOTER.unpack(mapped[-FOOTER.size :]) != (count, isal_zlib.crc32(values)):
             raise FileMapError(f"{path}: its checksum is wrong")
         mapped.madvise(mmap.MADV_RANDOM)
         return np.frombuffer(values, dtype="<u8").astype(np.uint64, copy=False)
@@ -115,22 +113,3 @@ class RunFiles:
 
     def _path(self, number: int, suffix: str) -> Path:
         return self._directory / f"{run_name(number)}.{suffix}"
-
-
-def merge_slices(runs: Sequence[Run], slice_entries: int = MERGE_SLICE_ENTRIES) -> Iterator[Run]:
-    """All entries of ``runs`` as ascending slices, in memory for ``slice_entries`` of each run at most."""
-    at = [0] * len(runs)
-    while True:
-        open_runs = [i for i, run in enumerate(runs) if at[i] < len(run)]
-        if not open_runs:
-            return
-        stops = {i: min(at[i] + slice_entries, len(runs[i])) for i in open_runs}
-        limit = min(runs[i].hashes[stops[i] - 1] for i in open_runs)
-        parts = []
-        for i in open_runs:
-            window = runs[i].hashes[at[i] : stops[i]]
-            take = int(np.searchsorted(window, limit, side="right"))
-            if take:
-                parts.append(Run(window[:take], runs[i].locations[at[i] : at[i] + take]))
-                at[i] += take
-        yield merged(parts)

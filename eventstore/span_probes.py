@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from photon.eventstore.log_pass import LogPass, Read, ReadRecord, Wanted
+from photon.eventstore.log_pass import LogPass, Read, ReadRecord
 from photon.eventstore.row_keys import parse_event_id
+from photon.eventstore.wanted import Wanted
 
 PROBE_BYTES = 1 << 15
 """Read around a guess."""

@@ -22,9 +22,10 @@ import numpy as np
 from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
 from photon.eventstore.cache import CachedRecord, CacheEventStore, Hits
 from photon.eventstore.file_map import PLACES_PER_KEY_MAX, FileMap, MappedLog, Places
-from photon.eventstore.index import hash_keys
-from photon.eventstore.log_pass import Read, ReadRecord, Wanted
+from photon.eventstore.index import Mask, hash_keys
+from photon.eventstore.log_pass import Read, ReadRecord
 from photon.eventstore.logs_store import LogsEventStore
+from photon.eventstore.wanted import Wanted, WantedPlaces
 
 NOTHING_READ_NS = -(2**63)
 """As ``read_past_ns``: no miss is ABSENT."""
@@ -40,7 +41,7 @@ class LookUp:
     as_of: Sequence[int]
     read_past_ns: int
     best: dict[int, CachedRecord]
-    wanted: list[Wanted]
+    wanted: WantedPlaces
 
 
 class TieredEventStore:
@@ -91,19 +92,25 @@ class TieredEventStore:
     def end(self, begun: LookUp, reads: Sequence[ReadRecord]) -> EventLookUps:
         """The answers, when its places were read (``reads`` is aligned with ``begun.wanted``)."""
         best, as_of, read_past_ns = begun.best, begun.as_of, begun.read_past_ns
-        unavailable = self._improve(begun.wanted, reads, best)
-        answers = []
-        records: list[PrimaryRecord | None] = []
-        for row in range(len(begun.keys)):
-            found = best.get(row)
-            if row in unavailable and (found is None or unavailable[row] < self._order(found)):
-                answers.append(Found.UNAVAILABLE)
-                found = None
-            elif found is not None:
-                answers.append(Found.FOUND)
-            else:
-                answers.append(Found.ABSENT if read_past_ns >= as_of[row] else Found.NOT_YET)
-            records.append(None if found is None else found.primary)
+        answers = [Found.ABSENT if read_past_ns >= at else Found.NOT_YET for at in as_of]
+        records: list[PrimaryRecord | None] = [None] * len(begun.keys)
+        contested = []
+        for at, (row, decides, read) in enumerate(
+            zip(begun.wanted.rows.tolist(), _decide_alone(begun).tolist(), reads, strict=True)
+        ):
+            if not decides:
+                contested.append(at)
+            elif read.outcome is Read.FOUND:
+                answers[row] = Found.FOUND
+                records[row] = PrimaryRecord(read.record, read.file, read.offset)
+            elif read.outcome is Read.UNAVAILABLE:
+                answers[row] = Found.UNAVAILABLE
+        unavailable = self._improve([(begun.wanted[at], reads[at]) for at in contested], best)
+        for row, found in best.items():
+            answers[row], records[row] = Found.FOUND, found.primary
+        for row, order in unavailable.items():
+            if row not in best or order < self._order(best[row]):
+                answers[row], records[row] = Found.UNAVAILABLE, None
         return EventLookUps(answers, records)
 
     def _add_confirmed(self, hits: Hits, found: Hits, places: Places) -> None:
@@ -127,34 +134,62 @@ class TieredEventStore:
         places: Places,
         hits: dict[int, list[CachedRecord]],
         best: dict[int, CachedRecord],
-    ) -> list[Wanted]:
+    ) -> WantedPlaces:
         """Those whose record is not at hand and could change an answer."""
         logs = self._map.logs()
         given_up = self._given_up()
-        wanted = []
-        columns = (places.rows, places.logs, places.offsets, places.spans, places.anchors)
+        numbers = places.logs.tolist()
+        alone = np.zeros(len(numbers), dtype=np.bool_)
+        look = np.arange(len(numbers)) if given_up else np.flatnonzero(self._matter(places, best))
+        needless = []
         exact = self._exact_places(places)
-        for row, number, offset, span, anchor in zip(*(column.tolist() for column in columns), strict=True):
+        for at in look.tolist():
+            row, number, offset, span = int(places.rows[at]), numbers[at], int(places.offsets[at]), places.spans[at]
             log = logs[number]
-            if log.identity in given_up:
-                continue
-            found = best.get(row)
             known = places.complete and not log.rewritten  # else an exact place may be missing
-            alone = bool(span) and known and not ((row, number) in exact or (row, -1) in exact)
-            if found is not None:
-                if found.primary.offset == offset and found.identity == log.identity:
-                    continue
-                # Within a span an id rises strictly: but for repeats, which have exact places, a hit is its only
-                # record there. Where there are repeats, the hit may be one of them.
-                stop = offset + max(span, 1)
-                if (alone or not span) and any(
-                    hit.identity == log.identity and offset <= hit.primary.offset < stop for hit in hits[row]
-                ):
-                    continue
-                if self._place_order(log, offset) > self._order(found):
-                    continue
-            wanted.append(Wanted(row, keys[row], log, offset, span, anchor, alone))
-        return wanted
+            alone[at] = span and known and not ((row, number) in exact or (row, -1) in exact)
+            if log.identity in given_up or not self._may_be_first(
+                log, offset, int(span), bool(alone[at]), best.get(row), hits.get(row, ())
+            ):
+                needless.append(at)
+        columns = (places.rows, places.offsets, places.spans, places.anchors, alone)
+        if needless:
+            left = np.delete(np.arange(len(numbers)), needless)
+            columns = tuple(column[left] for column in columns)  # type: ignore[assignment]
+            numbers = [numbers[at] for at in left.tolist()]
+        asked = [keys[row] for row in columns[0].tolist()]
+        return WantedPlaces(asked, [logs[number] for number in numbers], *columns)
+
+    @staticmethod
+    def _matter(places: Places, best: Collection[int]) -> Mask:
+        """Places that need a thought: all others are exact, have no record at hand, and are read for certain."""
+        mask: Mask = np.asarray(places.spans != 0)
+        if best:
+            mask |= np.isin(places.rows, np.fromiter(best, dtype=np.int64, count=len(best)))
+        return mask
+
+    def _may_be_first(
+        self,
+        log: MappedLog,
+        offset: int,
+        span: int,
+        alone: bool,
+        found: CachedRecord | None,
+        hits: Sequence[CachedRecord],
+    ) -> bool:
+        """Whether what stands there may come before what caches ``found``."""
+        if found is None:
+            return True
+        if found.primary.offset == offset and found.identity == log.identity:
+            return False
+        # Within a span an id rises strictly: but for repeats, which have exact places, a hit is its only record
+        # there. Where there are repeats, the hit may be one of them.
+        stop = offset + max(span, 1)
+        if (alone or not span) and any(
+            hit.identity == log.identity and offset <= hit.primary.offset < stop for hit in hits
+        ):
+            return False
+        return self._place_order(log, offset) <= self._order(found)
 
     @staticmethod
     def _exact_places(places: Places) -> set[tuple[int, int]]:
@@ -167,11 +202,11 @@ class TieredEventStore:
         return {*zip(rows, logs, strict=True), *((row, -1) for row in full)}
 
     def _improve(
-        self, wanted: Sequence[Wanted], reads: Sequence[ReadRecord], best: dict[int, CachedRecord]
+        self, read_places: Sequence[tuple[Wanted, ReadRecord]], best: dict[int, CachedRecord]
     ) -> dict[int, Order]:
         """Improves ``best`` by what was read; row -> the first place that could not be read."""
         unavailable: dict[int, Order] = {}
-        for want, read in zip(wanted, reads, strict=True):
+        for want, read in read_places:
             if read.outcome is Read.FOUND:
                 found = CachedRecord(want.log.identity, PrimaryRecord(read.record, read.file, read.offset))
                 now = best.get(want.row)
@@ -187,3 +222,12 @@ class TieredEventStore:
 
     def _order(self, hit: CachedRecord) -> Order:
         return (self._log_name(hit.primary.file.path), hit.identity), hit.primary.offset
+
+
+def _decide_alone(begun: LookUp) -> Mask:
+    """The wanted places that are the only record that is known of their keys: what stands there is the answer."""
+    rows = begun.wanted.rows
+    known = np.bincount(rows, minlength=len(begun.keys))
+    if begun.best:
+        known[list(begun.best)] += 1
+    return np.asarray(known[rows] == 1)

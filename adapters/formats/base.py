@@ -6,6 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
 
 
@@ -53,12 +56,20 @@ class SideReader(ABC):
                 out.append(bad)
         return out
 
-    def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
-        """key() of each line of the block, None for a bad record."""
+    def keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
+        """key() of each record, None for a bad one."""
         out: list[bytes | None] = []
-        for line in block.split(b"\n")[:-1]:
+        for record in records:
             try:
-                out.append(self.key(line.removesuffix(b"\r"), file))
+                out.append(self.key(record, file))
             except BadRecord:
                 out.append(None)
         return out
+
+    def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
+        """key() of each line of the block, None for a bad record."""
+        return self.keys_of([line.removesuffix(b"\r") for line in block.split(b"\n")[:-1]], file)
+
+    def located_keys(self, block: bytes, file: LogFile) -> tuple[list[bytes | None], npt.NDArray[np.int64]] | None:
+        """keys(), and where each line begins, from a format that has found that out anyway; None: it has not."""
+        return None

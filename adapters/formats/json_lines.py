@@ -25,7 +25,7 @@ import orjson
 from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
 from photon.adapters.formats.base import SideReader
 from photon.adapters.formats.json_check import is_json
-from photon.adapters.formats.json_scan import KeyScan, escaped_spelling
+from photon.adapters.formats.json_scan import I64, KeyScan, escaped_spelling
 from photon.adapters.times import TimeReader
 
 REASON_CHARS_MAX = 200
@@ -113,10 +113,27 @@ class JsonLinesSide(SideReader):
         # Between tokens a carriage return is white space; in the output some readers would take it for a line end.
         return text.replace(b"\r", b" ") if b"\r" in text else text
 
+    def keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
+        quick, out = self._quick_key, list[bytes | None]()
+        if quick is None:
+            return super().keys_of(records, file)
+        for record in records:  # as key() does
+            try:
+                name: str = quick(record).key if record.isascii() else ""
+            except (ValueError, RecursionError):
+                name = ""
+            out.append(name.encode() if name else self._key_or_none(record, file))
+        return out
+
     def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
         if self._scan is None:
             return super().keys(block, file)
         return self._scan.keys(block, lambda record: self._key_or_none(record, file))
+
+    def located_keys(self, block: bytes, file: LogFile) -> tuple[list[bytes | None], I64] | None:
+        return (
+            None if self._scan is None else self._scan.located(block, lambda record: self._key_or_none(record, file))
+        )
 
     def _key_or_none(self, record: bytes, file: LogFile) -> bytes | None:
         try:

@@ -114,8 +114,11 @@ class LogReader:
         before = min(TAIL_BYTES, log.next)
         want = BLOCK_BYTES
         while True:
-            raw = source.read(log.next - before, before + want)
-            data = raw[before:]
+            if source.compressed:  # which goes forwards
+                raw = source.read(log.next - before, before + want)
+                prefix, data = raw[:before], raw[before:]
+            else:
+                data = source.read(log.next, want)
             at_end = len(data) < want
             if at_end or log.long or want > self._max_record or self._lines.has_record(data):
                 break
@@ -124,7 +127,7 @@ class LogReader:
             head = file.head
             if head is not None and source.read(head.fingerprint_at, len(head.fingerprint)) != head.fingerprint:
                 return None, False
-        prefix = raw[:before]
+            prefix = source.read(log.next - before, before)
         if len(prefix) < before:
             return (b"", True) if source.compressed and (source.damage() or source.cut_short()) else (None, False)
         if log.tail and not prefix.endswith(log.tail):

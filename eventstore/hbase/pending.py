@@ -31,8 +31,8 @@ class PendingEntries:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The dense ones."""
-        return self._dense.runs
+        """The dense ones, for a look-up."""
+        return self._dense.asked_runs()
 
     @property
     def has_dense(self) -> bool:

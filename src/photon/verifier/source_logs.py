@@ -16,8 +16,9 @@ from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Framing,
 from photon.adapters.logs.finding import LogFinder, LogFound
 from photon.adapters.logs.identity import log_name
 from photon.eventstore.file_map import MappedLog
-from photon.eventstore.log_pass import Read, Wanted
+from photon.eventstore.log_pass import Read
 from photon.eventstore.logs_store import LogsEventStore
+from photon.eventstore.wanted import Wanted
 from photon.verifier.comparison import SourceRecord
 from photon.verifier.published_lines import Place
 

@@ -175,7 +175,12 @@ def test_big_blocks_are_scanned_in_chunks(monkeypatch: pytest.MonkeyPatch) -> No
     expected = [exact(side, row) for row in rows]
     for chunk in (1, 7, 100, 1000, 10**6):
         monkeypatch.setattr(json_scan, "CHUNK_BYTES", chunk)
-        assert side.keys(b"\n".join(rows) + b"\n", FILE) == expected
+        block = b"\n".join(rows) + b"\n"
+        located = side.located_keys(block, FILE)
+        assert located is not None
+        keys, starts = located
+        assert keys == expected
+        assert [block[start : block.index(b"\n", start)] for start in starts.tolist()] == rows
 
 
 def test_plain_lines_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,6 +260,19 @@ def test_lines_of_one_make_are_proven_all_at_once(monkeypatch: pytest.MonkeyPatc
     for make in (b'{"uid":"k%d","b":[1,2]}', b'{"a":123,"uid": "k%d"}'):
         rows = [make % number for number in range(50)]
         assert side.keys(b"\n".join(rows) + b"\n", FILE) == [b"k%d" % number for number in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("later", "key"), [(b'"un"', b"k"), (b'{"uid":"y"}', b"k"), (b'1,"uid":"y"', b"y"), (b"{}", b"k")]
+)
+def test_what_stands_behind_the_begin_of_a_block_counts(
+    later: bytes, key: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pairs of bytes of the name, the name itself, and braces, where the block's begin has no more than one each."""
+    monkeypatch.setattr(json_scan, "PROBE_BYTES", 40)
+    rows = [b'{"uid":"k","n":%s}' % (later if number == 30 else b"1") for number in range(50)]
+    keys = JsonLinesSide("uid").keys(b"\n".join(rows) + b"\n", FILE)
+    assert keys == [key if number == 30 else b"k" for number in range(50)]
 
 
 def test_keys_of_one_length_are_not_looked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,9 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.logs.follower import Follower
 from photon.eventstore import header_index
 from photon.eventstore.file_map import MappedLog
-from photon.eventstore.log_pass import Read, ReadRecord, Wanted
+from photon.eventstore.log_pass import Read, ReadRecord
 from photon.eventstore.logs_store import LogsEventStore
+from photon.eventstore.wanted import Wanted
 from tests.unit.adapters.messages import write_messages
 
 FOREIGN = {"format": "jsonl", "key": "k", "time": {"field": "t", "unit": "s"}}

@@ -7,12 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from photon.eventstore.index import (
+    ASKED_RUNS_MAX,
     MERGE_FANOUT,
+    TWO_DIGITS_ENTRIES,
+    UNASKED_RUNS_MAX,
     Run,
     RunIndex,
+    ascending,
     count_repeats,
     hash_keys,
     look_up,
+    merged,
     size_class,
     sorted_run,
     tail_to_merge,
@@ -39,13 +44,60 @@ def test_every_location_of_an_asked_hash_is_found(batches: list[list[tuple[int, 
     assert len(index) == len(entries)
 
 
-def test_runs_stay_few() -> None:
+def ten(rng: np.random.Generator) -> Run:
+    return sorted_run(rng.integers(0, 2**63, 10, dtype=np.uint64), np.zeros(10, dtype=np.uint64))
+
+
+def test_runs_that_are_asked_stay_few() -> None:
     index = RunIndex()
     rng = np.random.default_rng(1)
     for _ in range(3000):
-        index.insert(sorted_run(rng.integers(0, 2**63, 10, dtype=np.uint64), np.zeros(10, dtype=np.uint64)))
+        index.insert(ten(rng))
+        index.look_up(u64([1]))
+    index.insert(ten(rng))
     assert len(index.runs) <= MERGE_FANOUT * (size_class(30_000) + 1)
-    assert len(index) == 30_000
+    assert len(index) == 30_010
+
+
+def test_what_nobody_asks_is_merged_when_somebody_does() -> None:
+    index = RunIndex()
+    rng = np.random.default_rng(1)
+    most = 0
+    for _ in range(2 * UNASKED_RUNS_MAX):
+        index.insert(ten(rng))
+        most = max(most, len(index.runs))
+    assert most == UNASKED_RUNS_MAX  # each entry was copied once at most, and runs are bounded all the same
+    assert len(index.asked_runs()) <= ASKED_RUNS_MAX
+    assert len(index) == 20 * UNASKED_RUNS_MAX
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([0, 1, 50, TWO_DIGITS_ENTRIES, TWO_DIGITS_ENTRIES + 1000]),
+    st.integers(0, 64),
+)
+def test_hashes_are_put_in_order_whatever_their_first_bits(seed: int, count: int, alike: int) -> None:
+    hashes = np.random.default_rng(seed).integers(0, 2**64 - 1, count, dtype=np.uint64)
+    hashes = hashes >> np.uint64(alike) if alike < 64 else hashes * np.uint64(0)
+    order = ascending(hashes)
+    assert sorted(order.tolist()) == list(range(count))
+    assert (hashes[order] == np.sort(hashes)).all()
+
+
+def test_merging_large_runs_keeps_every_entry() -> None:
+    rng = np.random.default_rng(1)
+    runs = [
+        sorted_run(rng.integers(0, 2**64 - 1, n, dtype=np.uint64), np.arange(n, dtype=np.uint64))
+        for n in (300_000, 9, 70_000)
+    ]
+    one = merged(runs)
+    assert (one.hashes[1:] >= one.hashes[:-1]).all()
+    got = np.lexsort((one.locations, one.hashes))
+    hashes, locations = np.concatenate([r.hashes for r in runs]), np.concatenate([r.locations for r in runs])
+    expected = np.lexsort((locations, hashes))
+    assert (one.hashes[got] == hashes[expected]).all()
+    assert (one.locations[got] == locations[expected]).all()
 
 
 def test_a_tail_is_merged_once_a_size_class_is_full() -> None:

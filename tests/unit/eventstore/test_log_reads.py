@@ -9,9 +9,10 @@ from pathlib import Path
 
 from photon.adapters.contract import LogFile
 from photon.eventstore.file_map import MappedLog
-from photon.eventstore.log_pass import Read, ReadRecord, Wanted
+from photon.eventstore.log_pass import Read, ReadRecord
 from photon.eventstore.log_reads import READ_THREADS, LogReads
 from photon.eventstore.logs_store import Give, LogsEventStore
+from photon.eventstore.wanted import Wanted, WantedPlaces
 
 from .helpers import LineAdapter
 
@@ -29,7 +30,7 @@ class SlowLogs(LogsEventStore):
         self.at_gate = threading.Event()
         self.passes: list[tuple[int, list[int]]] = []
 
-    def read_log(self, wanted: Sequence[Wanted], give: Give, stopped: Callable[[], bool] = lambda: False) -> None:
+    def read_log(self, wanted: WantedPlaces, give: Give, stopped: Callable[[], bool] = lambda: False) -> None:
         number = wanted[0].log.number
         self.passes.append((number, sorted(each.offset for each in wanted)))
         if number == 0:
@@ -37,7 +38,7 @@ class SlowLogs(LogsEventStore):
             assert self.gate.wait(20)
         if not stopped():
             for at, each in enumerate(wanted):
-                give(at, ReadRecord(Read.FOUND, LogFile("x"), each.offset, each.key))
+                give([at], [ReadRecord(Read.FOUND, LogFile("x"), each.offset, each.key)])
 
 
 def found(reads: Sequence[ReadRecord]) -> list[bytes]:
