@@ -155,7 +155,7 @@ def eventstore_serve(
       photon eventstore serve --config photon.toml --datacentre east
     """
     from photon.config.errors import UsageError
-    from photon.embedded.pipeline import reporter
+    from photon.embedded.eventstore_parts import reporter
     from photon.embedded.services import StorePlace, serve_store, store_place
     from photon.embedded.settings_again import SettingsAgain
     from photon.embedded.stages import sampled

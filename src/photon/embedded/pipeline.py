@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +29,6 @@ from photon.dispatcher.progress import AskProgress
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.worker import Worker
 from photon.eventstore.api import EventStore
-from photon.eventstore.engine import EventStoreConfig
-from photon.eventstore.file_map import MapKind
-from photon.eventstore.maps import HBaseTable
 from photon.idregistry.api import Digester, Registry, Slot
 from photon.joiner.admission import Bounds
 from photon.joiner.api import Joiner
@@ -48,37 +45,6 @@ HOLD_S = 1.0
 """An event whose primary is missing keeps its log's offset back so long, then goes to the retry store."""
 
 log = get_logger(__name__)
-
-
-def eventstore_config(
-    settings: Settings,
-    join: str,
-    primary: Path,
-    state: Path,
-    *,
-    once: bool = False,
-    may_be_empty: bool = False,
-    watch: Watch = Watch.AUTO,
-    hbase: HBaseTable | None = None,
-) -> EventStoreConfig:
-    """What the event store of a join is told."""
-    configured = settings.join[join]
-    return EventStoreConfig(
-        join=join,
-        directory=primary,
-        state=state,
-        patterns=tuple(configured.primary_files),
-        max_record=settings.limits.record,
-        watch=watch,
-        hbase=hbase,
-        kind=MapKind.DENSE if configured.file_map == "dense" else MapKind.SPARSE,
-        window_micros=round(configured.file_map_window * 1e6),
-        window_bytes=configured.file_map_bytes,
-        forget_missing=configured.missing_logs == "forget",
-        cache_bytes=settings.limits.cache,
-        once=once,
-        may_be_empty=may_be_empty,
-    )
 
 
 def joiner_limits(settings: Settings) -> JoinerLimits:
@@ -210,12 +176,3 @@ def open_dispatcher(
 def _worker(settings: Settings, name: str) -> Worker:
     configured = settings.dispatcher
     return Worker(name, Terms(lease_s=configured.lease, split_bytes=configured.split))
-
-
-def reporter(what: str) -> Callable[[str], None]:
-    """Reports one-line problems of a part into the log."""
-
-    def report(line: str) -> None:
-        log.warning(line, part=what)
-
-    return report

@@ -177,8 +177,8 @@ async def serve_store(
 ) -> None:
     """One pipeline's event store. ``again``: reads the deployment file again when it has changed, for the ring of
     cache nodes."""
+    from photon.embedded.eventstore_parts import eventstore_config, reporter
     from photon.embedded.hbase import table_of
-    from photon.embedded.pipeline import eventstore_config, reporter
     from photon.eventstore.process import Served, serve
 
     name = join_named(settings, place.join)

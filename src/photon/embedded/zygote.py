@@ -46,13 +46,14 @@ REGISTRY = (
     "photon.idregistry.raft.wire",
     "numpy.ma",  # which numpy imports when it is first asked for what differs
 )
-STORE = (*COMMON, "photon.embedded.pipeline", "photon.eventstore.process")
+STORE = (*COMMON, "photon.embedded.eventstore_parts", "photon.eventstore.process")
 ALL = (
     *REGISTRY,
     *STORE,
     "photon.cli.verifier",
     "photon.dispatcher.process",
     "photon.embedded.dispatcher_service",
+    "photon.embedded.pipeline",
     "photon.embedded.verifier_service",
     "photon.joiner.process",
 )

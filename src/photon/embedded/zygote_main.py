@@ -74,9 +74,11 @@ def _take_up(arguments: Sequence[str], lifeline: int, log: int) -> None:
 def main() -> None:
     """Ends with the supervisor; in a copy: with the command that it became."""
     setproctitle.setproctitle("photon zygote")
+    gc.disable()  # what is imported stays: the collector would look through it in vain
     for module in sys.argv[2:]:
         importlib.import_module(module)
     gc.freeze()  # copies share these pages for as long as nobody looks through them
+    gc.enable()
     with socket.socket(fileno=int(sys.argv[1])) as requests:
         arguments = serve(requests)
     if arguments is not None:

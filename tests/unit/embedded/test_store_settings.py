@@ -8,7 +8,7 @@ import pytest
 
 from photon.config.errors import PhotonError
 from photon.config.loader import load
-from photon.embedded.pipeline import eventstore_config
+from photon.embedded.eventstore_parts import eventstore_config
 from photon.eventstore.file_map import MapKind
 
 FILE = """
