@@ -4,7 +4,7 @@ The same components as the services run; between them are direct calls in place 
 lies in ``OUTPUT/.photon`` (see site.py), so that a kill at any instruction is repaired by running the command again.
 
 The child processes are started as soon as it is known that they are wanted; what works with them here, in
-``join_parts``, is imported while they start.
+``join_parts``, is imported while they start, or before, while the zygote that they are copies of gets ready.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,6 +117,8 @@ async def run(
         if not ledger_file(site.state).exists():
             check_readable(adapter, options.primary, options.foreign)
         before = read_ledger(site.state)["rejected"]
+        if zygote is not None:  # which is importing as well: nothing starts before it has
+            import_module("photon.embedded.join_parts")
         async with _children(options, config, settings, name, adapter, site, disk, zygote) as children:
             from photon.embedded.join_parts import open_parts, work
 
