@@ -18,7 +18,7 @@ from pathlib import Path
 
 from photon.embedded.zygote import adopt_orphans
 
-SAMPLE_S = 0.2
+SAMPLE_S = 1.0
 """Between two samples of memory: each looks through the page tables of all processes."""
 END_S = 10.0
 """What outlives its command gets so long, and is then killed."""
