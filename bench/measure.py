@@ -19,7 +19,8 @@ from pathlib import Path
 from photon.embedded.zygote import adopt_orphans
 
 SAMPLE_S = 1.0
-"""Between two samples of memory: each looks through the page tables of all processes."""
+"""Between two samples of memory: each looks through the page tables of all processes. At first more often."""
+FIRST_S = 0.1
 END_S = 10.0
 """What outlives its command gets so long, and is then killed."""
 
@@ -96,14 +97,16 @@ def measure(
         process = subprocess.Popen(
             [str(each) for each in command], stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=env
         )
+        pause = FIRST_S
         while True:
             try:
-                process.wait(SAMPLE_S)
+                process.wait(pause)
                 break
             except subprocess.TimeoutExpired:
                 pids = tree(process.pid)
                 seen.update(pids)
                 peak = max(peak, resident(pids))
+                pause = min(1.5 * pause, SAMPLE_S)
                 if time.perf_counter() - began > timeout_s:
                     kill_tree(process.pid)
         wall = time.perf_counter() - began
