@@ -57,9 +57,9 @@ CATCH_UP_TEXT = """\
 Finished logs, joined from nothing to the end, start-up included: queries of some 280 bytes and a tenth as many
 clicks as JSON Lines in 20 files a side; 2 % of the clicks name no query that is there, 1 % of their lines come
 twice, 5 % come before their query, and the rest minutes to hours after it. Systems take turns; medians of their
-rounds. CPU and memory are of all processes of a system; pages that processes share count in each. Everybody parses
-both sides and writes the whole pair as JSON Lines, and each output is compared with the truth: every click once,
-with the right query and all members. `python -m bench.catch_up --systems NAME` runs one of them; their scripts,
+rounds. CPU and memory are of all processes of a system; a page that n processes share counts 1/n in each. Everybody
+parses both sides and writes the whole pair as JSON Lines, and each output is compared with the truth: every click
+once, with the right query and all members. `python -m bench.catch_up --systems NAME` runs one of them; their scripts,
 settings and versions stand in `bench/peers/`. *Survives kill -9*: nothing lost or doubled when it is killed and
 started again.
 """
