@@ -53,6 +53,8 @@ REQUEST_IDS_MAX = c.MAX_ENTRY_IDS
 _BACK_OFF_MIN = 0.01
 _BACK_OFF_MAX = 0.25
 
+_LATE = Refusal(Status.UNKNOWN, "no answer in time")
+
 T = TypeVar("T")
 
 
@@ -294,10 +296,14 @@ class RoutedRegistry:
     async def _persist(self, deadline: float, attempt: Callable[[float], Awaitable[T | Refusal]]) -> T | Refusal:
         """Tries until there is an answer, a refusal that trying again does not mend, or the deadline."""
         back_off = _BACK_OFF_MIN
+        before: Refusal | None = None
         while True:
             outcome = await self._within(deadline, attempt)
             if not isinstance(outcome, Refusal):
                 return outcome
+            if outcome is _LATE and before is not None:
+                return Refusal(Status.UNKNOWN, before.reason or outcome.reason)  # why, as far as anybody said it
+            before = outcome
             if outcome.reason:
                 self.problem = outcome.reason
             if outcome.status in (Status.UNKNOWN_CALLER, Status.REFUSED):
@@ -317,7 +323,7 @@ class RoutedRegistry:
             async with asyncio.timeout(max(deadline - self._clock.monotonic(), 0)):
                 return await attempt(max(deadline - self._clock.monotonic(), 0.001))
         except TimeoutError:
-            return Refusal(Status.UNKNOWN, "no answer in time")
+            return _LATE
 
 
 class _Merge:

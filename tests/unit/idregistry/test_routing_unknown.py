@@ -1,6 +1,9 @@
-"""An attempt that may have committed is never followed by a certain TOO_NEW: another leader's clock may run late."""
+"""What is told when nobody knows. An attempt that may have committed is never followed by a certain TOO_NEW: another leader's clock may run late."""
 
 from __future__ import annotations
+
+import asyncio
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,3 +85,20 @@ async def test_too_new_after_an_unknown_attempt_is_unknown(first: Refusal, expec
     )
     answers = await registry.insert(inserts, timeout=5)
     assert answers.answers.tolist() == [expected, expected]
+
+
+@pytest.mark.parametrize("reason", ["it is for operators", ""])
+async def test_an_attempt_that_the_deadline_cuts_off_does_not_hide_why_those_before_it_failed(reason: str) -> None:
+    class Slow(Scripted):
+        asked = 0
+
+        async def ask(self, group: int, method: str, request: Any, *, timeout: float) -> Any:
+            self.asked += 1
+            if self.asked > 1:
+                await asyncio.sleep(60)
+            return Refusal(Status.NOT_LEADER, reason)
+
+    clock, backend = SystemClock(), Slow([])
+    outcome = await RoutedRegistry(backend, clock).ask(0, "Reshard", None, deadline=clock.monotonic() + 0.2)
+    assert (outcome.status, outcome.reason) == (Status.UNKNOWN, reason or "no answer in time")
+    assert backend.asked == 2
