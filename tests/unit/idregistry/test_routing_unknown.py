@@ -1,4 +1,7 @@
-"""What is told when nobody knows. An attempt that may have committed is never followed by a certain TOO_NEW: another leader's clock may run late."""
+"""What callers are told when nobody knows.
+
+An attempt that may have committed is never followed by a certain TOO_NEW: another leader's clock may run late.
+"""
 
 from __future__ import annotations
 
