@@ -178,6 +178,8 @@ class RegistrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=
     """How long ids are kept. Not written: for ever."""
     memory_limit: Size | None = None
     """What the ids of one replica may take; at it no further ones are taken. Not written: as much as there is."""
+    follow_callers: bool = True
+    """Whether a shard's lead moves to a replica in the region of the datacentre that registers most of its ids."""
     epoch: int = 1
     """Of the membership: ``photon registry replace`` counts it up. Replicas of another one are not listened to."""
 
@@ -284,6 +286,14 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Where a registry replica is; empty when nothing says so."""
         replica = self.registry.replicas[name]
         return replica.region or self.region(replica.datacentre)
+
+    def replicas_near(self) -> dict[str, tuple[str, ...]]:
+        """Datacentre -> the registry replicas of its region."""
+        regions = {name: self.region_of_replica(name) for name in self.registry.replicas}
+        return {
+            datacentre: tuple(name for name, region in regions.items() if region == self.region(datacentre))
+            for datacentre in self.datacentre
+        }
 
 
 def tables() -> Mapping[str, type[_Table]]:

@@ -31,12 +31,12 @@ class Backoff:
 NOT_YET_BACKOFF = Backoff(first=0.2, most=300.0)
 """The primary event has not come: the next read of the primary logs is likelier news than the next attempt.
 Events may wait for hours, many of them: where the store has very many rows, the bound grows with them."""
-EARLY_S = 2.0
+EARLY_S = 1.5
 """An event whose primary has not come though the logs were read past the moment when the event was read, but by no
 more than this, is tried again soon: most such primaries are on their way."""
 EARLY_MOST_S = 60.0
 """It is young for no longer, should the reading of the logs stand still."""
-EARLY_BACKOFF = Backoff(first=0.1, most=2.0)
+EARLY_BACKOFF = Backoff(first=0.08, most=2.0)
 """The same every time."""
 EARLY_A_SECOND = 4000
 """Where very many wait in memory its bound grows, so that they cost no more tries than this, or twice as many."""

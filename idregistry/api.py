@@ -75,6 +75,11 @@ def incarnation_of(token: int) -> int:
     return token >> BATCH_BITS
 
 
+def split_digests(digests: bytes) -> list[bytes]:
+    """n x 16 bytes, one by one."""
+    return [digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)]
+
+
 class Digester:
     """Keyed BLAKE2b-128 of (join name, event id): what the registry stores in place of an id.
 

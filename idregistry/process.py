@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,6 +43,8 @@ log = get_logger(__name__)
 HEALTH_SERVICE = "photon.v1.Registry"
 _WATCH_SECONDS = 0.1
 _GRACE_SECONDS = 2.0
+_CONFLICT_SECONDS = 0.5
+"""A replica that may not serve stays so long: others that were started like it find out only with a majority."""
 _LET_END_SECONDS = 0.01
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -76,6 +78,8 @@ class ReplicaSettings:
     """None: plain text, for clients and between replicas."""
     epoch: int = 1
     """Of the membership: replicas of another epoch are not listened to."""
+    near: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Datacentre -> the replicas of its region: where it inserts most of a shard's ids, one of them is to lead."""
     require_sync: bool = False
     """Whether a machine whose kernel does not call its clock synchronised is refused."""
 
@@ -124,6 +128,7 @@ async def serve_registry(
         memory_limit=settings.memory_limit,
         opener=host,
         clocks=clocks,
+        near=settings.near,
     )
     peer_clocks = PeerClocks(settings.name, clocks, settings.peers, settings.tls)
     server = make_server(SERVER_OPTIONS, tls=settings.tls, datacentre_of=datacentres_in(machines.config))
@@ -197,6 +202,7 @@ async def _watch(
         if not (host.healthy and replica.healthy):
             raise ServeError(f"registry {replica.name} stopped itself: {host.failure or 'a group is not healthy'}")
         if replica.conflict is not None and replica.conflict.done():
+            await asyncio.sleep(_CONFLICT_SECONDS)
             raise ServeError(f"registry {replica.name}: {replica.conflict.result()}")
         operator.tidy()
         if replica.ready != serving:

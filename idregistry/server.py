@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from photon.config.clock import Clock
 from photon.config.interval_clock import IntervalClock
@@ -16,6 +17,7 @@ from photon.idregistry import commands as c
 from photon.idregistry.api import Answer, Opened, Slot
 from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.config_machine import ConfigMachine
+from photon.idregistry.leading import Leading
 from photon.idregistry.memory_limit import MemoryLimit
 from photon.idregistry.outcomes import (
     ClearOutcome,
@@ -86,11 +88,13 @@ class RegistryReplica:
         memory_limit: int | None = None,
         opener: GroupOpener | None = None,
         clocks: ClockWatch | None = None,
+        near: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
         """``uncertainty_ns`` is S. ``opener`` opens groups of further shards; None: there can be none.
 
         ``clocks``: what is known of the other replicas' clocks; None: there are no others.
         ``set_up`` is what the deployment gets at its first start, and is compared with at every later one.
+        ``near``: datacentre -> replicas beside it, one of which is to lead the shards of which it registers most ids.
         ``retention_ns`` None: the boundary never moves. ``memory_limit``: bytes that the ids of all shards may take.
         """
         self.name = name
@@ -101,6 +105,7 @@ class RegistryReplica:
         self.clocks = clocks or ClockWatch(IntervalClock(clock, uncertainty_ns))
         self._retention_ns = retention_ns
         self._memory = MemoryLimit(memory_limit)
+        self._near = near
         self._groups = dict(groups)
         self._machines = machines
         self._shards = {
@@ -274,6 +279,7 @@ class RegistryReplica:
             clock=self._clock,
             clocks=self.clocks,
             memory=self._memory,
+            leading=Leading(self.name, self._near),
         )
 
     def _serves(self, shard: int) -> bool:
@@ -329,6 +335,7 @@ class RegistryReplica:
     async def _care_for(self, server: ShardServer, retired: Sequence[str]) -> bool:
         if not server.leads:
             return server.machine.configured
+        server.let_nearer_lead()
         machine = server.machine
         todo = self._keeper.steps(server)
         todo += [c.Fence(slot) for slot in retired if not machine.is_fenced(slot)]

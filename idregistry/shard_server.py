@@ -17,6 +17,7 @@ from photon.idregistry.api import BATCH_BITS, U8, Answer
 from photon.idregistry.batching import Batcher, Entry, Waiting
 from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.config_machine import ConfigMachine
+from photon.idregistry.leading import Leading
 from photon.idregistry.memory_limit import MemoryLimit
 from photon.idregistry.operations.restored import CLOSED, CLOSED_REASON
 from photon.idregistry.outcomes import (
@@ -56,8 +57,9 @@ class ShardServer:
         clock: Clock,
         clocks: ClockWatch,
         memory: MemoryLimit | None = None,
+        leading: Leading | None = None,
     ) -> None:
-        """``memory`` None: no limit."""
+        """``memory`` None: no limit. ``leading`` None: it leads wherever it was elected."""
         self.number = number
         self.machine = machine
         self.group = self._group = group
@@ -65,6 +67,7 @@ class ShardServer:
         self._clock = clock
         self._clocks = clocks
         self._memory = memory or MemoryLimit()
+        self._leading = leading or Leading("", {})
         self.damaged = False
         """Rows in memory are not what was written."""
         self._batcher: Batcher[Future] = Batcher()
@@ -79,6 +82,7 @@ class ShardServer:
         refused = self._refusal() or self._no_memory() or await self._introduce(caller, claim, columns, deadline)
         if refused is not None:
             return refused
+        self._leading.inserted(self.machine.datacentre_of(caller), len(columns))
         # TOO_NEW needs a clock, so it is decided here and not where the entry is applied.
         too_new = c.i64(columns.times) > self._clocks.too_new_after_ns()
         if not too_new.any():
@@ -162,6 +166,14 @@ class ShardServer:
     @property
     def leads(self) -> bool:
         return self._group.state().is_leader
+
+    def let_nearer_lead(self) -> None:
+        """Hands the lead to a replica beside those who insert, where there is one. Of the leader, once a second."""
+        better = self._leading.better(self._clock.monotonic())
+        to = next((name for name in better if self._group.hears(name)), None)
+        if to is not None:
+            log.info("registry.lead_moves", shard=self.number, to=to, why="those who insert are there")
+            self._group.transfer(to)
 
     async def propose(self, command: c.ShardCommand) -> ProposalOutcome:
         """An entry of its own, beside the batches."""

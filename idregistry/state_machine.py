@@ -23,7 +23,7 @@ T raised the generation; below the boundary nothing absent becomes owned.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +32,7 @@ import numpy.typing as npt
 from photon.idregistry import commands as c
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, U8, U32, U64, Answer
 from photon.idregistry.id_table import BUCKET_BITS, CLEARED, OWNED, REOPENED, Entries, Entry, IdTable, digest_columns
+from photon.idregistry.merging import merged
 from photon.idregistry.operations.marks import Marked, Marks
 from photon.idregistry.operations.restored import CLOSED, register_again
 from photon.idregistry.outcomes import OwnerColumns
@@ -98,7 +99,14 @@ class ShardMachine:
         Results: Batch -> BatchAnswers; ClearBelow -> Below; Reopen -> Answer column (REOPENED or NO_OP);
         Boundary -> the boundary, ns; CheckState -> Checked; all others -> why it was refused, empty when it was not.
         """
-        decoded = c.decode_shard(command)
+        return self._apply(index, c.decode_shard(command))
+
+    def apply_run(self, first: int, commands: Sequence[bytes]) -> None:
+        """Applies committed commands whose results nobody waits for: consecutive batches as one (``merging``)."""
+        for index, decoded in merged(enumerate(map(c.decode_shard, commands), first)):
+            self._apply(index, decoded)
+
+    def _apply(self, index: int, decoded: c.ShardCommand) -> BatchAnswers | Below | Checked | U8 | int | str:
         with self._lock:
             self._applied = index
             if isinstance(decoded, c.Batch):
@@ -178,6 +186,11 @@ class ShardMachine:
         """Whether all of them were announced here."""
         known = self._state.incarnations
         return all(incarnation in known for incarnation in incarnations)
+
+    def datacentre_of(self, incarnation: int) -> str:
+        """Where its slot is; empty: it is not known here."""
+        slot = self._state.slots.get(self._state.incarnations.get(incarnation, ""))
+        return self._state.datacentres[slot.datacentre] if slot is not None and slot.datacentre >= 0 else ""
 
     def is_fenced(self, slot: str) -> bool:
         state = self._state.slots.get(slot)

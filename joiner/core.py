@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from photon.idregistry.api import U8, Answer, InsertAnswers, Kind, token_of
+from photon.idregistry.api import U8, Answer, InsertAnswers, Kind, split_digests, token_of
 from photon.joiner.api import VERDICT_OF_KIND, Outcome, TakenBy
 from photon.joiner.instructions import (
     Append,
@@ -41,7 +41,7 @@ from photon.joiner.instructions import (
     SyncOutput,
     Write,
 )
-from photon.joiner.rows import RowIndexes, Rows, concat, split_digests, take_digests
+from photon.joiner.rows import RowIndexes, Rows, concat, take_digests
 
 CARRY_ROWS_MAX = 4096
 """Rows that one carry-over frame takes."""

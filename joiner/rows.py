@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from photon.idregistry.api import DIGEST_BYTES, I64, U8, U32, U64, Inserts
+from photon.idregistry.api import DIGEST_BYTES, I64, U8, U32, U64, Inserts, split_digests
 
 RowIndexes = npt.NDArray[np.intp]
 
@@ -107,11 +107,6 @@ def concat(parts: Sequence[Rows]) -> Rows:
         generations=np.concatenate([part.generations for part in parts]),
         lines=[line for part in parts for line in part.lines],
     )
-
-
-def split_digests(digests: bytes) -> list[bytes]:
-    """n x 16 bytes, one by one."""
-    return [digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)]
 
 
 def take_digests(digests: bytes, index: RowIndexes) -> bytes:

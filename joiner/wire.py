@@ -8,10 +8,9 @@ import numpy as np
 
 from photon.adapters.contract import LogFile
 from photon.eventstore import eventstore_pb2 as store_pb
-from photon.idregistry.api import DIGEST_BYTES, Kind
+from photon.idregistry.api import DIGEST_BYTES, Kind, split_digests
 from photon.joiner import joiner_pb2 as pb
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome, TakenBy
-from photon.joiner.rows import split_digests
 
 MESSAGE_BYTES_MAX = 64 << 20
 """gRPC's limit, set on both ends."""

@@ -5,7 +5,7 @@ Nothing here knows of the IdRegistry; other replicated services will use it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -50,6 +50,18 @@ class PatientMachine(Protocol):
     """A state machine that can restore chunk by chunk, so that a large state holds nobody up."""
 
     def restoring(self) -> Restoring: ...
+
+
+@runtime_checkable
+class RunMachine(Protocol):
+    """A state machine that applies many commands together faster than one after the other."""
+
+    def apply_run(self, first: int, commands: Sequence[bytes]) -> None:
+        """Applies committed commands whose results nobody here waits for; ``first`` is the first one's index.
+
+        The state is the same as after ``apply`` of each: other replicas may apply the same ones singly.
+        """
+        ...
 
 
 class Frozen(Iterator[bytes]):
@@ -111,4 +123,12 @@ class Group(Protocol):
 
     def state(self) -> GroupState:
         """Thread-safe."""
+        ...
+
+    def transfer(self, to: str | None) -> None:
+        """Asks the leader to let another replica lead (None: the one that is furthest). Best effort. Thread-safe."""
+        ...
+
+    def hears(self, peer: str) -> bool:
+        """Whether another replica was heard of late. Thread-safe."""
         ...

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from photon.config.left_out import left_out
+from photon.idregistry.raft.api import RunMachine, StateMachine
 from photon.idregistry.raft.codec import APPLY_METHOD, REGULAR, Append, Message, RequestVote, SafePickle, Vote
 from photon.idregistry.raft.journal import Journal
 from photon.idregistry.raft.options import APPLIED_AT_ONCE, COMMAND_BYTES_MAX, ENTRIES_MAX, DiskFull, RaftOptions
@@ -116,8 +117,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         peers: Sequence[str],
         journal: Journal,
         store: SnapshotStore,
-        snapshot: Callable[[], Iterable[bytes]],
-        apply: Callable[[int, bytes], Any],
+        machine: StateMachine,
         take_proposals: Callable[[], None],
         snapshot_failed: Callable[[], None],
         options: RaftOptions,
@@ -126,7 +126,8 @@ class Core(library.SyncObj):  # type: ignore[misc]
         self._options = options
         self._random = random
         self._take_proposals = take_proposals
-        self._apply_machine = apply
+        self._apply_machine = machine.apply
+        self._apply_run = machine.apply_run if isinstance(machine, RunMachine) else None
         self._journal = journal
         self._held = HeldTransport()
         self._nodes = {peer: Node(peer) for peer in sorted(peers)}
@@ -152,7 +153,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         super().__init__(Node(name), self._nodes.values(), conf, transport=self._held)
         self._poller = _NoPoller()
         self._idToMethod = {APPLY_METHOD: self._apply_next}
-        self._SyncObj__serializer = _Serializer(store, snapshot, snapshot_failed)
+        self._SyncObj__serializer = _Serializer(store, machine.snapshot, snapshot_failed)
         self._SyncObj__needLoadDumpFile = False
         if store.info is not None:
             self.jump(store.info.index)
@@ -183,11 +184,30 @@ class Core(library.SyncObj):  # type: ignore[misc]
         groups: the library applies everything that is committed at once.
         """
         committed = self.committed()
-        self._SyncObj__raftCommitIndex = min(committed, self.applied() + APPLIED_AT_ONCE)
+        until = min(committed, self.applied() + APPLIED_AT_ONCE)
+        ran = self._apply_unwatched(until)
+        self._SyncObj__raftCommitIndex = until
         try:
-            return bool(super()._SyncObj__applyLogEntries())
+            return bool(super()._SyncObj__applyLogEntries()) or ran
         finally:
             self._SyncObj__raftCommitIndex = committed
+
+    def _apply_unwatched(self, until: int) -> bool:
+        """Applies those of the next entries together for whose results nobody waits; whether there were any."""
+        if self._apply_run is None or until - self.applied() < 2:
+            return False
+        first = self.applied() + 1
+        commands: list[bytes] = []
+        for index in range(first, until + 1):
+            command, _, _ = self._journal.entry_at(index)
+            if command[:1] != REGULAR or index in self._SyncObj__commandsWaitingCommit:
+                break
+            commands.append(command[1:])
+        if len(commands) < 2:
+            return False
+        self._apply_run(first, commands)
+        self._SyncObj__raftLastApplied += len(commands)
+        return True
 
     def _checkCommandsToApply(self) -> None:  # noqa: N802
         self._take_proposals()

@@ -147,6 +147,10 @@ class RaftGroup:
     def state(self) -> GroupState:
         return self._published
 
+    def hears(self, peer: str) -> bool:
+        """See ``api.Group``."""
+        return peer in self._peers and self._core.connected(peer)
+
     @property
     def waited_for(self) -> bool:
         """Whether a proposal has no answer yet. Thread-safe."""
@@ -178,8 +182,7 @@ class RaftGroup:
                 peers=self._peers,
                 journal=journal,
                 store=self._store,
-                snapshot=self._machine.snapshot,
-                apply=self._machine.apply,
+                machine=self._machine,
                 take_proposals=self._take_proposals,
                 snapshot_failed=self._snapshot_failed,
                 options=self._options,
@@ -402,7 +405,7 @@ class RaftGroup:
             return now
         if core.leads() and (alone or (self._queue and self._may_propose())):
             return now
-        due = max(core.deadline(), now)
+        due = max(min(core.deadline(), self._sender.due), now)
         if self._hand_over is not None:
             due = min(due, self._hand_over.until)
         grid = self._options.timer_grid

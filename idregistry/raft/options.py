@@ -29,6 +29,11 @@ SNAPSHOT_SLICE_BYTES = 1 << 20
 """Written, and synced, of a snapshot in one step, so that a dump never blocks the group for long."""
 SNAPSHOT_CHUNK_BYTES_MAX = 1 << 20
 """What StateMachine.snapshot may yield at once."""
+STREAM_S = 0.05
+"""Entries that follow others as soon as this are a stream."""
+COMMIT_TOLD_S = 0.01
+"""In a stream followers hear of a commit with the next entries, or by a message of its own so long after the last
+ones: such messages would be half of all. A single entry's commit is told at once."""
 TRANSFER_BYTES = 512 << 10
 """Of a snapshot in one message to a follower."""
 QUEUE_BYTES_MAX = 32 << 20

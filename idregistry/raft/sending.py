@@ -9,7 +9,14 @@ from photon.idregistry.raft import rules
 from photon.idregistry.raft.codec import AppendAck, Chunk, ChunkAck, Message
 from photon.idregistry.raft.driver import Core
 from photon.idregistry.raft.journal import Journal
-from photon.idregistry.raft.options import APPENDS_IN_FLIGHT, TRANSFER_BYTES, RaftOptions, RaftStopped
+from photon.idregistry.raft.options import (
+    APPENDS_IN_FLIGHT,
+    COMMIT_TOLD_S,
+    STREAM_S,
+    TRANSFER_BYTES,
+    RaftOptions,
+    RaftStopped,
+)
 from photon.idregistry.raft.snapshot import SnapshotStore
 
 _NEVER = float("inf")
@@ -32,6 +39,10 @@ class _Sending:
 
     appends: int = 0
     commit: int = 0
+    sent_at: float = -_NEVER
+    """When it was last sent entries."""
+    streams: bool = False
+    """These came soon after others: so will the next ones."""
     rewound_at: float = -_NEVER
     transfer: _Transfer | None = None
 
@@ -50,6 +61,8 @@ class Sender:
         self._sending: dict[str, _Sending] = {}
         self._term = 0
         self._heartbeat_at = -_NEVER
+        self.due = _NEVER
+        """Monotonic time at which a follower is to hear of a commit, if no entries go there before."""
 
     @property
     def transferring(self) -> bool:
@@ -87,9 +100,10 @@ class Sender:
     def send(self, now: float, out: Out) -> None:
         """Adds what is due to ``out``."""
         core = self._core
-        if not core.sends_due:
+        if not core.sends_due and now < self.due:
             return
         core.sends_due = False
+        self.due = _NEVER
         if not core.leads():
             return
         heartbeat = now >= self._heartbeat_at
@@ -122,7 +136,12 @@ class Sender:
             sending.appends += 1
             sent = True
         sending.transfer = None
-        if sent or heartbeat or sending.commit != core.committed():
+        if sent:
+            sending.streams, sending.sent_at = now - sending.sent_at < STREAM_S, now
+        news = sending.commit != core.committed()
+        if news and not (sent or heartbeat) and sending.streams and now < sending.sent_at + COMMIT_TOLD_S:
+            self.due = min(self.due, sending.sent_at + COMMIT_TOLD_S)
+        elif sent or heartbeat or news:
             sending.commit = core.committed()
             append = None if sent else core.next_append(peer, with_entries=False)
             if append is not None:

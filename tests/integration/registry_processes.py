@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +45,7 @@ class Processes:
         """Every replica's address for who is in this region; each replica is in one of its own name."""
         return self.peers
 
-    def start(self, name: str, **more: str | int) -> None:
+    def start(self, name: str, **more: Any) -> None:
         settings = {
             "name": name,
             "peers": self.seen_from(name),
@@ -165,15 +166,15 @@ class RegionProcesses(Processes):
 
 @asynccontextmanager
 async def regions(
-    directory: Path, round_trip_s: float, shards: int = SHARDS
+    directory: Path, round_trip_s: float, shards: int = SHARDS, **more: Any
 ) -> AsyncIterator[tuple[RegionProcesses, WanClient]]:
-    """Three replicas, ``round_trip_s`` apart, started; and the control of what is between them."""
+    """Three replicas, ``round_trip_s`` apart, started with ``more``; and the control of what is between them."""
     every = RegionProcesses(directory, shards=shards, round_trip_s=round_trip_s)
     every.start_proxy()
     wan = WanClient(every.control)
     try:
         for name in every.peers:
-            every.start(name)
+            every.start(name, **more)
         deadline = time.monotonic() + 30
         while True:
             try:

@@ -34,6 +34,7 @@ def main() -> int:
         shards=given["shards"],
         retention_s=given.get("retention_s"),
         uncertainty_s=given.get("uncertainty_s", 5.0),
+        near=given.get("near", {}),
         require_sync=bool(given.get("require_sync")),
         id_rules={join: rule.encode() for join, rule in given.get("id_rules", {}).items()},
     )

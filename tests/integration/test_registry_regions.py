@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from photon.idregistry.api import Answer, Slot, token_of
 from photon.idregistry.client import RegistryClient
+from photon.idregistry.leading import PERIOD_S
 from photon.idregistry.sharding import single_range, split
+from photon.wan.client import WanClient
 from tests.integration.registry_processes import SHARDS, RegionProcesses, client_of, leader_of, regions, rows
 
 SHARD = 1
@@ -59,10 +64,16 @@ class Caller:
             assert time.monotonic() - began < timeout, self.client.problem
 
 
-async def callers(every: RegionProcesses, clients: dict[str, RegistryClient]) -> dict[str, Caller]:
-    found = {name: Caller(name, client, 1_000_000 * n) for n, (name, client) in enumerate(clients.items())}
-    await asyncio.gather(*(caller.open() for caller in found.values()))
-    return found
+@asynccontextmanager
+async def everywhere(
+    directory: Path, round_trip_s: float, **more: Any
+) -> AsyncIterator[tuple[RegionProcesses, WanClient, dict[str, RegistryClient], dict[str, Caller]]]:
+    """Three regions with a client and a caller in each; ``more`` as in ``regions``."""
+    async with regions(directory, round_trip_s, **more) as (every, wan), AsyncExitStack() as stack:
+        clients = {name: await stack.enter_async_context(client_of(every, name)) for name in every.peers}
+        found = {name: Caller(name, client, 1_000_000 * n) for n, (name, client) in enumerate(clients.items())}
+        await asyncio.gather(*(caller.open() for caller in found.values()))
+        yield every, wan, clients, found
 
 
 async def check_owners(everyone: dict[str, Caller], client: RegistryClient) -> None:
@@ -82,15 +93,8 @@ async def check_owners(everyone: dict[str, Caller], client: RegistryClient) -> N
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("round_trip_s", ROUND_TRIPS_S)
 async def test_a_leader_is_elected_replaced_and_reached_over_a_distance(tmp_path: Path, round_trip_s: float) -> None:
-    async with (
-        regions(tmp_path, round_trip_s) as (every, _),
-        client_of(every, "r1") as one,
-        client_of(every, "r2") as two,
-        client_of(every, "r3") as three,
-    ):
-        clients = {"r1": one, "r2": two, "r3": three}
-        everyone = await callers(every, clients)
-        leader = await leader_of(one, every, SHARD)
+    async with everywhere(tmp_path, round_trip_s) as (every, _, clients, everyone):
+        leader = await leader_of(clients["r1"], every, SHARD)
         other = next(name for name in every.peers if name != leader)
         near = sorted([await everyone[leader].one() for _ in range(20)])[10]
         far = sorted([await everyone[other].one() for _ in range(20)])[10]
@@ -114,16 +118,34 @@ async def test_a_leader_is_elected_replaced_and_reached_over_a_distance(tmp_path
 
 
 @pytest.mark.timeout(180)
+async def test_the_lead_moves_to_those_who_insert_and_stays_where_two_share_the_work(tmp_path: Path) -> None:
+    near = {name: [name] for name in ("r1", "r2", "r3")}
+    async with everywhere(tmp_path, 0.05, near=near) as (every, _, clients, everyone):
+        first = await leader_of(clients["r1"], every, SHARD)
+        caller, other = (everyone[name] for name in every.peers if name != first)
+
+        async def leads(*busy: Caller) -> str:
+            """Who leads after some more ids of each."""
+            await asyncio.gather(*(each.one() for each in busy for _ in range(5)))
+            return await leader_of(busy[0].client, every, SHARD)
+
+        until = time.monotonic() + PATIENCE_S
+        while await leads(caller) != caller.slot.name:
+            assert time.monotonic() < until, every.output(first)
+        assert "registry.lead_moves" in every.output(first)
+        both = time.monotonic()
+        while time.monotonic() - both < 4 * PERIOD_S:
+            assert await leads(caller, other) == caller.slot.name
+        every.kill(caller.slot.name)  # nobody near is left: it stays with the one that is elected
+        elected = await leads(other)
+        assert elected != caller.slot.name
+        await check_owners(everyone, other.client)
+
+
+@pytest.mark.timeout(180)
 async def test_a_region_that_is_cut_off_waits_and_goes_on_after_it(tmp_path: Path) -> None:
-    async with (
-        regions(tmp_path, 0.03) as (every, wan),
-        client_of(every, "r1") as one,
-        client_of(every, "r2") as two,
-        client_of(every, "r3") as three,
-    ):
-        clients = {"r1": one, "r2": two, "r3": three}
-        everyone = await callers(every, clients)
-        leader = await leader_of(one, every, SHARD)
+    async with everywhere(tmp_path, 0.03) as (every, wan, clients, everyone):
+        leader = await leader_of(clients["r1"], every, SHARD)
         rest = [name for name in every.peers if name != leader]
         for caller in everyone.values():
             await caller.one()

@@ -77,6 +77,7 @@ async def serve_replica(
         require_sync=settings.clock.require_sync,
         retention_s=settings.registry.retention,
         memory_limit=settings.registry.memory_limit,
+        near=settings.replicas_near() if settings.registry.follow_callers else {},
         epoch=settings.registry.epoch,
         id_rules=dict(map(_given, id_rules)) if id_rules else rules_of(settings, base),
         tls=logged(tls_of(settings, base, registry_identity(name))),

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from photon.idregistry import commands as c
-from photon.idregistry import routing
+from photon.idregistry import merging, routing
 from photon.idregistry.api import Answer, Opened
 from photon.idregistry.config_machine import ConfigMachine
 from photon.idregistry.outcomes import OwnerColumns
@@ -216,6 +216,17 @@ def _look_ups_ahead_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ShardMachine, "look_up", hasty)
 
 
+def _runs_lose_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches that are applied as one are put together the wrong way round."""
+    whole = merging.Run.whole
+
+    def reversed_whole(self: merging.Run) -> c.Batch:
+        self.batches.reverse()
+        return whole(self)
+
+    monkeypatch.setattr(merging.Run, "whole", reversed_whole)
+
+
 _CLIENTS: Sequence[faults.Fault] = (world.client_killed, world.client_killed, world.client_cut)
 _REPLICAS: Sequence[faults.Fault] = (faults.crash, faults.partition, faults.weather)
 _CLOCKS: Sequence[faults.Fault] = (world.small_clock_jump, world.small_clock_jump, world.late_boundary)
@@ -236,6 +247,9 @@ ABLATIONS: dict[str, Ablation] = {
     "slots opened without compare": Ablation(_open_without_compare, "was opened as", [slots.late_opening]),
     "stale incarnation served": Ablation(_stale_is_served, "the replicas say", (slots.slot_copied, *_CLIENTS)),
     "look-ups ahead of the log": Ablation(_look_ups_ahead_of_the_log, "a look-up says", _CLOCKS),
+    "runs of entries lose their order": Ablation(
+        _runs_lose_the_order, "come to another state as one run", (*_CLIENTS, *_REPLICAS)
+    ),
     "nonce forgotten": Ablation(_nonce_forgotten, "was opened as|was refused", (*_CLIENTS, *_REPLICAS)),
     "no retries, no hints": Ablation(_no_retries, "have no answer", _REPLICAS),
 }

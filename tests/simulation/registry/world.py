@@ -46,6 +46,18 @@ class Watched:
         self._world.history.applied(self._name, self._group, index, command, result, self._world.now)
         return result
 
+    def apply_run(self, first: int, commands: Sequence[bytes]) -> None:
+        """Singly, for their results; a copy applies them together and must have the same state afterwards."""
+        together = None
+        if isinstance(self.machine, ShardMachine):
+            together = ShardMachine()
+            together.restore(self.machine.snapshot())
+            together.apply_run(first, commands)
+        for index, command in enumerate(commands, first):
+            self.apply(index, command)
+        if together is not None and list(together.snapshot()) != list(self.machine.snapshot()):
+            raise Violation(f"{self._name}: entries {first} to {index} come to another state as one run")
+
     def snapshot(self) -> Iterable[bytes]:
         return self.machine.snapshot()
 

@@ -33,6 +33,10 @@ class Machine:
         self.history.append((index, command))
         return index
 
+    def apply_run(self, first: int, commands: Sequence[bytes]) -> None:
+        for index, command in enumerate(commands, first):
+            self.apply(index, command)
+
     def snapshot(self) -> Iterable[bytes]:
         for index, command in self.history:
             yield _RECORD.pack(index, len(command)) + command

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,6 +66,12 @@ class LocalGroup:
         thread.start()
         thread.join()
 
+    def transfer(self, to: str | None) -> None:
+        self.log.leader = to
+
+    def hears(self, peer: str) -> bool:
+        return peer in self.log.members and not self.log.members[peer].cut
+
     def state(self) -> GroupState:
         n = len(self.log.commands)
         if self.cut:
@@ -93,7 +99,9 @@ class Cluster:
             for name in names
         }
 
-    def replica(self, name: str = "r1", clocks: ClockWatch | None = None) -> RegistryReplica:
+    def replica(
+        self, name: str = "r1", clocks: ClockWatch | None = None, near: Mapping[str, Sequence[str]] | None = None
+    ) -> RegistryReplica:
         uncertainty = self._options.get("uncertainty_ns") or 5_000_000_000
         return RegistryReplica(
             name=name,
@@ -105,6 +113,7 @@ class Cluster:
             retention_ns=self._options.get("retention_ns"),
             memory_limit=self._options.get("memory_limit"),
             clocks=clocks,
+            near=near or {},
         )
 
 

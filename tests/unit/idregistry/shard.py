@@ -18,6 +18,7 @@ class Shard:
     def __init__(self, configured: bool = True) -> None:
         self.machine = ShardMachine(BUCKET_BITS)
         self.index = 0
+        self.log: list[bytes] = []
         if configured:
             self.do(c.Configure(1, ALL_OF_TIME))
             self.do(c.Announce("a", "dc1", [1]))
@@ -25,7 +26,13 @@ class Shard:
 
     def do(self, command: c.ShardCommand) -> Any:
         self.index += 1
-        return self.machine.apply(self.index, c.encode(command))
+        self.log.append(c.encode(command))
+        return self.machine.apply(self.index, self.log[-1])
+
+    def forget_after(self, index: int) -> None:
+        """Later entries never were."""
+        self.index = index
+        del self.log[index:]
 
     def insert(self, *rows: Row, callers: list[tuple[int, int]] | None = None) -> list[int]:
         result = self.do(batch(rows, callers))

@@ -33,6 +33,7 @@ class AnswerTable(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.shard = Shard(configured=False)
+        self.follower = ShardMachine(BUCKET_BITS)
         self.shard.do(c.Configure(1, ALL_OF_TIME))
         self.model = Model()
         self.kept: tuple[Iterable[bytes], Model] | None = None
@@ -86,6 +87,12 @@ class AnswerTable(RuleBasedStateMachine):
         self.model.collect(time_of(number))
         assert self.shard.do(c.Boundary(time_of(number))) == self.model.boundary
 
+    @rule()
+    def follow(self) -> None:
+        """Another replica applies what it has not yet together, and has the same state, row by row."""
+        self.follower.apply_run(self.follower.applied + 1, self.shard.log[self.follower.applied :])
+        assert list(self.follower.snapshot()) == list(self.shard.machine.snapshot())
+
     @rule(slot=SLOTS)
     def fence(self, slot: str) -> None:
         if len(self.model.fenced | {slot}) < 3:
@@ -113,6 +120,9 @@ class AnswerTable(RuleBasedStateMachine):
         self.kept = None
         self.shard.machine = ShardMachine(BUCKET_BITS)
         self.shard.machine.restore(chunks)
+        self.shard.forget_after(self.shard.machine.applied)
+        if self.follower.applied > self.shard.index:
+            self.follower = ShardMachine(BUCKET_BITS)
 
     @rule(slot=SLOTS, upto=INCARNATIONS, limit=st.integers(1, 30))
     def scan(self, slot: str, upto: int, limit: int) -> None:

@@ -61,16 +61,23 @@ def propose(group: Group, command: bytes, timeout: float = 10.0) -> ProposalOutc
 class Cluster:
     """``names`` replicas over a MemoryHub, on real disks under ``directory``."""
 
-    def __init__(self, directory: Path, names: str = "abc", options: RaftOptions | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        names: str = "abc",
+        options: RaftOptions | None = None,
+        machine: Callable[[], Recorder] = Recorder,
+    ) -> None:
         self.hub = MemoryHub()
         self.names = names
         self.machines: dict[str, Recorder] = {}
         self.hosts: dict[str, RaftHost] = {}
         self._directory = directory
         self._options = options
+        self._machine = machine
 
     def start(self, name: str) -> RaftHost:
-        self.machines[name] = Recorder()
+        self.machines[name] = self._machine()
         host = RaftHost(
             name=name,
             peers=dict.fromkeys(self.names, "nowhere:1"),

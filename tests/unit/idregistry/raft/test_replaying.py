@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
+from photon.idregistry.raft.api import Applied
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.raft.options import APPLIED_AT_ONCE, ENTRY_COST, RaftOptions
 from tests.unit.idregistry.raft.cluster import GROUP, Cluster, Recorder, propose, wait_until
 
 COMMANDS = 3 * APPLIED_AT_ONCE + 7
+
+
+class RunRecorder(Recorder):
+    """Applies runs, and keeps how long they were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs: list[int] = []
+
+    def apply_run(self, first: int, commands: Sequence[bytes]) -> None:
+        self.runs.append(len(commands))
+        for index, command in enumerate(commands, first):
+            self.apply(index, command)
 
 
 def written(directory: Path, options: RaftOptions) -> None:
@@ -49,6 +64,27 @@ def test_a_step_replays_a_bounded_number_of_entries(tmp_path: Path) -> None:
     host.close()
     assert max(after - before for before, after in itertools.pairwise(applied)) <= APPLIED_AT_ONCE
     assert machine.commands == [b"%d" % number for number in range(COMMANDS)]
+
+
+def test_what_nobody_waits_for_is_applied_in_runs(tmp_path: Path) -> None:
+    written(tmp_path, RaftOptions())
+    machine = RunRecorder()
+    host = opened(tmp_path, machine)
+    wait_until(lambda: host.pump() > 0 and len(machine.commands) == COMMANDS)
+    host.close()
+    assert machine.commands == [b"%d" % number for number in range(COMMANDS)]
+    assert sum(machine.runs) >= COMMANDS - APPLIED_AT_ONCE
+    assert max(machine.runs) <= APPLIED_AT_ONCE
+
+
+def test_a_proposer_has_the_result_of_its_own_entry(tmp_path: Path) -> None:
+    with Cluster(tmp_path, machine=RunRecorder) as cluster:
+        group = cluster.group(cluster.leader())
+        outcomes = [propose(group, b"%d" % number) for number in range(20)]
+        assert [outcome.result[1] for outcome in outcomes if isinstance(outcome, Applied)] == list(range(1, 21))
+        machines = cluster.machines.values()
+        wait_until(lambda: all(len(machine.commands) == len(outcomes) for machine in machines))
+        assert len({tuple(machine.commands) for machine in machines}) == 1
 
 
 def test_many_small_entries_are_reason_for_a_snapshot(tmp_path: Path) -> None:
