@@ -83,7 +83,8 @@ class ReshardingWorld(RegistryWorld):
         """As the furthest replica knows them."""
         machines: dict[str, Machines] = self.__dict__.get("machines", {})  # asked for while the world is made, too
         known = [each.config.changes for each in machines.values() if each.config.changes.ranges]
-        return max(known, key=lambda each: each.decided, default=intents.set_up(single_range(FIRST_SHARDS)))
+        ahead = max(known, key=lambda each: (each.decided, len(each.removed)), default=None)
+        return ahead or intents.set_up(single_range(FIRST_SHARDS))
 
     @property
     def shards(self) -> Sequence[int]:  # type: ignore[override]
