@@ -1,4 +1,4 @@
-"""Keeps a process's memory what it uses: what was freed goes back to the system. Nothing happens but with glibc.
+"""What becomes of freed memory: mostly it goes back to the system. Nothing happens but with glibc.
 
 glibc raises, with each large buffer that is freed, the size from which it asks the system for memory of its own, and
 has a heap for each thread: after a while of large requests a hundred megabytes lie about in pieces.
@@ -10,8 +10,10 @@ import asyncio
 import contextlib
 import ctypes
 
-_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 MAPPED_FROM_BYTES = 256 << 10
+HEAP_FROM_BYTES = 32 << 20
+"""The most that glibc takes."""
 ARENAS = 2
 GIVE_BACK_SECONDS = 3.0
 
@@ -25,6 +27,17 @@ def keep_lean() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, MAPPED_FROM_BYTES)
         mallopt(_M_ARENA_MAX, ARENAS)
+
+
+def keep_what_is_freed() -> None:
+    """For this process from now on: buffers below HEAP_FROM_BYTES are not asked of the system again and again.
+
+    For whoever has large ones all the time, and does not live long.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, HEAP_FROM_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, 1 << 30)
 
 
 def give_back() -> None:

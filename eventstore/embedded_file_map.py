@@ -106,7 +106,7 @@ class EmbeddedFileMap:
             self._pending.insert(Run(block.hashes, pack(log.number, block.starts[block.order])))
         else:
             repeats = self._add_sparse(log, block)
-        self._catalog.add_totals(len(block.keys), block.bad, block.end - block.begin, repeats)
+        self._catalog.add_totals(len(block.starts), block.bad, block.end - block.begin, repeats)
         if len(self._pending) >= PENDING_ENTRIES_MAX:
             self.commit()
 

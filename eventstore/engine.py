@@ -7,6 +7,7 @@ old logs for them has threads of its own (log_reads.py), so look-ups that need n
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from photon.config.clock import NS_PER_S, Clock
 from photon.config.disk import Disk
 from photon.config.tls import Towards
 from photon.eventstore.api import Details, EventLookUps, Forgotten, Found, Progress
+from photon.eventstore.block_keys import AdapterBroken
 from photon.eventstore.cache import CACHE_BYTES_MAX, CacheCounts, CacheEventStore, verified
 from photon.eventstore.cache_nodes.hedged import HedgedLookUps
 from photon.eventstore.cache_nodes.nodes import CacheNodes, FedCache
@@ -37,10 +39,13 @@ from photon.eventstore.file_map import (
     MapSettings,
     RowsLost,
 )
+from photon.eventstore.key_finding.api import KeyFinder
+from photon.eventstore.key_finding.beside import FoundBeside, may_be_beside
+from photon.eventstore.key_finding.here import FoundHere
 from photon.eventstore.log_reads import LogReads
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.maps import HBaseTable, open_map
-from photon.eventstore.primary_reader import AdapterBroken, PrimaryLogsIncomplete, PrimaryReader
+from photon.eventstore.primary_reader import PrimaryLogsIncomplete, PrimaryReader
 from photon.eventstore.segments import Located
 from photon.eventstore.sources import PATHS_SECONDS, PublishedSources
 from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore
@@ -51,6 +56,8 @@ IDLE_SECONDS = 0.02
 LOOK_UP_THREADS = 2
 MAP_AGAIN_SECONDS = 1.0
 """A file map that cannot be reached is tried again so often, after what its own patience takes."""
+BESIDE_BYTES = 512 << 20
+"""Read in 3 s by one process and in 2 by two, of which the second takes half a second to start."""
 SOURCES_SECONDS = 3.0
 """An operator who asks for the progress of each source waits so long for the reader's thread at most."""
 
@@ -77,6 +84,8 @@ class EventStoreConfig:
     once: bool = False
     may_be_empty: bool = True
     """``once``: no primary record at all is no error; else nothing is called ABSENT then, and the reader fails."""
+    beside_bytes: int = BESIDE_BYTES
+    """``once``: with so much unread keys are found by a process beside this one, where the map needs none of them."""
 
     def map_settings(self, adapter: Adapter) -> MapSettings:
         """What the map's entries depend on."""
@@ -158,6 +167,7 @@ class EventStoreEngine:
         watcher = open_watcher(config.directory, config.watch, tell)
         self._follower = _follower(config, self._adapter, self._map, tell, watcher)
         self._tail = Tail(self._follower, watcher, self._clock.monotonic, report=tell, idle_s=IDLE_SECONDS)
+        self._finder = self._key_finder()
         self._reader = PrimaryReader(
             self._tail,
             self._adapter,
@@ -167,10 +177,23 @@ class EventStoreEngine:
             once=config.once,
             may_be_empty=config.may_be_empty,
             report=tell,
+            finder=self._finder,
         )
         self._sources = PublishedSources(
             self._follower, self._unavailable, self._clock.monotonic, lambda: self._reader.scanned_ns
         )
+
+    def _key_finder(self) -> KeyFinder:
+        """In a process beside this one where much is read before anything is looked up."""
+        config, adapter = self.config, self._adapter
+        keyless = config.kind is MapKind.DENSE and config.hbase is None
+        if config.once and keyless and may_be_beside(adapter):
+            return FoundBeside(adapter, self._much_is_unread, self._tell)
+        return FoundHere(adapter)
+
+    def _much_is_unread(self) -> bool:
+        read, known = self._tail.backlog()
+        return known - read >= self.config.beside_bytes and (os.cpu_count() or 1) > 1
 
     def start(self) -> None:
         """Begins to read."""
@@ -191,6 +214,7 @@ class EventStoreEngine:
             self.failure = f"reading the primary logs failed: {err!r}"
             raise
         finally:
+            self._finder.close()
             self.ended.set()
             self._watch()
             self._tail.close()
@@ -206,6 +230,7 @@ class EventStoreEngine:
             self._reader.step()
         except RowsLost as lost:
             self._tell(str(lost))
+            self._finder.close()
             self._tail.close()
             self._follower.close()
             self._open_logs()

@@ -89,7 +89,7 @@ class MappedBlock:
     file: LogFile
     begin: int  # offset of the block
     end: int  # where to resume
-    keys: Sequence[bytes]  # n, in log order
+    keys: Sequence[bytes]  # n, in log order; empty where nobody will want them (MapKind.DENSE)
     starts: I64  # n, in log order: offsets in the log
     hashes: U64  # n, ascending
     order: I64  # n: hashes[i] is of keys[order[i]]

@@ -167,7 +167,7 @@ class HBaseFileMap:
         else:
             repeats = self._add_sparse(log, block)
         size = block.end - block.begin
-        self._catalog.add_totals(self._checkpoint, len(block.keys), block.bad, size, repeats)
+        self._catalog.add_totals(self._checkpoint, len(block.starts), block.bad, size, repeats)
         if len(self._pending) >= PENDING_ENTRIES_MAX:
             try:
                 self.commit()

@@ -1,17 +1,16 @@
 """The primary reader: reads all primary logs once, sequentially, and feeds the cache and the file map from them.
 
-It finds the keys of a whole block at a time and keeps the bytes; a record is parsed only when it is asked for. The
-reader is a function of what the follower hands out and of the clock; the thread around it is in engine.py.
+The keys of a whole block are found at a time (key_finding/) and its bytes kept; a record is parsed only when it is
+asked for. The reader is a function of what the follower hands out, of the clock and of the keys that are found; the
+thread around it is in engine.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
-from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.api import Block, LogPosition
@@ -19,8 +18,9 @@ from photon.adapters.logs.problems import UNREAD, Problem, ProblemKind
 from photon.config.clock import NEVER_NS, Clock
 from photon.config.errors import PhotonError
 from photon.eventstore.file_map import FileMap, MappedBlock
-from photon.eventstore.index import I64, U64, ascending, hash_keys
-from photon.eventstore.records import located_keys_of_block
+from photon.eventstore.index import I64, U64
+from photon.eventstore.key_finding.api import KeyFinder
+from photon.eventstore.key_finding.here import FoundHere
 from photon.eventstore.tiered import NOTHING_READ_NS
 
 POLL_BYTES = 4 << 20
@@ -62,53 +62,6 @@ class PrimaryLogsIncomplete(PhotonError):
     """Some primary logs could not be read, so no foreign event may be called unmatched. One line."""
 
 
-class AdapterBroken(PhotonError):
-    """The adapter breaks its contract in a way that would lose primary events. One line."""
-
-
-@dataclass(frozen=True, slots=True)
-class BlockKeys:
-    """The n records of a block that have a key. ``bad``: how many have none."""
-
-    keys: Sequence[bytes]  # in block order
-    starts: I64  # in block order: where they begin in the block
-    hashes: U64  # ascending
-    order: I64  # hashes[i] is of keys[order[i]]
-    bad: int
-
-
-def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
-    """Keys of all records in ``data`` (whole records, each ended by a newline). Raises AdapterBroken."""
-    keys, starts = located_keys_of_block(adapter, data, file)
-    _check_keys(adapter, keys, len(starts), file)
-    bad = 0
-    try:
-        hashes = hash_keys(cast(Sequence[bytes], keys))
-    except TypeError:  # a None: some record is bad
-        rows = [row for row, key in enumerate(keys) if key is not None]
-        bad = len(keys) - len(rows)
-        keys, starts = [key for key in keys if key is not None], starts[rows]
-        hashes = hash_keys(cast(Sequence[bytes], keys))
-    order = ascending(hashes)
-    return BlockKeys(cast(Sequence[bytes], keys), starts, hashes[order], order, bad)
-
-
-def _check_keys(adapter: Adapter, keys: object, records: int, file: LogFile) -> None:
-    name = type(adapter).__name__
-    if not isinstance(keys, list | tuple) or len(keys) != records:
-        given = len(keys) if isinstance(keys, list | tuple) else f"a {type(keys).__name__} in place of"
-        raise AdapterBroken(
-            f"{name}.primary_keys gave {given} keys for {records} records of {file.path}; "
-            "it must give a list with one for each, None for a bad record"
-        )
-    if type(adapter) is ConfiguredAdapter:  # gives bytes by construction
-        return
-    wrong = set(map(type, keys)) - {bytes, type(None)}
-    if wrong:
-        kinds = ", ".join(sorted(kind.__name__ for kind in wrong))
-        raise AdapterBroken(f"{name} gave {kinds} for a key of {file.path}; a key is bytes, None for a bad record")
-
-
 class PrimaryReader:
     """Call ``step`` again and again. One thread; the properties may be read from any."""
 
@@ -123,11 +76,13 @@ class PrimaryReader:
         once: bool = False,
         may_be_empty: bool = True,
         report: Callable[[str], None] = lambda line: None,
+        finder: KeyFinder | None = None,
     ) -> None:
         """``once``: what is there now is all there will ever be; nothing at all is an error unless it may be.
 
-        ``report`` is told the places of the first bad records.
+        ``report`` is told the places of the first bad records. ``finder`` None: keys are found in this thread.
         """
+        self._finder = finder or FoundHere(adapter)
         self._may_be_empty = may_be_empty
         self._report = report
         self._named_bad = 0
@@ -166,7 +121,7 @@ class PrimaryReader:
             self.scanned_ns, self._scanned_at = self._clock.now_ns(), self._clock.monotonic()
             self._source.scan()
         blocks = self._source.poll(POLL_BYTES)
-        self._take(blocks)
+        self._take(blocks, everything=self._source.caught_up())
         self.backlog = self._source.backlog()
         if self._source.caught_up():
             if self._once:
@@ -177,9 +132,11 @@ class PrimaryReader:
         self._commit_when_due()
         return bool(blocks)
 
-    def _take(self, blocks: Sequence[Block]) -> None:
+    def _take(self, blocks: Sequence[Block], *, everything: bool) -> None:
+        """Has the keys of ``blocks`` found, and takes in what was found; ``everything``: leaves nothing for later."""
         for block in blocks:
-            found = block_keys(self._adapter, block.data, block.file)
+            self._finder.give(block)
+        for block, found in self._finder.found(everything=everything):
             if found.bad and self._named_bad < NAMED:
                 self._name_bad(block)
             starts = found.starts[found.order]
@@ -216,7 +173,7 @@ class PrimaryReader:
 
     def _finish(self) -> None:
         while blocks := self._source.poll(POLL_BYTES, final=True):
-            self._take(blocks)
+            self._take(blocks, everything=True)
         self.commit()
         if unread := self._source.unread(UNREAD):
             named = ", ".join(map(str, unread[:NAMED])) + (", …" if len(unread) > NAMED else "")
@@ -248,10 +205,7 @@ class PrimaryReader:
 
 
 __all__ = [
-    "AdapterBroken",
-    "BlockKeys",
     "LogSource",
     "PrimaryLogsIncomplete",
     "PrimaryReader",
-    "block_keys",
 ]

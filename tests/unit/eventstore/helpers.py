@@ -73,7 +73,7 @@ def open_map(
 
 def put_lines(cache: CacheEventStore, adapter: Adapter, identity: str, path: str, offset: int, data: bytes) -> None:
     """Warms the cache with a block as the reader would."""
-    from photon.eventstore.primary_reader import block_keys
+    from photon.eventstore.block_keys import block_keys
 
     found = block_keys(adapter, data, LogFile(path))
     cache.put(identity, LogFile(path), offset, data, found.hashes, found.starts[found.order])

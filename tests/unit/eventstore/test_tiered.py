@@ -15,10 +15,11 @@ from photon.adapters.logs.identity import log_name
 from photon.adapters.side import SideConfig, TimeConfig
 from photon.config.clock import NEVER_NS
 from photon.eventstore.api import Found
+from photon.eventstore.block_keys import AdapterBroken, block_keys
 from photon.eventstore.cache import CacheEventStore
 from photon.eventstore.file_map import MapKind
 from photon.eventstore.logs_store import LogsEventStore
-from photon.eventstore.primary_reader import AdapterBroken, PrimaryLogsIncomplete, PrimaryReader, block_keys
+from photon.eventstore.primary_reader import PrimaryLogsIncomplete, PrimaryReader
 from photon.eventstore.tiered import NOTHING_READ_NS, TieredEventStore
 
 from .helpers import LineAdapter, ManualClock, open_map

@@ -13,10 +13,10 @@ import pytest
 from photon.adapters.contract import LogFile
 from photon.config.hash_ring import HashRing
 from photon.eventstore import eventstore_pb2 as pb
+from photon.eventstore.block_keys import block_keys
 from photon.eventstore.cache_nodes import wire
 from photon.eventstore.cache_nodes.split import split
 from photon.eventstore.index import U64, hash_keys
-from photon.eventstore.primary_reader import block_keys
 from photon.eventstore.records import record_at
 from tests.unit.eventstore.helpers import LineAdapter
 

@@ -1,0 +1,81 @@
+"""What the key process makes of what it is asked, without a process: messages, slots, and what does not fit."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+import pytest
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import LogFile
+from photon.adapters.side import SideConfig, TimeConfig
+from photon.eventstore.block_keys import BlockKeys, block_keys
+from photon.eventstore.key_finding import slots as layout
+from photon.eventstore.key_finding.process import MESSAGE_BYTES_MAX, Asked, Join, Told, framed, run
+from photon.eventstore.key_finding.slots import DATA_BYTES, FOUND_BYTES, MEMORY_BYTES, Slots
+
+PRIMARY = SideConfig(format="csv", key="k")
+FOREIGN = SideConfig(format="csv", key="k", time=TimeConfig(field="t", unit="s"))
+ADAPTER = ConfiguredAdapter.from_sides(PRIMARY, FOREIGN)
+FILE = LogFile("a.csv", b"n,k")
+DATA = b"1,one\n2,two\nbad\n3,three\r\n"
+
+
+@pytest.fixture
+def shared() -> Iterator[int]:
+    fd = os.memfd_create("test")
+    os.truncate(fd, MEMORY_BYTES)
+    yield fd
+    os.close(fd)
+
+
+def ask(fd: int, asked: list[Asked]) -> list[Told]:
+    """What the process would answer."""
+    requests = io.BytesIO(b"".join(map(framed, (Join(PRIMARY, FOREIGN), *asked))))
+    replies = io.BytesIO()
+    run(requests, replies, fd)
+    raw, told = replies.getvalue(), []
+    while raw:
+        end = 4 + int.from_bytes(raw[:4], "little")
+        told.append(msgspec.msgpack.decode(raw[4:end], type=Told))
+        raw = raw[end:]
+    return told
+
+
+def same(found: BlockKeys, wanted: BlockKeys) -> bool:
+    columns = ("starts", "hashes", "order")
+    equal = all(np.array_equal(getattr(found, name), getattr(wanted, name)) for name in columns)
+    return equal and found.bad == wanted.bad
+
+
+def test_what_is_found_is_what_the_reader_finds(shared: int) -> None:
+    slots = Slots(shared)
+    assert slots.put_data(2, DATA)
+    assert slots.put_data(0, b"")
+    wanted = block_keys(ADAPTER, DATA, FILE)
+    assert wanted.bad == 1
+    told = ask(shared, [Asked(2, len(DATA), FILE.path, FILE.header), Asked(0, 0, FILE.path, FILE.header)])
+    assert told == [Told(3, 1), Told(0, 0)]
+    assert same(slots.found(2, 3, 1), wanted)
+    assert same(slots.found(0, 0, 0), block_keys(ADAPTER, b"", FILE))
+    slots.close()
+
+
+def test_what_does_not_fit_is_left_to_the_reader(shared: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    slots = Slots(shared)
+    assert not slots.put_data(1, bytes(DATA_BYTES + 1))
+    assert slots.put_data(1, bytes(DATA_BYTES))
+    assert slots.put_data(1, DATA)
+    monkeypatch.setattr(layout, "FOUND_BYTES", 47)  # three keys take 48
+    assert ask(shared, [Asked(1, len(DATA), FILE.path, FILE.header)]) == [Told(-1, 0)]
+    assert FOUND_BYTES > 47
+    slots.close()
+
+
+def test_a_message_that_is_too_long_is_not_waited_for(shared: int) -> None:
+    with pytest.raises(ValueError, match="a message of"):
+        run(io.BytesIO((MESSAGE_BYTES_MAX + 1).to_bytes(4, "little")), io.BytesIO(), shared)
