@@ -144,8 +144,9 @@ def matches(run: Run, asked: U64) -> tuple[I64, U64]:
     hit = run.hashes[np.minimum(left, len(run) - 1)] == asked
     rows = np.flatnonzero(hit)
     first = left[rows]
-    counts = np.searchsorted(run.hashes, asked[rows], side="right") - first
-    if len(rows) and counts.max() > 1:
+    after = np.minimum(first + 1, len(run) - 1)
+    if ((run.hashes[after] == asked[rows]) & (after > first)).any():  # else one entry each, as nearly always
+        counts = np.searchsorted(run.hashes, asked[rows], side="right") - first
         rows = np.repeat(rows, counts)
         steps = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
         first = np.repeat(first, counts) + steps
