@@ -1,6 +1,6 @@
 """A process that writes live logs at a given rate, and notes when: ``python -m bench.feeder '{"rate": …}'``.
 
-Queries are ``per_click`` times as many as clicks. Every tick the lines that are due are written, a write a side,
+Queries are ``per_click`` times as many as clicks. Every tick lines that are due are written, a write a side,
 into files that roll. Lines of one kind are of one width: a tick's lines are one table of bytes in which only
 digits change. A generator that took a core would measure itself.
 
@@ -22,6 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 TICK_S = 0.01
+QUERIES_A_WRITE = 1 << 16
+"""At most so many, and clicks in proportion: one that is behind would make ever larger tables of what is due."""
 ROLL_S = 10.0
 """A new file a side begins so often."""
 UNMATCHED, BEFORE = 0.02, 0.05
@@ -143,8 +145,9 @@ def run(feed: Feed) -> None:
     behind = 0.0
     while asked < queries or clicked < count:
         now = time.monotonic() - began
-        upto = min(queries, int(now * query_rate) + 1)
-        until = int(np.searchsorted(todo.at_s, now, side="right"))
+        upto = min(queries, int(now * query_rate) + 1, asked + QUERIES_A_WRITE)
+        due = int(np.searchsorted(todo.at_s, now, side="right"))
+        until = min(due, clicked + QUERIES_A_WRITE // feed.per_click)
         each = np.arange(asked, upto)
         times = epoch_us + (each / query_rate * 1e6).astype(np.int64)
         primary.write(table(QUERY, at=epoch_us + each, hash=times), now) if upto > asked else None
