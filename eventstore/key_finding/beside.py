@@ -30,8 +30,8 @@ AHEAD = 10
 has some while it waits for the process."""
 PATIENCE_S = 10.0
 """A process that has not answered for so long is given up; a block takes it some 30 ms, its start half a second."""
-HEADER_BYTES_MAX = 8 << 10
-"""Messages under way are to fit into a pipe, so that sending one never waits: SLOTS times this, and little more."""
+HEADER_BYTES_MAX = 2 << 10
+"""Messages under way are to fit into a pipe, so that sending one never waits: SLOTS times this, and a path."""
 
 
 @dataclass(slots=True, eq=False)
