@@ -70,7 +70,8 @@ class FoundBeside:
         self._adapter = adapter
         self._worth = worth
         self._report = report
-        self._patience_s = patience_s
+        self.patience_s = patience_s
+        """Seconds without an answer after which the process is given up."""
         self._process: subprocess.Popen[bytes] | None = None
         self._begun = False
         self._given: deque[_Given] = deque()
@@ -177,8 +178,8 @@ class FoundBeside:
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
         while not self._whole():
-            if not self._readable(self._patience_s):
-                self._give_up(f"it has not answered for {self._patience_s:g} s")
+            if not self._readable(self.patience_s):
+                self._give_up(f"it has not answered for {self.patience_s:g} s")
                 return
             if not (more := os.read(fd, 1 << 16)):
                 self._give_up("it has ended")

@@ -50,6 +50,11 @@ def blocks(count: int, seed: int = 1) -> list[Block]:
     return out
 
 
+def beside(report: Callable[[str], object]) -> FoundBeside:
+    """With patience: a process's start may take long here."""
+    return FoundBeside(ADAPTER, lambda: True, report, patience_s=60.0)
+
+
 def through(finder: FoundBeside, given: list[Block], each: Callable[[int], None] = lambda number: None) -> None:
     """Every block comes back once, in order, with the keys that are found here; three are given at a time."""
     back: list[tuple[Block, BlockKeys]] = []
@@ -86,7 +91,7 @@ def ended(pid: int) -> bool:
 
 def test_the_same_keys_and_no_process_afterwards() -> None:
     said: list[str] = []
-    finder = FoundBeside(ADAPTER, lambda: True, said.append)
+    finder = beside(said.append)
     pids = set()
     through(finder, blocks(BLOCKS), lambda number: pids.add(finder.pid))
     (pid,) = pids - {None}
@@ -113,14 +118,14 @@ def test_what_does_not_fit_is_found_here() -> None:
         Block("f00", LogFile("a.jsonl"), 0, large, len(large)),
         Block("f00", LogFile("a.jsonl", b"h" * (HEADER_BYTES_MAX + 1)), 0, b'{"id":"k"}\n', 11),
     ]
-    through(FoundBeside(ADAPTER, lambda: True, pytest.fail), [*blocks(9), *odd, *blocks(9, seed=2)])
+    through(beside(pytest.fail), [*blocks(9), *odd, *blocks(9, seed=2)])
 
 
 @pytest.mark.parametrize("at", [3, 30])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_one_that_dies_or_hangs_is_done_without(at: int, how: signal.Signals) -> None:
     said: list[str] = []
-    finder = FoundBeside(ADAPTER, lambda: True, said.append, patience_s=0.5 if how is signal.SIGSTOP else 60.0)
+    finder = beside(said.append)
     pids = []
 
     def strike(number: int) -> None:
@@ -128,6 +133,8 @@ def test_one_that_dies_or_hangs_is_done_without(at: int, how: signal.Signals) ->
             assert finder.pid is not None
             pids.append(finder.pid)
             os.kill(finder.pid, how)
+            if how is signal.SIGSTOP:
+                finder.patience_s = 0.5
 
     through(finder, blocks(BLOCKS), strike)
     assert ended(pids[0])
@@ -138,8 +145,8 @@ def test_one_that_dies_or_hangs_is_done_without(at: int, how: signal.Signals) ->
 def test_it_ends_with_the_process_that_began_it() -> None:
     code = (
         "import sys, time\n"
-        "from tests.integration.eventstore.test_key_process import ADAPTER, FoundBeside, blocks\n"
-        "finder = FoundBeside(ADAPTER, lambda: True, print)\n"
+        "from tests.integration.eventstore.test_key_process import beside, blocks\n"
+        "finder = beside(print)\n"
         "finder.give(blocks(1)[0])\n"
         "print(finder.pid, flush=True)\n"
         "time.sleep(600)\n"
@@ -162,10 +169,10 @@ def test_an_event_store_answers_alike(tmp_path: Path, cache_bytes: int) -> None:
         )
     asked = [b"%d-%d" % (number, i) for number in range(6) for i in range(0, 30_000, 300)]
 
-    async def answers(beside: bool) -> tuple[object, ...]:
+    async def answers(helped: bool) -> tuple[object, ...]:
         config = EventStoreConfig(
-            "clicks", logs, tmp_path / f"map-{beside}", once=True, cache_bytes=cache_bytes,
-            beside_bytes=0 if beside else 1 << 40,
+            "clicks", logs, tmp_path / f"map-{helped}", once=True, cache_bytes=cache_bytes,
+            beside_bytes=0 if helped else 1 << 40,
         )  # fmt: skip
         said: list[str] = []
         engine = EventStoreEngine(config, ADAPTER, SystemClock(), RealDisk(), said.append)
@@ -179,7 +186,7 @@ def test_an_event_store_answers_alike(tmp_path: Path, cache_bytes: int) -> None:
         bad = [line for line in said if "not a primary record" not in line]
         return found.answers, records, progress.events, progress.duplicates, progress.bad_records, bad
 
-    here, beside = asyncio.run(answers(beside=False)), asyncio.run(answers(beside=True))
-    assert here == beside
+    here, helped = asyncio.run(answers(helped=False)), asyncio.run(answers(helped=True))
+    assert here == helped
     assert here[0].count(Found.FOUND) == 5 * 97  # type: ignore[attr-defined]
     assert here[2:] == (150_000, 5_000, 5, [])
