@@ -93,10 +93,11 @@ def _told(handler: Any, method: str) -> Any:
             return lambda outcome: None
         since_s = time.monotonic()
         asked = said(None if handler.request_streaming else request)
+        peer = context.peer()  # not later: a stream that its caller left is closed after gRPC has freed the call
 
         def end(outcome: str) -> None:
             seconds = round(time.monotonic() - since_s, 3)
-            log.info("audit", caller=who or "not shown", peer=context.peer(), method=method[1:], request=asked,
+            log.info("audit", caller=who or "not shown", peer=peer, method=method[1:], request=asked,
                      outcome=outcome, seconds=seconds)  # fmt: skip
 
         return end

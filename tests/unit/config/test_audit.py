@@ -109,3 +109,25 @@ async def test_what_failed_or_was_broken_off_is_told_too(monkeypatch: pytest.Mon
         async for _ in handlers(fails, stream=streams)["RetireSlot"].unary_stream("x", SimpleNamespace(peer=str)):
             pass
     assert [line["outcome"] for line in lines] == ["broken off"]
+
+
+async def test_a_call_that_is_gone_is_not_asked_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who leaves a stream has its generator closed some time later, when gRPC has freed the call: to ask it for its
+    peer then ended the process (SIGSEGV)."""
+    gone = False
+
+    def peer() -> str:
+        assert not gone
+        return "p"
+
+    async def streams(request: Any, context: Any) -> Any:
+        yield 1
+        yield 2
+
+    monkeypatch.setattr(audit, "caller", lambda context: "operator-ann")
+    with capture_logs() as lines:
+        left = handlers(streams, stream=streams)["RetireSlot"].unary_stream("x", SimpleNamespace(peer=peer))
+        assert await anext(left) == 1
+        gone = True
+        await left.aclose()
+    assert [(line["peer"], line["outcome"]) for line in lines] == [("p", "broken off")]
