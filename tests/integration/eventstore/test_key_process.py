@@ -8,11 +8,9 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from photon.adapters.configured import ConfiguredAdapter
@@ -26,7 +24,8 @@ from photon.eventstore.block_keys import BlockKeys, block_keys
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.key_finding.beside import AHEAD, HEADER_BYTES_MAX, FoundBeside, may_be_beside
 from photon.eventstore.key_finding.slots import DATA_BYTES
-from tests.unit.eventstore.helpers import LineAdapter
+from tests.integration.commands import alive, until
+from tests.unit.eventstore.helpers import LineAdapter, same_keys
 
 ADAPTER = ConfiguredAdapter.from_sides(
     SideConfig(format="jsonl", key="id"),
@@ -69,24 +68,12 @@ def through(finder: FoundBeside, given: list[Block], each: Callable[[int], None]
     finder.close()
     assert [id(block) for block, _ in back] == [id(block) for block in given]
     for block, found in back:
-        wanted = block_keys(ADAPTER, block.data, block.file)
-        assert found.bad == wanted.bad
-        for name in ("starts", "hashes", "order"):
-            assert np.array_equal(getattr(found, name), getattr(wanted, name)), name
+        assert same_keys(found, block_keys(ADAPTER, block.data, block.file))
 
 
-def ended(pid: int) -> bool:
-    """Whether it ends, within some time."""
-    until = time.monotonic() + GONE_S
-    while time.monotonic() < until:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-            return True
-        time.sleep(0.02)
-    return False
+def ends(pid: int) -> None:
+    """Waits for it."""
+    until(lambda: not alive(pid), GONE_S, "the key process ends")
 
 
 def test_the_same_keys_and_no_process_afterwards() -> None:
@@ -96,7 +83,7 @@ def test_the_same_keys_and_no_process_afterwards() -> None:
     through(finder, blocks(BLOCKS), lambda number: pids.add(finder.pid))
     (pid,) = pids - {None}
     assert pid is not None
-    assert ended(pid)
+    ends(pid)
     assert finder.pid is None
     assert said == []
 
@@ -137,7 +124,7 @@ def test_one_that_dies_or_hangs_is_done_without(at: int, how: signal.Signals) ->
                 finder.patience_s = 0.5
 
     through(finder, blocks(BLOCKS), strike)
-    assert ended(pids[0])
+    ends(pids[0])
     assert len(said) == 1
     assert "the process beside it was given up: " in said[0]
 
@@ -155,7 +142,7 @@ def test_it_ends_with_the_process_that_began_it() -> None:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         process.kill()
-    assert ended(pid)
+    ends(pid)
 
 
 @pytest.mark.parametrize("cache_bytes", [1 << 20, 64 << 20])

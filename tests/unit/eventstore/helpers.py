@@ -10,6 +10,7 @@ import numpy as np
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
 from photon.adapters.logs.identity import log_name
 from photon.config.disk import RealDisk
+from photon.eventstore.block_keys import BlockKeys, block_keys
 from photon.eventstore.cache import CacheEventStore
 from photon.eventstore.embedded_file_map import EmbeddedFileMap, MapSettings, open_or_rebuild
 from photon.eventstore.file_map import MapKind, MappedBlock
@@ -73,7 +74,12 @@ def open_map(
 
 def put_lines(cache: CacheEventStore, adapter: Adapter, identity: str, path: str, offset: int, data: bytes) -> None:
     """Warms the cache with a block as the reader would."""
-    from photon.eventstore.block_keys import block_keys
-
     found = block_keys(adapter, data, LogFile(path))
     cache.put(identity, LogFile(path), offset, data, found.hashes, found.starts[found.order])
+
+
+def same_keys(found: BlockKeys, wanted: BlockKeys) -> bool:
+    """Whether both found the same, the keys themselves left aside."""
+    columns = ("starts", "hashes", "order")
+    equal = all(np.array_equal(getattr(found, name), getattr(wanted, name)) for name in columns)
+    return equal and found.bad == wanted.bad

@@ -7,16 +7,16 @@ import os
 from collections.abc import Iterator
 
 import msgspec
-import numpy as np
 import pytest
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LogFile
 from photon.adapters.side import SideConfig, TimeConfig
-from photon.eventstore.block_keys import BlockKeys, block_keys
+from photon.eventstore.block_keys import block_keys
 from photon.eventstore.key_finding import slots as layout
 from photon.eventstore.key_finding.process import MESSAGE_BYTES_MAX, Asked, Join, Told, framed, run
 from photon.eventstore.key_finding.slots import DATA_BYTES, FOUND_BYTES, MEMORY_BYTES, Slots
+from tests.unit.eventstore.helpers import same_keys
 
 PRIMARY = SideConfig(format="csv", key="k")
 FOREIGN = SideConfig(format="csv", key="k", time=TimeConfig(field="t", unit="s"))
@@ -46,12 +46,6 @@ def ask(fd: int, asked: list[Asked]) -> list[Told]:
     return told
 
 
-def same(found: BlockKeys, wanted: BlockKeys) -> bool:
-    columns = ("starts", "hashes", "order")
-    equal = all(np.array_equal(getattr(found, name), getattr(wanted, name)) for name in columns)
-    return equal and found.bad == wanted.bad
-
-
 def test_what_is_found_is_what_the_reader_finds(shared: int) -> None:
     slots = Slots(shared)
     assert slots.put_data(2, DATA)
@@ -60,8 +54,8 @@ def test_what_is_found_is_what_the_reader_finds(shared: int) -> None:
     assert wanted.bad == 1
     told = ask(shared, [Asked(2, len(DATA), FILE.path, FILE.header), Asked(0, 0, FILE.path, FILE.header)])
     assert told == [Told(3, 1), Told(0, 0)]
-    assert same(slots.found(2, 3, 1), wanted)
-    assert same(slots.found(0, 0, 0), block_keys(ADAPTER, b"", FILE))
+    assert same_keys(slots.found(2, 3, 1), wanted)
+    assert same_keys(slots.found(0, 0, 0), block_keys(ADAPTER, b"", FILE))
     slots.close()
 
 
