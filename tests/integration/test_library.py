@@ -16,6 +16,7 @@ import pytest
 
 from photon.config.errors import UsageError
 from photon.library import Join, Output
+from tests.integration.commands import alive, children, until
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "embedding.md"
 CONFIG = """
@@ -87,15 +88,12 @@ def test_the_example_books_each_click_once_though_it_is_killed(shop: Path) -> No
         while booked(books) < 50 and time.monotonic() < deadline:
             time.sleep(0.05)
         assert booked(books) == 50
-        children = children_of(begun.pid)
-        assert children
+        below = children(begun.pid)
+        assert below
     finally:
         begun.send_signal(signal.SIGKILL)
         begun.wait()
-    deadline = time.monotonic() + LONG_S
-    while any(alive(each) for each in children) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert [each for each in children if alive(each)] == [], "the join outlives the program"
+    until(lambda: not any(map(alive, below)), LONG_S, "the join ends with the program")
     add_clicks(shop, range(50, 70))
     said = subprocess.run([*command, "70"], cwd=shop, capture_output=True, text=True, check=True, timeout=LONG_S)
     assert said.stdout.split() == ["70", "joined;", str(sum(range(70))), "cents"]
@@ -111,17 +109,6 @@ def booked(books: Path) -> int:
         return 0
     finally:
         connection.close()
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_it_is_stopped_and_its_kill_loses_nothing(shop: Path) -> None:

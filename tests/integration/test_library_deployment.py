@@ -17,6 +17,7 @@ from photon.config.errors import PhotonError, UsageError
 from photon.embedded.ports import free_ports
 from photon.embedded.run_directory import RunBusy
 from photon.library import Deployment, DeploymentFailed
+from tests.integration.commands import alive
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "embedding.md"
 FILE = """\
@@ -66,13 +67,6 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "photon.toml"
 
 
-def alive(pid: int | None) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
 def test_the_example_of_the_document(file: Path) -> None:
     examples = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     (example,) = [each for each in examples if "Deployment.up" in each]
@@ -94,7 +88,7 @@ def test_it_is_found_and_only_its_own_end_ends_it(file: Path) -> None:
         assert {each.name for each in states} == {
             "registry r1", "eventstore east", "joiner east-1", "verifier east", "dispatcher east",
         }  # fmt: skip
-        assert all(each.up and alive(each.pid) for each in states)
+        assert all(each.up and each.pid and alive(each.pid) for each in states)
         assert deployment.datacentres == ("east",)
         with pytest.raises(RunBusy), Deployment.up(file):
             pass
@@ -110,7 +104,7 @@ def test_it_is_found_and_only_its_own_end_ends_it(file: Path) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.1)
     assert not deployment.alive()
-    assert not [each.name for each in states if alive(each.pid)]
+    assert not [each.name for each in states if alive(each.pid or 0)]
     with pytest.raises(DeploymentFailed):
         deployment.processes()
 
@@ -124,7 +118,7 @@ def test_what_a_killed_one_left_is_ended_too(file: Path) -> None:
         launched.process.wait()
         with pytest.raises(DeploymentFailed):
             deployment.processes()
-    assert not [each.name for each in states if alive(each.pid)]
+    assert not [each.name for each in states if alive(each.pid or 0)]
 
 
 def test_what_is_wrong_is_one_line_and_leaves_nothing_behind(file: Path) -> None:
