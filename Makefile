@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-N      ?= 200
+N      ?= 60
 WORKERS ?= 2
 
 # The tests start hundreds of processes of three hundred modules each: compiled once, not by every one of them.

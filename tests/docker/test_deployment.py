@@ -24,7 +24,6 @@ OF_EAST = {
     *("registry-r1", "registry-r2", "hbase-east", "hbase-init-east", "cache-east", "eventstore-east", "joiner-east"),
     *("copies-east", "verifier-east", "dispatcher-east", "status-east"),
 }
-FULL = bool(os.environ.get("PHOTON_FULL"))
 pytestmark = pytest.mark.timeout(1800)  # whichever test is first waits for the images, which a new machine makes
 
 
@@ -130,7 +129,6 @@ def _service(container: dict[str, Any]) -> str:
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not FULL, reason="takes minutes; make test-full runs it")
 def test_a_datacentre_is_deleted_for_ever_and_no_reader_misses_or_doubles_a_record(stack: Stack) -> None:
     """All of east's containers at once, under traffic, then its volumes. What its readers had read stands in the
     copies that west keeps; what it owned and nobody has seen is joined by west."""

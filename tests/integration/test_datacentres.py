@@ -79,7 +79,6 @@ async def test_each_event_has_one_verdict_over_both(tmp_path: Path, number: int)
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not FULL, reason="takes a minute each; make test-full runs it")
 @pytest.mark.parametrize("kind", ["joiner east-1", "dispatcher west", "eventstore east", "registry r1"])
 async def test_a_process_stopped_for_longer_than_every_time_out_goes_on(tmp_path: Path, kind: str) -> None:
     async def drill(rig: Rig) -> None:

@@ -7,7 +7,7 @@ import os
 import random
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -215,6 +215,8 @@ async def test_every_line_once_whoever_is_killed_or_stands_still(tmp_path: Path,
 
 
 TWO = Shape(joiners=1, workers=2, round_trip_s=None)
+PATIENT = replace(TWO, head_start_s=5.0)
+"""No home is so late because it waits for a core: what comes twice all the same was nobody's or both's."""
 
 
 async def workers_fail(rig: Rig) -> None:
@@ -232,13 +234,13 @@ async def no_trouble(rig: Rig) -> None:
 
 
 async def test_workers_share_with_other_datacentres_as_one_dispatcher(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, drawn_seed(), seconds=4.0, shape=TWO)
+    rig = Rig(tmp_path, drawn_seed(), seconds=4.0, shape=PATIENT)
     await rig.run(no_trouble)
     ledgers = rig.observer.ledgers()
     joined = sum(ledger["joined"] for ledger in ledgers.values())
     for ledger in ledgers.values():
         assert ledger["joined"] > 0.25 * joined, ledgers
-        assert ledger["wasted"] < 0.25 * joined, ledgers  # a few in a hundred where no core is waited for
+        assert ledger["wasted"] < 0.1 * joined, ledgers
 
 
 @pytest.mark.parametrize("round_", range(ROUNDS))

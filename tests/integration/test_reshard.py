@@ -160,7 +160,6 @@ async def until_there_are(rig: Rig, count: int) -> None:
         assert time.monotonic() < deadline, status
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("round_", range(ROUNDS))
 async def test_shards_grow_and_shrink_whoever_is_killed(tmp_path: Path, round_: int) -> None:
     await Rig(tmp_path, drawn_seed(), seconds=FEED_S, shape=ONE, prompt=True).run(whoever_is_killed)

@@ -248,7 +248,6 @@ async def test_each_event_exactly_once_but_the_listed_ones(tmp_path: Path, drill
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not FULL, reason="takes half a minute each; make test-full runs it")
 @pytest.mark.parametrize("number", range(20))
 async def test_rounds(tmp_path: Path, number: int) -> None:
     await LosingRig(tmp_path, drawn_seed()).run((*DRILLS, all_killed)[number % 4])

@@ -324,7 +324,6 @@ async def test_workers_that_die_leave_nothing_lost_and_nothing_twice(tmp_path: P
         assert manifest_of(output).counts["own"] > 1
 
 
-@pytest.mark.full
 async def test_killed_executors_and_speculation_of_a_cluster(tmp_path: Path) -> None:
     """A standalone cluster of two workers; an executor is killed, and a slow task runs twice."""
     require_spark()

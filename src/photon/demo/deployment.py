@@ -43,6 +43,8 @@ class Shape:
     """In each datacentre."""
     workers: int = 0
     """Dispatchers that share a state, in each datacentre; none: one that has it alone."""
+    head_start_s: float | None = None
+    """How long an event is left to its home datacentre; None: as measured."""
     caches: int = 0
     """Cache nodes in each datacentre; none: the event store keeps recent records itself."""
     cache: str = ""
@@ -97,12 +99,16 @@ class DemoDeployment:
         trip = self.shape.round_trip_s
         wan = "" if trip is None else f'\n[wan]\ncontrol = "{self.wan}"\nround_trip = {trip}\n'
         tls = f'\n[tls]\ndirectory = "{CERTIFICATES}"\n' if self.shape.tls else ""
-        workers = '\n[dispatcher]\nlease = "3s"\n' if self.shape.workers else ""
+        shared = {
+            "lease": 3.0 if self.shape.workers else None,
+            "head_start": self.shape.head_start_s,
+        }
+        dispatcher = "".join(f'{name} = "{value:g}s"\n' for name, value in shared.items() if value is not None)
         limits = f'\n[limits]\ncache = "{self.shape.cache}"\n' if self.shape.cache else ""
         return (
             wan
             + tls
-            + workers
+            + (f"\n[dispatcher]\n{dispatcher}" if dispatcher else "")
             + limits
             + "".join(
                 f'\n[registry.replicas.{name}]\naddress = "{address}"\ndirectory = "registry/{name}"\n'

@@ -21,7 +21,6 @@ from photon.chaos.processes import libfaketime
 from photon.chaos.scenario import load, names
 from tests.integration.commands import photon
 
-FULL = bool(os.environ.get("PHOTON_FULL"))
 SECONDS = float(os.environ.get("PHOTON_CHAOS_SECONDS", "180" if os.environ.get("CI") else "36"))
 TIMEOUT_S = 900
 LONG = {"soak", "mixed"}
@@ -71,7 +70,6 @@ async def test_random_faults_lose_and_double_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.timeout(TIMEOUT_S)
-@pytest.mark.skipif(not FULL, reason="takes a minute or two each; make chaos runs it")
 @pytest.mark.parametrize("name", [name for name in names() if name not in LONG])
 async def test_scenario(tmp_path: Path, name: str) -> None:
     wanted = {step.do for step in load(name).steps}

@@ -26,7 +26,6 @@ ELSEWHERE = {
 SPARK = ("spark", "verify"), ("spark", "recover"), ("spark", "backfill")
 """Run by tests/spark/test_documents.py wherever they stand."""
 CHAOS_RUN = ("chaos", "run")
-FULL = bool(os.environ.get("PHOTON_FULL"))
 ATTENTION = 3
 ORDER = (
     "docs/index.md", "docs/status.md", "docs/doctor.md", "docs/datacentres.md", "docs/deployment.md",
@@ -116,7 +115,6 @@ def test_the_readme(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.timeout(TIMEOUT_S)
-@pytest.mark.skipif(not FULL, reason="takes minutes; make test-full runs it")
 def test_the_chaos_runs(tmp_path: Path) -> None:
     """As they stand, but for shorter times: make chaos runs each scenario in its own."""
     for number, words in enumerate(words for _, words in commands_of((ROOT / "docs/chaos.md").read_text())):

@@ -32,10 +32,7 @@ ORDER = (
 ALWAYS = ("start", "reshard", "restore-a-backup")
 """The others restart most of what there is, some of it several times: they are in the long rounds."""
 RUNBOOKS = ("start", *ORDER)
-LONG = (
-    pytest.mark.full,
-    pytest.mark.skipif(not os.environ.get("PHOTON_FULL"), reason="takes minutes; make test-full runs it"),
-)
+LONG = pytest.mark.full
 TIMEOUT_S = 1800
 
 
@@ -84,7 +81,7 @@ def test_every_runbook_is_here() -> None:
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-@pytest.mark.parametrize("name", [name if name in ALWAYS else pytest.param(name, marks=LONG) for name in RUNBOOKS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in ALWAYS else LONG) for name in RUNBOOKS])
 def test_runbook(sites: Sites, name: str) -> None:
     site = sites.get(WITH_COPIES if name == COPIED else WITHOUT_COPIES)
     if name != "start":  # with which a deployment begins
