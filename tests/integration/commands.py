@@ -70,8 +70,8 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and is not waited for yet does not."""
+def alive(pid: int | None) -> bool:
+    """Whether a process runs; one that has ended and is not waited for yet does not, nor does None."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:  # gone, or going while we read

@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -84,9 +83,7 @@ def test_the_example_books_each_click_once_though_it_is_killed(shop: Path) -> No
     books = shop / "books.db"
     begun = subprocess.Popen([*command, "1000000"], cwd=shop)
     try:
-        deadline = time.monotonic() + LONG_S
-        while booked(books) < 50 and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: booked(books) >= 50, LONG_S, "fifty clicks are booked")
         assert booked(books) == 50
         below = children(begun.pid)
         assert below
@@ -149,9 +146,7 @@ def test_a_parquet_sink_is_killed_and_goes_on(shop: Path) -> None:
     sink = [sys.executable, "-m", "photon", "sink", "parquet", str(shop / "out"), "--into", str(shop / "lake")]
     following = subprocess.Popen([*sink, "--follow", "--roll-age", "0.5s"], stdout=subprocess.PIPE)
     try:
-        deadline = time.monotonic() + LONG_S
-        while records_in(shop / "lake") < 50 and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: records_in(shop / "lake") >= 50, LONG_S, "fifty records are in the lake")
     finally:
         following.kill()
         following.communicate()

@@ -99,11 +99,9 @@ class DemoDeployment:
         trip = self.shape.round_trip_s
         wan = "" if trip is None else f'\n[wan]\ncontrol = "{self.wan}"\nround_trip = {trip}\n'
         tls = f'\n[tls]\ndirectory = "{CERTIFICATES}"\n' if self.shape.tls else ""
-        shared = {
-            "lease": 3.0 if self.shape.workers else None,
-            "head_start": self.shape.head_start_s,
-        }
-        dispatcher = "".join(f'{name} = "{value:g}s"\n' for name, value in shared.items() if value is not None)
+        lease = 'lease = "3s"\n' if self.shape.workers else ""
+        start = self.shape.head_start_s
+        dispatcher = lease + ("" if start is None else f'head_start = "{start:g}s"\n')
         limits = f'\n[limits]\ncache = "{self.shape.cache}"\n' if self.shape.cache else ""
         return (
             wan
