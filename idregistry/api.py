@@ -61,6 +61,8 @@ class Answer(enum.IntEnum):
     PRESENT = 12
     REOPENED = 13
     """Given up by its owner: whoever carries the next generation may have it."""
+    ELSEWHERE = 14
+    """A shard of an earlier config holds it: the registry's client asks there."""
 
 
 def token_of(incarnation: int, batch: int) -> int:

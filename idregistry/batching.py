@@ -36,6 +36,8 @@ class Waiting(Generic[T]):
     columns: Columns | ClearColumns
     caller: int  # of an insert
     deadline: float  # monotonic seconds: not proposed after it
+    config: int = 0
+    """Of the shards, that the ids were looked for by; an entry has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Entry(Generic[T]):
             clear_digests=b"".join(each.digests for each in cleared),
             clear_times=b"".join(each.times for each in cleared),
             clear_tokens=b"".join(each.tokens for each in cleared),
+            config=max((each.config for each in self.inserts), default=0),
         )
 
     def split(self, answers: BatchAnswers) -> list[tuple[T, OwnerColumns | U8]]:
@@ -131,6 +134,8 @@ class Batcher(Generic[T]):
         expired: list[T] = []
         ids = 0
         while self._queue and ids + len(self._queue[0].columns) <= MAX_ENTRY_IDS:
+            if inserts and self._queue[0].config != inserts[0].config and isinstance(self._queue[0].columns, Columns):
+                break
             request = self._queue.popleft()
             n = len(request.columns)
             self._queued_ids -= n

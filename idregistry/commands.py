@@ -70,6 +70,8 @@ class Batch(Command, frozen=True, tag="batch"):
     clear_digests: bytes = b""
     clear_times: bytes = b""
     clear_tokens: bytes = b""
+    config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
+    """Of the shards: the one by which no other shard held the inserted ids. 0: there was nobody to ask."""
 
 
 class Announce(Command, frozen=True, tag="announce"):
@@ -114,6 +116,19 @@ class Reopen(Command, frozen=True, tag="reopen"):
     operator: bool = False
     retired: bool = False
     """Only ids whose owner's slot is fenced in this shard (rule 14)."""
+    config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
+    """As a Batch's."""
+
+    def take(self, rows: I64, config: int) -> Reopen:
+        """Some of the ids, that no other shard held by this config."""
+        return msgspec.structs.replace(
+            self,
+            digests=take(self.digests, DIGEST_BYTES, rows),
+            times=take(self.times, 8, rows),
+            tokens=take(self.tokens, 8, rows),
+            generations=take(self.generations, 4, rows),
+            config=config,
+        )
 
 
 class Barrier(Command, frozen=True, tag="barrier"):
@@ -152,6 +167,22 @@ class RegisterAgain(Command, frozen=True, tag="again"):
     generations: bytes = b""  # empty: all 0
     cleared: bool = False
     """Their records are durable in an output."""
+    config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
+    """As a Batch's."""
+
+    def take(self, rows: I64, config: int) -> RegisterAgain:
+        """Some of the ids, that no other shard held by this config."""
+        columns = Columns(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations).take(rows)
+        return msgspec.structs.replace(
+            self,
+            digests=columns.digests,
+            times=columns.times,
+            tokens=columns.tokens,
+            kinds=columns.kinds,
+            tags=columns.tags,
+            generations=columns.generations,
+            config=config,
+        )
 
 
 class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
@@ -478,4 +509,6 @@ class ClearColumns:
 
 def take(column: bytes, width: int, rows: I64) -> bytes:
     """Rows of a column of fixed-width bytes."""
+    if len(rows) * width == len(column):
+        return column  # all of them: rows are ascending
     return np.frombuffer(column, f"V{width}")[rows].tobytes()

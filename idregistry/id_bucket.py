@@ -1,4 +1,4 @@
-"""The ids of one time bucket: packed rows that grow without being copied, their index and their sums.
+"""The ids of one time bucket: packed rows that grow without being copied, and their sums.
 
 A row changes in place only when it is cleared, reopened or taken again. What a snapshot still has to read of it is
 remembered then (``FrozenBucket``), so that neither a snapshot nor a change ever copies a bucket.
@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from photon.idregistry.api import I64, U8, U32, U64
 from photon.idregistry.growing import GrowingArray
-from photon.idregistry.row_index import RowIndex, hashes_of
 
 Bools = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.void]
@@ -26,7 +25,7 @@ Rows = npt.NDArray[np.void]
 ABSENT, OWNED, CLEARED, REOPENED = range(4)
 """States of an id. ABSENT is never stored."""
 
-MAX_BUCKET_ROWS = 2**32 - 2
+MAX_BUCKET_ROWS = 2**32
 STATE_MASK = 3
 KIND_SHIFT = 2
 _SUM_BITS = 16
@@ -58,7 +57,13 @@ class Entries:
     tokens: U64
     kinds: U8
     tags: U32
+    times: I64  # event times that the entries are stored with
     added: Bools  # this row was absent and is now stored as owned
+
+
+def times_in(rows: Rows) -> I64:
+    """Event times from the bucket's start, ns."""
+    return rows["time_low"].astype(np.int64) | rows["time_high"].astype(np.int64) << 32
 
 
 def row_hashes(rows: Rows, number: int, generations: U64 | None = None) -> U64:
@@ -95,7 +100,6 @@ class Bucket:
         self.cleared = 0
         self.generations: dict[int, int] = {}  # row -> generation, where it is not 0
         self._rows = GrowingArray(ROW)
-        self._index = RowIndex()
         self._sums: U64 = np.zeros(1, np.uint64)
         self._frozen: list[weakref.ref[FrozenBucket]] = []
 
@@ -106,94 +110,7 @@ class Bucket:
 
     @property
     def resident_bytes(self) -> int:
-        return self.count * ROW.itemsize + self._index.nbytes + self._sums.nbytes
-
-    # -- probing ------------------------------------------------------------------------------------------------
-    def find(self, lo: U64, hi: U64) -> I64:
-        """Row number per id, -1 where absent."""
-        return self._probe(lo, hi, hashes_of(lo))[0]
-
-    def _probe(self, lo: U64, hi: U64, hashes: U64) -> tuple[I64, I64]:
-        """(row number or -1, place in the index) per id; where absent, the place is the free one that ended it."""
-        found = np.full(len(lo), -1, dtype=np.int64)
-        index, places = self._index, self._index.places
-        at, steps = index.homes(hashes), index.steps(hashes)
-        todo: npt.NDArray[np.int64] = np.arange(len(lo))
-        row_lo, row_hi = self.rows["lo"], self.rows["hi"]
-        here = at
-        while todo.size:
-            row = places[here].astype(np.int64) - 1
-            met = row >= 0
-            todo, row, here = todo[met], row[met], here[met]
-            same = row_lo[row] == lo[todo]
-            if same.any():
-                same &= row_hi[row] == hi[todo]
-                found[todo[same]] = row[same]
-                todo, here = todo[~same], here[~same]
-            here = index.next(here, steps[todo])
-            at[todo] = here
-        return found, at
-
-    def find_or_add(self, lo: U64, hi: U64, may_add: Bools) -> tuple[I64, I64]:
-        """(row per id or -1, positions added). An id twice in the batch is added once, for its first position.
-
-        The rows added are the bucket's last ones, in the order of the positions, and hold only their digest yet:
-        ``write`` and ``appended`` must follow.
-        """
-        hashes = hashes_of(lo)
-        found, at = self._probe(lo, hi, hashes)
-        new = np.flatnonzero((found < 0) & may_add)
-        if not new.size:
-            return found, new
-        start = self.count
-        new_lo, new_hi, new_hashes = lo[new], hi[new], hashes[new]
-        self._reserve(start + new.size)
-        at = self._index.homes(new_hashes) if self._index.reserve(new_hashes, self.rows["lo"]) else at[new]
-        tail = self.rows[start : start + new.size]
-        tail["lo"], tail["hi"] = new_lo, new_hi
-        first = self._claim(start, new_lo, new_hi, at, self._index.steps(new_hashes))
-        won = np.flatnonzero(first == np.arange(new.size))
-        if won.size < new.size:  # the same id twice in this batch: close the holes
-            tail[: won.size] = tail[won]
-            self._index.places[at[won]] = (start + 1 + np.arange(won.size)).astype(np.uint32)
-            dense = np.zeros(new.size, dtype=np.int64)
-            dense[won] = np.arange(won.size)
-            first = dense[first]
-        self._index.added(at[won])
-        found[new] = start + first
-        self.count = start + won.size
-        added = new[won]
-        behind = np.flatnonzero(found < 0)  # not to be added, but maybe behind an equal one that was
-        if behind.size:
-            again = self.find(lo[behind], hi[behind])
-            hit = again >= 0
-            behind, again = behind[hit], again[hit]
-            after = added[again - start] < behind
-            found[behind[after]] = again[after]
-        return found, added
-
-    def _claim(self, start: int, lo: U64, hi: U64, at: I64, steps: I64) -> I64:
-        """Enters absent ids into the index, id i as row start + i; their digests stand there already.
-
-        ``at`` says where probing goes on, and ends as each id's place. Returns per id the first one equal to it.
-        """
-        first: npt.NDArray[np.int64] = np.arange(len(lo))
-        todo: npt.NDArray[np.int64] = np.arange(len(lo))
-        index, places = self._index, self._index.places
-        row_lo, row_hi = self.rows["lo"], self.rows["hi"]
-        while todo.size:
-            free = todo[places[at[todo]] == 0]
-            if free.size:
-                # Explicit first-of-each: numpy promises no order when one element is assigned twice, and the
-                # winner must be the same on every replica.
-                taken, which = np.unique(at[free], return_index=True)
-                places[taken] = (start + 1 + free[which]).astype(np.uint32)
-            row = places[at[todo]].astype(np.int64) - 1
-            same = (row_lo[row] == lo[todo]) & (row_hi[row] == hi[todo])
-            first[todo[same]] = row[same] - start
-            todo = todo[~same]
-            at[todo] = index.next(at[todo], steps[todo])
-        return first
+        return self.count * ROW.itemsize + self._sums.nbytes
 
     def _reserve(self, rows: int) -> None:
         if rows > MAX_BUCKET_ROWS:
@@ -204,29 +121,22 @@ class Bucket:
             self._sums = np.append(self._sums, np.zeros(blocks - len(self._sums), np.uint64))
 
     # -- rows ---------------------------------------------------------------------------------------------------
+    def append(self, lo: U64, hi: U64, times: I64, tokens: U64, kinds: U8, tags: U32, state: int) -> int:
+        """New rows; the first one's number. ``times`` are relative to the bucket's start."""
+        start = self.count
+        self._reserve(start + len(lo))
+        rows = self.rows[start : start + len(lo)]
+        rows["lo"], rows["hi"] = lo, hi
+        self.count += len(lo)
+        self.write(slice(start, self.count), times, tokens, kinds, tags, state)
+        return start
+
     def write(self, at: I64 | slice, times: I64, tokens: U64, kinds: U8, tags: U32, state: int) -> None:
         """Fills the columns beside the digest. ``times`` are relative to the bucket's start."""
         rows = self.rows
         rows["token"][at], rows["tag"][at] = tokens, tags
         rows["time_low"][at], rows["time_high"][at] = times & 0xFFFFFFFF, times >> 32
         rows["what"][at] = (kinds << KIND_SHIFT) | state
-
-    def entries(self, found: I64) -> Entries:
-        """The entries of rows found; row -1 is ABSENT."""
-        if not self.count:
-            n = len(found)
-            zeros = np.zeros(n, np.uint8)
-            return Entries(zeros, np.zeros(n, np.uint64), zeros, np.zeros(n, np.uint32), np.zeros(n, np.bool_))
-        present = found >= 0
-        rows = self.rows[np.where(present, found, 0)]
-        what = np.where(present, rows["what"], 0).astype(np.uint8)
-        return Entries(
-            what & np.uint8(STATE_MASK),
-            np.where(present, rows["token"], 0).astype(np.uint64),
-            what >> np.uint8(KIND_SHIFT),
-            np.where(present, rows["tag"], 0).astype(np.uint32),
-            np.zeros(len(found), np.bool_),
-        )
 
     def appended(self, first: int) -> None:
         """The rows from ``first`` on are new and complete now."""
@@ -264,7 +174,6 @@ class Bucket:
         start = self.count
         self._reserve(start + len(rows))
         self.rows[start : start + len(rows)] = rows
-        self._index.enter(np.arange(start, start + len(rows)), hashes_of(rows["lo"]), self.rows["lo"])
         self.count = start + len(rows)
         self.cleared += int(np.count_nonzero((rows["what"] & STATE_MASK) == CLEARED))
         self.appended(start)

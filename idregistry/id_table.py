@@ -1,25 +1,34 @@
 """The ids of one shard: digest -> (state, token, kind, tag, generation, event time), in flat tables per time bucket.
 
-A bucket (``id_bucket``) holds its rows densely in one packed array (35 bytes a row) and finds them through an index
-of 32-bit row numbers (``row_index``, some 7 bytes a row). Whole batches are probed at once with numpy. Generations
-are nearly always 0 and live in a small dict aside. Rows are only appended or changed in place; collection rebuilds or
-drops whole buckets, so dropping a day does not mean scanning every id. Nothing here takes longer the more ids there
-are: arrays grow without being copied, the index in small steps.
+An id is found by its digest alone, whatever event time it comes with: one index of the whole shard (``digest_index``,
+some 11 bytes an id) says in which bucket and row it is. A bucket (``id_bucket``) holds its rows densely in one packed
+array (35 bytes a row), by the event time that an id was first entered with. Whole batches are probed at once with
+numpy. Generations are nearly always 0 and live in a small dict aside. Rows are only appended or changed in place;
+collection rebuilds or drops whole buckets, so dropping a day does not mean scanning every id. Nothing here takes
+longer the more ids there are: arrays grow without being copied, the index in small steps.
 
-The bucket of an id follows from its event time, which is a pure function of the event: one digest always comes with
-one time. The index hashes by the digest's *first* eight bytes, shards are chosen by its *last* eight (``sharding``):
-were it the same ones, all ids of a shard would crowd into a fraction of the index.
+The index hashes by the digest's *first* eight bytes, shards are chosen by its *last* eight (``sharding``): were it
+the same ones, all ids of a shard would crowd into a fraction of the index.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from photon.idregistry.api import DIGEST_BYTES, I64, U8, U32, U64
+from photon.idregistry.digest_index import (
+    CHUNK_BITS,
+    CHUNK_ROWS,
+    CHUNKS_MAX,
+    DigestIndex,
+    chunks_in,
+    hashes_of,
+    rows_in,
+    words_of,
+)
 from photon.idregistry.id_bucket import (
     ABSENT,
     CLEARED,
@@ -33,6 +42,7 @@ from photon.idregistry.id_bucket import (
     Entries,
     FrozenBucket,
     Rows,
+    times_in,
 )
 
 __all__ = [
@@ -47,6 +57,7 @@ __all__ = [
     "FrozenBucket",
     "IdTable",
     "Rows",
+    "times_in",
 ]
 
 BUCKET_BITS = 43
@@ -89,124 +100,234 @@ class IdTable:
             raise ValueError(f"bucket_bits {bucket_bits} is not within 1 and {MAX_BUCKET_BITS}")
         self.bucket_bits = bucket_bits
         self._buckets: dict[int, Bucket] = {}
+        self._index = DigestIndex(self)
+        self._chunks: dict[int, list[int]] = {}
+        """Bucket number -> what the index calls its first, second ... CHUNK_ROWS rows."""
+        self._by_chunk: list[tuple[Bucket, int] | None] = [None]
+        """(bucket, first row) by chunk; None: it is gone. The first one is nobody's."""
+        self._living: Bools = np.zeros(1, np.bool_)
 
     def __len__(self) -> int:
         return sum(bucket.count for bucket in self._buckets.values())
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of rows and indexes."""
-        return sum(bucket.resident_bytes for bucket in self._buckets.values())
+        """Bytes of rows and index."""
+        return sum(bucket.resident_bytes for bucket in self._buckets.values()) + self._index.nbytes
 
     @property
     def buckets(self) -> int:
         return len(self._buckets)
 
-    def _groups(self, times: I64) -> Iterator[tuple[int, I64 | slice]]:
-        """(bucket number, positions) of a batch; positions keep the batch's order."""
-        if not len(times):
-            return
-        numbers = times >> self.bucket_bits
-        if numbers[0] == numbers[-1] and (numbers == numbers[0]).all():
-            yield int(numbers[0]), slice(None)
-            return
-        order = np.argsort(numbers, kind="stable")
-        ends = np.flatnonzero(np.diff(numbers[order])) + 1
-        for part in np.split(order, ends):
-            yield int(numbers[part[0]]), part
-
     def add(
         self, lo: U64, hi: U64, times: I64, tokens: U64, kinds: U8, tags: U32, generations: U32 | None, may_add: Bools
     ) -> Entries:
         """Stores the absent ids among those that may be added, the first of equals; says what each row met."""
+        self._make_room(2 * len(lo))
+        hashes = hashes_of(lo)
+        words, ends = self._index.probe(lo, hi, hashes)
+        new = np.flatnonzero((words == 0) & may_add)
         out = _empty_entries(len(lo))
-        for number, at in self._groups(times):
-            bucket = self._buckets.get(number)
-            if bucket is None:
-                if not may_add[at].any():
-                    continue
-                bucket = self._buckets[number] = Bucket(number)
-            group_lo = lo[at]
-            found, added = bucket.find_or_add(group_lo, hi[at], may_add[at])
-            rows = slice(bucket.count - added.size, bucket.count)
-            base = number << self.bucket_bits
-            bucket.write(rows, (times[at] - base)[added], tokens[at][added], kinds[at][added], tags[at][added], OWNED)
-            if generations is not None and generations[at].any():
-                for row, generation in zip(found[added].tolist(), generations[at][added].tolist(), strict=True):
-                    if generation:
-                        bucket.generations[row] = generation
-            bucket.appended(rows.start)
-            _scatter(out, at, bucket.entries(found), added)
-        return out
+        if new.size:
+            places = ends[new]
+            first = self._index.claim(lo[new], hi[new], hashes[new], places)
+            won = np.flatnonzero(first == np.arange(new.size))
+            added = new[won]
+            given = np.zeros(new.size, np.uint64)
+            given[won] = self._append(lo, hi, times, tokens, kinds, tags, generations, added)
+            self._index.settle(places[won], given[won])
+            words[new] = given[first]
+            behind = np.flatnonzero(
+                (words == 0) & ~may_add
+            )  # not to be added, but maybe behind an equal one that was
+            if behind.size:
+                again = self._index.find(lo[behind], hi[behind])
+                order = np.argsort(given[won])
+                at = np.searchsorted(given[won][order], again)
+                winner = added[order[np.minimum(at, won.size - 1)]]
+                after = (again != 0) & (winner < behind)
+                words[behind[after]] = again[after]
+            words[added] = 0
+            out.added[added] = True
+            out.tokens[added], out.kinds[added], out.tags[added] = tokens[added], kinds[added], tags[added]
+            out.times[added] = times[added]
+        return self._entries(words, out)
 
-    def look_up(self, lo: U64, hi: U64, times: I64) -> Entries:
+    def look_up(self, lo: U64, hi: U64) -> Entries:
         """What each id's entry is."""
-        out = _empty_entries(len(lo))
-        for number, at in self._groups(times):
-            bucket = self._buckets.get(number)
-            if bucket is not None:
-                _scatter(out, at, bucket.entries(bucket.find(lo[at], hi[at])), None)
-        return out
+        return self._entries(self._index.find(lo, hi), _empty_entries(len(lo)))
 
-    def clear(self, lo: U64, hi: U64, times: I64, tokens: U64) -> Entries:
+    def clear(self, lo: U64, hi: U64, tokens: U64) -> Entries:
         """Owned ids whose token equals become cleared; says what each row met."""
-        out = _empty_entries(len(lo))
-        for number, at in self._groups(times):
-            bucket = self._buckets.get(number)
-            if bucket is None:
-                continue
-            found = bucket.find(lo[at], hi[at])
-            met = bucket.entries(found)
-            owned = met.states == OWNED
-            hits = owned & (met.tokens == tokens[at])
-            rows, first = np.unique(found[hits], return_index=True)
-            if rows.size:
-                bucket.clear(rows)
-                by = np.flatnonzero(hits)[first]
-                met.states[hits] = CLEARED
-                met.states[by] = OWNED
-                cleared_at = dict(zip(rows.tolist(), by.tolist(), strict=True))
-                for i in np.flatnonzero(owned & ~hits).tolist():  # rare: another token, maybe after the right one
-                    if cleared_at.get(int(found[i]), i) < i:
-                        met.states[i] = CLEARED
-            _scatter(out, at, met, None)
-        return out
+        words = self._index.find(lo, hi)
+        met = self._entries(words, _empty_entries(len(words)))
+        owned = met.states == OWNED
+        hits = np.flatnonzero(owned & (met.tokens == tokens))
+        if not hits.size:
+            return met
+        cleared, first = np.unique(words[hits], return_index=True)
+        for bucket, rows, _ in self._by_bucket(cleared):
+            bucket.clear(rows)
+        by = hits[first]
+        met.states[hits] = CLEARED
+        met.states[by] = OWNED
+        others = np.flatnonzero(owned & (met.tokens != tokens))
+        if others.size:  # rare: another token, maybe after the right one
+            at = np.minimum(np.searchsorted(cleared, words[others]), cleared.size - 1)
+            met.states[others[(cleared[at] == words[others]) & (by[at] < others)]] = CLEARED
+        return met
+
+    def holds(self, lo: U64, hi: U64, before_ns: int) -> Bools:
+        """Which ids have an entry, if there are any of event times before."""
+        if not any(number << self.bucket_bits < before_ns for number in self._buckets):
+            return np.zeros(len(lo), np.bool_)
+        held: Bools = self._index.find(lo, hi) != 0
+        return held
 
     # -- one id: the rare path ----------------------------------------------------------------------------------
-    def get(self, digest: bytes, time: int) -> Entry | None:
+    def get(self, digest: bytes) -> Entry | None:
         """One id's entry."""
-        bucket = self._buckets.get(time >> self.bucket_bits)
-        if bucket is None:
+        word = self._index.find(*digest_columns(digest))
+        if not word[0]:
             return None
-        row = int(bucket.find(*digest_columns(digest))[0])
-        if row < 0:
-            return None
+        bucket, row = self._place(word)
         _, _, token, tag, _, _, what = bucket.rows[row].tolist()
         return Entry(what & STATE_MASK, token, what >> KIND_SHIFT, tag, bucket.generations.get(row, 0))
 
     def put(self, digest: bytes, time: int, entry: Entry) -> None:
-        """Stores or replaces one id's entry."""
-        number = time >> self.bucket_bits
-        bucket = self._buckets.setdefault(number, Bucket(number))
-        found, added = bucket.find_or_add(*digest_columns(digest), np.ones(1, np.bool_))
-        row = int(found[0])
-        one = np.array([row])
-        if not added.size:
-            bucket.change(one)
-        was_cleared = not added.size and int(bucket.rows["what"][row]) & STATE_MASK == CLEARED
-        bucket.cleared += int(entry.state == CLEARED) - int(was_cleared)
-        bucket.write(
-            one,
-            np.array([time - (number << self.bucket_bits)]),
+        """Stores or replaces one id's entry. It keeps the event time that it was first stored with."""
+        lo, hi = digest_columns(digest)
+        word = self._index.find(lo, hi)
+        one = np.zeros(1, np.int64)
+        columns = (
             np.array([entry.token], np.uint64),
             np.array([entry.kind], np.uint8),
             np.array([entry.tag], np.uint32),
-            entry.state,
         )
+        if not word[0]:
+            self._make_room(2)
+            hashes = hashes_of(lo)
+            place = self._index.probe(lo, hi, hashes)[1]
+            self._index.claim(lo, hi, hashes, place)
+            word = self._append(lo, hi, np.array([time]), *columns, None, one)
+            self._index.settle(place, word)
+        bucket, row = self._place(word)
+        at = np.array([row])
+        bucket.change(at)
+        was_cleared = int(bucket.rows["what"][row]) & STATE_MASK == CLEARED
+        bucket.cleared += int(entry.state == CLEARED) - int(was_cleared)
+        bucket.write(at, times_in(bucket.rows[at]), *columns, entry.state)
         bucket.generations.pop(row, None)
         if entry.generation:
             bucket.generations[row] = entry.generation
-        bucket.changed(one)
+        bucket.changed(at)
+
+    # -- rows by word -------------------------------------------------------------------------------------------
+    def living(self, words: U64) -> Bools:
+        """See RowsOfWords."""
+        living: Bools = self._living[chunks_in(words)]
+        return living
+
+    def digests(self, words: U64) -> tuple[U64, U64]:
+        """See RowsOfWords."""
+        lo, hi = np.empty(len(words), np.uint64), np.empty(len(words), np.uint64)
+        for bucket, rows, at in self._by_bucket(words):
+            lo[at], hi[at] = bucket.rows["lo"][rows], bucket.rows["hi"][rows]
+        return lo, hi
+
+    def _by_bucket(self, words: U64) -> Iterator[tuple[Bucket, I64, I64 | slice]]:
+        """(bucket, rows there, positions) of living words, chunk by chunk."""
+        for chunk, at in _groups(chunks_in(words)):
+            known = self._by_chunk[chunk]
+            if known is None:
+                raise AssertionError("a word of a bucket that is gone")
+            bucket, first = known
+            yield bucket, rows_in(words[at]) + first, at
+
+    def _place(self, word: U64) -> tuple[Bucket, int]:
+        (bucket, rows, _) = next(self._by_bucket(word))
+        return bucket, int(rows[0])
+
+    def _entries(self, words: U64, out: Entries) -> Entries:
+        """Fills in the entries behind words; 0 is none."""
+        present = np.flatnonzero(words)
+        for bucket, found, part in self._by_bucket(words[present]):
+            at = present[part]
+            rows = bucket.rows[found]
+            out.states[at], out.kinds[at] = rows["what"] & STATE_MASK, rows["what"] >> KIND_SHIFT
+            out.tokens[at], out.tags[at] = rows["token"], rows["tag"]
+            out.times[at] = times_in(rows) + np.int64(bucket.number << self.bucket_bits)
+        return out
+
+    def _append(
+        self,
+        lo: U64,
+        hi: U64,
+        times: I64,
+        tokens: U64,
+        kinds: U8,
+        tags: U32,
+        generations: U32 | None,
+        at: I64,
+    ) -> U64:
+        """New rows of absent ids, those at these positions of a batch; the word of each."""
+        words = np.empty(len(at), np.uint64)
+        for number, part in _groups(times[at] >> self.bucket_bits):
+            rows = at[part]
+            bucket = self._bucket_of(number)
+            low = times[rows] - np.int64(number << self.bucket_bits)
+            start = bucket.append(lo[rows], hi[rows], low, tokens[rows], kinds[rows], tags[rows], OWNED)
+            if generations is not None:
+                for i in np.flatnonzero(generations[rows]).tolist():
+                    bucket.generations[start + i] = int(generations[rows][i])
+            bucket.appended(start)
+            words[part] = self._words(bucket, hi[rows], np.arange(start, bucket.count))
+        return words
+
+    def _bucket_of(self, number: int) -> Bucket:
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            bucket = self._buckets[number] = Bucket(number)
+        return bucket
+
+    def _words(self, bucket: Bucket, hi: U64, rows: I64) -> U64:
+        """The words of some of its rows, ascending."""
+        chunks = self._chunks.setdefault(bucket.number, [])
+        while len(chunks) << CHUNK_BITS < bucket.count:
+            chunks.append(len(self._by_chunk))
+            self._by_chunk.append((bucket, len(chunks) - 1 << CHUNK_BITS))
+            if len(self._by_chunk) > len(self._living):
+                self._living = np.append(self._living, np.zeros(len(self._by_chunk), np.bool_))
+            self._living[chunks[-1]] = True
+        words = np.empty(len(rows), np.uint64)
+        for nth, at in _groups(rows >> CHUNK_BITS):
+            words[at] = words_of(hi[at], chunks[nth], rows[at] & (CHUNK_ROWS - 1))
+        return words
+
+    def _enter(self, bucket: Bucket, start: int) -> None:
+        """Its rows from ``start`` on, where their ids are not there yet."""
+        rows = bucket.rows[start : bucket.count]
+        lo, hi = rows["lo"].astype(np.uint64), rows["hi"].astype(np.uint64)
+        # Releases that went by (digest, time) may have entered one id in two buckets: the earlier one is it.
+        new = np.flatnonzero(self._index.find(lo, hi) == 0)
+        if new.size:
+            self._index.enter(lo[new], self._words(bucket, hi[new], new + start))
+
+    def _forget(self, number: int) -> None:
+        """In time that does not depend on its rows: the index meets their words by and by."""
+        for chunk in self._chunks.pop(number, ()):
+            self._by_chunk[chunk] = None
+            self._living[chunk] = False
+        del self._buckets[number]
+
+    def _make_room(self, chunks: int) -> None:
+        """For so many more. After millions of them the index has no name left: once through all rows."""
+        if len(self._by_chunk) + chunks <= CHUNKS_MAX:
+            return
+        self._index = DigestIndex(self)
+        self._chunks, self._by_chunk, self._living = {}, [None], np.zeros(1, np.bool_)
+        for number in sorted(self._buckets):
+            self._enter(self._buckets[number], 0)
 
     # -- scans ----------------------------------------------------------------------------------------------------
     def bucket_numbers(self) -> list[int]:
@@ -234,10 +355,14 @@ class IdTable:
                 break
             bucket = self._buckets[number]
             dropped += bucket.cleared
-            if bucket.cleared == bucket.count:
-                del self._buckets[number]
-            elif bucket.cleared:
-                self._buckets[number] = bucket.without_cleared()
+            if bucket.cleared:
+                self._forget(number)
+                if bucket.cleared < bucket.count:
+                    kept = self._buckets[number] = bucket.without_cleared()
+                    self._make_room(1 + (kept.count >> CHUNK_BITS))
+                    self._enter(kept, 0)
+        if dropped and not self._buckets:
+            self._index = DigestIndex(self)
         return dropped
 
     def freeze(self) -> list[FrozenBucket]:
@@ -245,12 +370,16 @@ class IdTable:
         return [self._buckets[number].freeze() for number in sorted(self._buckets)]
 
     def load(self, number: int, rows: Rows) -> None:
-        """Takes rows of a snapshot, each id once."""
-        self._buckets.setdefault(number, Bucket(number)).load(rows)
+        """Takes rows of a snapshot."""
+        self._make_room(2)
+        bucket = self._bucket_of(number)
+        start = bucket.count
+        bucket.load(rows)
+        self._enter(bucket, start)
 
     def load_generations(self, number: int, pairs: Iterable[tuple[int, int]]) -> None:
         """Takes (row, generation) of a snapshot, after the rows. Raises ValueError for rows that are not there."""
-        self._buckets.setdefault(number, Bucket(number)).set_generations(pairs)
+        self._bucket_of(number).set_generations(pairs)
 
     @classmethod
     def thaw(cls, buckets: Iterable[FrozenBucket], bucket_bits: int = BUCKET_BITS) -> IdTable:
@@ -283,15 +412,19 @@ def _empty_entries(n: int) -> Entries:
         np.zeros(n, np.uint64),
         np.zeros(n, np.uint8),
         np.zeros(n, np.uint32),
+        np.zeros(n, np.int64),
         np.zeros(n, np.bool_),
     )
 
 
-def _scatter(out: Entries, at: Any, met: Entries, added: I64 | None) -> None:
-    """Puts a bucket's part of a batch into place; added rows met nothing."""
-    states = met.states
-    if added is not None and added.size:
-        states[added] = ABSENT
-        met.added[added] = True
-    out.states[at], out.tokens[at], out.kinds[at], out.tags[at] = states, met.tokens, met.kinds, met.tags
-    out.added[at] = met.added
+def _groups(keys: I64) -> Iterator[tuple[int, I64 | slice]]:
+    """(key, positions) of a batch; positions keep the batch's order."""
+    if not len(keys):
+        return
+    if keys[0] == keys[-1] and (keys == keys[0]).all():
+        yield int(keys[0]), slice(None)
+        return
+    order = np.argsort(keys, kind="stable")
+    ends = np.flatnonzero(np.diff(keys[order])) + 1
+    for part in np.split(order, ends):
+        yield int(keys[part[0]]), part

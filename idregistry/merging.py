@@ -44,7 +44,7 @@ class Run:
 
     def takes(self, batch: c.Batch) -> bool:
         """Whether it may be in one batch with those that are there."""
-        if self._ids + _ids(batch) > c.MAX_ENTRY_IDS:
+        if self._ids + _ids(batch) > c.MAX_ENTRY_IDS or batch.config != self.batches[0].config:
             return False
         return not self._cleared or self._cleared.isdisjoint(split_digests(batch.digests))
 
@@ -71,6 +71,7 @@ class Run:
             clear_digests=b"".join([each.clear_digests for each in batches]),
             clear_times=b"".join([each.clear_times for each in batches]),
             clear_tokens=b"".join([each.clear_tokens for each in batches]),
+            config=batches[0].config,
         )
 
 

@@ -43,7 +43,7 @@ from photon.idregistry.outcomes import (
 )
 from photon.idregistry.parts import Call, Parts
 from photon.idregistry.recovery.asking import Recovery
-from photon.idregistry.sharding import NO_SHARD, split
+from photon.idregistry.sharding import Part, split
 from photon.idregistry.witness import Witness, Witnessed
 
 log = get_logger(__name__)
@@ -56,6 +56,9 @@ _BACK_OFF_MAX = 0.25
 _LATE = Refusal(Status.UNKNOWN, "no answer in time")
 
 T = TypeVar("T")
+
+One = Callable[[int, I64, float], Coroutine[Any, Any, bool]]
+"""(shard, rows of the batch, deadline) -> whether it answered."""
 
 
 class Backend(Protocol):
@@ -145,7 +148,7 @@ class RoutedRegistry:
                 merge.put(rows, found)
             return found is not None
 
-        await self._each_part(columns.digests, inserts.times, timeout, one, self._inserts)
+        await self._each_part(columns.digests, merge.answers, timeout, one, self._inserts)
         return InsertAnswers(
             merge.answers, merge.tokens, merge.kinds, merge.tags, merge.datacentres, tuple(merge.names)
         )
@@ -167,7 +170,7 @@ class RoutedRegistry:
             answers[rows] = outcome
             return True
 
-        await self._each_part(columns.digests, times, timeout, one, self._clears)
+        await self._each_part(columns.digests, answers, timeout, one, self._clears)
         return answers
 
     async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps:
@@ -187,7 +190,7 @@ class RoutedRegistry:
                 merge.put(rows, outcome)
             return isinstance(outcome, OwnerColumns)
 
-        await self._each_part(digests, times, timeout, one, self._look_ups)
+        await self._each_part(digests, merge.answers, timeout, one, self._look_ups)
         return LookUps(merge.answers, merge.kinds, merge.tags, merge.datacentres, tuple(merge.names))
 
     async def close(self) -> None:
@@ -228,23 +231,32 @@ class RoutedRegistry:
     async def _each_part(
         self,
         digests: bytes,
-        times: I64,
+        answers: U8,
         timeout: float,
-        one: Callable[[int, I64, float], Coroutine[Any, Any, bool]],
+        one: One,
         parts: Parts,
     ) -> None:
-        """Calls ``one`` for the rows of each shard, all at once; rows without a shard, or an answer, stay UNKNOWN."""
-        if not len(times):
+        """Calls ``one``, which fills in ``answers``, for the rows of each shard, all at once; rows without an answer
+        stay UNKNOWN. What another shard holds since before the last change is asked for there, config by config.
+        """
+        if not len(answers):
             return
         deadline = self._clock.monotonic() + timeout
         description = await self._described(deadline)
         if description is None:
             return
+        rows: I64 | None = None
+        for each in reversed(description.ranges):
+            await self._by_shard(split(digests, each.shards, rows), deadline, one, parts)
+            rows = np.flatnonzero(answers == Answer.ELSEWHERE)
+            if not rows.size:
+                return
+        answers[rows] = Answer.UNKNOWN
+        self._stale = True
+
+    async def _by_shard(self, split: Sequence[Part], deadline: float, one: One, parts: Parts) -> None:
         calls: list[Call] = []
-        for part in split(digests, times, description.ranges):
-            if part.shard == NO_SHARD:
-                self.problem = "an event time is outside the configured shard ranges"
-                continue
+        for part in split:
             starts = range(0, len(part.rows), REQUEST_IDS_MAX)
             rows = (part.rows[start : start + REQUEST_IDS_MAX] for start in starts)
             calls += [(part.shard, one(part.shard, some, deadline)) for some in rows]

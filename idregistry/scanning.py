@@ -17,7 +17,7 @@ import numpy as np
 
 from photon.idregistry.api import BATCH_BITS, I64, U8, U32, U64
 from photon.idregistry.commands import ClearBelow
-from photon.idregistry.id_bucket import KIND_SHIFT, OWNED, REOPENED, STATE_MASK, Bools, Bucket, Rows
+from photon.idregistry.id_bucket import KIND_SHIFT, OWNED, REOPENED, STATE_MASK, Bools, Bucket, Rows, times_in
 from photon.idregistry.id_table import IdTable
 from photon.idregistry.shard_snapshot import ShardState
 
@@ -138,10 +138,9 @@ def _page(table: IdTable, state: ShardState, cursor: bytes, limit: int, select: 
 
 def _columns(table: IdTable, bucket: Bucket, rows: I64) -> tuple[Any, ...]:
     part = bucket.rows[rows]
-    low = part["time_low"].astype(np.int64) | part["time_high"].astype(np.int64) << 32
     generations = np.array([bucket.generations.get(row, 0) for row in rows.tolist()], np.uint32)
     digests = np.stack([part["lo"], part["hi"]], axis=1)
-    times = low + (bucket.number << table.bucket_bits)
+    times = times_in(part) + (bucket.number << table.bucket_bits)
     return digests, times, part["token"], part["what"] >> np.uint8(KIND_SHIFT), part["tag"], generations
 
 

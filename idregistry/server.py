@@ -14,7 +14,7 @@ from photon.config.clock import Clock
 from photon.config.interval_clock import IntervalClock
 from photon.config.structured import get_logger
 from photon.idregistry import commands as c
-from photon.idregistry.api import Answer, Opened, Slot
+from photon.idregistry.api import Opened, Slot
 from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.config_machine import ConfigMachine
 from photon.idregistry.leading import Leading
@@ -26,7 +26,6 @@ from photon.idregistry.outcomes import (
     InsertOutcome,
     LookUpOutcome,
     OpenOutcome,
-    OwnerColumns,
     Refusal,
     SlotClaim,
     Status,
@@ -213,27 +212,22 @@ class RegistryReplica:
         """See ShardServer."""
         server = self._shards.get(shard)
         if server is None:
-            return _checked(columns) or self._keeper.without_shard(
-                shard, columns.digests, columns.times, Answer.BELOW_BOUNDARY
-            )
+            return self._keeper.without_shard(shard)
         return _checked(columns) or await server.insert(caller, claim, columns, timeout=timeout)
 
     async def clear(self, shard: int, columns: c.ClearColumns, *, timeout: float) -> ClearOutcome:
         """See ShardServer."""
         server = self._shards.get(shard)
-        refused = _checked(columns)
         if server is None:
-            found = refused or self._keeper.without_shard(shard, columns.digests, columns.times, Answer.NO_OP)
-            return found.answers if isinstance(found, OwnerColumns) else found
-        return await server.clear(columns, timeout=timeout) if refused is None else refused
+            return self._keeper.without_shard(shard)
+        return _checked(columns) or await server.clear(columns, timeout=timeout)
 
     def look_up(self, shard: int, digests: bytes, times: bytes) -> LookUpOutcome:
         """See ShardServer."""
         server = self._shards.get(shard)
-        refused = _checked(c.ClearColumns(digests, times, bytes(len(times))))
         if server is None:
-            return refused or self._keeper.without_shard(shard, digests, times, Answer.BELOW_BOUNDARY)
-        return server.look_up(digests, times) if refused is None else refused
+            return self._keeper.without_shard(shard)
+        return _checked(c.ClearColumns(digests, times, bytes(len(times)))) or server.look_up(digests, times)
 
     def led(self, shard: int) -> bool:
         """Whether this replica has heard of the shard's leader of late: if not, its look-ups grow stale."""
@@ -275,6 +269,7 @@ class RegistryReplica:
             number=number,
             group=group,
             machine=machine,
+            machines=self._machines.shards,
             config=self._config,
             clock=self._clock,
             clocks=self.clocks,

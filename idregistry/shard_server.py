@@ -6,14 +6,15 @@ Everything here runs on one event loop; the driver's thread applies entries and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
 from photon.idregistry import commands as c
-from photon.idregistry.api import BATCH_BITS, U8, Answer
+from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, U8, Answer
 from photon.idregistry.batching import Batcher, Entry, Waiting
 from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.config_machine import ConfigMachine
@@ -32,6 +33,8 @@ from photon.idregistry.outcomes import (
 )
 from photon.idregistry.proposing import propose, proposed
 from photon.idregistry.raft.api import Applied, Group, GroupState, NotLeader, ProposalOutcome
+from photon.idregistry.resharding.former import NotKnown, held_elsewhere
+from photon.idregistry.resharding.preparing import Bools
 from photon.idregistry.state_machine import UNKNOWN_CALLER, WRONG_SHARD, BatchAnswers, ShardMachine
 
 log = get_logger(__name__)
@@ -53,16 +56,18 @@ class ShardServer:
         number: int,
         group: Group,
         machine: ShardMachine,
+        machines: Mapping[int, ShardMachine],
         config: ConfigMachine,
         clock: Clock,
         clocks: ClockWatch,
         memory: MemoryLimit | None = None,
         leading: Leading | None = None,
     ) -> None:
-        """``memory`` None: no limit. ``leading`` None: it leads wherever it was elected."""
+        """``machines``: of all shards. ``memory`` None: no limit. ``leading`` None: it leads where it was elected."""
         self.number = number
         self.machine = machine
         self.group = self._group = group
+        self._machines = machines
         self._config = config
         self._clock = clock
         self._clocks = clocks
@@ -83,16 +88,22 @@ class ShardServer:
         if refused is not None:
             return refused
         self._leading.inserted(self.machine.datacentre_of(caller), len(columns))
+        try:
+            held, config = self.held_elsewhere(columns.digests)
+        except NotKnown as reason:
+            return Refusal(Status.UNKNOWN, str(reason))
         # TOO_NEW needs a clock, so it is decided here and not where the entry is applied.
         too_new = c.i64(columns.times) > self._clocks.too_new_after_ns()
-        if not too_new.any():
-            reply = await self._queued(columns, caller, deadline)
+        apart = held | too_new
+        if not apart.any():
+            reply = await self._queued(columns, caller, deadline, config)
             return reply if isinstance(reply, OwnerColumns) else _refused(reply)
-        rows = np.flatnonzero(~too_new)
+        rows = np.flatnonzero(~apart)
         whole = OwnerColumns.blank(len(columns), Answer.TOO_NEW)
+        whole.answers[held] = Answer.ELSEWHERE
         if not rows.size:
             return whole
-        reply = await self._queued(columns.take(rows), caller, deadline)
+        reply = await self._queued(columns.take(rows), caller, deadline, config)
         if not isinstance(reply, OwnerColumns):
             return _refused(reply)
         for name in ("answers", "tokens", "kinds", "tags", "datacentres"):
@@ -104,8 +115,17 @@ class ShardServer:
         refused = self._refusal()
         if refused is not None:
             return refused
-        reply = await self._queued(columns, 0, self._clock.monotonic() + timeout)
-        return reply if isinstance(reply, np.ndarray) else _refused(reply)
+        try:
+            held, _ = self.held_elsewhere(columns.digests)
+        except NotKnown as reason:
+            return Refusal(Status.UNKNOWN, str(reason))
+        whole = np.full(len(columns), Answer.ELSEWHERE, np.uint8)
+        rows = np.flatnonzero(~held)
+        reply = await self._queued(columns.take(rows), 0, self._clock.monotonic() + timeout)
+        if not isinstance(reply, np.ndarray):
+            return _refused(reply)
+        whole[rows] = reply
+        return whole
 
     def look_up(self, digests: bytes, times: bytes) -> LookUpOutcome:
         """From local memory: a hint."""
@@ -114,7 +134,15 @@ class ShardServer:
         found = self.machine.look_up(digests, c.i64(times))
         if (found.answers == WRONG_SHARD).any():
             return Refusal(Status.WRONG_SHARD, "not all ids are this shard's")
+        missing = np.flatnonzero(found.answers != Answer.PRESENT)
+        with contextlib.suppress(NotKnown):  # a miss costs one wasted join
+            held, _ = self.held_elsewhere(c.take(digests, DIGEST_BYTES, missing))
+            found.answers[missing[held]] = Answer.ELSEWHERE
         return found
+
+    def held_elsewhere(self, digests: bytes) -> tuple[Bools, int]:
+        """See ``former``. Raises NotKnown."""
+        return held_elsewhere(self.number, digests, self._machines, self._config.changes.removed)
 
     def facts(self) -> GroupFacts:
         """For Describe and metrics."""
@@ -218,11 +246,13 @@ class ShardServer:
             return Refusal(Status.REFUSED, outcome.result) if outcome.result else None
         return self._not_applied(outcome)
 
-    async def _queued(self, columns: c.Columns | c.ClearColumns, caller: int, deadline: float) -> Reply:
+    async def _queued(
+        self, columns: c.Columns | c.ClearColumns, caller: int, deadline: float, config: int = 0
+    ) -> Reply:
         if not len(columns):
             return OwnerColumns.blank(0) if isinstance(columns, c.Columns) else np.zeros(0, np.uint8)
         future: Future = asyncio.get_running_loop().create_future()
-        if not self._batcher.offer(Waiting(future, columns, caller, deadline)):
+        if not self._batcher.offer(Waiting(future, columns, caller, deadline, config)):
             return Refusal(Status.OVERLOADED, f"shard {self.number} has {self._batcher.queued_ids} ids waiting")
         self._pump_soon()
         try:

@@ -17,7 +17,7 @@ import numpy as np
 
 from photon.idregistry import commands as c
 from photon.idregistry.api import I64
-from photon.idregistry.id_table import MAX_BUCKET_BITS, ROW, FrozenBucket, IdTable, Rows
+from photon.idregistry.id_table import MAX_BUCKET_BITS, ROW, FrozenBucket, IdTable, Rows, times_in
 from photon.idregistry.resharding.preparing import Sharding, Standing, restored
 
 MAGIC = "PHOTSHRD"
@@ -338,8 +338,7 @@ def _read_slots(chunk: _Slots, state: ShardState) -> None:
 
 def _times(bucket: int, rows: Rows, bucket_bits: int) -> I64:
     """Event times: version 1 does not say which was the latest."""
-    low: I64 = rows["time_low"].astype(np.int64) | rows["time_high"].astype(np.int64) << 32
-    return low + np.int64(bucket << bucket_bits)
+    return times_in(rows) + np.int64(bucket << bucket_bits)
 
 
 def _read_rows(data: bytes) -> Rows:

@@ -1,7 +1,10 @@
-"""Which shard an id belongs to: a pure function of digest, event time and shard config (paper, section 2.2.2).
+"""Which shard an id belongs to: a pure function of its digest and the shard config (paper, section 2.2.2).
 
-A config is a list of ranges (start, end, shards) of event time. Within a range the shard is chosen by the digest's
-*last* eight bytes modulo the number of shards; the first eight index the table within a shard (``id_table``).
+A config is a list of ranges (start, end, shards) of event time, of which the last one is where ids are entered: its
+shard is chosen by the digest's *last* eight bytes modulo the number of shards; the first eight index the table within
+a shard (``id_table``). The ranges before it are how shards were: what they hold has event times below their end, so
+that they are asked until the boundary has passed it. Unlike the paper's, an id's shard does not depend on its event
+time: the same id comes with another time, and must be met where it is.
 """
 
 from __future__ import annotations
@@ -15,8 +18,6 @@ from photon.idregistry.api import DIGEST_BYTES, I64, U32, U64
 from photon.idregistry.commands import MAX_SHARDS, Range, check_ranges
 
 FOREVER = (-(2**63), 2**63 - 1)
-NO_SHARD = 0
-"""Answer for a time that no range covers. Group 0 is the config group, so no shard has this number."""
 
 
 def single_range(shards: int) -> tuple[Range, ...]:
@@ -34,24 +35,14 @@ def with_range(ranges: tuple[Range, ...], starts_ns: int, shards: tuple[int, ...
     return changed
 
 
-def shards_of(digests: bytes, times: I64, ranges: Sequence[Range]) -> U32:
-    """Shard number of each of n ids. ``digests`` is n x 16 bytes, ``times`` ns UTC."""
-    return shards_by(np.frombuffer(digests, "<u8").reshape(-1, DIGEST_BYTES // 8)[:, 1], times, ranges)
+def shards_of(digests: bytes, shards: Sequence[int]) -> U32:
+    """Shard number of each of n ids. ``digests`` is n x 16 bytes."""
+    return shards_by(np.frombuffer(digests, "<u8").reshape(-1, DIGEST_BYTES // 8)[:, 1], shards)
 
 
-def shards_by(by_digest: U64, times: I64, ranges: Sequence[Range]) -> U32:
+def shards_by(by_digest: U64, shards: Sequence[int]) -> U32:
     """As ``shards_of``, of the digests' last eight bytes as little-endian numbers."""
-    out = np.zeros(len(times), np.uint32)
-    if not len(times):
-        return out
-    for each in ranges:
-        if (each.start_ns, each.end_ns) == FOREVER:
-            inside = np.ones(len(times), np.bool_)
-        else:
-            inside = (times >= each.start_ns) & (times < each.end_ns)
-        shards = np.array(each.shards, np.uint32)
-        out[inside] = shards[(by_digest[inside] % np.uint64(len(shards))).astype(np.int64)]
-    return out
+    return np.array(shards, np.uint32)[(by_digest % np.uint64(len(shards))).astype(np.int64)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +53,17 @@ class Part:
     rows: I64
 
 
-def split(digests: bytes, times: I64, ranges: Sequence[Range], rows: I64 | None = None) -> list[Part]:
-    """A batch (or the given rows of it) by shard, ascending; rows of no shard come under NO_SHARD."""
-    shards = shards_of(digests, times, ranges)
+def split(digests: bytes, shards: Sequence[int], rows: I64 | None = None) -> list[Part]:
+    """A batch (or the given rows of it) by shard, ascending."""
+    numbers = shards_of(digests, shards)
     if rows is None:
-        rows = np.arange(len(times))
+        rows = np.arange(len(numbers))
     else:
-        shards = shards[rows]
+        numbers = numbers[rows]
     if not len(rows):
         return []
-    if (shards == shards[0]).all():
-        return [Part(int(shards[0]), rows)]
-    order = np.argsort(shards, kind="stable")
-    ends = np.flatnonzero(np.diff(shards[order])) + 1
-    return [Part(int(shards[part[0]]), rows[part]) for part in np.split(order, ends)]
+    if (numbers == numbers[0]).all():
+        return [Part(int(numbers[0]), rows)]
+    order = np.argsort(numbers, kind="stable")
+    ends = np.flatnonzero(np.diff(numbers[order])) + 1
+    return [Part(int(numbers[part[0]]), rows[part]) for part in np.split(order, ends)]

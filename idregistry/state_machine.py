@@ -11,7 +11,9 @@ reopened(g), carries g      COMMITTED           COMMITTED           REFUSED     
 reopened(g), another        TAKEN               TAKEN               REFUSED           NO_OP        ABSENT
 =========================== =================== =================== ================= ============ =======
 
-Order of checks: fence, incarnation, config, entry, boundary; all when the entry is applied, from this shard's state.
+An id is found by its digest alone, whatever event time it comes with; the time that it was entered with stays.
+Order of checks: fence, incarnation, config (of ids that have no entry here: one that moved since is met where it is),
+entry, boundary; all when the entry is applied, from this shard's state.
 A token below its incarnation's watermark (rule 8) is DONE after config, whatever the entry: its ids were cleared.
 Rows of a batch are judged in order: the first of equal ids wins. TOO_NEW needs a clock, so the leader's server
 answers it before it proposes.
@@ -38,7 +40,7 @@ from photon.idregistry.operations.restored import CLOSED, register_again
 from photon.idregistry.outcomes import OwnerColumns
 from photon.idregistry.raft.api import Frozen
 from photon.idregistry.resharding.plan import SlotSeed
-from photon.idregistry.resharding.preparing import ShardFacts, misplaced
+from photon.idregistry.resharding.preparing import ShardFacts, Standing, misplaced
 from photon.idregistry.scanning import (
     PAGE_IDS_MAX,
     Below,
@@ -160,17 +162,28 @@ class ShardMachine:
         """A hint from local memory: PRESENT with owner, ABSENT or BELOW_BOUNDARY per id."""
         lo, hi = digest_columns(digests)
         with self._lock:
-            met = self._table.look_up(lo, hi, times)
+            met = self._table.look_up(lo, hi)
             present = (met.states == OWNED) | (met.states == CLEARED)
             answers = np.where(present, Answer.PRESENT, Answer.ABSENT).astype(np.uint8)
             answers[(met.states == 0) & (times < self._state.boundary)] = Answer.BELOW_BOUNDARY
-            answers[~self._state.sharding.own(digests, times)] = WRONG_SHARD
+            answers[(met.states == 0) & ~self._state.sharding.own(digests)] = WRONG_SHARD
             return self._with_owners(answers, met, present)
+
+    def holds(self, digests: bytes, before_ns: int) -> Bools:
+        """See ``former.Shard``."""
+        with self._lock:
+            return self._table.holds(*digest_columns(digests), before_ns)
+
+    @property
+    def serving(self) -> tuple[Standing, tuple[c.Range, ...]]:
+        """See ``former.Shard``."""
+        with self._lock:
+            return self._state.sharding.standing, self._state.sharding.ranges
 
     def trace(self, digest: bytes, time_ns: int) -> Traced:
         """One id's entry with its owner's slot; for people."""
         with self._lock:
-            return traced(self._table.get(digest, time_ns), self._state, time_ns)
+            return traced(self._table.get(digest), self._state, time_ns)
 
     def owned_page(self, slot: str, upto: int, cursor: bytes, limit: int = PAGE_IDS_MAX) -> EntryPage:
         """Ids that incarnations of a slot up to ``upto`` own. Raises CursorError."""
@@ -272,17 +285,20 @@ class ShardMachine:
         times, tokens = c.i64(batch.times), c.u64(batch.tokens)
         generations = c.u32(batch.generations) if batch.generations else None
         answers = self._check_callers(batch.callers, tokens)
-        answers[~self._state.sharding.takes(batch.digests, times) & (answers == 0)] = WRONG_SHARD
+        takes = self._state.sharding.takes(batch.digests, times, batch.config)
         under = under_watermark(self._state, tokens)
+        may_add = (answers == 0) & takes & (times >= self._state.boundary)
+        if under is not None:
+            may_add &= ~under
+        if self._state.held:
+            may_add[:] = False
+        met = self._table.add(lo, hi, times, tokens, c.u8(batch.kinds), c.u32(batch.tags), generations, may_add)
+        answers[(answers == 0) & ~takes & (met.states == 0)] = WRONG_SHARD
         if under is not None:
             answers[under & (answers == 0)] = Answer.DONE
         if self._state.held:
             answers[answers == 0] = CLOSED
         passed = answers == 0
-        above = times >= self._state.boundary
-        met = self._table.add(
-            lo, hi, times, tokens, c.u8(batch.kinds), c.u32(batch.tags), generations, passed & above
-        )
         self._state.sharding.entered(times[met.added])
         same = met.tokens == tokens
         by_entry = np.full(len(times), Answer.TAKEN, np.uint8)
@@ -331,7 +347,7 @@ class ShardMachine:
         for i in rows.tolist():
             digest = batch.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES]
             time, token = int(times[i]), int(tokens[i])
-            entry = self._table.get(digest, time)
+            entry = self._table.get(digest)
             if entry is None:
                 raise AssertionError("a reopened id vanished within its entry")
             generation = 0 if generations is None else int(generations[i])
@@ -348,11 +364,11 @@ class ShardMachine:
     def _clear(self, batch: c.Batch) -> U8:
         lo, hi = digest_columns(batch.clear_digests)
         times, tokens = c.i64(batch.clear_times), c.u64(batch.clear_tokens)
-        met = self._table.clear(lo, hi, times, tokens)
+        met = self._table.clear(lo, hi, tokens)
         answers = np.full(len(times), Answer.REFUSED, np.uint8)
         answers[(met.states == CLEARED) | ((met.states == OWNED) & (met.tokens == tokens))] = Answer.CLEARED
         answers[(met.states == 0) & (times < self._state.boundary)] = Answer.NO_OP
-        answers[~self._state.sharding.own(batch.clear_digests, times)] = WRONG_SHARD
+        answers[(met.states == 0) & ~self._state.sharding.own(batch.clear_digests)] = WRONG_SHARD
         return answers
 
     def _reopen(self, command: c.Reopen) -> U8:
@@ -361,14 +377,14 @@ class ShardMachine:
         if self._state.held:  # what was registered and cleared since the backup may look owned here
             answers[:] = CLOSED
             return answers
-        own = self._state.sharding.keeps(command.digests, times)
+        own = self._state.sharding.keeps(command.digests, times, command.config)
         for i, time in enumerate(times.tolist()):
-            if not own[i]:
-                answers[i] = WRONG_SHARD
-                continue
             digest = command.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES]
             token, generation = int(tokens[i]), int(generations[i])
-            entry = self._table.get(digest, time)
+            entry = self._table.get(digest)
+            if entry is None and not own[i]:
+                answers[i] = WRONG_SHARD
+                continue
             if entry is None and command.operator and time < self._state.boundary:
                 entry = Entry(CLEARED, token, 0, 0, generation)  # collected: as it was exported
             if entry is None or not _may_reopen(entry, token, generation, command.operator):

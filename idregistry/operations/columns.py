@@ -24,7 +24,7 @@ import numpy as np
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import PhotonError
 from photon.idregistry.api import I64, U8, U32, U64
-from photon.idregistry.id_bucket import KIND_SHIFT, STATE_MASK, Rows
+from photon.idregistry.id_bucket import KIND_SHIFT, STATE_MASK, Rows, times_in
 from photon.idregistry.id_table import IdTable
 from photon.idregistry.shard_snapshot import ShardImage, SnapshotError, read_shard
 
@@ -127,10 +127,9 @@ def blocks_of(table: IdTable) -> Iterator[IdColumns]:
 def columns_of_rows(rows: Rows, base_ns: int, generations: U32) -> IdColumns:
     """Packed rows of a bucket, whose event times count from ``base_ns``."""
     pairs = np.stack((rows["lo"], rows["hi"]), axis=1).astype("<u8")
-    times = (rows["time_high"].astype(np.int64) << 32) | rows["time_low"].astype(np.int64)
     return IdColumns(
         pairs.tobytes(),
-        times + base_ns,
+        times_in(rows) + base_ns,
         rows["token"].astype(np.uint64),
         rows["tag"].astype(np.uint32),
         generations,

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from photon import __version__
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
+from photon.idregistry.api import Answer
 from photon.idregistry.clocks.offsets import Agreement
 from photon.idregistry.operations.export_stream import Summer, end, head, part
 from photon.idregistry.operations.marks import MARK_BYTES_MAX, Marked, Marks
@@ -21,6 +24,7 @@ from photon.idregistry.outcomes import GroupFacts, Refusal, Status
 from photon.idregistry.proposing import proposed
 from photon.idregistry.raft.api import Applied, GroupState, NotLeader
 from photon.idregistry.raft.host import RaftHost
+from photon.idregistry.resharding.former import NotKnown, held_elsewhere
 from photon.idregistry.server import CONFIG_GROUP, Machines, RegistryReplica
 from photon.idregistry.shard_snapshot import NO_BOUNDARY
 
@@ -155,17 +159,26 @@ class Operator:
         if shard not in self._machines.shards:
             return Refusal(Status.REFUSED, f"replica {self._place.name} has no shard {shard}")
         try:
-            encoded = c.encode(command)
-            c.decode_shard(encoded)
+            c.decode_shard(c.encode(command))
         except c.CommandError as error:
             return Refusal(Status.REFUSED, str(error))
-        outcome = await self._proposed(shard, encoded)
+        try:
+            held, config = held_elsewhere(
+                shard, command.digests, self._machines.shards, self._machines.config.changes.removed
+            )
+        except NotKnown as reason:
+            return Refusal(Status.UNKNOWN, str(reason))
+        answers = np.full(len(held), Answer.ELSEWHERE, np.uint8)
+        rows = np.flatnonzero(~held)
+        if not rows.size:
+            return answers.tobytes()
+        outcome = await self._proposed(shard, c.encode(command.take(rows, config)))
         if isinstance(outcome, Refusal):
             return outcome
         if isinstance(outcome, str):
             return Refusal(Status.REFUSED, f"shard {shard} {outcome}")
-        answers: bytes = outcome.tobytes()
-        return answers
+        answers[rows] = outcome
+        return answers.tobytes()
 
     def transfer(self, group: int, to: str) -> Refusal | None:
         """Begins; the caller watches who leads. None: begun."""

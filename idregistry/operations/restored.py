@@ -31,19 +31,20 @@ def register_again(
     if not state.held:
         return "is open: only a restored shard that is closed takes ids again"
     times, tokens = c.i64(command.times), c.u64(command.tokens)
-    if not state.sharding.takes(command.digests, times).all():
-        return "not all ids are this shard's"
     incarnations = np.unique(tokens >> np.uint64(BATCH_BITS)).tolist()
     refused = announce(c.Announce(command.slot, command.datacentre, incarnations))
     if refused:
         return refused
     lo, hi = digest_columns(command.digests)
     generations = c.u32(command.generations) if command.generations else None
-    above = times >= state.boundary
+    takes = state.sharding.takes(command.digests, times, command.config)
+    above = takes & (times >= state.boundary)
+    if not (takes | (table.look_up(lo, hi).states != 0)).all():
+        return "not all ids are this shard's"
     met = table.add(lo, hi, times, tokens, c.u8(command.kinds), c.u32(command.tags), generations, above)
     state.sharding.entered(times[met.added])
     if command.cleared:
-        met = table.clear(lo, hi, times, tokens)
+        met = table.clear(lo, hi, tokens)
     _retake(table, command, met)
     same = met.tokens == tokens
     answers = np.full(len(times), Answer.TAKEN, np.uint8)
@@ -58,7 +59,7 @@ def _retake(table: IdTable, command: c.RegisterAgain, met: Entries) -> None:
     times, tokens, kinds, tags = c.i64(command.times), c.u64(command.tokens), c.u8(command.kinds), c.u32(command.tags)
     for i in np.flatnonzero((met.states == REOPENED) & (met.tokens != tokens)).tolist():
         digest, time = command.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES], int(times[i])
-        entry = table.get(digest, time)
+        entry = table.get(digest)
         if entry is None:
             raise AssertionError("a reopened id vanished within its entry")
         if entry.state == REOPENED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ from photon.idregistry.outcomes import Description, Refusal, Status
 from photon.idregistry.recovery.messages import below_of, page_of, slots_of, traced_of, witness_logs, witnessed_of
 from photon.idregistry.recovery.serving import REOPEN_IDS_MAX, Request
 from photon.idregistry.scanning import Below, EntryPage
-from photon.idregistry.sharding import NO_SHARD, shards_of, split
+from photon.idregistry.sharding import Part, shards_of, split
 from photon.idregistry.tracing import Traced
 from photon.idregistry.witness import KnownSlot, Witness, Witnessed
 
@@ -113,12 +114,21 @@ class Recovery:
         known = await self._asks.described(deadline)
         if known is None:
             return Refusal(Status.UNKNOWN, "no replica of the registry answers")
-        (shard,) = shards_of(digest, np.array([time_ns], np.int64), known.ranges).tolist()
-        if shard == NO_SHARD:
-            return Refusal(Status.REFUSED, f"no shard is for the event time {time_ns}")
-        request = pb.TraceRequest(shard=shard, digest=digest, time_ns=time_ns)
-        reply = await self._asks.ask(shard, "Trace", request, deadline=deadline)
-        return reply if isinstance(reply, Refusal) else traced_of(reply, shard)
+        missed: list[Traced] = []
+        for shard in dict.fromkeys(int(shards_of(digest, each.shards)[0]) for each in reversed(known.ranges)):
+            if shard in known.removed:
+                continue
+            request = pb.TraceRequest(shard=shard, digest=digest, time_ns=time_ns)
+            reply = await self._asks.ask(shard, "Trace", request, deadline=deadline)
+            if isinstance(reply, Refusal):
+                return reply
+            found = traced_of(reply, shard)
+            if isinstance(found, Refusal):
+                return found
+            if found.answer in (Answer.PRESENT, Answer.REOPENED):
+                return found
+            missed.append(found)
+        return missed[0] if missed else Refusal(Status.UNKNOWN, "the registry is being set up")
 
     async def _page(self, shard: int, method: str, request: Request, timeout: float) -> EntryPage | Refusal:
         reply = await self._asks.ask(shard, method, request, deadline=self._deadline(timeout))
@@ -147,24 +157,31 @@ class Recovery:
         answers = np.full(len(times), Answer.UNKNOWN, np.uint8)
         deadline = self._deadline(timeout)
         known = await self._asks.described(deadline)
-        for part in split(digests, times, known.ranges) if known is not None else []:
-            if part.shard == NO_SHARD:
-                continue
-            for start in range(0, len(part.rows), REOPEN_IDS_MAX):
-                rows = part.rows[start : start + REOPEN_IDS_MAX]
+        rows: I64 | None = None
+        for each in reversed(known.ranges) if known is not None else ():
+            for shard, some in _requests(split(digests, each.shards, rows)):
                 request = pb.ReopenRequest(
-                    shard=part.shard,
-                    digests=take(digests, DIGEST_BYTES, rows),
-                    times=times[rows].astype("<i8").tobytes(),
-                    tokens=tokens[rows].astype("<u8").tobytes(),
-                    generations=generations[rows].astype("<u4").tobytes(),
+                    shard=shard,
+                    digests=take(digests, DIGEST_BYTES, some),
+                    times=times[some].astype("<i8").tobytes(),
+                    tokens=tokens[some].astype("<u8").tobytes(),
+                    generations=generations[some].astype("<u4").tobytes(),
                     operator=operator,
                     retired=retired,
                 )
-                reply = await self._asks.ask(part.shard, "Reopen", request, deadline=deadline)
-                if not isinstance(reply, Refusal) and len(reply.answers) == len(rows):
-                    answers[rows] = np.frombuffer(reply.answers, np.uint8)
+                reply = await self._asks.ask(shard, "Reopen", request, deadline=deadline)
+                if not isinstance(reply, Refusal) and len(reply.answers) == len(some):
+                    answers[some] = np.frombuffer(reply.answers, np.uint8)
+            rows = np.flatnonzero(answers == Answer.ELSEWHERE)
+        answers[answers == Answer.ELSEWHERE] = Answer.UNKNOWN
         return answers
 
     def _deadline(self, timeout: float) -> float:
         return self._clock.monotonic() + timeout
+
+
+def _requests(parts: Iterable[Part]) -> Iterator[tuple[int, I64]]:
+    """(shard, rows) of one request each."""
+    for part in parts:
+        for start in range(0, len(part.rows), REOPEN_IDS_MAX):
+            yield part.shard, part.rows[start : start + REOPEN_IDS_MAX]

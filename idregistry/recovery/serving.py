@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from photon.config.structured import get_logger
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
@@ -21,6 +23,7 @@ from photon.idregistry.recovery.messages import (
     witness_of,
     witness_reply,
 )
+from photon.idregistry.resharding.former import NotKnown
 from photon.idregistry.scanning import PAGE_IDS_MAX, CursorError
 from photon.idregistry.server import RegistryReplica
 from photon.idregistry.shard_server import PROPOSAL_TIMEOUT, ShardServer
@@ -151,12 +154,24 @@ class RecoveryServer:
         ids = len(request.digests) // DIGEST_BYTES
         if ids > REOPEN_IDS_MAX:
             return Refusal(Status.REFUSED, f"{ids} ids to reopen, at most {REOPEN_IDS_MAX} go into one request")
+        server = self._server(request.shard)
+        if isinstance(server, Refusal):
+            return server
         reopen = c.Reopen(
             request.digests, request.times, request.tokens, request.generations, request.operator, request.retired
         )
-        answers = await self._in_shard(request.shard, reopen, timeout)
-        if isinstance(answers, Refusal):
-            return answers
+        c.decode_shard(c.encode(reopen))
+        try:
+            held, config = server.held_elsewhere(request.digests)
+        except NotKnown as reason:
+            return Refusal(Status.UNKNOWN, str(reason))
+        answers = np.full(ids, Answer.ELSEWHERE, np.uint8)
+        if not held.all():
+            rows = np.flatnonzero(~held)
+            done = await self._in_shard(request.shard, reopen.take(rows, config), timeout)
+            if isinstance(done, Refusal):
+                return done
+            answers[rows] = done
         if (answers == CLOSED).any():
             return Refusal(Status.UNKNOWN, f"shard {request.shard} {CLOSED_REASON}")
         elsewhere = answers == WRONG_SHARD

@@ -10,15 +10,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-import numpy as np
-
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
 from photon.idregistry import commands as c
-from photon.idregistry.api import Answer
 from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.config_machine import ConfigMachine
-from photon.idregistry.outcomes import OwnerColumns, Refusal, Status
+from photon.idregistry.outcomes import Refusal, Status
 from photon.idregistry.proposing import proposed
 from photon.idregistry.raft.api import Applied, Group, NotLeader, StateMachine
 from photon.idregistry.resharding.api import (
@@ -35,7 +32,6 @@ from photon.idregistry.resharding.intents import Changes, Ended, Intent
 from photon.idregistry.resharding.plan import Plan, config_step, plan, seeds, shard_step
 from photon.idregistry.resharding.preparing import ShardFacts
 from photon.idregistry.shard_server import PROPOSAL_TIMEOUT, ShardServer
-from photon.idregistry.sharding import shards_of
 from photon.idregistry.state_machine import ShardMachine
 
 log = get_logger(__name__)
@@ -157,14 +153,10 @@ class ShardKeeper:
         return [*seeds(missing), founding.configure]
 
     # -- requests -----------------------------------------------------------------------------------------------
-    def without_shard(self, shard: int, digests: bytes, times: bytes, answer: Answer) -> OwnerColumns | Refusal:
-        """About a shard that is not here: one that was removed answers for ever that its ids are too old."""
+    def without_shard(self, shard: int) -> Refusal:
+        """About a shard that is not here, or not any more."""
         changes = self._config.changes
-        if shard in changes.removed:
-            own = shards_of(digests, c.i64(times), changes.ranges) == shard
-            if bool(np.all(own)):
-                return OwnerColumns.blank(len(own), answer)
-        elif shard in changes.live or shard > changes.last_shard:
+        if shard in changes.live or shard > changes.last_shard:
             return Refusal(Status.UNKNOWN, f"replica {self._name} has not opened shard {shard} yet")
         return Refusal(Status.WRONG_SHARD, f"replica {self._name} has no shard {shard}")
 

@@ -1,8 +1,10 @@
 """A shard's side of a change of the shards (rule 16): entries that prepare, activate, abort, and close.
 
-Invariants: ids are accepted only if they are the shard's own under its active config and, once it has prepared
-another one, under that too; it prepares only while every time ever entered is below the change's start; new ranges
-come from its own Activate entry; no change at or below ``decided`` is prepared any more.
+Invariants: ids are entered only if they are the shard's own under its active config; a shard prepares only while
+every time ever entered is below the change's start, and from there on enters no later one that is not its own under
+both configs: so all that it holds of others' ids lies below; a new config comes from its own Activate entry; no
+change at or below ``decided`` is prepared any more. That no other shard holds an id is the leader's to know before it
+proposes (``former``); the config that it knew this by stands in the entry, and must be the shard's when applied.
 
 ``latest`` is the latest event time ever entered, and never below the boundary: what was collected is below that, so
 that a shard restored from a snapshot of a release that did not keep it has the same value.
@@ -18,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from photon.idregistry import commands as c
-from photon.idregistry.api import I64
-from photon.idregistry.id_bucket import Rows
+from photon.idregistry.api import DIGEST_BYTES, I64
+from photon.idregistry.id_bucket import Rows, times_in
 from photon.idregistry.sharding import shards_by, shards_of, with_range
 
 Bools = npt.NDArray[np.bool_]
@@ -71,29 +73,31 @@ class Sharding:
     standing: Standing = field(default_factory=Standing)
     latest: int = LATE_MAX
     """Latest event time ever entered, or the boundary, whichever is later; ns."""
-    both: tuple[c.Range, ...] = ()
-    """The prepared config."""
     _until: tuple[tuple[c.Range, ...], int] = field(default=((), LATE_MAX), compare=False, repr=False)
     """(config, end of this shard's last range in it): asked for every second."""
 
     # -- ids ----------------------------------------------------------------------------------------------------
-    def own(self, digests: bytes, times: I64) -> Bools:
+    def own(self, digests: bytes) -> Bools:
         """Which ids belong here under the active config."""
         if not self.number:
-            return np.zeros(len(times), np.bool_)
-        own: Bools = shards_of(digests, times, self.ranges) == self.number
+            return np.zeros(len(digests) // DIGEST_BYTES, np.bool_)
+        own: Bools = shards_of(digests, self.ranges[-1].shards) == self.number
         return own
 
-    def takes(self, digests: bytes, times: I64) -> Bools:
-        """Which ids may be entered now."""
-        own = self.own(digests, times)
+    def takes(self, digests: bytes, times: I64, config: int) -> Bools:
+        """Which ids may be entered now, if no other shard held them under this config (0: nobody looked)."""
+        own = self.own(digests)
         if self.standing.prepared is not None:
-            own &= shards_of(digests, times, self.both) == self.number
+            later = times >= self.standing.prepared.starts_ns
+            own &= ~later | (shards_of(digests, self.standing.prepared.shards) == self.number)
+        if config != self.standing.config:
+            for each in self.ranges[:-1]:
+                own &= shards_of(digests, each.shards) == self.number
         return own
 
-    def keeps(self, digests: bytes, times: I64) -> Bools:
+    def keeps(self, digests: bytes, times: I64, config: int) -> Bools:
         """Which ids may be given an entry by the operator's word, whatever the boundary says."""
-        return np.zeros(len(times), np.bool_) if self.standing.closed else self.takes(digests, times)
+        return np.zeros(len(times), np.bool_) if self.standing.closed else self.takes(digests, times, config)
 
     def facts(self, ids: int, boundary: int) -> ShardFacts:
         """For those who plan."""
@@ -163,7 +167,7 @@ class Sharding:
             return ""
         if known.prepared is None or known.prepared.config != command.config:
             return f"change {command.config} was not prepared here"
-        self.ranges = self.both
+        self.ranges = with_range(self.ranges, known.prepared.starts_ns, known.prepared.shards)
         self._replace(config=command.config, decided=command.config, prepared=None)
         return ""
 
@@ -200,15 +204,16 @@ class Sharding:
 
     def _replace(self, **changed: object) -> None:
         self.standing = msgspec.structs.replace(self.standing, **changed)
-        prepared = self.standing.prepared
-        self.both = with_range(self.ranges, prepared.starts_ns, prepared.shards) if prepared else ()
 
 
 def misplaced(rows: Rows, bucket_start: int, sharding: Sharding) -> int:
-    """How many of a bucket's rows belong to another shard."""
-    times: I64 = rows["time_low"].astype(np.int64) | rows["time_high"].astype(np.int64) << 32
-    numbers = shards_by(rows["hi"].astype(np.uint64), times + np.int64(bucket_start), sharding.ranges)
-    return int(np.count_nonzero(numbers != sharding.number))
+    """How many of a bucket's rows never belonged here, or have a time at which that was over."""
+    times = times_in(rows) + np.int64(bucket_start)
+    hi = rows["hi"].astype(np.uint64)
+    fits = np.zeros(len(rows), np.bool_)
+    for each in sharding.ranges:
+        fits |= (times < each.end_ns) & (shards_by(hi, each.shards) == sharding.number)
+    return int(np.count_nonzero(~fits))
 
 
 def restored(
@@ -216,6 +221,4 @@ def restored(
 ) -> Sharding:
     """From a snapshot; ``standing`` None: of a release that had no changes."""
     standing = standing or (Standing(1, 1) if number else Standing())
-    sharding = Sharding(number, ranges, standing, max(latest, boundary))
-    sharding._replace()
-    return sharding
+    return Sharding(number, ranges, standing, max(latest, boundary))

@@ -20,9 +20,9 @@ from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, read_bloc
 from photon.config.errors import PhotonError
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry.api import DIGEST_BYTES, Answer, Digester, Kind
+from photon.idregistry.api import DIGEST_BYTES, I64, Answer, Digester, Kind
 from photon.idregistry.operations.client import OperatorClient
-from photon.idregistry.sharding import NO_SHARD, split
+from photon.idregistry.sharding import split
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.verifier.verifier import ClearedFile
 
@@ -125,8 +125,16 @@ def register_file(
 ) -> None:
     """Counts into ``done``. Raises OutputUnreadable, and what the client raises."""
     for refs, was_cleared in _refs(file, cleared, done):
-        for request in _requests(refs, ranges, digester, datacentre, file, was_cleared):
-            done.add(client.register_again(request))
+        rows = np.flatnonzero(np.array(refs.tokens, np.uint64))
+        for each in reversed(ranges):  # the shards of before hold what was entered then, and say so
+            elsewhere = []
+            for at, request in _requests(refs, each.shards, rows, digester, datacentre, file, was_cleared):
+                answers = client.register_again(request)
+                elsewhere.append(at[np.frombuffer(answers, np.uint8) == Answer.ELSEWHERE])
+                done.add(bytes(each for each in answers if each != Answer.ELSEWHERE))
+            rows = np.concatenate(elsewhere) if elsewhere else rows[:0]
+            if not rows.size:
+                break
 
 
 def counted(files: Sequence[OutputFile]) -> Registered:
@@ -151,29 +159,31 @@ def _refs(file: OutputFile, cleared: int, done: Registered) -> Iterator[tuple[Ou
 
 def _requests(
     refs: OutputRefs,
-    ranges: Sequence[c.Range],
+    shards: Sequence[int],
+    rows: I64,
     digester: Digester,
     datacentre: str,
     file: OutputFile,
     cleared: bool,
-) -> Iterator[pb.RegisterAgainRequest]:
+) -> Iterator[tuple[I64, pb.RegisterAgainRequest]]:
+    """(rows, the request about them)."""
     tokens = np.array(refs.tokens, np.uint64)
-    rows = np.flatnonzero(tokens)
     digests = digester.digests(refs.event_ids)
     times = np.array(refs.event_times_ns, np.int64)
-    for part in split(digests, times, ranges, rows):
-        if part.shard == NO_SHARD:
-            raise OutputUnreadable(f"{file.path}: an event time lies outside all shard ranges")
+    for part in split(digests, shards, rows):
         for start in range(0, len(part.rows), IDS_AT_ONCE):
             at = part.rows[start : start + IDS_AT_ONCE]
-            yield pb.RegisterAgainRequest(
-                shard=part.shard,
-                digests=c.take(digests, DIGEST_BYTES, at),
-                times=times[at].astype("<i8").tobytes(),
-                tokens=tokens[at].astype("<u8").tobytes(),
-                kinds=np.full(len(at), int(file.kind), np.uint8).tobytes(),
-                tags=bytes(4 * len(at)),
-                slot=file.slot,
-                datacentre=datacentre,
-                cleared=cleared,
+            yield (
+                at,
+                pb.RegisterAgainRequest(
+                    shard=part.shard,
+                    digests=c.take(digests, DIGEST_BYTES, at),
+                    times=times[at].astype("<i8").tobytes(),
+                    tokens=tokens[at].astype("<u8").tobytes(),
+                    kinds=np.full(len(at), int(file.kind), np.uint8).tobytes(),
+                    tags=bytes(4 * len(at)),
+                    slot=file.slot,
+                    datacentre=datacentre,
+                    cleared=cleared,
+                ),
             )

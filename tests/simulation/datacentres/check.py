@@ -100,7 +100,7 @@ def owners(world: World) -> dict[bytes, Owner | None]:
         machine: Any = group.members[group.leader].machine
         for event_id, event in world.truth.events.items():
             digest = world.digester.digest(event_id)
-            entry = machine._table.get(digest, event.time_ns)
+            entry = machine._table.get(digest)
             if entry is not None:
                 seen = machine.look_up(digest, np.array([event.time_ns], np.int64))
                 found[event_id] = Owner(entry, seen.names[int(seen.datacentres[0])])

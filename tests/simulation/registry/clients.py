@@ -44,12 +44,20 @@ def time_of(world: RegistryWorld, number: int) -> int:
     return world.epoch_ns + number * NS // IDS_PER_SECOND
 
 
+def time_given(world: RegistryWorld, number: int) -> int:
+    """What an id comes with: now and then another time than before, near or in another bucket."""
+    other = world.random.choice((-1, 1, -30, -9_000, -90_000)) if world.random.random() < 0.2 else 0
+    return time_of(world, number) + other * NS
+
+
 @dataclass
 class Batch:
     """Of a slot's log: ids under one token, and which of them are not yet known."""
 
     token: int
     numbers: list[int]
+    times: list[int]
+    """Event times that the ids come with."""
     generations: list[int]
     open: set[int] = field(default_factory=set)
     owned: set[int] = field(default_factory=set)
@@ -161,7 +169,8 @@ class Client:
         if random.random() < 0.1:
             numbers.append(around + HOUR_AHEAD * random.randint(1, 30))
         generations = [self.world.reopened.get(digest_of(n), 0) for n in numbers]
-        return Batch(token_of(self.last, number), numbers, generations, set(range(len(numbers))))
+        times = [time_given(self.world, n) for n in numbers]
+        return Batch(token_of(self.last, number), numbers, times, generations, set(range(len(numbers))))
 
     async def _settle(self, batch: Batch) -> bool:
         """Inserts until all is known, then clears some of it. False: this process must end."""
@@ -189,7 +198,7 @@ class Client:
         found = await self.registry.insert(
             Inserts(
                 b"".join(map(digest_of, numbers)),
-                np.array([time_of(world, each) for each in numbers], np.int64),
+                np.array([batch.times[row] for row in rows], np.int64),
                 np.full(n, batch.token, np.uint64),
                 np.ones(n, np.uint8),
                 np.full(n, tag_of(batch.token), np.uint32),
@@ -227,15 +236,16 @@ class Client:
         world = self.world
         around = int(world.now * IDS_PER_SECOND)
         numbers = sorted({around + world.random.randint(-35, 8) for _ in range(4)})
+        times = [time_given(world, each) for each in numbers]
         invoked = world.now
         found = await self.registry.look_up(
             b"".join(map(digest_of, numbers)),
-            np.array([time_of(world, each) for each in numbers], np.int64),
+            np.array(times, np.int64),
             timeout=1.0,
         )
-        rows = zip(numbers, found.answers.tolist(), found.owner_tags.tolist(), strict=True)
-        for number, answer, tag in rows:
-            seen = LookedUp(digest_of(number), time_of(world, number), answer, tag, invoked, world.now)
+        rows = zip(numbers, times, found.answers.tolist(), found.owner_tags.tolist(), strict=True)
+        for number, time, answer, tag in rows:
+            seen = LookedUp(digest_of(number), time, answer, tag, invoked, world.now)
             world.history.looked_up.append(seen)
 
     async def _clear(self, batch: Batch, rows: list[int]) -> list[int]:
@@ -244,7 +254,7 @@ class Client:
         invoked = world.now
         answers = await self.registry.clear(
             b"".join(map(digest_of, numbers)),
-            np.array([time_of(world, each) for each in numbers], np.int64),
+            np.array([batch.times[row] for row in rows], np.int64),
             np.full(len(rows), batch.token, np.uint64),
             timeout=1.0,
         )

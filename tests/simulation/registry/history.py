@@ -7,7 +7,7 @@ are applied in order), and if a plain model of the protocol's table gives the sa
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,6 +94,8 @@ class History:
     openings: list[Opening] = field(default_factory=list)
     looked_up: list[LookedUp] = field(default_factory=list)
     logs: dict[int, dict[int, Applied]] = field(default_factory=lambda: defaultdict(dict))
+    forgotten: Counter[bytes] = field(default_factory=Counter)
+    """How often an id was collected, in any shard."""
 
     def applied(self, name: str, group: int, index: int, command: bytes, result: Any, now: float) -> None:
         """A replica applied an entry; another one that did before must have had the same entry and result."""
@@ -134,6 +136,7 @@ class History:
                 for what, digest, token, generation, answer in model.apply(entry):
                     given[what, digest, token, generation].append((entry.at, answer))
                     reopened[digest] += what == "reopen" and answer == Answer.REOPENED
+            self.forgotten.update(model.forgotten)
         self._check_one_owner(reopened)
         self._check_too_new(given)
         for each in self.asked:
@@ -181,11 +184,12 @@ class History:
             if each.what == "insert" and each.answer in (Answer.COMMITTED, Answer.DONE):
                 owners[each.digest].add(each.token)
         for digest, tokens in owners.items():
-            if len(tokens) > 1 + reopened[digest]:
+            if len(tokens) > 1 + reopened[digest] + self.forgotten[digest]:
                 raise Violation(f"id {digest.hex()[:8]} was acknowledged to tokens {sorted(tokens)}")
         for each in self.asked:
             own = owners.get(each.digest, set())
-            if each.answer == Answer.TAKEN and not reopened[each.digest] and own and each.owner not in own:
+            free = reopened[each.digest] or self.forgotten[each.digest]
+            if each.answer == Answer.TAKEN and not free and own and each.owner not in own:
                 raise Violation(f"id {each.digest.hex()[:8]} is {own}'s, and said to be taken by {each.owner}")
 
     def _check_answer(self, each: Asked, given: Sequence[tuple[float, int]]) -> None:
@@ -261,12 +265,14 @@ class ShardModel:
         self.slots: dict[int, str] = {}
         self.newest: dict[str, int] = {}
         self.fenced: set[str] = set()
+        self.forgotten: Counter[bytes] = Counter()
+        """How often an id was collected: with a later event time it may be entered again."""
 
     def apply(self, entry: Applied) -> list[tuple[str, bytes, int, int, int]]:
         """(what, digest, token, generation, answer) of each row. Raises Violation where the replicas differ."""
         command = entry.command
         if isinstance(command, c.Batch):
-            inserts = [(*row, self._insert(*row)) for row in insert_rows(command)]
+            inserts = [(*row, self._insert(*row, command.config)) for row in insert_rows(command)]
             clears = [(*row, self._clear(*row)) for row in _clear_rows(command)]
             self._same(entry, [row[-1] for row in inserts], entry.result[0])
             self._same(entry, [row[-1] for row in clears], entry.result[3])
@@ -299,7 +305,8 @@ class ShardModel:
         if ours != theirs:
             raise Violation(f"shard {self.number}, entry {entry.index}: the replicas say {theirs}, the model {ours}")
 
-    def _insert(self, caller: int, digest: bytes, time: int, token: int, generation: int) -> int:
+    def _insert(self, caller: int, digest: bytes, time: int, token: int, generation: int, by: int) -> int:
+        """``by``: the config by which no other shard held the id."""
         slot = self.slots.get(caller)
         if slot is None:
             return UNKNOWN_CALLER
@@ -309,7 +316,7 @@ class ShardModel:
             return Answer.STALE_INCARNATION
         if self.slots.get(incarnation_of(token)) != slot:
             return UNKNOWN_CALLER
-        state, owner, raised, _ = self.entries.get(digest, ("absent", 0, 0, 0))
+        state, owner, raised, first = self.entries.get(digest, ("absent", 0, 0, time))
         if state == "owned":
             return Answer.COMMITTED if owner == token else Answer.TAKEN
         if state == "cleared":
@@ -318,24 +325,24 @@ class ShardModel:
             return Answer.TAKEN
         if state == "absent" and time < self.boundary:
             return Answer.BELOW_BOUNDARY
-        self.entries[digest] = ("owned", token, generation, time)
+        self.entries[digest] = ("owned", token, generation, first)
         return Answer.COMMITTED
 
     def _clear(self, digest: bytes, time: int, token: int) -> int:
-        state, owner, generation, _ = self.entries.get(digest, ("absent", 0, 0, 0))
+        state, owner, generation, first = self.entries.get(digest, ("absent", 0, 0, time))
         if state == "cleared" or (state == "owned" and owner == token):
-            self.entries[digest] = ("cleared", owner, generation, time)
+            self.entries[digest] = ("cleared", owner, generation, first)
             return Answer.CLEARED
         return Answer.NO_OP if state == "absent" and time < self.boundary else Answer.REFUSED
 
     def _reopen(self, digest: bytes, time: int, token: int, generation: int, operator: bool) -> int:
-        state, owner, raised, _ = self.entries.get(digest, ("absent", 0, 0, 0))
+        state, owner, raised, first = self.entries.get(digest, ("absent", 0, 0, time))
         collected = state == "absent" and time < self.boundary and operator
         owned = state == "owned" and owner == token
         cleared = state == "cleared" and operator and (owner, raised) == (token, generation)
         if not (collected or owned or cleared):
             return Answer.NO_OP
-        self.entries[digest] = ("reopened", 0, (generation if collected else raised) + 1, time)
+        self.entries[digest] = ("reopened", 0, (generation if collected else raised) + 1, first)
         return Answer.REOPENED
 
     def _collect(self, time_ns: int) -> None:
@@ -345,6 +352,7 @@ class ShardModel:
         for digest, (state, _, _, time) in list(self.entries.items()):
             if state == "cleared" and (time >> BUCKET_BITS) + 1 << BUCKET_BITS <= time_ns:
                 del self.entries[digest]
+                self.forgotten[digest] += 1
 
 
 def _digests(column: bytes) -> list[bytes]:

@@ -20,7 +20,7 @@ from photon.idregistry.server import CONFIG_GROUP, Machines, RegistryReplica
 from photon.idregistry.service import RegistryServicer
 from photon.idregistry.sharding import single_range
 from photon.idregistry.state_machine import ShardMachine
-from tests.simulation.registry.clients import Client, Operator, digest_of, time_of
+from tests.simulation.registry.clients import Client, Operator, digest_of
 from tests.simulation.registry.history import History
 from tests.simulation.world import faults
 from tests.simulation.world.clock import NS, SimulatedClock
@@ -161,7 +161,7 @@ class RegistryWorld(Cluster):
         machine = max((self.machines[name].shards[shard] for name in self.names), key=lambda each: each._applied)
         out = []
         for number in range(-30, int(self.now * 10) + 20):
-            entry = machine._table.get(digest_of(number), time_of(self, number))
+            entry = machine._table.get(digest_of(number))
             holder = machine._state.incarnations.get(incarnation_of(entry.token)) if entry is not None else None
             if entry is not None and entry.state == OWNED and holder == slot:
                 out.append((digest_of(number), number, entry.token, entry.generation))
@@ -192,7 +192,7 @@ class RegistryWorld(Cluster):
         assert isinstance(machine, ShardMachine)
         state = machine._state
         numbers = range(-30, int(self.now * 10) + 20)
-        entries = [machine._table.get(digest_of(n), time_of(self, n)) for n in numbers]
+        entries = [machine._table.get(digest_of(n)) for n in numbers]
         slots = {each: (s.newest, s.fenced) for each, s in state.slots.items()}
         return entries, state.boundary, state.number, slots, state.incarnations
 

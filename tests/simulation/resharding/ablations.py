@@ -6,16 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from photon.idregistry import commands as c
 from photon.idregistry.api import I64
 from photon.idregistry.config_machine import ConfigMachine, Founding
+from photon.idregistry.id_table import IdTable
 from photon.idregistry.resharding import plan
+from photon.idregistry.resharding.former import held_elsewhere
 from photon.idregistry.resharding.intents import Changes
-from photon.idregistry.resharding.preparing import Bools, Prepared, ShardFacts, Sharding
-from photon.idregistry.sharding import shards_of, with_range
+from photon.idregistry.resharding.preparing import Bools, Prepared, ShardFacts, Sharding, Standing
+from photon.idregistry.sharding import shards_of
+from photon.idregistry.state_machine import ShardMachine
 from tests.simulation.resharding.machines import MachinesWorld
 
 
@@ -27,7 +31,7 @@ class Ablation:
     finds: str
 
 
-def start_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def _start_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever chose the start is believed to have chosen it beyond all that was entered."""
     prepare = Sharding.prepare
 
@@ -42,7 +46,7 @@ def start_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _start_compared_by_the_proposer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The shard's leader looks before it proposes; what is entered in between is not seen."""
-    start_not_compared(monkeypatch)
+    _start_not_compared(monkeypatch)
     shard_step = plan.shard_step
 
     def looking(changes: Changes, shard: ShardFacts, *, retention: bool) -> c.ShardCommand | None:
@@ -53,42 +57,80 @@ def _start_compared_by_the_proposer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _prepared_takes_gains(monkeypatch: pytest.MonkeyPatch) -> None:
-    def eager(self: Sharding, digests: bytes, times: I64) -> Bools:
+    takes = Sharding.takes
+
+    def eager(self: Sharding, digests: bytes, times: I64, config: int) -> Bools:
         if self.standing.prepared is None:
-            return self.own(digests, times)
-        return np.asarray(shards_of(digests, times, self.both) == self.number)
+            return takes(self, digests, times, config)
+        return np.asarray(shards_of(digests, self.standing.prepared.shards) == self.number)
 
     monkeypatch.setattr(Sharding, "takes", eager)
 
 
-def _prepared_keeps_losses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sharding, "takes", Sharding.own)
+def _prepared_keeps_later_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a shard holds of others' ids may then be later than the change's start, where nobody looks for it."""
+    takes = Sharding.takes
+
+    def unprepared(self: Sharding, digests: bytes, times: I64, config: int) -> Bools:
+        standing, self.standing = self.standing, msgspec.structs.replace(self.standing, prepared=None)
+        taken = takes(self, digests, times, config)
+        self.standing = standing
+        return taken
+
+    monkeypatch.setattr(Sharding, "takes", unprepared)
 
 
-def _routed_by_intents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Callers and new shards go by a change from its intent on; shards that there are go by the rule."""
-    founding, config_step = ConfigMachine.founding, plan.config_step
+def _former_shards_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(number: int, digests: bytes, shards: Any, removed: Any) -> tuple[Bools, int]:
+        return np.zeros(len(digests) // 16, np.bool_), shards[number].serving[0].config
 
-    def intended(changes: Changes) -> tuple[c.Range, ...]:
-        pending = changes.pending
-        return changes.ranges if pending is None else with_range(changes.ranges, pending.starts_ns, pending.shards)
+    monkeypatch.setattr(MachinesWorld, "former", staticmethod(nobody))
 
-    def of_the_intent(self: ConfigMachine, shard: int) -> Founding:
-        known, pending = founding(self, shard), self.changes.pending
-        if pending is None or shard not in pending.added:
-            return known
-        return Founding(c.Configure(shard, intended(self.changes), pending.config, pending.config), known.slots)
 
-    def known_shards(self: MachinesWorld) -> tuple[int, ...]:
-        pending = self.config.changes.pending
-        return (*self.config.changes.live, *(() if pending is None else pending.added))
+def _former_shards_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are asked before they have entered the change: they may still come to hold the id."""
 
-    monkeypatch.setattr(ConfigMachine, "founding", of_the_intent)
-    monkeypatch.setattr(plan, "config_step", config_step)
-    monkeypatch.setattr(MachinesWorld, "known_shards", known_shards)
-    monkeypatch.setattr(
-        MachinesWorld, "told", lambda self: [self.config.changes.ranges, intended(self.config.changes)]
-    )
+    def hasty(number: int, digests: bytes, shards: Any, removed: Any) -> tuple[Bools, int]:
+        ahead = {each: _Decided(machine) for each, machine in shards.items()}
+        return held_elsewhere(number, digests, ahead, removed)
+
+    monkeypatch.setattr(MachinesWorld, "former", staticmethod(hasty))
+
+
+class _Decided:
+    """A shard that says it knows the end of every change."""
+
+    def __init__(self, machine: ShardMachine) -> None:
+        self._machine = machine
+        self.holds = machine.holds
+
+    @property
+    def serving(self) -> tuple[Standing, tuple[c.Range, ...]]:
+        standing, ranges = self._machine.serving
+        return msgspec.structs.replace(standing, decided=1 << 40), ranges
+
+
+def _config_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry of long ago is applied though the id has been another shard's in between."""
+    takes = Sharding.takes
+
+    def whenever(self: Sharding, digests: bytes, times: I64, config: int) -> Bools:
+        return takes(self, digests, times, self.standing.config)
+
+    monkeypatch.setattr(Sharding, "takes", whenever)
+
+
+def _by_event_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id is found in the bucket of the time that it comes with, as if it had but one."""
+    add = IdTable.add
+
+    def by_bucket(self: IdTable, lo: Any, hi: Any, times: I64, *columns: Any) -> Any:
+        tables = self.__dict__.setdefault("tables", {})
+        return add(
+            tables.setdefault(int(times[0]) >> self.bucket_bits, IdTable(self.bucket_bits)), lo, hi, times, *columns
+        )
+
+    monkeypatch.setattr(IdTable, "add", by_bucket)
 
 
 def _fences_of_the_intent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,13 +200,16 @@ def _last_decision_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 _TWO = "was accepted by shards"
 
 ABLATIONS: dict[str, Ablation] = {
-    "the start is not compared": Ablation(start_not_compared, _TWO),
+    "the start is not compared": Ablation(_start_not_compared, _TWO),
     "the start is compared before the entry, not inside it": Ablation(_start_compared_by_the_proposer, _TWO),
     "a prepared shard takes gains": Ablation(_prepared_takes_gains, _TWO),
-    "a prepared shard keeps losses": Ablation(_prepared_keeps_losses, _TWO),
-    "intents are used for routing": Ablation(_routed_by_intents, _TWO),
+    "a prepared shard keeps losses of after the start": Ablation(_prepared_keeps_later_losses, _TWO),
+    "former shards are not asked": Ablation(_former_shards_not_asked, _TWO),
+    "former shards are asked before they have entered the change": Ablation(_former_shards_not_waited_for, _TWO),
+    "the config of an entry is not compared": Ablation(_config_not_compared, _TWO),
+    "an id is looked for by its event time": Ablation(_by_event_time, "was accepted twice"),
     "fences are collected at the intent": Ablation(_fences_of_the_intent, "fenced everywhere"),
     "prepares of ended changes are taken": Ablation(_old_prepares_taken, "stands at|do not end|refused for good"),
-    "activated without waiting for the shards": Ablation(_activated_unprepared, _TWO),
+    "activated without waiting for the shards": Ablation(_activated_unprepared, "stands at|do not end"),
     "a change may end twice": Ablation(_last_decision_wins, "ended twice"),
 }

@@ -14,7 +14,7 @@ from photon.idregistry.proposing import proposed
 from photon.idregistry.raft.api import Applied
 from photon.idregistry.resharding.api import Action, Ask, Resharding, Stage
 from tests.simulation.registry.channels import SimulatedChannels
-from tests.simulation.registry.clients import IDS_PER_SECOND, Batch, Client, Operator, time_of
+from tests.simulation.registry.clients import IDS_PER_SECOND, Batch, Client, Operator, time_given, time_of
 from tests.simulation.world.processes import ProcessLoop
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class StaleClient(Client):
             ahead = random.choice((5, 15, 30, HOUR_IDS - 5, HOUR_IDS))
             new = sorted({each + ahead for each in batch.numbers} - {*batch.numbers})
             batch.numbers += new
+            batch.times += [time_given(self.world, each) for each in new]
             batch.generations += [0] * len(new)
             batch.open |= set(range(len(batch.numbers)))
         return batch

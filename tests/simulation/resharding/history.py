@@ -19,9 +19,8 @@ Config = list[tuple[int, tuple[int, ...]]]
 """(start, shards), ascending."""
 
 
-def owner_of(config: Config, digest: bytes, time: int) -> int:
+def owner_of(shards: tuple[int, ...], digest: bytes) -> int:
     """One id at a time, and not as the code under test does it."""
-    shards = [each for start, each in config if start <= time][-1]
     return shards[int.from_bytes(digest[8:], "little") % len(shards)]
 
 
@@ -33,7 +32,8 @@ class ReshardingHistory(History):
     """Slot -> when its operator had it fenced in every shard."""
 
     def check(self) -> None:
-        """What rule 16 is for, from the replicas' answers alone; then all that the registry promises anyway."""
+        """All that the registry promises; and what rule 16 is for, from the replicas' answers alone."""
+        super().check()
         self._check_decisions()
         holders = {
             entry.result.incarnation: entry.command.slot
@@ -54,9 +54,8 @@ class ReshardingHistory(History):
                         who = f"{holders[caller]}, which was fenced everywhere at {since:.3f}"
                         raise Violation(f"shard {shard} accepted at {entry.at:.3f} from {who}")
         for digest, shards in accepted.items():
-            if len(shards) > 1:
+            if len(shards) > 1 + self.forgotten[digest]:
                 raise Violation(f"id {digest.hex()[:8]} was accepted by shards {sorted(shards)}")
-        super().check()
 
     def model(self, shard: int) -> RoutedModel:
         return RoutedModel(shard)
@@ -98,6 +97,7 @@ class RoutedModel(history.ShardModel):
         self.pending: tuple[int, Config] | None = None
         self.latest = -(2**63)
         self.decided = 0
+        self.active = 0
         self.refused = 0
         self.closed = False
 
@@ -108,12 +108,13 @@ class RoutedModel(history.ShardModel):
         if isinstance(command, c.Configure):
             if self.config is None:
                 self.config = [(each.start_ns, each.shards) for each in command.ranges]
-                self.decided = command.decided
+                self.decided, self.active = command.decided, command.config
         elif isinstance(command, c.Prepare):
             self._same(entry, self._prepare(command), not entry.result)
         elif isinstance(command, c.Activate):
             if self.pending is not None and self.pending[0] == command.config > self.decided:
                 self.config, self.decided, self.pending = self.pending[1], command.config, None
+                self.active = command.config
         elif isinstance(command, c.Abort):
             if self.config is not None and command.config > self.decided:
                 self.decided, self.pending = command.config, None
@@ -143,14 +144,19 @@ class RoutedModel(history.ShardModel):
         ends = [start for start, _ in self.config[1:]] + [END]
         return max(end for end, (_, shards) in zip(ends, self.config, strict=True) if self.number in shards)
 
-    def _own(self, digest: bytes, time: int) -> bool:
-        return self.config is not None and owner_of(self.config, digest, time) == self.number
+    def _own(self, digest: bytes) -> bool:
+        return self.config is not None and owner_of(self.config[-1][1], digest) == self.number
 
-    def _takes(self, digest: bytes, time: int) -> bool:
-        pending = self.pending is None or owner_of(self.pending[1], digest, time) == self.number
-        return pending and self._own(digest, time)
+    def _takes(self, digest: bytes, time: int, by: int) -> bool:
+        if self.config is None or not self._own(digest):
+            return False
+        if self.pending is not None:
+            start, shards = self.pending[1][-1]
+            if time >= start and owner_of(shards, digest) != self.number:
+                return False
+        return by == self.active or all(owner_of(shards, digest) == self.number for _, shards in self.config)
 
-    def _insert(self, caller: int, digest: bytes, time: int, token: int, generation: int) -> int:
+    def _insert(self, caller: int, digest: bytes, time: int, token: int, generation: int, by: int) -> int:
         slot = self.slots.get(caller)
         passed = (
             slot is not None
@@ -158,9 +164,9 @@ class RoutedModel(history.ShardModel):
             and caller == self.newest[slot]
             and self.slots.get(incarnation_of(token)) == slot
         )
-        if passed and not self._takes(digest, time):
+        if passed and digest not in self.entries and not self._takes(digest, time, by):
             return WRONG_SHARD
-        answer = super()._insert(caller, digest, time, token, generation)
+        answer = super()._insert(caller, digest, time, token, generation, by)
         if answer == Answer.COMMITTED:
             self.latest = max(self.latest, time)
         assert answer != WRONG_SHARD
@@ -168,9 +174,10 @@ class RoutedModel(history.ShardModel):
         return answer
 
     def _clear(self, digest: bytes, time: int, token: int) -> int:
-        return super()._clear(digest, time, token) if self._own(digest, time) else WRONG_SHARD
+        known = digest in self.entries or self._own(digest)
+        return super()._clear(digest, time, token) if known else WRONG_SHARD
 
     def _reopen(self, digest: bytes, time: int, token: int, generation: int, operator: bool) -> int:
-        if self.closed or not self._takes(digest, time):
+        if digest not in self.entries and (self.closed or not self._takes(digest, time, 0)):
             return WRONG_SHARD
         return super()._reopen(digest, time, token, generation, operator)

@@ -10,12 +10,11 @@ from collections import defaultdict
 from random import Random
 from typing import Any
 
-import numpy as np
-
 from photon.idregistry import commands as c
 from photon.idregistry.api import Answer, token_of
 from photon.idregistry.config_machine import ConfigMachine
 from photon.idregistry.resharding import intents, plan
+from photon.idregistry.resharding.former import NotKnown, held_elsewhere
 from photon.idregistry.sharding import shards_of, single_range
 from photon.idregistry.state_machine import BatchAnswers, ShardMachine
 from tests.simulation.registry.clients import digest_of
@@ -28,6 +27,8 @@ SLOTS = ("s1", "s2", "s3")
 STEPS = 400
 IDS = 80
 ROUNDS_MAX = 60
+BUCKET_BITS = 30
+"""A second of event time: what a shard holds of before a change is dropped, and not asked for, by buckets."""
 
 
 class MachinesWorld:
@@ -39,7 +40,7 @@ class MachinesWorld:
         self.config = ConfigMachine()
         self.shards: dict[int, ShardMachine] = {}
         self.flying: list[tuple[int, Any]] = []
-        self.accepted: dict[int, set[int]] = defaultdict(set)
+        self.accepted: dict[int, set[tuple[int, bytes]]] = defaultdict(set)
         self.to_fence: dict[str, set[int]] = {}
         """Retired slots, and the shards of then in which they are not fenced yet."""
         self.configs: list[tuple[c.Range, ...]] = []
@@ -65,7 +66,7 @@ class MachinesWorld:
             self._remember()
             return result
         machine = self.shards.get(group)
-        if machine is None or group not in self.known_shards():
+        if machine is None or group not in self.config.changes.live:
             return None  # a group that is not here
         result = machine.apply(self._entries, c.encode(command))
         if isinstance(result, BatchAnswers):
@@ -73,9 +74,9 @@ class MachinesWorld:
         return result
 
     def _remember(self) -> None:
-        for ranges in self.told():
-            if ranges and ranges not in self.configs:
-                self.configs.append(ranges)
+        ranges = self.config.changes.ranges
+        if ranges and ranges not in self.configs:
+            self.configs.append(ranges)
 
     def _inserted(self, shard: int, command: c.Batch, result: BatchAnswers) -> None:
         if result.inserts.answers[0] != Answer.COMMITTED:
@@ -84,9 +85,11 @@ class MachinesWorld:
         if slot in self.to_fence and not self.to_fence[slot]:
             raise Violation(f"shard {shard} accepted from {slot}, which is fenced everywhere")
         number = next(n for n in range(IDS) if digest_of(n) == command.digests)
-        self.accepted[number].add(shard)
-        if len(self.accepted[number]) > 1:
+        self.accepted[number].add((shard, command.tokens))
+        if len({shard for shard, _ in self.accepted[number]}) > 1:
             raise Violation(f"id {number} was accepted by shards {sorted(self.accepted[number])}")
+        if len(self.accepted[number]) > 1:
+            raise Violation(f"id {number} was accepted twice: {sorted(self.accepted[number])}")
 
     def deliver(self, *, again: float = 0.2) -> None:
         """One of the entries on their way; it may come again later."""
@@ -100,16 +103,8 @@ class MachinesWorld:
                 missing &= {*self.config.changes.live}
 
     # --- who proposes -----------------------------------------------------------------------------------------
-    def told(self) -> list[tuple[c.Range, ...]]:
-        """Configs that callers hear of."""
-        return [self.config.changes.ranges]
-
-    def known_shards(self) -> tuple[int, ...]:
-        """Shards whose groups are open."""
-        return self.config.changes.live
-
     def care_for_shard(self, number: int) -> None:
-        machine = self.shards.setdefault(number, ShardMachine())
+        machine = self.shards.setdefault(number, ShardMachine(BUCKET_BITS))
         founding = self.config.founding(number)
         if not machine.configured:
             missing = [slot for slot in founding.slots if not machine.has_heard(slot)]
@@ -137,18 +132,34 @@ class MachinesWorld:
         self.flying.append((CONFIG_GROUP, c.Intend(changes.decided + 1, starts, wanted)))
 
     def insert(self) -> None:
-        """By a caller with a config of any age, of an event of any time."""
+        """By a caller with a config of any age, of an event of any time; the same id comes with several."""
         random = self.random
         around = (self.now - BEGIN) // SECOND + 5 + random.randint(-6, 4)
         number = random.randrange(IDS) if random.random() < 0.01 else min(max(around, 0), IDS - 1)
-        digest, time = digest_of(number), BEGIN + (number - 5) * SECOND
-        ranges = self.random.choice(self.configs)
-        shard = int(shards_of(digest, np.array([time], np.int64), ranges)[0])
-        self.flying.append((shard, self._batch(digest, time, self.random.randint(1, len(SLOTS)))))
+        time = BEGIN + (number - 5) * SECOND
+        if random.random() < 0.3:
+            time += random.randint(-20, 8) * SECOND
+        self.ask(int(shards_of(digest_of(number), random.choice(self.configs)[-1].shards)[0]), number, time)
 
-    def _batch(self, digest: bytes, time: int, caller: int) -> c.Batch:
+    def ask(self, shard: int, number: int, time: int) -> None:
+        """As a shard's leader does: it looks where the id is before it proposes."""
+        known = {number: machine for number, machine in self.shards.items() if machine.configured}
+        if shard not in known:
+            return
+        try:
+            held, config = self.former(shard, digest_of(number), known, self.config.changes.removed)
+        except NotKnown:
+            return
+        if not held[0]:
+            batch = self._batch(digest_of(number), time, self.random.randint(1, len(SLOTS)), config)
+            self.flying.append((shard, batch))
+
+    former = staticmethod(held_elsewhere)
+
+    def _batch(self, digest: bytes, time: int, caller: int, config: int) -> c.Batch:
         token = token_of(caller, self.random.randrange(1_000)).to_bytes(8, "little")
-        return c.Batch([(caller, 1)], digest, time.to_bytes(8, "little", signed=True), token, b"\1", bytes(4))
+        at = time.to_bytes(8, "little", signed=True)
+        return c.Batch([(caller, 1)], digest, at, token, b"\1", bytes(4), config=config)
 
     # --- a schedule -------------------------------------------------------------------------------------------
     def step(self) -> None:
@@ -159,7 +170,7 @@ class MachinesWorld:
         elif what < 0.65:
             self.insert()
         elif what < 0.85:
-            self.care_for_shard(random.choice(self.known_shards()))
+            self.care_for_shard(random.choice(self.config.changes.live))
         elif what < 0.92:
             self.care_for_changes()
         elif what < 0.95:
@@ -179,7 +190,7 @@ class MachinesWorld:
             self.deliver(again=0.0)
         self.now += 3_600 * SECOND
         for _ in range(ROUNDS_MAX):
-            for number in self.known_shards():
+            for number in self.config.changes.live:
                 self.care_for_shard(number)
             self.care_for_changes()
             if not self.flying:
@@ -195,8 +206,11 @@ class MachinesWorld:
                 raise Violation(f"shard {number} stands at {known}, changes at {changes.decided}")
         for number in range(IDS):
             digest, time = digest_of(number), BEGIN + (number - 5) * SECOND
-            shard = int(shards_of(digest, np.array([time], np.int64), changes.ranges)[0])
-            result = self.shards[shard].apply(self._entries, c.encode(self._batch(digest, time, 1)))
+            shard = int(shards_of(digest, changes.ranges[-1].shards)[0])
+            held, config = self.former(shard, digest, self.shards, changes.removed)
+            if held[0]:
+                continue
+            result = self.apply(shard, self._batch(digest, time, 1, config))
             assert isinstance(result, BatchAnswers)
             if result.inserts.answers[0] not in (Answer.COMMITTED, Answer.TAKEN):
                 raise Violation(f"id {number} is refused for good: {result.inserts.answers[0]}")
@@ -205,7 +219,7 @@ class MachinesWorld:
 def run(seed: int) -> MachinesWorld:
     """One schedule. Raises Violation."""
     world = MachinesWorld(seed)
-    for number in world.known_shards():
+    for number in world.config.changes.live:
         world.care_for_shard(number)
     for _ in range(STEPS):
         world.step()

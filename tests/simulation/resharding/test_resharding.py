@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 
 from photon.idregistry import commands as c
+from photon.idregistry.api import DIGEST_BYTES
+from photon.idregistry.shard_server import ShardServer
 from photon.idregistry.state_machine import WRONG_SHARD
 from tests.simulation.registry.world import client_cut, client_killed, small_clock_jump
 from tests.simulation.resharding import world
-from tests.simulation.resharding.ablations import start_not_compared
 from tests.simulation.world.cluster import Violation
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.seeds import seeds, share
@@ -78,10 +80,14 @@ def test_schedules_reach_what_they_are_for() -> None:
         assert what in text, what
 
 
-def test_the_comparison_inside_prepare_is_missed_here_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_former_shards_are_asked_is_missed_here_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other rules are taken out in ``test_machines``, where a schedule takes a hundredth of the time."""
-    start_not_compared(monkeypatch)
+
+    def nobody(self: ShardServer, digests: bytes) -> tuple[np.ndarray, int]:
+        return np.zeros(len(digests) // DIGEST_BYTES, np.bool_), self.machine.serving[0].config
+
+    monkeypatch.setattr(ShardServer, "held_elsewhere", nobody)
     kinds = (world.hasty_intent, world.hasty_intent, small_clock_jump, client_killed, client_cut)
     finds = "was accepted by shards|acknowledged to tokens"
     tried = range(SEEDS_OF_AN_ABLATION)
-    notice("resharding: start not compared", tried, lambda seed: world.run(seed, kinds=kinds), finds, Violation)
+    notice("resharding: former shards not asked", tried, lambda seed: world.run(seed, kinds=kinds), finds, Violation)

@@ -23,7 +23,7 @@ from photon.idregistry.server import CONFIG_GROUP, Machines, RegistryReplica, sh
 from photon.idregistry.service import RegistryServicer
 from photon.idregistry.sharding import single_range
 from photon.idregistry.state_machine import ShardMachine
-from tests.simulation.registry.clients import digest_of, time_of
+from tests.simulation.registry.clients import digest_of
 from tests.simulation.registry.world import (
     LIVENESS_SECONDS,
     UNCERTAINTY_NS,
@@ -132,7 +132,7 @@ class ReshardingWorld(RegistryWorld):
         out = []
         around = range(-30, int(self.now * 10) + 60)
         for number in (*around, *(each + HOUR_IDS for each in around)):
-            entry = machine._table.get(digest_of(number), time_of(self, number))
+            entry = machine._table.get(digest_of(number))
             holder = machine._state.incarnations.get(incarnation_of(entry.token)) if entry is not None else None
             if entry is not None and entry.state == OWNED and holder == slot:
                 out.append((digest_of(number), number, entry.token, entry.generation))

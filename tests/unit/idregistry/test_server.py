@@ -302,18 +302,6 @@ async def test_a_follower_points_to_the_leader_and_answers_look_ups() -> None:
         assert seen.answers.tolist() == [Answer.PRESENT, Answer.ABSENT]
 
 
-async def test_ids_outside_the_ranges_stay_unknown() -> None:
-    async with running(Cluster()) as replica:
-        registry = routed(replica)
-        incarnation = await opened(registry)
-        await answers(registry, inserts([1], incarnation, 1))
-        assert registry._description is not None
-        known = registry._description
-        registry._description = type(known)(known.replica, (c.Range(0, 5000, (1,)),), known.groups, known.id_rules)
-        assert await answers(registry, inserts([1, 9], incarnation, 1)) == [Answer.COMMITTED, Answer.UNKNOWN]
-        assert "outside" in registry.problem
-
-
 async def test_insert_needs_an_announcement() -> None:
     async with running(Cluster()) as replica:
         registry = routed(replica)

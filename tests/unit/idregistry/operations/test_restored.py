@@ -115,7 +115,7 @@ def test_a_mark_keeps_the_state_as_of_its_entry() -> None:
     assert shard.machine.marks.take(b"mark") is None
     then = read_shard(marked.chunks)
     assert (then.applied, len(then.table)) == (index, 2)
-    entry = then.table.get(digest(1), time_of(1))
+    entry = then.table.get(digest(1))
     assert entry is not None
     assert entry.state == OWNED
     shard.do(c.Barrier(b"next"))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
 import numpy as np
 
 from photon.idregistry import commands as c
-from photon.idregistry.api import I64, U8, Answer, token_of
+from photon.idregistry.api import DIGEST_BYTES, I64, U8, Answer, token_of
 from photon.idregistry.config_machine import ConfigMachine
+from photon.idregistry.resharding.former import NotKnown, held_elsewhere
 from photon.idregistry.resharding.plan import Plan, config_step, plan, seeds, shard_step
 from photon.idregistry.sharding import single_range, split
 from photon.idregistry.state_machine import BatchAnswers, ShardMachine
@@ -81,41 +82,57 @@ class Deployment:
 
     def insert(self, digests: bytes, times: I64, batch: int = 1) -> U8:
         """By the active config, as a client does; the slot must have been announced."""
-        answers = np.zeros(len(times), np.uint8)
-        for part in split(digests, times, self.config.ranges):
-            n = len(part.rows)
-            columns = c.Columns(
-                digests,
-                times.astype("<i8").tobytes(),
-                np.full(len(times), token_of(CALLER, batch), "<u8").tobytes(),
-                bytes([1]) * len(times),
-                bytes(4 * len(times)),
-            ).take(part.rows)
-            result = self.to_shard(
-                part.shard,
-                c.Batch([(CALLER, n)], columns.digests, columns.times, columns.tokens, columns.kinds, columns.tags),
-            )
-            assert isinstance(result, BatchAnswers)
-            answers[part.rows] = result.inserts.answers
-        return answers
+        columns = c.Columns(
+            digests,
+            times.astype("<i8").tobytes(),
+            np.full(len(times), token_of(CALLER, batch), "<u8").tobytes(),
+            bytes([1]) * len(times),
+            bytes(4 * len(times)),
+        )
+
+        def batch_of(rows: I64, config: int) -> c.Batch:
+            each = columns.take(rows)
+            callers = [(CALLER, len(rows))]
+            return c.Batch(callers, each.digests, each.times, each.tokens, each.kinds, each.tags, config=config)
+
+        return self._asked(digests, batch_of, lambda result: result.inserts.answers)
 
     def insert_at(self, shard: int, digest: bytes, time: int) -> bool:
         """One id at one shard, whosever it is; whether that accepted it."""
         token = token_of(CALLER, 1).to_bytes(8, "little")
-        command = c.Batch([(CALLER, 1)], digest, time.to_bytes(8, "little", signed=True), token, b"\1", bytes(4))
-        result = self.to_shard(shard, command)
+        try:
+            held, config = held_elsewhere(shard, digest, self.shards, self.config.changes.removed)
+        except NotKnown:
+            return False
+        if held[0]:
+            return False
+        times = time.to_bytes(8, "little", signed=True)
+        result = self.to_shard(shard, c.Batch([(CALLER, 1)], digest, times, token, b"\1", bytes(4), config=config))
         assert isinstance(result, BatchAnswers)
         return int(result.inserts.answers[0]) == Answer.COMMITTED
 
     def clear(self, digests: bytes, times: I64, batch: int = 1) -> U8:
         """As ``insert``."""
-        answers = np.zeros(len(times), np.uint8)
         token = np.full(len(times), token_of(CALLER, batch), "<u8").tobytes()
         columns = c.ClearColumns(digests, times.astype("<i8").tobytes(), token)
-        for part in split(digests, times, self.config.ranges):
-            own = columns.take(part.rows)
-            command = c.Batch(clear_digests=own.digests, clear_times=own.times, clear_tokens=own.tokens)
-            result = self.to_shard(part.shard, command)
-            assert isinstance(result, BatchAnswers)
-            answers[part.rows] = result.clears
+
+        def batch_of(rows: I64, config: int) -> c.Batch:
+            own = columns.take(rows)
+            return c.Batch(clear_digests=own.digests, clear_times=own.times, clear_tokens=own.tokens)
+
+        return self._asked(digests, batch_of, lambda result: result.clears)
+
+    def _asked(
+        self, digests: bytes, batch_of: Callable[[I64, int], c.Batch], answers_of: Callable[[BatchAnswers], U8]
+    ) -> U8:
+        answers = np.full(len(digests) // DIGEST_BYTES, Answer.ELSEWHERE, np.uint8)
+        for each in reversed(self.config.ranges):
+            for part in split(digests, each.shards, np.flatnonzero(answers == Answer.ELSEWHERE)):
+                some = c.take(digests, DIGEST_BYTES, part.rows)
+                held, config = held_elsewhere(part.shard, some, self.shards, self.config.changes.removed)
+                rows = part.rows[~held]
+                if len(rows):
+                    result = self.to_shard(part.shard, batch_of(rows, config))
+                    assert isinstance(result, BatchAnswers)
+                    answers[rows] = answers_of(result)
         return answers

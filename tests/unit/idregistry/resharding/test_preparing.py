@@ -29,8 +29,10 @@ def digest(last: int) -> bytes:
     return bytes(8) + last.to_bytes(8, "little")
 
 
-def takes(shard: Sharding, last: int, time: int) -> bool:
-    return bool(shard.takes(digest(last), np.array([time], np.int64))[0])
+def takes(shard: Sharding, last: int, time: int, config: int = -1) -> bool:
+    """As an id that no other shard holds by the config of now, or by another."""
+    known = shard.standing.config if config < 0 else config
+    return bool(shard.takes(digest(last), np.array([time], np.int64), known)[0])
 
 
 PREPARE = c.Prepare(2, 100, (1, 2, 3))
@@ -61,9 +63,18 @@ def test_once_prepared_ids_must_be_its_own_under_both() -> None:
     assert [takes(shard, n, 99) for n in range(6)] == [True, False, True, False, True, False]
     assert [takes(shard, n, 100) for n in range(6)] == [True, False, False, False, False, False]
     shard.activate(c.Activate(2))
-    assert [takes(shard, n, 99) for n in range(6)] == [True, False, True, False, True, False]
-    assert [takes(shard, n, 100) for n in range(6)] == [True, False, False, True, False, False]
+    for time in (99, 100):  # whatever its time says
+        assert [takes(shard, n, time) for n in range(6)] == [True, False, False, True, False, False]
     assert shard.standing == Standing(2, 2)
+
+
+def test_an_id_that_another_shard_may_hold_is_entered_by_the_config_by_which_it_was_looked_for() -> None:
+    shard = opened()
+    shard.prepare(PREPARE)
+    shard.activate(c.Activate(2))
+    # Of two shards 3 was the other one's.
+    assert [takes(shard, 3, 50, config) for config in (0, 1, 2, 3)] == [False, False, True, False]
+    assert [takes(shard, 0, 50, config) for config in (0, 1, 2, 3)] == [True] * 4, "always this one's"
 
 
 def test_an_abort_gives_everything_back_and_a_late_prepare_is_refused() -> None:
@@ -113,8 +124,7 @@ def test_closes_only_when_nothing_can_come_any_more() -> None:
     assert "1 ids" in shard.close(1, 100)
     assert "boundary is 99" in shard.close(0, 99)
     assert shard.close(0, 100) == ""
-    assert not shard.keeps(digest(1), np.array([50], np.int64))[0]
-    assert takes(shard, 1, 50), "answered by the boundary"
+    assert not shard.keeps(digest(1), np.array([50], np.int64), 2)[0]
 
 
 @pytest.mark.parametrize("prepared", [False, True])
