@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,7 @@ from photon.dispatcher.retry import (
     RETRY_BACKOFF,
     SETTLED_NS,
     TOO_NEW_CHECK_S,
+    TOO_NEW_STEP_S,
     Patience,
 )
 from photon.joiner.api import Outcome
@@ -41,7 +43,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class NextTry:
-    """For all items of an attempt. ``settled``: none in this run; ``given_up``: though one might."""
+    """For items that are alike. ``settled``: none in this run; ``given_up``: though one might."""
 
     delay_s: float
     trigger_ns: int = SETTLED_NS
@@ -68,14 +70,24 @@ class NextTries:
         self._random = random
 
     def plans(self, attempt: Attempt, items: Sequence[Item], now_ns: int) -> Iterator[tuple[Sequence[Item], NextTry]]:
-        """By groups that are tried again together: the patience of the old is no reason for the young to wait."""
+        """By groups that are tried again together. What is said of an event follows from its own tries, age and time,
+        never from those of the others in its batch; only what is alike in these shares a draw."""
         early = self._early(attempt, items, now_ns) if attempt.outcome == Outcome.NOT_YET else []
-        if early:
-            yield early, self._soon(attempt, early)
-            chosen = set(map(id, early))
-            items = [item for item in items if id(item) not in chosen]
-        if items:
-            yield items, self.after(attempt, items, now_ns)
+        chosen = set(map(id, early))
+        for soon, some in ((True, early), (False, [item for item in items if id(item) not in chosen])):
+            alike: dict[tuple[int, int], list[Item]] = {}
+            for item in some:
+                alike.setdefault(self._likeness(attempt, item, now_ns, early=soon), []).append(item)
+            for (_, trigger_ns), group in alike.items():
+                yield group, self._soon(attempt, trigger_ns) if soon else self.after(attempt, group, now_ns)
+
+    def _likeness(self, attempt: Attempt, item: Item, now_ns: int, *, early: bool) -> tuple[int, int]:
+        """What decides about the next try of an event beside its draw; and its trigger."""
+        if attempt.outcome == Outcome.NOT_YET:
+            return 0 if early else item.attempts, self._trigger_ns(attempt, item)
+        if attempt.outcome == Outcome.TOO_NEW:
+            return _too_new_steps(item, now_ns), SETTLED_NS
+        return item.attempts, SETTLED_NS
 
     def _early(self, attempt: Attempt, items: Sequence[Item], now_ns: int) -> list[Item]:
         """Where several datacentres share the work only the events' home: else they would all join them at once."""
@@ -89,29 +101,33 @@ class NextTries:
             early = [item for item, its in zip(early, own.tolist(), strict=True) if its]
         return early
 
-    def _soon(self, attempt: Attempt, items: Sequence[Item]) -> NextTry:
+    def _soon(self, attempt: Attempt, trigger_ns: int) -> NextTry:
         bound = min(max(EARLY_BACKOFF.first, attempt.held / EARLY_A_SECOND), EARLY_BACKOFF.most)
         delay = replace(EARLY_BACKOFF, first=bound).delay(1, self._random)
-        return NextTry(delay, self._trigger_ns(attempt, items), early=True)
+        return NextTry(delay, trigger_ns, early=True)
 
-    def _trigger_ns(self, attempt: Attempt, items: Sequence[Item]) -> int:
-        return max(self._patience.trigger_ns(item.first_read_ns, attempt.read_past_ns) for item in items)
+    def _trigger_ns(self, attempt: Attempt, item: Item) -> int:
+        return self._patience.trigger_ns(item.first_read_ns, attempt.read_past_ns)
 
-    def after(self, attempt: Attempt, items: Sequence[Item], now_ns: int) -> NextTry:
-        """``items``: one at least, their ``attempts`` without this one."""
-        patience = self._patience
-        attempts = max(1, max(item.attempts for item in items) + (not attempt.overloaded))
+    def after(self, attempt: Attempt, alike: Sequence[Item], now_ns: int) -> NextTry:
+        """``alike``: one at least, all with as many ``attempts`` without this one, and one trigger."""
+        patience, first = self._patience, alike[0]
+        attempts = max(1, first.attempts + (not attempt.overloaded))
         if attempt.outcome == Outcome.NOT_YET:
-            trigger = self._trigger_ns(attempt, items)
+            trigger = self._trigger_ns(attempt, first)
             most = min(max(NOT_YET_BACKOFF.most, attempt.rows / RETRIES_A_SECOND), NOT_YET_MOST_S)
             delay = replace(NOT_YET_BACKOFF, most=most).delay(attempts, self._random)
             # Without keep_pending the complete logs give a verdict, unless the store has started again meanwhile.
             return NextTry(delay, trigger, settled=trigger == SETTLED_NS and patience.keep_pending)
         if attempt.outcome == Outcome.TOO_NEW:
-            newest = max(item.event.event_time_ns for item in items)
-            delay = min(max((newest - now_ns) / NS_PER_S, RETRY_BACKOFF.floor), TOO_NEW_CHECK_S)
+            delay = min(_too_new_steps(first, now_ns) * TOO_NEW_STEP_S, TOO_NEW_CHECK_S)
             return NextTry(delay, settled=patience.once and delay > self._hold_s)
-        tried = 0 if attempt.overloaded else min(item.attempts for item in items) + 1
+        tried = 0 if attempt.overloaded else attempts
         complete = patience.once and attempt.read_past_ns >= NEVER_NS
         settled = complete and tried >= ONCE_ATTEMPTS_MAX
         return NextTry(RETRY_BACKOFF.delay(attempts, self._random), settled=settled, given_up=settled)
+
+
+def _too_new_steps(item: Item, now_ns: int) -> int:
+    """Steps until its event time has come: one at least."""
+    return max(1, math.ceil((item.event.event_time_ns - now_ns) / NS_PER_S / TOO_NEW_STEP_S))

@@ -49,6 +49,8 @@ ONCE_ATTEMPTS_MAX = 20
 for the next run. A primary log that was deleted after it was mapped, say, would be waited for in vain."""
 TOO_NEW_CHECK_S = 600.0
 """An event of the future is looked at this often, in case the clock was wrong."""
+TOO_NEW_STEP_S = 0.05
+"""It is tried when its time has come, to so much."""
 NOT_YET_MOST_S = 3600.0
 """However many rows there are, each is tried about twice in an hour."""
 LONGEST_S = 2 * NOT_YET_MOST_S

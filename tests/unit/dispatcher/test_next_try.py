@@ -8,11 +8,13 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from photon.config.clock import NS_PER_S
 from photon.dispatcher.events import Item
-from photon.dispatcher.next_try import Attempt, NextTries
-from photon.dispatcher.retry import EARLY_BACKOFF, EARLY_S, Patience
+from photon.dispatcher.next_try import Attempt, NextTries, NextTry
+from photon.dispatcher.retry import EARLY_BACKOFF, EARLY_S, NOT_YET_BACKOFF, Patience
 from photon.joiner.api import Outcome
 from tests.unit.joiner.helpers import event
 
@@ -85,3 +87,37 @@ def test_many_that_wait_are_tried_less_often() -> None:
     ]
     assert max(delays) > 5 * EARLY_BACKOFF.first
     assert max(delays) <= EARLY_BACKOFF.most
+
+
+def planned(attempt: Attempt, items: list[Item], draw: float) -> dict[bytes, NextTry]:
+    patience = Patience(unmatched_after_ns=20 * NS_PER_S)
+    plans = list(NextTries(patience, 60.0, lambda: draw).plans(attempt, items, NOW_NS))
+    assert sum(len(group) for group, _ in plans) == len(items)
+    return {item.event.event_id: plan for group, plan in plans for item in group}
+
+
+@given(
+    events=st.lists(st.tuples(st.floats(-2.0, 90.0), st.integers(0, 15), st.floats(-1.0, 700.0)), min_size=1),
+    outcome=st.sampled_from([Outcome.NOT_YET, Outcome.RETRY, Outcome.TOO_NEW]),
+    overloaded=st.booleans(),
+    draw=st.floats(0.0, 1.0, exclude_max=True),
+)
+def test_what_follows_for_an_event_does_not_depend_on_the_others_in_its_batch(
+    events: list[tuple[float, int, float]], outcome: Outcome, overloaded: bool, draw: float
+) -> None:
+    items = []
+    for number, (age_s, attempts, ahead_s) in enumerate(events):
+        made = item(b"%d" % number, age_s, attempts)
+        made.event = made.event._replace(event_time_ns=NOW_NS + int(ahead_s * NS_PER_S))
+        items.append(made)
+    of = replace(attempt(outcome), overloaded=overloaded)
+    together = planned(of, items, draw)
+    for each in items:
+        assert planned(of, [each], draw)[each.event.event_id] == together[each.event.event_id]
+
+
+def test_one_old_event_does_not_make_its_batch_wait() -> None:
+    batch = [item(b"old", 30.0, attempts=10), *(item(b"%d" % n, 2.0, attempts=0) for n in range(249))]
+    plans = planned(attempt(), batch, 0.99)
+    assert plans[b"old"].delay_s > 100.0
+    assert max(plans[b"%d" % n].delay_s for n in range(249)) <= NOT_YET_BACKOFF.first
