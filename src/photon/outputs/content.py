@@ -12,6 +12,8 @@ from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX
 
 COMPRESSED_CHUNK_BYTES = 256 << 10
 SKIP_BYTES = 1 << 20
+PROOF_BYTES = 64
+"""Compressed bytes before the place where a final file is read on: whoever finds others there reads another file."""
 _GZIP = 31
 """zlib's window bits for a gzip stream."""
 
@@ -58,11 +60,14 @@ class FileContent:
     def check(self) -> None:
         """All of a file was read: raises OutputMissing if it is a final one and its checksum says it is damaged."""
         if self._unpacking is not None:
-            self._unpacking.check()
+            more = self._read(1)  # the checksum stands behind the last byte
+            if self._unpacking is not None:
+                self._unpacking.check(more)
 
     def _read(self, length: int) -> bytes:
-        # The final file is there before the plain one goes. Once more round: after a power cut the plain one is back.
-        for _ in range(2):
+        # The final file is there before the plain one goes. Once more round: after a power cut the plain one is back,
+        # and people compress final ones again.
+        for _ in range(3):
             try:
                 if self._unpacking is not None:
                     return self._unpacking.read(length)
@@ -78,12 +83,13 @@ class FileContent:
 
 
 class _Unpacking:
-    """A gzip file, read forwards."""
+    """A gzip file, read forwards. Raises FileNotFoundError once it is gone, or another file has its name."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
         self._path = path
         self._at = 0
+        self._proof = b""
         self._packed = b""
         self._given_back = b""
         self._member = zlib.decompressobj(_GZIP)
@@ -95,9 +101,9 @@ class _Unpacking:
     def give_back(self, data: bytes) -> None:
         self._given_back = data + self._given_back
 
-    def check(self) -> None:
-        """The checksum stands behind the last byte. No word on a file of which there is more to read."""
-        if more := self.read(1):
+    def check(self, more: bytes) -> None:
+        """``more``: what was read behind the last byte. No word on a file of which there is more to read."""
+        if more:
             self.give_back(more)
         elif not self._member.eof:
             raise OutputMissing(self._path, "is cut short")
@@ -133,6 +139,10 @@ class _Unpacking:
         return bool(self._packed)
 
     def _chunk(self) -> bytes:
-        data = self._disk.read(self._path, self._at, COMPRESSED_CHUNK_BYTES)
-        self._at += len(data)
-        return data
+        proof = len(self._proof)
+        data = self._disk.read(self._path, self._at - proof, proof + COMPRESSED_CHUNK_BYTES)
+        if data[:proof] != self._proof:
+            raise FileNotFoundError(self._path)
+        self._proof = data[-PROOF_BYTES:]
+        self._at += len(data) - proof
+        return data[proof:]

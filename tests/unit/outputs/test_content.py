@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from photon.config.disk import RealDisk
@@ -20,10 +20,25 @@ STEPS = st.lists(
 )
 
 
-@given(start=st.integers(0, len(DATA) + 10), steps=STEPS)
+AT_THE_END = [("final", 0), ("read", 0), ("members", 4), ("read", 1)]
+
+
+@given(
+    start=st.integers(0, len(DATA) + 10),
+    steps=STEPS,
+    chunk=st.sampled_from([40, 300, content.COMPRESSED_CHUNK_BYTES]),
+    level=st.sampled_from([0, 1, 9]),
+)
+@example(start=len(DATA), steps=AT_THE_END, chunk=content.COMPRESSED_CHUNK_BYTES, level=9)
+@example(start=len(DATA), steps=[*AT_THE_END, ("final", 0), ("read", 1)], chunk=40, level=9)  # and shorter again
+@example(start=0, steps=[("final", 0), ("read", 9), ("members", 4), ("read", 900)], chunk=40, level=9)
+@example(start=0, steps=[("final", 0), ("read", 9), ("members", 4), ("read", 900)], chunk=40, level=0)
 @settings(max_examples=150, deadline=None)
-def test_it_goes_on_where_it_was_whatever_becomes_of_the_file(start: int, steps: list[tuple[str, int]]) -> None:
-    with tempfile.TemporaryDirectory() as directory:
+def test_it_goes_on_where_it_was_whatever_becomes_of_the_file(
+    start: int, steps: list[tuple[str, int]], chunk: int, level: int
+) -> None:
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(content, "COMPRESSED_CHUNK_BYTES", chunk)
         path = Path(directory) / "s0-000001.jsonl"
         final = path.with_name(path.name + ".gz")
         path.write_bytes(DATA)
@@ -42,9 +57,10 @@ def test_it_goes_on_where_it_was_whatever_becomes_of_the_file(start: int, steps:
                 final.unlink(missing_ok=True)
             else:
                 cut = number if step == "members" else 0
-                final.write_bytes(b"".join(gzip.compress(part) for part in (DATA[:cut], DATA[cut:])))
+                final.write_bytes(b"".join(gzip.compress(part, level) for part in (DATA[:cut], DATA[cut:])))
                 path.unlink(missing_ok=True)
             assert reading.at == at
+            reading.check()
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 100])

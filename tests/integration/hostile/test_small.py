@@ -1,0 +1,38 @@
+"""Output that people compress again while it is read."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+from photon.cli.errors import DONE
+from photon.outputs.content import COMPRESSED_CHUNK_BYTES
+from tests.unit.outputs.helpers import WrittenSlot
+
+
+def test_a_final_file_is_compressed_again_while_it_is_read(tmp_path: Path) -> None:
+    """``photon read`` stands within it: what was written in several members, and shorter, is the same output."""
+    slot = WrittenSlot(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".photon").symlink_to(tmp_path / "state")
+    draw = random.Random(1)
+    data = b"".join(b'{"event_id":"%d","x":"%b"}\n' % (n, draw.randbytes(400).hex().encode()) for n in range(5000))
+    slot.append(1, data)
+    slot.roll(1)
+    slot.finish(1)
+    final = tmp_path / "out/joined/s0-000001.jsonl.gz"
+    assert final.stat().st_size > 4 * COMPRESSED_CHUNK_BYTES
+    command = [sys.executable, "-m", "photon", "read", str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reading:
+        assert reading.stdout is not None
+        assert reading.stderr is not None
+        begun = reading.stdout.read(100)  # more than the pipe takes is yet to come
+        final.with_suffix(".new").write_bytes(gzip.compress(data[:9]) + gzip.compress(data[9:], 1))
+        final.with_suffix(".new").rename(final)
+        rest = reading.stdout.read()
+        said = reading.stderr.read().decode()
+    assert (reading.returncode, said) == (DONE, "")
+    assert begun + rest == data
