@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from photon.config.clock import NS_PER_S
+from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.dispatcher.events import Item
 from photon.dispatcher.next_try import Attempt, NextTries
-from photon.dispatcher.retry import EARLY_BACKOFF, EARLY_S, Patience
+from photon.dispatcher.retry import EARLY_BACKOFF, EARLY_S, ONCE_ATTEMPTS_MAX, Patience
+from photon.eventstore.api import ALL_BUT_ENDS_NS
 from photon.joiner.api import Outcome
 from tests.unit.joiner.helpers import event
 
@@ -85,3 +86,18 @@ def test_many_that_wait_are_tried_less_often() -> None:
     ]
     assert max(delays) > 5 * EARLY_BACKOFF.first
     assert max(delays) <= EARLY_BACKOFF.most
+
+
+def test_an_event_that_may_name_a_last_line_without_end_waits_for_the_next_run() -> None:
+    for read_past_ns, once, settled in (
+        (ALL_BUT_ENDS_NS, True, True),
+        (NEVER_NS, True, False),  # the store has started again: it will say
+        (ALL_BUT_ENDS_NS, False, False),
+    ):
+        missed = replace(attempt(), read_past_ns=read_past_ns)
+        ((_, plan),) = tries(once=once).plans(missed, [item(b"a", 30.0)], NOW_NS)
+        assert (plan.settled, plan.given_up) == (settled, False), read_past_ns
+    unavailable = replace(attempt(Outcome.RETRY), read_past_ns=ALL_BUT_ENDS_NS)
+    given_up = item(b"a", 30.0, attempts=ONCE_ATTEMPTS_MAX)
+    ((_, plan),) = tries(once=True).plans(unavailable, [given_up], NOW_NS)
+    assert plan.given_up
