@@ -59,6 +59,9 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hand, or give it up at once, so that its keys count as absent."""
     primary_max_delay: Duration = Duration(0.0)
     """By how much a primary line may come later than it was due, beyond what has been read."""
+    last_line_after: Duration = Duration(60.0)
+    """With --once a last line without line end counts once its file was not written to for so long, or is compressed
+    or rolled; before, it waits for the next run. 0: at once."""
     identical_copies: bool = False
     """Whether the copies of the foreign logs in all datacentres are the same files byte by byte. Then a second line
     with one id is told from the other datacentre's work in every ledger, and ids may be places in a log."""

@@ -231,6 +231,7 @@ class DispatcherEngine:
             lag=self._follower.lag(),
             problems={kind.value: n for kind, n in self._follower.problems.items()},
             unread=tuple(map(str, self._follower.unread((*UNREAD, ProblemKind.VANISHED)))),
+            unended=tuple(map(str, self._follower.unread((ProblemKind.UNENDED,)))),
         )
         return status if self._holdings is None else self._holdings.status(status)
 
@@ -361,7 +362,7 @@ class DispatcherEngine:
             self._begin(self._settle(self._backlog.question()))
 
     def _read_last(self) -> None:
-        """Once: everything seen was read. Looks a last time, then takes unfinished last lines too."""
+        """Once: everything seen was read. Looks a last time, then takes last lines without end, of files at rest."""
         self._follower.scan()
         if not self._follower.caught_up():
             return

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.dispatcher.events import Item
 from photon.dispatcher.retry import (
+    COMPLETE_NS,
     EARLY_A_SECOND,
     EARLY_BACKOFF,
     EARLY_MOST_S,
@@ -118,12 +119,13 @@ class NextTries:
             most = min(max(NOT_YET_BACKOFF.most, attempt.rows / RETRIES_A_SECOND), NOT_YET_MOST_S)
             delay = replace(NOT_YET_BACKOFF, most=most).delay(attempts, self._random)
             # Without keep_pending the complete logs give a verdict, unless the store has started again meanwhile.
-            return NextTry(delay, trigger, settled=trigger == SETTLED_NS and patience.keep_pending)
+            hopeless = patience.keep_pending or (patience.once and attempt.read_past_ns < NEVER_NS)
+            return NextTry(delay, trigger, settled=trigger == SETTLED_NS and hopeless)
         if attempt.outcome == Outcome.TOO_NEW:
             delay = min(_too_new_steps(first, now_ns) * TOO_NEW_STEP_S, TOO_NEW_CHECK_S)
             return NextTry(delay, settled=patience.once and delay > self._hold_s)
         tried = 0 if attempt.overloaded else attempts
-        complete = patience.once and attempt.read_past_ns >= NEVER_NS
+        complete = patience.once and attempt.read_past_ns >= COMPLETE_NS
         settled = complete and tried >= ONCE_ATTEMPTS_MAX
         return NextTry(RETRY_BACKOFF.delay(attempts, self._random), settled=settled, given_up=settled)
 

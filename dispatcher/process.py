@@ -12,6 +12,7 @@ from pathlib import Path
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.problems import Problem
+from photon.adapters.logs.unended import Rest
 from photon.adapters.logs.watching import Watch, watching
 from photon.config.clock import Clock
 from photon.config.disk import Disk
@@ -46,6 +47,8 @@ class Places:
     patterns: Sequence[str] = ("**/*",)
     max_record: int = 1 << 20
     watch: Watch = Watch.AUTO
+    last_line_after_s: float = 0.0
+    """Once: a last line without line end waits until its file was not written to for so long; 0: it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ def open_dispatcher(
             positions=state.positions(),
             report=tell,
             enter=watcher.enter if watcher is not None else lambda path: None,
+            rest=Rest(places.last_line_after_s, clock.now_ns),
         )
         exports = open_exports(places.output, disk, state, log.warning, places.state)
         files = LogFiles(

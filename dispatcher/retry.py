@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from photon.config.clock import NEVER_NS
+from photon.eventstore.api import ALL_BUT_ENDS_NS
 from photon.joiner.api import WAIT_NS
 
 SETTLED_NS = NEVER_NS
 """As ``trigger_ns`` and next try: nothing in this run will change the answer."""
-COMPLETE_NS = NEVER_NS - 1
-"""As ``trigger_ns``: tried again when the primary logs have been read for ever."""
+COMPLETE_NS = ALL_BUT_ENDS_NS
+"""As ``trigger_ns``: tried again when the primary logs have been read for ever, or all but last lines without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Patience:
 
     def trigger_ns(self, first_read_ns: int, read_past_ns: int) -> int:
         """Past which point of the primary logs the next attempt pays, after one begun at ``read_past_ns``."""
-        if read_past_ns >= NEVER_NS:
+        if read_past_ns >= COMPLETE_NS:
             return SETTLED_NS
         if read_past_ns < first_read_ns:
             return first_read_ns

@@ -37,6 +37,7 @@ class Status:
     reopened: int = 0  # ids that the registry gave up and nobody has registered since
     reopened_missing: int = 0  # of them, those that stand in no log here
     unread: tuple[str, ...] = ()  # a line for each log that is not read to its end
+    unended: tuple[str, ...] = ()  # once: one for each log whose last line waits for its end
 
     @property
     def pending(self) -> int:

@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from photon.config.clock import NEVER_NS, NS_PER_S
+from photon.config.clock import NS_PER_S
 from photon.dispatcher.events import Item
 from photon.dispatcher.retry import Patience
-from photon.eventstore.api import Progress
+from photon.eventstore.api import ALL_BUT_ENDS_NS, Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
 
 AHEAD_MOST_NS = 24 * 3600 * NS_PER_S
@@ -31,7 +31,7 @@ AHEAD_MOST_NS = 24 * 3600 * NS_PER_S
 
 def passed_by_both(progress: Progress, asked_ns: int) -> int:
     """How far the primary logs have been read, by both clocks. ``asked_ns``: by the dispatcher's, before it asked."""
-    if progress.read_past_ns in (NOTHING_READ_NS, NEVER_NS):
+    if progress.read_past_ns == NOTHING_READ_NS or progress.read_past_ns >= ALL_BUT_ENDS_NS:
         return progress.read_past_ns
     return min(progress.read_past_ns, asked_ns - progress.read_past_age_ns)
 
@@ -51,7 +51,7 @@ def heard(progress: Progress, asked_ns: int, at: float) -> Heard | None:
         return Heard(asked_ns, at, progress.now_ns - asked_ns)
     if progress.read_past_ns == NOTHING_READ_NS:
         return None
-    if progress.read_past_ns == NEVER_NS:
+    if progress.read_past_ns >= ALL_BUT_ENDS_NS:
         return Heard(asked_ns, at, 0)
     return Heard(asked_ns, at, progress.read_past_ns + progress.read_past_age_ns - asked_ns)
 

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from photon.adapters.contract import LogFile
+from photon.config.clock import NEVER_NS
+
+ALL_BUT_ENDS_NS = NEVER_NS - 1
+"""As ``read_past_ns``: with --once all there is has been read, but last lines that may be half written. A primary
+event may stand there, so nothing is ABSENT for ever in this run."""
 
 
 class Found(enum.IntEnum):
@@ -43,7 +48,8 @@ class Progress:
     """How far the primary logs of a join have been read."""
 
     read_past_ns: int
-    """All bytes written before this time have been read; NEVER_NS: all there will ever be (--once)."""
+    """All bytes written before this time have been read; NEVER_NS: all there will ever be (--once),
+    ALL_BUT_ENDS_NS: but for last lines that wait for their ends."""
     read_past_age_ns: int = 0
     """How long ago that time was as the answer was given, by a clock that nothing sets."""
     events: int = 0
@@ -68,6 +74,8 @@ class Progress:
     """Segments that had to go since the start of the process that held them."""
     now_ns: int = 0
     """What the store's clock showed as the answer was given; 0: a store of an earlier version, or not reached yet."""
+    unended: str = ""
+    """Which last lines wait for their ends, and what to do; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)

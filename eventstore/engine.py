@@ -19,6 +19,7 @@ from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.identity import log_name
 from photon.adapters.logs.problems import Problem
 from photon.adapters.logs.tail import Tail
+from photon.adapters.logs.unended import Rest
 from photon.adapters.logs.watching import Watch, Watcher, open_watcher
 from photon.config.clock import NS_PER_S, Clock
 from photon.config.disk import Disk
@@ -77,6 +78,8 @@ class EventStoreConfig:
     cache_bytes: int = CACHE_BYTES_MAX
     watch: Watch = Watch.AUTO
     """How changes of the logs are noticed."""
+    last_line_after_s: float = 0.0
+    """``once``: a last line without line end waits until its file was not written to for so long; 0: it does not."""
     hbase: HBaseTable | None = None
     """The file map's table; None: it lies in ``state`` alone."""
     forget_missing: bool = False
@@ -165,7 +168,7 @@ class EventStoreEngine:
         """What reads, from the map's positions on."""
         config, tell = self.config, self._tell
         watcher = open_watcher(config.directory, config.watch, tell)
-        self._follower = _follower(config, self._adapter, self._map, tell, watcher)
+        self._follower = _follower(config, self._adapter, self._map, tell, watcher, self._clock)
         self._tail = Tail(self._follower, watcher, self._clock.monotonic, report=tell, idle_s=IDLE_SECONDS)
         self._finder = self._key_finder()
         self._reader = PrimaryReader(
@@ -330,6 +333,7 @@ class EventStoreEngine:
             missing_keys=missing_keys,
             log_reads=reads.places,
             log_bytes=reads.bytes,
+            unended=reader.unended,
         )
 
     async def details(self) -> Details:
@@ -373,9 +377,12 @@ def _follower(
     file_map: FileMap,
     tell: Callable[[str], None],
     watcher: Watcher | None,
+    clock: Clock,
 ) -> Follower:
     def report(problem: Problem) -> None:
         tell(str(problem))
+
+    rest = Rest(config.last_line_after_s, clock.now_ns)
 
     return Follower(
         config.directory,
@@ -386,4 +393,5 @@ def _follower(
         positions=file_map.positions(),
         report=report,
         enter=(lambda path: None) if watcher is None else watcher.enter,
+        rest=rest,
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from photon.config.clock import NEVER_NS, Clock
+from photon.config.clock import Clock
 from photon.config.metrics.readings import Readings, Source
-from photon.eventstore.api import OperatedStore
+from photon.eventstore.api import ALL_BUT_ENDS_NS, OperatedStore
 from photon.eventstore.cache_nodes.node import CacheNode
 
 
@@ -25,7 +25,7 @@ def reads(join: str, store: OperatedStore, clock: Clock) -> Source:
                 "cache_evictions_total": progress.cache_evictions,
                 "log_reads_total": progress.log_reads,
                 "log_read_bytes_total": progress.log_bytes,
-                "lag_seconds": 0.0 if passed >= NEVER_NS else max(clock.now_ns() - passed, 0) / 1e9,
+                "lag_seconds": 0.0 if passed >= ALL_BUT_ENDS_NS else max(clock.now_ns() - passed, 0) / 1e9,
                 "lag_bytes": max(progress.bytes_known - progress.bytes_read, 0),
                 "logs": progress.files,
                 "cache_bytes": progress.cache_bytes,

@@ -17,6 +17,7 @@ from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.problems import UNREAD, Problem, ProblemKind
 from photon.config.clock import NEVER_NS, Clock
 from photon.config.errors import PhotonError
+from photon.eventstore.api import ALL_BUT_ENDS_NS
 from photon.eventstore.file_map import FileMap, MappedBlock
 from photon.eventstore.index import I64, U64
 from photon.eventstore.key_finding.api import KeyFinder
@@ -104,6 +105,8 @@ class PrimaryReader:
         """(bytes on disk read, bytes on disk known)."""
         self.done = False
         """``once``: everything was read and committed."""
+        self.unended = ""
+        """``once``: which last lines wait for their ends."""
 
     @property
     def read_past_ns(self) -> int:
@@ -181,7 +184,9 @@ class PrimaryReader:
                 f"{len(unread)} of the primary logs could not be read, so nothing can be called unmatched: {named}; "
                 "make them readable, or leave them out with primary_files, and run again"
             )
-        if not self._may_be_empty and not (totals := self._map.totals(exact=False)).events:
+        waiting = self._source.unread((ProblemKind.UNENDED,))
+        self.unended = "; ".join(map(str, waiting[:NAMED])) + (", …" if len(waiting) > NAMED else "")
+        if not (self._may_be_empty or waiting) and not (totals := self._map.totals(exact=False)).events:
             raise PrimaryLogsIncomplete(
                 f"there is no primary record that can be read ({totals.bad_records} cannot), so every foreign event "
                 "would be called unmatched for good; correct the logs or the configuration, or use --keep-pending"
@@ -189,7 +194,7 @@ class PrimaryReader:
         self.backlog = self._source.backlog()
         self._map.all_read()
         self.done = True
-        self.read_past = NEVER_NS, self._clock.monotonic()
+        self.read_past = ALL_BUT_ENDS_NS if waiting else NEVER_NS, self._clock.monotonic()
 
     def _commit_when_due(self) -> None:
         due = self._dirty_bytes >= COMMIT_BYTES or self._clock.monotonic() - self._committed >= COMMIT_SECONDS

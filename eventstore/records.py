@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, LogFile
+from photon.adapters.formats.json_scan import cut_lines
 from photon.eventstore.index import I64
 
 
@@ -55,9 +54,5 @@ def located_keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> tuple
         found = Guard(adapter).many(lambda: adapter.located_primary_keys(data, file))
         if found is not None and not isinstance(found, Fault):
             return found
-    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 10)
-    starts = np.empty(len(ends), dtype=np.int64)
-    if len(ends):
-        starts[0] = 0
-        np.add(ends[:-1], 1, out=starts[1:])
+    _, starts, _ = cut_lines(data)
     return keys_of_block(adapter, data, file), starts

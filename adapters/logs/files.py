@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from photon.adapters.contract import Framing
 from photon.adapters.logs.discovery import Found
-from photon.adapters.logs.identity import HEAD_BYTES, Head, read_head
+from photon.adapters.logs.identity import HEAD_BYTES, Head, log_name, read_head
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.tracked import TrackedFile
+from photon.adapters.logs.unended import Rest, Writing, waits
 
 CUT_SHORT = "the compressed stream ends in its middle"
 
@@ -28,8 +30,10 @@ class Files:
         has_header: bool,
         framing: Framing,
         changed: Callable[[str], None],
+        rest: Rest | None = None,
     ) -> None:
         self._directory = directory
+        self._rest = rest
         self._sources = sources
         self._problems = problems
         self._has_header = has_header
@@ -122,8 +126,14 @@ class Files:
             file.mtime_ns = -1
             return
         data, damage, cut_short = read
-        last = final and not (damage or cut_short)
-        head = read_head(file.path, data, has_header=self._has_header, final=last, framing=self._framing)
+        head = self._head(file, data, final=False)
+        if head is None and final and not damage:
+            ended = self._head(file, data, final=True)
+            begin = 0 if ended is None else ended.fingerprint_at
+            if (ended is not None or cut_short) and not self.last_line_counts(file, begin):
+                cut_short = False
+            elif not cut_short:
+                head = ended
         if head is None:
             self._claim(file, None)
             if damage or (final and cut_short):
@@ -134,6 +144,24 @@ class Files:
             head = replace(head, identity=before.identity)
         self._claim(file, head)
         self._unfinished.discard(file.key)
+
+    def _head(self, file: TrackedFile, data: bytes, *, final: bool) -> Head | None:
+        return read_head(file.path, data, has_header=self._has_header, final=final, framing=self._framing)
+
+    def last_line_counts(self, file: TrackedFile, begin: int) -> bool:
+        """Whether a last line without its end, which begins there, is whole; that it waits is told. To be asked after
+        the line was read: what is written meanwhile then shows.
+        """
+        written_ns = file.mtime_ns
+        with contextlib.suppress(OSError):
+            st = (self._directory / file.path).stat()
+            written_ns = st.st_mtime_ns if (st.st_dev, st.st_ino) == file.key else written_ns
+        live = self._paths.get(log_name(file.path))
+        live_ns = None if live is None or live is file else live.mtime_ns
+        why = waits(self._rest, Writing(file.packed, written_ns, live_ns))
+        if why:
+            self._problems.tell(ProblemKind.UNENDED, file.path, f"the last line, at offset {begin}, {why}")
+        return not why
 
     def _claim(self, file: TrackedFile, head: Head | None) -> None:
         """Which log a file holds: ``head`` None: none."""

@@ -28,6 +28,7 @@ from photon.adapters.logs.problems import UNREAD, LogDirectoryError, Problem, Pr
 from photon.adapters.logs.reading import LogReader
 from photon.adapters.logs.readings import LogReading, readings_of
 from photon.adapters.logs.tracked import TrackedFile, TrackedLog
+from photon.adapters.logs.unended import Rest
 
 TURN_BYTES = 16 << 20
 """After so much of one plain file the next one has its turn. Compressed files are read through: leaving one and
@@ -49,9 +50,11 @@ class Follower:
         report: Callable[[Problem], None] | None = None,
         enter: Callable[[str], None] = lambda path: None,
         held: bool = False,
+        rest: Rest | None = None,
     ) -> None:
         """``positions``: where each known log is read on. ``enter`` is told of each directory, before it is listed,
         and of each link to a file (relative paths). ``held``: logs are read only once they are given with ``own``.
+        ``rest``: when a last line without line end counts at the end (``poll``); None: always.
         Raises LogDirectoryError.
         """
         check_directory(directory)
@@ -70,6 +73,7 @@ class Follower:
             has_header=has_header,
             framing=framing,
             changed=self._touched.add,
+            rest=rest,
         )
         self._logs = Logs(positions, self._touched, self._sources, self._problems, held=held)
         self._reader = LogReader(
@@ -281,8 +285,8 @@ class Follower:
     def poll(self, max_bytes: int, *, final: bool = False) -> list[Block]:
         """The next blocks, about ``max_bytes`` of them (one block at least); empty when everything is read.
 
-        Logs take turns. ``final``: nothing will be appended any more, so last lines without line end are whole. Call
-        it so only when ``caught_up``.
+        Logs take turns. ``final``: nothing will be appended any more, so last lines without line end are whole, where
+        their files are at rest (``unended``). Call it so only when ``caught_up``.
         """
         while True:
             if final and not self._ready:

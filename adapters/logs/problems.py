@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from photon.config.errors import UsageError
 
 REPORTED_MAX = 10_000
-"""So many (kind, place) pairs are remembered as reported; beyond it they are reported again, but for UNREAD ones."""
+"""So many (kind, place) pairs are remembered as reported; beyond it they are reported again, but for KEPT ones."""
 
 
 @dataclass(slots=True)
@@ -39,12 +39,16 @@ class ProblemKind(enum.StrEnum):
     UNREADABLE = "unreadable"
     DAMAGED = "damaged"
     """A compressed file is cut short or its bytes are wrong; it is read up to that place."""
+    UNENDED = "unended"
+    """``--once``: a last line has no line end, and its writer may be in its middle; it waits for the next run."""
     UNSUPPORTED = "unsupported"
     """A name or a compression that cannot be read."""
 
 
 UNREAD = (ProblemKind.UNREADABLE, ProblemKind.DUPLICATE_IDENTITY, ProblemKind.DAMAGED, ProblemKind.UNSUPPORTED)
 """Each says that a file, or a part of it, is there and not read. (VANISHED: was there.)"""
+KEPT = (*UNREAD, ProblemKind.UNENDED)
+"""Of these there are no more than files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +75,8 @@ class ProblemReporter:
         """``again``: an occurrence of its own even if this path had one of this kind before."""
         if (kind, path) in self._told and not again:
             return
-        if len(self._told) >= REPORTED_MAX and kind not in UNREAD:  # of those there are no more than files
-            self._told = {place: problem for place, problem in self._told.items() if problem.kind in UNREAD}
+        if len(self._told) >= REPORTED_MAX and kind not in KEPT:
+            self._told = {place: problem for place, problem in self._told.items() if problem.kind in KEPT}
         problem = self._told[kind, path] = Problem(kind, path, message)
         self.counts[kind] += 1
         if self._report is not None:

@@ -13,7 +13,7 @@ from photon.adapters.logs.api import Block
 from photon.adapters.logs.assignment import Logs
 from photon.adapters.logs.files import CUT_SHORT, Files
 from photon.adapters.logs.framed import Lines, headed_blocks
-from photon.adapters.logs.framing import LongRecord, Piece, frame
+from photon.adapters.logs.framing import Framed, LongRecord, Piece, frame
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source
@@ -72,9 +72,12 @@ class LogReader:
         log.consumed = source.consumed()
         damage = source.damage() if at_end else ""
         cut_short = at_end and source.cut_short()
-        last = final and at_end and not (damage or cut_short)
-        lines = self._lines.marked(data, inside=log.long is not None, final=last)
-        framed = frame(lines, log.next, max_record=self._max_record, final=last, long=log.long)
+        framed = self._frame(log, data, final=False)
+        if final and at_end and not damage and (cut_short or self._waits(framed, log, data)):
+            if not self._files.last_line_counts(file, _waiting_at(framed)):
+                cut_short = False
+            elif not cut_short:
+                framed = self._frame(log, data, final=True)
         self._advance(log, data, framed.next, framed.long)
         if at_end:
             log.done = done
@@ -97,6 +100,15 @@ class LogReader:
             log.next, log.tail, log.long, log.done = piece.offset, b"", None, None
             self._problems.tell(ProblemKind.UNREADABLE, log.path, f"cannot be read ({err.strerror})")
             return []
+
+    def _frame(self, log: TrackedLog, data: bytes, *, final: bool) -> Framed:
+        lines = self._lines.marked(data, inside=log.long is not None, final=final)
+        return frame(lines, log.next, max_record=self._max_record, final=final, long=log.long)
+
+    @staticmethod
+    def _waits(framed: Framed, log: TrackedLog, data: bytes) -> bool:
+        """Whether a last record is not whole."""
+        return framed.long is not None or framed.next < log.next + len(data)
 
     def _advance(self, log: TrackedLog, data: bytes, to: int, long: LongRecord | None) -> None:
         used = to - log.next
@@ -198,3 +210,8 @@ class LogReader:
                 self._logs.lose(log, file)  # it was open once, but others needed the descriptor
             return None
         return self._sources.keep(log.identity, file)
+
+
+def _waiting_at(framed: Framed) -> int:
+    """Where the record begins that is not whole."""
+    return framed.next if framed.long is None else framed.long.offset

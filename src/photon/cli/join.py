@@ -150,6 +150,9 @@ def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tup
         many = "1 record" if result.rejected == 1 else f"{result.rejected} records"
         more = f"more than --max-rejected {max_rejected}"
         return ATTENTION, f"{many} rejected in this run, see {options.output / 'rejected'} ({more})"
+    if result.unended and not options.keep_pending:
+        many = "1 foreign log ends" if len(result.unended) == 1 else f"{len(result.unended)} foreign logs end"
+        return ATTENTION, f"{many} in a line that waits for its end, as said above; run this again"
     if ledger["pending"] and options.once and not options.keep_pending:
         return ATTENTION, f"{ledger['pending']} events have no verdict yet, as said above; run this again"
     return DONE, ""

@@ -128,7 +128,10 @@ def _source(each: SourceProgress, now_ns: int) -> list[str]:
 def _age(read_past_ns: int, now_ns: int) -> str:
     from photon.config.clock import NEVER_NS
     from photon.embedded.status import duration
+    from photon.eventstore.api import ALL_BUT_ENDS_NS
 
+    if read_past_ns == ALL_BUT_ENDS_NS:
+        return "all but last lines without end"
     if read_past_ns == NEVER_NS:
         return "all there will ever be"
     return f"{duration(max(now_ns - read_past_ns, 0) / 1e9)} ago" if read_past_ns > 0 else "not yet"

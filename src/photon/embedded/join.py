@@ -85,6 +85,8 @@ class JoinResult:
     """In this run."""
     unread: tuple[str, ...]
     """A line for each foreign log that was not read to its end."""
+    unended: tuple[str, ...]
+    """A line for each foreign log whose last line waits for its end."""
     unowned: int
     """Output records whose id the registry does not know as theirs: doubled, or written without a registration."""
     stopped: bool = False
@@ -124,8 +126,10 @@ async def run(
 
             async with open_parts(children, settings, adapter, site, disk, clock, stop) as parts:
                 stopped = await work(parts, stop, show)
-                unread = parts.dispatcher.status().unread
-                if bad := (await parts.store.progress()).bad_records:
+                seen, primary = parts.dispatcher.status(), await parts.store.progress()
+                if primary.unended:
+                    say(f"primary log {primary.unended}; events without a primary event wait as well")
+                if bad := primary.bad_records:
                     say(
                         f"{bad} primary records cannot be read or name no key; no foreign event is joined with them "
                         f"(the first are named in {_store_log(site)})"
@@ -133,9 +137,9 @@ async def run(
                 verified = parts.verifier.total
         ledger = read_ledger(site.state)
         unowned = verified.refused + verified.unreadable
-        return JoinResult(ledger, ledger["rejected"] - before, unread, unowned, stopped)
+        return JoinResult(ledger, ledger["rejected"] - before, seen.unread, seen.unended, unowned, stopped)
     except Stopped:  # while the parts were starting
-        return JoinResult(read_ledger(site.state), 0, (), 0, True)
+        return JoinResult(read_ledger(site.state), 0, (), (), 0, True)
     finally:
         lock.release()
 

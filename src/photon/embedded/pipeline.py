@@ -153,7 +153,15 @@ def open_dispatcher(
     head_start = settings.dispatcher.head_start
     homes = Homes(plan.datacentre, plan.shared_with, HeadStart(head_start)) if plan.shared_with else None
     return process.open_dispatcher(
-        process.Places(plan.foreign, plan.output, plan.state, configured.foreign_files, limits.record, plan.watch),
+        process.Places(
+            plan.foreign,
+            plan.output,
+            plan.state,
+            configured.foreign_files,
+            limits.record,
+            plan.watch,
+            configured.last_line_after,
+        ),
         policy,
         join=plan.join,
         datacentre=plan.datacentre,

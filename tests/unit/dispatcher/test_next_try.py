@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from photon.config.clock import NS_PER_S
+from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.dispatcher.events import Item
 from photon.dispatcher.next_try import Attempt, NextTries, NextTry
-from photon.dispatcher.retry import EARLY_BACKOFF, EARLY_S, NOT_YET_BACKOFF, Patience
+from photon.dispatcher.retry import EARLY_BACKOFF, EARLY_S, NOT_YET_BACKOFF, ONCE_ATTEMPTS_MAX, Patience
+from photon.eventstore.api import ALL_BUT_ENDS_NS
 from photon.joiner.api import Outcome
 from tests.unit.joiner.helpers import event
 
@@ -121,3 +122,18 @@ def test_one_old_event_does_not_make_its_batch_wait() -> None:
     plans = planned(attempt(), batch, 0.99)
     assert plans[b"old"].delay_s > 100.0
     assert max(plans[b"%d" % n].delay_s for n in range(249)) <= NOT_YET_BACKOFF.first
+
+
+def test_an_event_that_may_name_a_last_line_without_end_waits_for_the_next_run() -> None:
+    for read_past_ns, once, settled in (
+        (ALL_BUT_ENDS_NS, True, True),
+        (NEVER_NS, True, False),  # the store has started again: it will say
+        (ALL_BUT_ENDS_NS, False, False),
+    ):
+        missed = replace(attempt(), read_past_ns=read_past_ns)
+        ((_, plan),) = tries(once=once).plans(missed, [item(b"a", 30.0)], NOW_NS)
+        assert (plan.settled, plan.given_up) == (settled, False), read_past_ns
+    unavailable = replace(attempt(Outcome.RETRY), read_past_ns=ALL_BUT_ENDS_NS)
+    given_up = item(b"a", 30.0, attempts=ONCE_ATTEMPTS_MAX)
+    ((_, plan),) = tries(once=True).plans(unavailable, [given_up], NOW_NS)
+    assert plan.given_up

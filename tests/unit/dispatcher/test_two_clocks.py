@@ -7,7 +7,7 @@ import pytest
 from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.two_clocks import AHEAD_MOST_NS, FirstRead, Heard, heard, passed_by_both
-from photon.eventstore.api import Progress
+from photon.eventstore.api import ALL_BUT_ENDS_NS, Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
 from photon.joiner.api import WAIT_NS, Outcome
 from tests.unit.dispatcher.test_core import batch_of, lines, reply
@@ -29,7 +29,7 @@ def test_what_was_read_is_told_by_the_clock_that_is_behind(store: int, passed: i
     assert passed_by_both(told(store * S, 3 * S), 1000 * S) == passed * S
 
 
-@pytest.mark.parametrize("extreme", [NOTHING_READ_NS, NEVER_NS])
+@pytest.mark.parametrize("extreme", [NOTHING_READ_NS, ALL_BUT_ENDS_NS, NEVER_NS])
 def test_nothing_and_everything_are_no_times(extreme: int) -> None:
     progress = Progress(read_past_ns=extreme, read_past_age_ns=5, now_ns=1060 * S)
     assert passed_by_both(progress, 1000 * S) == extreme

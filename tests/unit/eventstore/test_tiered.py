@@ -12,9 +12,10 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.identity import log_name
+from photon.adapters.logs.unended import Rest
 from photon.adapters.side import SideConfig, TimeConfig
-from photon.config.clock import NEVER_NS
-from photon.eventstore.api import Found
+from photon.config.clock import NEVER_NS, SystemClock
+from photon.eventstore.api import ALL_BUT_ENDS_NS, Found
 from photon.eventstore.block_keys import AdapterBroken, block_keys
 from photon.eventstore.cache import CacheEventStore
 from photon.eventstore.file_map import MapKind
@@ -37,13 +38,16 @@ class Store:
         kind: MapKind = MapKind.DENSE,
         max_record: int = 1 << 20,
         adapter: Adapter | None = None,
+        rest: Rest | None = None,
     ) -> None:
         self.logs = base / "logs"
         self.logs.mkdir(exist_ok=True)
         self.clock = ManualClock()
         self.adapter = adapter or LineAdapter({})
         self.map = open_map(base / "map", kind)
-        self.follower = Follower(self.logs, has_header=False, max_record=max_record, positions=self.map.positions())
+        self.follower = Follower(
+            self.logs, has_header=False, max_record=max_record, positions=self.map.positions(), rest=rest
+        )
         self.cache = CacheEventStore(self.adapter, cache_bytes)
         self.reader = PrimaryReader(self.follower, self.adapter, self.cache, self.map, self.clock, once=once)
         self.reads = LogsEventStore(self.logs, self.adapter, self.resolve)
@@ -114,6 +118,25 @@ def test_a_malformed_line_does_not_hide_a_later_good_one(tmp_path: Path, cache_b
     store.read_all()
     assert store.ask(b"a") == (Found.FOUND, "a.log", len(torn), good[:-1])
     assert store.ask(b"b")[0] is Found.ABSENT
+
+
+def test_with_a_last_line_that_waits_for_its_end_nothing_is_absent_for_ever(tmp_path: Path) -> None:
+    rest = Rest(60.0, SystemClock().now_ns)
+    store = Store(tmp_path, once=True, rest=rest)
+    store.write("a.log", b"k1,x\nk2")
+    store.read_all()
+    assert (store.reader.done, store.reader.read_past_ns) == (True, ALL_BUT_ENDS_NS)
+    assert "a.log: the last line, at offset 5, has no line end" in store.reader.unended
+    assert store.ask(b"k1", NEVER_NS)[0] is Found.FOUND
+    assert store.ask(b"k2", NEVER_NS)[0] is Found.NOT_YET
+    store.close()
+    store = Store(tmp_path, once=True, rest=rest)
+    store.write("a.log", b"2,y\n")
+    store.read_all()
+    assert (store.reader.read_past_ns, store.reader.unended) == (NEVER_NS, "")
+    assert store.ask(b"k22", NEVER_NS) == (Found.FOUND, "a.log", 5, b"k22,y")
+    assert store.ask(b"k2", NEVER_NS)[0] is Found.ABSENT
+    store.close()
 
 
 def test_a_miss_is_absent_only_once_all_up_to_then_was_read(tmp_path: Path) -> None:
