@@ -95,7 +95,7 @@ def test_memory_per_id() -> None:
         table.add(
             lo, hi, np.arange(n), ones, ones.astype(np.uint8), ones.astype(np.uint32), None, np.ones(n, np.bool_)
         )
-        assert table.resident_bytes / len(table) <= 52
+        assert table.resident_bytes / len(table) <= 52  # a few segments, not split yet
 
 
 def test_bucket_width_is_bounded() -> None:
