@@ -102,7 +102,7 @@ class _Decided:
 
     def __init__(self, machine: ShardMachine) -> None:
         self._machine = machine
-        self.holds = machine.holds
+        self.holds, self.closed = machine.holds, machine.closed
 
     @property
     def serving(self) -> tuple[Standing, tuple[c.Range, ...]]:
