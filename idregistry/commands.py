@@ -15,7 +15,9 @@ import numpy as np
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, INCARNATION_BITS, U8, U32, U64, Inserts, Kind
 from photon.idregistry.witness import Witness
 
-VERSION = 2
+VERSION = 3
+VERSIONS_READ = (2, VERSION)
+"""2: entries of a release that chose shards by event time, too; they say no config."""
 MAX_ENTRY_IDS = 16_384
 """Ids of one Raft entry, inserts and clears together: at most 720 KiB of columns."""
 COMMAND_BYTES_MAX = 1 << 20
@@ -71,7 +73,7 @@ class Batch(Command, frozen=True, tag="batch"):
     clear_times: bytes = b""
     clear_tokens: bytes = b""
     config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
-    """Of the shards: the one by which no other shard held the inserted ids. 0: there was nobody to ask."""
+    """Of the shards: the one by which no other shard held the inserted ids. 0: version 2 did not say."""
 
 
 class Announce(Command, frozen=True, tag="announce"):
@@ -373,7 +375,7 @@ def check_ranges(ranges: tuple[Range, ...]) -> None:
 
 
 def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
-    if not data or data[0] != VERSION:
+    if not data or data[0] not in VERSIONS_READ:
         found = data[0] if data else "nothing"
         raise CommandError(f"command version {found} is not {VERSION}: written by another release of Photon")
     try:

@@ -24,9 +24,8 @@ from photon.idregistry.digest_index import (
     CHUNK_ROWS,
     CHUNKS_MAX,
     DigestIndex,
-    chunks_in,
     hashes_of,
-    rows_in,
+    places_in,
     words_of,
 )
 from photon.idregistry.id_bucket import (
@@ -104,8 +103,11 @@ class IdTable:
         self._chunks: dict[int, list[int]] = {}
         """Bucket number -> what the index calls its first, second ... CHUNK_ROWS rows."""
         self._by_chunk: list[tuple[Bucket, int] | None] = [None]
-        """(bucket, first row) by chunk; None: it is gone. The first one is nobody's."""
+        """(bucket, first row) by chunk; None: it is gone. The first one is nobody's: a word of 0 is none."""
         self._living: Bools = np.zeros(1, np.bool_)
+        self._hidden: dict[int, I64] = {}
+        """Bucket number -> rows whose ids are found in an earlier bucket. Only releases that went by (digest, time)
+        entered an id twice. The earliest bucket counts, on every replica, whether or not it was loaded anew."""
 
     def __len__(self) -> int:
         return sum(bucket.count for bucket in self._buckets.values())
@@ -126,27 +128,16 @@ class IdTable:
         self._make_room(2 * len(lo))
         hashes = hashes_of(lo)
         words, ends = self._index.probe(lo, hi, hashes)
-        new = np.flatnonzero((words == 0) & may_add)
         out = _empty_entries(len(lo))
-        if new.size:
-            places = ends[new]
-            first = self._index.claim(lo[new], hi[new], hashes[new], places)
-            won = np.flatnonzero(first == np.arange(new.size))
-            added = new[won]
-            given = np.zeros(new.size, np.uint64)
-            given[won] = self._append(lo, hi, times, tokens, kinds, tags, generations, added)
-            self._index.settle(places[won], given[won])
-            words[new] = given[first]
-            behind = np.flatnonzero(
-                (words == 0) & ~may_add
-            )  # not to be added, but maybe behind an equal one that was
-            if behind.size:
-                again = self._index.find(lo[behind], hi[behind])
-                order = np.argsort(given[won])
-                at = np.searchsorted(given[won][order], again)
-                winner = added[order[np.minimum(at, won.size - 1)]]
-                after = (again != 0) & (winner < behind)
-                words[behind[after]] = again[after]
+        absent = np.flatnonzero(words == 0)
+        first = _first_of_equals(lo[absent], hi[absent], may_add[absent])
+        won = first == np.arange(absent.size)
+        added = absent[won]
+        if added.size:
+            words[added] = self._append(lo, hi, times, tokens, kinds, tags, generations, added)
+            self._index.enter(words[added], hashes[added], ends[added])
+            behind = np.flatnonzero(~won & (first >= 0))
+            words[absent[behind]] = words[absent[first[behind]]]
             words[added] = 0
             out.added[added] = True
             out.tokens[added], out.kinds[added], out.tags[added] = tokens[added], kinds[added], tags[added]
@@ -159,6 +150,8 @@ class IdTable:
 
     def clear(self, lo: U64, hi: U64, tokens: U64) -> Entries:
         """Owned ids whose token equals become cleared; says what each row met."""
+        if not len(lo):
+            return _empty_entries(0)
         words = self._index.find(lo, hi)
         met = self._entries(words, _empty_entries(len(words)))
         owned = met.states == OWNED
@@ -206,11 +199,8 @@ class IdTable:
         )
         if not word[0]:
             self._make_room(2)
-            hashes = hashes_of(lo)
-            place = self._index.probe(lo, hi, hashes)[1]
-            self._index.claim(lo, hi, hashes, place)
             word = self._append(lo, hi, np.array([time]), *columns, None, one)
-            self._index.settle(place, word)
+            self._index.enter(word, hashes_of(lo))
         bucket, row = self._place(word)
         at = np.array([row])
         bucket.change(at)
@@ -225,7 +215,7 @@ class IdTable:
     # -- rows by word -------------------------------------------------------------------------------------------
     def living(self, words: U64) -> Bools:
         """See RowsOfWords."""
-        living: Bools = self._living[chunks_in(words)]
+        living: Bools = self._living[places_in(words)[0]]
         return living
 
     def digests(self, words: U64) -> tuple[U64, U64]:
@@ -237,12 +227,13 @@ class IdTable:
 
     def _by_bucket(self, words: U64) -> Iterator[tuple[Bucket, I64, I64 | slice]]:
         """(bucket, rows there, positions) of living words, chunk by chunk."""
-        for chunk, at in _groups(chunks_in(words)):
+        chunks, rows = places_in(words)
+        for chunk, at in _groups(chunks):
             known = self._by_chunk[chunk]
             if known is None:
                 raise AssertionError("a word of a bucket that is gone")
             bucket, first = known
-            yield bucket, rows_in(words[at]) + first, at
+            yield bucket, rows[at] + first, at
 
     def _place(self, word: U64) -> tuple[Bucket, int]:
         (bucket, rows, _) = next(self._by_bucket(word))
@@ -305,19 +296,32 @@ class IdTable:
         return words
 
     def _enter(self, bucket: Bucket, start: int) -> None:
-        """Its rows from ``start`` on, where their ids are not there yet."""
-        rows = bucket.rows[start : bucket.count]
-        lo, hi = rows["lo"].astype(np.uint64), rows["hi"].astype(np.uint64)
-        # Releases that went by (digest, time) may have entered one id in two buckets: the earlier one is it.
-        new = np.flatnonzero(self._index.find(lo, hi) == 0)
+        """Its rows from ``start`` on, after those of all earlier buckets."""
+        self._enter_rows(bucket, np.arange(start, bucket.count))
+
+    def _enter_rows(self, bucket: Bucket, rows: I64) -> None:
+        """Those whose ids are not there yet; the others are hidden."""
+        lo, hi = bucket.rows["lo"][rows], bucket.rows["hi"][rows]
+        absent = self._index.find(lo, hi) == 0
+        new = np.flatnonzero(absent)
         if new.size:
-            self._index.enter(lo[new], self._words(bucket, hi[new], new + start))
+            self._index.enter(self._words(bucket, hi[new], rows[new]), hashes_of(lo[new]))
+        if new.size < rows.size:
+            held = self._hidden.get(bucket.number)
+            more = rows[~absent]
+            self._hidden[bucket.number] = more if held is None else np.concatenate((held, more))
+
+    def _reveal(self) -> None:
+        """After buckets have gone: what they hid is found where it is."""
+        for number in sorted(self._hidden):
+            self._enter_rows(self._buckets[number], self._hidden.pop(number))
 
     def _forget(self, number: int) -> None:
         """In time that does not depend on its rows: the index meets their words by and by."""
         for chunk in self._chunks.pop(number, ()):
             self._by_chunk[chunk] = None
             self._living[chunk] = False
+        self._hidden.pop(number, None)
         del self._buckets[number]
 
     def _make_room(self, chunks: int) -> None:
@@ -325,7 +329,7 @@ class IdTable:
         if len(self._by_chunk) + chunks <= CHUNKS_MAX:
             return
         self._index = DigestIndex(self)
-        self._chunks, self._by_chunk, self._living = {}, [None], np.zeros(1, np.bool_)
+        self._chunks, self._by_chunk, self._living, self._hidden = {}, [None], np.zeros(1, np.bool_), {}
         for number in sorted(self._buckets):
             self._enter(self._buckets[number], 0)
 
@@ -361,6 +365,8 @@ class IdTable:
                     kept = self._buckets[number] = bucket.without_cleared()
                     self._make_room(1 + (kept.count >> CHUNK_BITS))
                     self._enter(kept, 0)
+        if dropped and self._hidden:
+            self._reveal()
         if dropped and not self._buckets:
             self._index = DigestIndex(self)
         return dropped
@@ -415,6 +421,25 @@ def _empty_entries(n: int) -> Entries:
         np.zeros(n, np.int64),
         np.zeros(n, np.bool_),
     )
+
+
+def _first_of_equals(lo: U64, hi: U64, may_add: Bools) -> I64:
+    """For each id of a batch the first position of an equal one that may be added, if that is not behind it; or -1.
+
+    The order is that of the batch, and so the same on every replica.
+    """
+    n = len(lo)
+    first = np.where(may_add, np.arange(n), -1)
+    order = np.argsort(lo, kind="stable")
+    ordered = lo[order]
+    if not (ordered[1:] == ordered[:-1]).any():
+        return first
+    order = np.lexsort((hi, lo))  # stable, too
+    starts = np.flatnonzero(np.append(True, (lo[order][1:] != lo[order][:-1]) | (hi[order][1:] != hi[order][:-1])))
+    least = np.minimum.reduceat(np.where(may_add, np.arange(n), n)[order], starts)
+    winners = np.empty(n, np.int64)
+    winners[order] = np.repeat(least, np.diff(starts, append=n))
+    return np.where(winners <= np.arange(n), winners, -1)
 
 
 def _groups(keys: I64) -> Iterator[tuple[int, I64 | slice]]:

@@ -3,9 +3,10 @@
 The registry is asked for its list of reopened ids every so often, from the beginning each time: the list itself is
 the durable memory of what is to be done, so nothing is lost whatever the moment of a crash, and nothing has to be
 remembered but when an id was first seen there, from where its patience counts. An id leaves the list when somebody
-has registered it with its new generation. Its event is found by (digest, event time): the chunks that may hold that
-time are read again. An id that stands in no log here is looked for again later, more and more seldom; it stays on
-the list, and is told: its input may be lost for ever, or stand only in another datacentre.
+has registered it with its new generation. Its event is found by its digest, first in the chunks that may hold the
+event time that it was registered with, and once in all: a log here may have the id with another time. An id that
+stands in no log here is looked for again later, more and more seldom; it stays on the list, and is told: its input
+may be lost for ever, or stand only in another datacentre.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from photon.config.clock import Clock
 from photon.config.structured import get_logger
 from photon.dispatcher.columns import columns_of, records_of
 from photon.dispatcher.events import Stretch
-from photon.dispatcher.replay.coverage import chunks_between, holding, read_up_to
+from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, chunks_between, holding, read_up_to
 from photon.dispatcher.replay.guests import Guests
 from photon.dispatcher.replay.reading import Reads
 from photon.dispatcher.replay.rules import LineRules
@@ -244,11 +245,15 @@ class Reopened:
         if it is there; else any."""
         times = np.array([each.event_time_ns for each in wanted.values()], np.int64)
         positions = read_up_to(self._state.database)
-        chunks = chunks_between(self._state.database, positions, int(times.min()), int(times.max()) + 1)
+        if any(self._looks_everywhere(each) for each in wanted.values()):
+            chunks = chunks_between(self._state.database, positions, MIN_NS, MAX_NS)
+        else:
+            some = chunks_between(self._state.database, positions, int(times.min()), int(times.max()) + 1)
+            chunks = holding(some, times)
         found: dict[bytes, ForeignEvent] = {}
         sure: set[bytes] = set()
         looked = np.unique(np.frombuffer(b"".join(wanted), "<u8")[::2])
-        for chunk in holding(chunks, times):
+        for chunk in chunks:
             begun = self._clock.monotonic()
             try:
                 blocks = await self._reads.blocks(chunk)
@@ -260,7 +265,7 @@ class Reopened:
                 for row in _rows_of(columns.digests, looked, wanted):
                     (event,) = columns.take([row]).events(0)
                     each = wanted[event.digest]
-                    if event.event_time_ns != each.event_time_ns or event.digest in sure:
+                    if event.digest in sure:
                         continue
                     found[event.digest] = event
                     if tag_of(event) == each.tag:
@@ -271,6 +276,11 @@ class Reopened:
             await asyncio.sleep(self._clock.monotonic() - begun)  # half of the time is left to fresh events
         await self._reads.rest()
         return {digest: self._ready(event, wanted[digest]) for digest, event in found.items()}
+
+    def _looks_everywhere(self, each: Id) -> bool:
+        """At the second try, once in a process: that is to read all logs again."""
+        known = self._missing.get(each.name)
+        return known is not None and known.pause_s == MISSING_FIRST_S
 
     def _ready(self, event: ForeignEvent, each: Id) -> ForeignEvent:
         """With the generation that may have the id now."""

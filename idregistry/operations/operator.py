@@ -164,7 +164,11 @@ class Operator:
             return Refusal(Status.REFUSED, str(error))
         try:
             held, config = held_elsewhere(
-                shard, command.digests, self._machines.shards, self._machines.config.changes.removed
+                shard,
+                command.digests,
+                self._machines.shards,
+                self._machines.config.changes.removed,
+                restoring=True,
             )
         except NotKnown as reason:
             return Refusal(Status.UNKNOWN, str(reason))

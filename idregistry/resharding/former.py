@@ -16,8 +16,9 @@ import numpy as np
 
 from photon.idregistry.api import DIGEST_BYTES
 from photon.idregistry.commands import Range, take
+from photon.idregistry.operations.restored import CLOSED_REASON
 from photon.idregistry.resharding.preparing import Bools, Standing
-from photon.idregistry.sharding import shards_of
+from photon.idregistry.sharding import FOREVER, shards_of
 
 
 class Shard(Protocol):
@@ -26,6 +27,11 @@ class Shard(Protocol):
     @property
     def serving(self) -> tuple[Standing, tuple[Range, ...]]:
         """Where it stands in the changes, and the config that it serves by."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Restored from a backup and not opened yet: ids registered since may be missing."""
         ...
 
     def holds(self, digests: bytes, before_ns: int) -> Bools:
@@ -38,11 +44,16 @@ class NotKnown(Exception):
 
 
 def held_elsewhere(
-    number: int, digests: bytes, shards: Mapping[int, Shard], removed: Collection[int]
+    number: int,
+    digests: bytes,
+    shards: Mapping[int, Shard],
+    removed: Collection[int],
+    *,
+    restoring: bool = False,
 ) -> tuple[Bools, int]:
-    """Of shard ``number``: (which ids another one holds, the config by which that is so). Raises NotKnown.
+    """Of shard ``number``: (which ids another one holds and it does not, the config by which that is so).
 
-    Config 0: there was none before it.
+    ``restoring``: what is registered again may be entered while all shards are closed. Raises NotKnown.
     """
     standing, ranges = shards[number].serving
     held = np.zeros(len(digests) // DIGEST_BYTES, np.bool_)
@@ -54,6 +65,11 @@ def held_elsewhere(
             shard = shards.get(former)
             if shard is None or shard.serving[0].decided < standing.config:
                 raise NotKnown(f"shard {former} has not entered change {standing.config} of the shards here yet")
+            if shard.closed and not restoring:
+                raise NotKnown(f"shard {former}, which may hold some of the ids, {CLOSED_REASON}")
             rows = np.flatnonzero(numbers == former)
             held[rows] |= shard.holds(take(digests, DIGEST_BYTES, rows), each.end_ns)
-    return held, standing.config if len(ranges) > 1 else 0
+    if held.any():  # releases that went by (digest, time) may have entered one id in several shards
+        rows = np.flatnonzero(held)
+        held[rows] = ~shards[number].holds(take(digests, DIGEST_BYTES, rows), FOREVER[1])
+    return held, standing.config

@@ -85,7 +85,13 @@ class Sharding:
         return own
 
     def takes(self, digests: bytes, times: I64, config: int) -> Bools:
-        """Which ids may be entered now, if no other shard held them under this config (0: nobody looked)."""
+        """Which ids may be entered now, if no other shard held them under this config.
+
+        Config 0: an entry of a release that chose the shard by the event time, too, and asked nobody else; it is
+        judged as it was then, or a replica that reads its log again would lose what was acknowledged.
+        """
+        if not config:
+            return self._took(digests, times)
         own = self.own(digests)
         if self.standing.prepared is not None:
             later = times >= self.standing.prepared.starts_ns
@@ -94,6 +100,19 @@ class Sharding:
             for each in self.ranges[:-1]:
                 own &= shards_of(digests, each.shards) == self.number
         return own
+
+    def _took(self, digests: bytes, times: I64) -> Bools:
+        """Which ids were this shard's by digest and event time, under the active config and a prepared one."""
+        took = np.full(len(times), self.number != 0)
+        prepared = self.standing.prepared
+        after = () if prepared is None else (with_range(self.ranges, prepared.starts_ns, prepared.shards),)
+        for ranges in (self.ranges, *after):
+            mine = np.zeros(len(times), np.bool_)
+            for each in ranges:
+                within = (times >= each.start_ns) & (times <= each.end_ns - (each is not ranges[-1]))
+                mine |= within & (shards_of(digests, each.shards) == self.number)
+            took &= mine
+        return took
 
     def keeps(self, digests: bytes, times: I64, config: int) -> Bools:
         """Which ids may be given an entry by the operator's word, whatever the boundary says."""

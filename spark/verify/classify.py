@@ -40,6 +40,8 @@ class Line:
     primary_offset: int | None
     unread: bool = False
     """Its dispatcher has not read so far."""
+    outside: bool = False
+    """Of the verified range: it was not joined, and says only that it is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,8 @@ def _contents(known: Known, record: Record, entry: Entry | None) -> Finding | No
         where = "" if own else f"no raw log of {record.datacentre} has this event"
         evidence = {"fields": ["source", *differing(nearest, record)]} | ({"why": where} if where else {})
         return Finding(Class.WRONGLY_JOINED, evidence, nearest, record, entry)
+    if any(line.outside for line in at_place):
+        return None  # the same id came with a time of another range, and this is that line's record
     line = min(at_place, key=lambda each: len(_wrong(lines, each, record)[1]))
     kind, fields = _wrong(lines, line, record)
     if kind is Class.CORRECT:
@@ -269,10 +273,12 @@ def _registry(known: Known, verdicts: Sequence[Record], line: Line, entry: Entry
         evidence = {"fields": ["shard"], "tokens": [each.token for each in known.entries[:PLACES_MAX]]}
         return [Finding(Class.REGISTRY_DIFFERS, evidence, line, first, entry)]
     record = next((each for each in verdicts if each.token == entry.token), first)
+    # An id keeps the time that it was registered with first; a line that takes it up once reopened may have another.
+    one_of_its_times = entry.generation > 0 or entry.time_ns in {each.time_ns for each in known.lines}
     pairs = {
         "token": (record.token, entry.token),
         "kind": (record.kind, entry.kind),
-        "event_time_ns": (line.time_ns, entry.time_ns),
+        "event_time_ns": (entry.time_ns if one_of_its_times else line.time_ns, entry.time_ns),
         "datacentre": (record.datacentre, entry.datacentre if entry.datacentre is not None else record.datacentre),
         "state": (entry.state == REOPENED, False),
     }

@@ -61,6 +61,7 @@ def _line(row: dict[str, Any]) -> Line:
     return Line(
         row["datacentre"], row["log"], row["offset"], row["event_time_ns"], row["key"], row["kind"], row["foreign"],
         row["record"], row["primary"], row["primary_log"], row["primary_offset"], bool(row["unread"]),
+        not row["judged"],
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from photon.idregistry.resharding import plan
 from photon.idregistry.resharding.former import held_elsewhere
 from photon.idregistry.resharding.intents import Changes
 from photon.idregistry.resharding.preparing import Bools, Prepared, ShardFacts, Sharding, Standing
-from photon.idregistry.sharding import shards_of
+from photon.idregistry.sharding import shards_of, with_range
 from photon.idregistry.state_machine import ShardMachine
 from tests.simulation.resharding.machines import MachinesWorld
 
@@ -102,7 +102,7 @@ class _Decided:
 
     def __init__(self, machine: ShardMachine) -> None:
         self._machine = machine
-        self.holds = machine.holds
+        self.holds, self.closed = machine.holds, machine.closed
 
     @property
     def serving(self) -> tuple[Standing, tuple[c.Range, ...]]:
@@ -131,6 +131,32 @@ def _by_event_time(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     monkeypatch.setattr(IdTable, "add", by_bucket)
+
+
+def _routed_by_intents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callers and new shards go by a change from its intent on; one that is given up leaves its shards behind."""
+    founding = ConfigMachine.founding
+
+    def intended(changes: Changes) -> tuple[c.Range, ...]:
+        pending = changes.pending
+        return changes.ranges if pending is None else with_range(changes.ranges, pending.starts_ns, pending.shards)
+
+    def of_the_intent(self: ConfigMachine, shard: int) -> Founding:
+        known, pending = founding(self, shard), self.changes.pending
+        if pending is None or shard not in pending.added:
+            return known
+        return Founding(c.Configure(shard, intended(self.changes), pending.config, pending.config), known.slots)
+
+    def known_shards(self: MachinesWorld) -> tuple[int, ...]:
+        pending = self.config.changes.pending
+        added = {*self.shards, *(() if pending is None else pending.added)} - {*self.config.changes.removed}
+        return (*self.config.changes.live, *sorted(added - {*self.config.changes.live}))
+
+    monkeypatch.setattr(ConfigMachine, "founding", of_the_intent)
+    monkeypatch.setattr(MachinesWorld, "known_shards", known_shards)
+    monkeypatch.setattr(
+        MachinesWorld, "told", lambda self: [self.config.changes.ranges, intended(self.config.changes)]
+    )
 
 
 def _fences_of_the_intent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,6 +234,7 @@ ABLATIONS: dict[str, Ablation] = {
     "former shards are asked before they have entered the change": Ablation(_former_shards_not_waited_for, _TWO),
     "the config of an entry is not compared": Ablation(_config_not_compared, _TWO),
     "an id is looked for by its event time": Ablation(_by_event_time, "was accepted twice"),
+    "intents are used for routing": Ablation(_routed_by_intents, _TWO),
     "fences are collected at the intent": Ablation(_fences_of_the_intent, "fenced everywhere"),
     "prepares of ended changes are taken": Ablation(_old_prepares_taken, "stands at|do not end|refused for good"),
     "activated without waiting for the shards": Ablation(_activated_unprepared, "stands at|do not end"),

@@ -66,7 +66,7 @@ class MachinesWorld:
             self._remember()
             return result
         machine = self.shards.get(group)
-        if machine is None or group not in self.config.changes.live:
+        if machine is None or group not in self.known_shards():
             return None  # a group that is not here
         result = machine.apply(self._entries, c.encode(command))
         if isinstance(result, BatchAnswers):
@@ -74,9 +74,17 @@ class MachinesWorld:
         return result
 
     def _remember(self) -> None:
-        ranges = self.config.changes.ranges
-        if ranges and ranges not in self.configs:
-            self.configs.append(ranges)
+        for ranges in self.told():
+            if ranges and ranges not in self.configs:
+                self.configs.append(ranges)
+
+    def told(self) -> list[tuple[c.Range, ...]]:
+        """The configs that callers may hear of now."""
+        return [self.config.changes.ranges]
+
+    def known_shards(self) -> tuple[int, ...]:
+        """Whose groups are on the replicas."""
+        return self.config.changes.live
 
     def _inserted(self, shard: int, command: c.Batch, result: BatchAnswers) -> None:
         if result.inserts.answers[0] != Answer.COMMITTED:
@@ -170,7 +178,7 @@ class MachinesWorld:
         elif what < 0.65:
             self.insert()
         elif what < 0.85:
-            self.care_for_shard(random.choice(self.config.changes.live))
+            self.care_for_shard(random.choice(self.known_shards()))
         elif what < 0.92:
             self.care_for_changes()
         elif what < 0.95:

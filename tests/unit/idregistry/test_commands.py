@@ -67,6 +67,13 @@ def test_a_damaged_command_is_refused_or_valid(command: c.ShardCommand, data: st
     assert c.decode_shard(c.encode(decoded)) == decoded
 
 
+def test_entries_of_the_release_before_are_read() -> None:
+    data = b"\2" + c.encode(batch([Row(1)]))[1:]
+    decoded = c.decode_shard(data)
+    assert isinstance(decoded, c.Batch)
+    assert decoded.config == 0, "it says no config"
+
+
 GOOD = batch([Row(1), Row(2)])
 
 

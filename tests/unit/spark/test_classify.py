@@ -181,6 +181,15 @@ def test_an_entry_that_differs(change: dict[str, object], field: str) -> None:
     assert (found.kind, found.evidence["fields"]) == (Class.REGISTRY_DIFFERS, [field])
 
 
+def test_one_id_with_two_times_is_joined_once_whichever_line_was_first() -> None:
+    other = replace(LINE, offset=5, time_ns=90_000)
+    assert of(Known([other, LINE], [RECORD], [ENTRY])) == [Class.CORRECT]
+    first = replace(ABSENT, time_ns=RECORD.time_ns, outside=True)
+    assert of(Known([other, first], [RECORD], [ENTRY])) == [Class.CORRECT], "its record is of another night's range"
+    again = replace(ENTRY, time_ns=90_000, generation=1)
+    assert of(Known([other, LINE], [RECORD], [again])) == [Class.CORRECT], "reopened, and taken up by the other line"
+
+
 def test_an_entry_that_is_not_there_or_twice() -> None:
     assert of(Known([LINE], [RECORD])) == [Class.REGISTRY_MISSING]
     assert of(Known([LINE], [RECORD], collected=True)) == [Class.CORRECT]

@@ -159,6 +159,20 @@ async def test_of_several_lines_with_one_id_the_one_that_was_registered(
     assert {event.key for event in taking.seen} == {b"k2"}
 
 
+async def test_a_line_with_another_time_than_was_registered_is_found_at_the_second_look(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.write("a.log", hours(0, 40))
+    await read_all(world)
+    ids = FakeList()
+    ids.add("id7", 33 * HOUR)  # its owner's line said so; that datacentre's disks are gone
+    with reading_list(world, ids, monkeypatch) as (engine, taking):
+        async with running(engine):
+            await until(lambda: not ids.ids)
+    assert {event.event_id for event in taking.seen} == {b"id7"}
+    assert {event.event_time_ns for event in taking.seen} == {0}
+
+
 async def test_what_stands_in_no_log_is_told_and_looked_for_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,8 +73,19 @@ def test_an_id_that_another_shard_may_hold_is_entered_by_the_config_by_which_it_
     shard.prepare(PREPARE)
     shard.activate(c.Activate(2))
     # Of two shards 3 was the other one's.
-    assert [takes(shard, 3, 50, config) for config in (0, 1, 2, 3)] == [False, False, True, False]
-    assert [takes(shard, 0, 50, config) for config in (0, 1, 2, 3)] == [True] * 4, "always this one's"
+    assert [takes(shard, 3, 50, config) for config in (1, 2, 3)] == [False, True, False]
+    assert [takes(shard, 0, 50, config) for config in (1, 2, 3)] == [True] * 3, "always this one's"
+
+
+def test_an_entry_of_the_release_before_is_judged_by_event_time_as_it_was_then() -> None:
+    shard = opened()
+    assert [takes(shard, n, 99, 0) for n in range(6)] == [True, False, True, False, True, False]
+    shard.prepare(PREPARE)
+    assert [takes(shard, n, 99, 0) for n in range(6)] == [True, False, True, False, True, False]
+    assert [takes(shard, n, 100, 0) for n in range(6)] == [True, False, False, False, False, False]
+    shard.activate(c.Activate(2))
+    assert [takes(shard, n, 99, 0) for n in range(6)] == [True, False, True, False, True, False]
+    assert [takes(shard, n, 100, 0) for n in range(6)] == [True, False, False, True, False, False]
 
 
 def test_an_abort_gives_everything_back_and_a_late_prepare_is_refused() -> None:
