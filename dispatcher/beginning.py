@@ -54,5 +54,5 @@ def begin(places: Places, join: str, adapter: Adapter, digester: Digester, begin
 
 
 def _forget(state: State) -> None:
-    back = {position.identity: replace(position, offset=0) for position in state.positions()}
+    back = {position.identity: replace(position, offset=0, proof=b"") for position in state.positions()}
     state.commit(Changes(positions=back, also=[("DELETE FROM parts", ())]))

@@ -455,7 +455,7 @@ class Core:
                 log.stretches.popleft()
                 self._settle(stretch, changes, cells, now_ns)
                 changes.positions[identity] = LogPosition(
-                    identity, stretch.file.path, stretch.end, stretch.file.header
+                    identity, stretch.file.path, stretch.end, stretch.file.header, stretch.proof
                 )
             if not log.stretches:
                 del self._busy[identity]

@@ -98,6 +98,7 @@ class Stretch:
     end: int
     seen_to: int  # lines before this offset were read before, and are counted
     read_at: float  # monotonic seconds
+    proof: bytes = b""  # of a position at its end
     items: list[Item] = field(default_factory=list)
     left: int = 0  # items without a verdict
     settled: int = 0  # of them, those that get none in this run
@@ -160,7 +161,7 @@ def parse(
 def stretch_of(block: Block, read_at: float, seen_to: int) -> Stretch:
     """The whole block's stretch, its records still to be added."""
     weight = len(block.data) + sum(len(o.head) for o in block.oversized)
-    return Stretch(block.identity, block.file, block.offset, block.end, seen_to, read_at, weight=weight)
+    return Stretch(block.identity, block.file, block.offset, block.end, seen_to, read_at, block.proof, weight=weight)
 
 
 def add_rejected(stretch: Stretch, line: bytes) -> None:

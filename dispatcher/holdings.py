@@ -171,8 +171,8 @@ class Holdings:
             return before
         if not ends:
             return before
-        here = replace(self._follower.placed(before), offset=ends[-1])
-        parts = parts_of(before.identity, self._follower.placed(before).offset, ends)
+        here = ends[-1]
+        parts = parts_of(self._follower.placed(before), ends)
         self._state.split(here, parts)
         self._log.info("a huge log is read in parts", path=here.path, parts=len(parts))
         return here
@@ -197,9 +197,10 @@ class Holdings:
             self._left.clear()
 
 
-def parts_of(identity: str, begin: int, ends: Sequence[int]) -> list[LogPart]:
+def parts_of(begin: LogPosition, ends: Sequence[LogPosition]) -> list[LogPart]:
     """One part up to each of the ends, which are records' begins in order."""
-    begins = [begin, *ends[:-1]]
+    identity = begin.identity
     return [
-        LogPart(f"{identity}{PART_MARK}{at:x}", identity, at, end, at) for at, end in zip(begins, ends, strict=True)
+        LogPart(f"{identity}{PART_MARK}{at.offset:x}", identity, at.offset, end.offset, at.offset, at.proof)
+        for at, end in zip([begin, *ends[:-1]], ends, strict=True)
     ]

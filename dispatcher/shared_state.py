@@ -186,11 +186,11 @@ class SharedState(State):
         )
 
     def _granted(self, unit: str) -> Granted:
-        rows = self._all("SELECT path, offset, header, high FROM logs WHERE identity = ?", unit)
+        rows = self._all("SELECT path, offset, header, proof, high FROM logs WHERE identity = ?", unit)
         if not rows:
             return Granted(LogPosition(unit, "", 0), 0)
-        path, offset, header, high = rows[0]
-        return Granted(LogPosition(unit, path, offset, header), high)
+        *position, high = rows[0]
+        return Granted(LogPosition(unit, *position), high)
 
     def release(self, units: Sequence[str]) -> None:
         """Gives leases back. All that was read of these units is committed."""
@@ -204,7 +204,9 @@ class SharedState(State):
         with self._changing():
             self._check_leases([position.identity])
             self._put_positions({position.identity: position})
-            self._db.executemany("INSERT INTO parts VALUES (?, ?, ?, ?, ?)", parts)
+            self._db.executemany(
+                "INSERT INTO parts (unit, identity, begin, end, offset, proof) VALUES (?, ?, ?, ?, ?, ?)", parts
+            )
 
     def drop_parts(self, units: Sequence[str]) -> None:
         """Parts of this worker whose bytes are no more."""

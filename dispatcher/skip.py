@@ -10,10 +10,11 @@ is no other way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.api import Block, LogPosition
+from photon.adapters.logs.identity import PROOF_BYTES, proof_of
 from photon.adapters.logs.reader import Source
 from photon.dispatcher.columns import records_of
 from photon.dispatcher.events import parse
@@ -54,6 +55,7 @@ class Skip:
     oldest_ns: int | None
     """Least and greatest event time of the records looked at: the first and the last ones skipped."""
     newest_ns: int | None
+    proof: bytes = b""  # of a position at ``to``
 
     @property
     def skipped(self) -> int:
@@ -63,7 +65,7 @@ class Skip:
     def position(self) -> LogPosition:
         """To be read on from."""
         known = self.log.position
-        return LogPosition(known.identity, known.path, self.to, known.header)
+        return LogPosition(known.identity, known.path, self.to, known.header, self.proof)
 
 
 def times_of(adapter: Adapter, digester: Digester, log: Log) -> Times:
@@ -90,7 +92,15 @@ def plan(log: Log, source: Source, times: Times, to_ns: int | None, *, max_recor
         last = _line_begin(source, max(begin, to - PROBE_BYTES), begin, to)
         samples = [(begin, _lines(source, begin, min(to, begin + PROBE_BYTES), max_record))]
         samples.append((last, _lines(source, last, to, max_record)))
-    return _described(log, to, samples, times)
+    skip = _described(log, to, samples, times)
+    # To read back in a compressed file is to inflate it again: there the next commit proves the position.
+    return skip if source.compressed else replace(skip, proof=proof_at(source, skip.to))
+
+
+def proof_at(source: Source, at: int) -> bytes:
+    """Of a position there, by the file as it is now. Raises OSError."""
+    front = min(PROOF_BYTES, at)
+    return proof_of(source.read(at - front, front))
 
 
 def _described(log: Log, to: int, samples: Sequence[tuple[int, bytes]], times: Times) -> Skip:

@@ -21,7 +21,7 @@ from photon.adapters.logs.problems import LogDirectoryError, ProblemReporter
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.process import Places, state_rule
 from photon.dispatcher.replay.coverage import unknown_from
-from photon.dispatcher.skip import Log, Skip, plan, times_of
+from photon.dispatcher.skip import Log, Skip, plan, proof_at, times_of
 from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import Digester
 
@@ -86,8 +86,10 @@ def plan_skips(
         try:
             source = open_anywhere(places.foreign / each.path, framing)
             try:
+                if before and before.proof not in (b"", proof_at(source, offset)):
+                    log = replace(log, position=replace(position, offset=0))  # another log, read from its start
                 header = header_before(source, head.fingerprint_at) if framing.kind == "zeek" else head.header
-                times = times_of(adapter, digester, replace(log, position=replace(position, header=header)))
+                times = times_of(adapter, digester, replace(log, position=replace(log.position, header=header)))
                 planned.skips.append(plan(log, source, times, to_ns, max_record=places.max_record))
             finally:
                 source.close()

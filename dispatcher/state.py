@@ -132,15 +132,19 @@ class State:
 
     def positions(self) -> list[LogPosition]:
         """How far each log has been dealt with."""
-        rows = self._all("SELECT identity, path, offset, header FROM logs")
-        return [LogPosition(identity, path, offset, header) for identity, path, offset, header in rows]
+        return [LogPosition(*row) for row in self._all("SELECT identity, path, offset, header, proof FROM logs")]
 
     def without_gaps(self) -> list[LogPosition]:
         """The same, but of a log with parts that were not read to their ends: up to the first of these places."""
-        first: dict[str, int] = {}
+        first: dict[str, LogPart] = {}
         for part in self.parts():
-            first.setdefault(part.identity, part.offset)
-        return [replace(known, offset=first.get(known.identity, known.offset)) for known in self.positions()]
+            first.setdefault(part.identity, part)
+        known = self.positions()
+        parts = [first.get(position.identity) for position in known]
+        return [
+            replace(position, offset=part.offset, proof=part.proof) if part else position
+            for position, part in zip(known, parts, strict=True)
+        ]
 
     def highs(self) -> dict[str, int]:
         """For each log, the highest offset it was ever dealt with up to."""
@@ -148,7 +152,7 @@ class State:
 
     def parts(self) -> list[LogPart]:
         """Of huge logs, what has not been read to its end; in the order of the logs."""
-        rows = self._all("SELECT unit, identity, begin, end, offset FROM parts ORDER BY identity, begin")
+        rows = self._all("SELECT unit, identity, begin, end, offset, proof FROM parts ORDER BY identity, begin")
         return [LogPart(*row) for row in rows]
 
     def ledger(self) -> Ledger:
@@ -276,18 +280,19 @@ class State:
 
     def _put_positions(self, positions: Mapping[str, LogPosition]) -> None:
         self._db.executemany(
-            "INSERT INTO logs VALUES (?, ?, ?, ?, ?) ON CONFLICT (identity) DO UPDATE SET path = excluded.path, "
-            "header = excluded.header, offset = excluded.offset, high = max(high, excluded.high)",
+            "INSERT INTO logs (identity, path, header, offset, high, proof) VALUES (?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (identity) DO UPDATE SET path = excluded.path, header = excluded.header, "
+            "offset = excluded.offset, high = max(high, excluded.high), proof = excluded.proof",
             [
-                (p.identity, p.path, p.header, p.offset, p.offset)
+                (p.identity, p.path, p.header, p.offset, p.offset, p.proof)
                 for p in positions.values()
                 if not is_part(p.identity)
             ],
         )
-        parts = [(p.offset, p.identity) for p in positions.values() if is_part(p.identity)]
+        parts = [(p.offset, p.proof, p.identity) for p in positions.values() if is_part(p.identity)]
         if parts:
-            self._db.executemany("UPDATE parts SET offset = ? WHERE unit = ?", parts)
-            self._db.executemany("DELETE FROM parts WHERE offset >= end AND unit = ?", [(unit,) for _, unit in parts])
+            self._db.executemany("UPDATE parts SET offset = ?, proof = ? WHERE unit = ?", parts)
+            self._db.executemany("DELETE FROM parts WHERE offset >= end AND unit = ?", [part[2:] for part in parts])
 
     def _add_cells(self, cells: Mapping[int, int]) -> None:
         rows = [(*split_cell(number), count) for number, count in cells.items() if count]

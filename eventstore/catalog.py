@@ -16,7 +16,7 @@ from photon.eventstore.file_map import FileMapError, MappedLog, MapTotals
 from photon.eventstore.row_keys import micros_of, row_key
 from photon.eventstore.sparse import ProcessState, SparseEntry
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 APPLICATION_ID = 0x50484D50  # 'PHMP': what file(1) and a mistaken open see
 _SCHEMA = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -31,6 +31,8 @@ CREATE TABLE totals (one INTEGER PRIMARY KEY CHECK (one = 1), events INTEGER NOT
                      bytes INTEGER NOT NULL, duplicates INTEGER NOT NULL);
 INSERT INTO totals VALUES (1, 0, 0, 0, 0);
 """
+_SINCE_1 = "ALTER TABLE logs ADD COLUMN proof BLOB NOT NULL DEFAULT x''"
+"""What version 2 has beside version 1: what proves a position, empty until its next commit."""
 
 
 class Catalog:
@@ -57,12 +59,16 @@ class Catalog:
         self._db.execute("PRAGMA synchronous=FULL")
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version == 0:
-            statements = [each for each in _SCHEMA.split(";") if each.strip()]
             self._db.execute("BEGIN IMMEDIATE")
-            for statement in statements:
+            for statement in (*(each for each in _SCHEMA.split(";") if each.strip()), _SINCE_1):
                 self._db.execute(statement)
             self._db.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
             self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            self._db.execute(f"PRAGMA user_version={FORMAT_VERSION}")
+            self._db.execute("COMMIT")
+        elif version == 1:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute(_SINCE_1)
             self._db.execute(f"PRAGMA user_version={FORMAT_VERSION}")
             self._db.execute("COMMIT")
         elif version != FORMAT_VERSION:
@@ -79,9 +85,9 @@ class Catalog:
         """By number, without gaps."""
         with self._lock:
             rows = self._db.execute(
-                "SELECT number, identity, path, header, read_to, rewritten FROM logs ORDER BY number"
+                "SELECT number, identity, path, header, read_to, rewritten, proof FROM logs ORDER BY number"
             ).fetchall()
-        return [MappedLog(n, identity, LogFile(path, head), end, bool(r)) for n, identity, path, head, end, r in rows]
+        return [MappedLog(n, identity, LogFile(*file), end, bool(r), p) for n, identity, *file, end, r, p in rows]
 
     def runs(self) -> list[tuple[int, int, int]]:
         """(number, entries, repeats), oldest first: numbers only grow, and only the newest runs are merged."""
@@ -120,9 +126,10 @@ class Catalog:
         with self._lock:
             self._begin()
             self._db.execute(
-                "INSERT INTO logs VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (number) DO UPDATE SET path = excluded.path,"
-                " header = excluded.header, read_to = excluded.read_to, rewritten = excluded.rewritten",
-                (log.number, log.identity, log.file.path, log.file.header, log.end, log.rewritten),
+                "INSERT INTO logs VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (number) DO UPDATE SET"
+                " path = excluded.path, header = excluded.header, read_to = excluded.read_to,"
+                " rewritten = excluded.rewritten, proof = excluded.proof",
+                (log.number, log.identity, log.file.path, log.file.header, log.end, log.rewritten, log.proof),
             )
 
     def put_sparse(self, log: int, entries: Sequence[SparseEntry], states: dict[bytes, ProcessState]) -> None:

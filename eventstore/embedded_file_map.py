@@ -95,7 +95,7 @@ class EmbeddedFileMap:
 
     def positions(self) -> list[LogPosition]:
         """See FileMap."""
-        return [LogPosition(log.identity, log.file.path, log.end, log.file.header) for log in self._logs]
+        return [log.position() for log in self._logs]
 
     def add(self, block: MappedBlock) -> None:
         """See FileMap. Raises FileMapError when a limit is passed."""
@@ -120,12 +120,13 @@ class EmbeddedFileMap:
             number = len(self._logs)
             if number >= LOGS_MAX:
                 raise FileMapError(f"{self._directory}: more than {LOGS_MAX} logs; start with an empty map directory")
-            log = MappedLog(number, block.identity, block.file, block.end)
+            log = MappedLog(number, block.identity, block.file, block.end, proof=block.proof)
             self._logs.append(log)
             self._numbers[block.identity] = number
         else:
             old = self._logs[number]
-            log = replace(old, file=block.file, end=block.end, rewritten=old.rewritten or block.begin < old.end)
+            again = block.begin < old.end
+            log = replace(old, file=block.file, end=block.end, rewritten=old.rewritten or again, proof=block.proof)
             self._logs[number] = log
         self._moved.add(number)
         return log

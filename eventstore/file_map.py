@@ -74,6 +74,12 @@ class MappedLog:
     end: int  # first byte that was not read yet
     rewritten: bool = False
     """Some of it was read again with other bytes: places beyond or between may be stale."""
+    proof: bytes = b""
+    """Of a position at ``end``; see LogPosition."""
+
+    def position(self) -> LogPosition:
+        """Where it is read on."""
+        return LogPosition(self.identity, self.file.path, self.end, self.file.header, self.proof)
 
     def order(self, log_name: Callable[[str], str]) -> tuple[str, str]:
         """THE order of logs, which decides between records with one key: (name without its rotation suffix,
@@ -94,6 +100,7 @@ class MappedBlock:
     hashes: U64  # n, ascending
     order: I64  # n: hashes[i] is of keys[order[i]]
     bad: int = 0  # records without a key
+    proof: bytes = b""  # of a position at ``end``
 
 
 @dataclass(frozen=True, slots=True)

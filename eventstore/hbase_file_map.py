@@ -135,7 +135,7 @@ class HBaseFileMap:
     # -- the reader's side -----------------------------------------------------------------------------------------
     def positions(self) -> list[LogPosition]:
         """See FileMap."""
-        return [LogPosition(log.identity, log.file.path, log.end, log.file.header) for log in self._logs if log.end]
+        return [log.position() for log in self._logs if log.end]
 
     def tend(self) -> None:
         """See FileMap. Raises RowsLost, HBaseUnavailable, HBaseRefused."""
@@ -184,7 +184,7 @@ class HBaseFileMap:
             number = len(self._logs)
             if number >= LOGS_MAX:
                 raise FileMapError(f"more than {LOGS_MAX} logs; start with an empty map directory")
-            log = MappedLog(number, block.identity, block.file, block.end)
+            log = MappedLog(number, block.identity, block.file, block.end, proof=block.proof)
             digest = schema.log_digest(block.identity)
             self._logs.append(log)
             self._digests.append(digest)
@@ -192,7 +192,7 @@ class HBaseFileMap:
         else:
             old = self._logs[number]
             again = block.begin < old.end
-            log = replace(old, file=block.file, end=block.end, rewritten=old.rewritten or again)
+            log = replace(old, file=block.file, end=block.end, rewritten=old.rewritten or again, proof=block.proof)
             self._logs[number] = log
             if again:
                 self._hot = {each: size for each, size in self._hot.items() if each[0] != number}

@@ -156,6 +156,7 @@ class PrimaryReader:
                     hashes=found.hashes,
                     order=found.order,
                     bad=found.bad + len(block.oversized),
+                    proof=block.proof,
                 )
             )
             self._dirty_bytes += block.end - block.offset

@@ -20,6 +20,8 @@ class LogPosition:
     path: str  # where it was last seen, relative to the log directory
     offset: int  # first byte not read yet
     header: bytes = b""
+    proof: bytes = b""
+    """``identity.proof_of`` the bytes before the offset; empty: not known, and so not compared."""
 
 
 class LogPart(NamedTuple):
@@ -31,6 +33,7 @@ class LogPart(NamedTuple):
     begin: int
     end: int
     offset: int  # first byte not read yet
+    proof: bytes = b""  # as in LogPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class Block:
     oversized: tuple[OversizedRecord, ...] = ()
     part: str = ""
     """The unit of the ``LogPart`` that was read; empty where the log was read on."""
+    proof: bytes = b""
+    """Of a position at ``end``."""
 
     @property
     def unit(self) -> str:

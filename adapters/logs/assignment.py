@@ -41,7 +41,7 @@ class Logs:
         self._cut: set[str] = set()  # logs whose compressed file is cut short
         self._contested: set[str] = set()  # logs with rivals that are not reported yet
         self.all = {
-            p.identity: TrackedLog(p.identity, p.path, p.offset, p.header, held=held, resumed=p.header)
+            p.identity: TrackedLog(p.identity, p.path, p.offset, p.header, held=held, resumed=p.header, proof=p.proof)
             for p in positions
         }
         self.known_bytes = 0
@@ -62,7 +62,8 @@ class Logs:
         """This worker reads the log from here on."""
         log = self.get(position.identity, position.path)
         self._sources.close(log.identity)
-        log.next, log.long, log.tail, log.done = max(position.offset, log.data_start), None, b"", None
+        log.next, log.long, log.done = max(position.offset, log.data_start), None, None
+        log.proof = position.proof if log.next == position.offset else b""
         log.consumed = log.unread = 0
         log.in_force, log.resumed = None, position.header
         log.header = log.header or position.header

@@ -14,6 +14,9 @@ from photon.adapters.contract import LINES, Framing
 from photon.adapters.formats.delimited import LINE_END_MARK
 
 BOM = b"\xef\xbb\xbf"
+PROOF_BYTES = 4096
+"""A position is proved by so many bytes before it: a page, read at once, that in most logs holds several records with
+their ids and times. That the bytes before these are the same is not proved: that would cost reading them all."""
 IDENTITY_BYTES = 1 << 16
 """So much of the first data record decides; the rest of a longer one is not looked at."""
 HEAD_BYTES = 4 * IDENTITY_BYTES
@@ -100,6 +103,19 @@ def read_head(path: str, head: bytes, *, has_header: bool, final: bool, framing:
         begin,
         identity_of("", record),
     )
+
+
+def proof_of(before: bytes) -> bytes:
+    """16 bytes that tell the log that was read up to a position from others; empty at a log's begin, where there is
+    nothing to prove. ``before``: the PROOF_BYTES in front of the position, or all where there are fewer.
+
+    Line ends inside quotes count alike whether they are marked or not, as in a log's identity.
+    """
+    if not before:
+        return b""
+    if LINE_END_MARK in before:
+        before = before.replace(LINE_END_MARK, b"\n")
+    return blake2b(before, digest_size=16).digest()
 
 
 def identity_of(name: str, record: bytes) -> str:

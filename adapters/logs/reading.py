@@ -7,6 +7,7 @@ that a file that is overwritten meanwhile is noticed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from photon.adapters.contract import Framing
 from photon.adapters.logs.api import Block
@@ -14,6 +15,7 @@ from photon.adapters.logs.assignment import Logs
 from photon.adapters.logs.files import CUT_SHORT, Files
 from photon.adapters.logs.framed import Lines, headed_blocks
 from photon.adapters.logs.framing import Framed, LongRecord, Piece, frame
+from photon.adapters.logs.identity import PROOF_BYTES, proof_of
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source
@@ -21,8 +23,22 @@ from photon.adapters.logs.tracked import FINISHED, TrackedFile, TrackedLog
 
 BLOCK_BYTES = 1 << 20
 """Bytes read at a time; a block is at most this, or one record where that is longer."""
-TAIL_BYTES = 64
-"""So many bytes before a position are compared at each read, to notice that a file was rewritten in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBytes:
+    """``data`` from ``begin`` on, with the PROOF_BYTES that stand before it, or all where there are fewer."""
+
+    begin: int
+    before: bytes
+    data: bytes
+
+    def proof(self, at: int) -> bytes:
+        """Of a position within the data, or at its end."""
+        stop = at - self.begin
+        if stop >= PROOF_BYTES:
+            return proof_of(self.data[stop - PROOF_BYTES : stop])
+        return proof_of((self.before + self.data[:stop])[-PROOF_BYTES:])
 
 
 class LogReader:
@@ -50,6 +66,7 @@ class LogReader:
         self._headed = framing.kind == "zeek"
         self._ready = ready
         self._touch = touch
+        self._last = ReadBytes(0, b"", b"")  # what ``read`` read; ``blocks`` asks for proofs of places in it
 
     def read(self, log: TrackedLog, final: bool) -> tuple[list[Piece], bool]:
         """The log's next records, and whether there may be more of them now."""
@@ -61,14 +78,15 @@ class LogReader:
             return [], False
         done = (file.key, file.size, FINISHED if final else file.mtime_ns)
         try:
-            data, at_end = self._checked(log, source)
+            read, at_end = self._checked(log, source)
         except OSError as err:
             self._problems.tell(ProblemKind.UNREADABLE, log.path, f"cannot be read ({err.strerror})")
             self._sources.close(log.identity)
             return [], False
-        if data is None:  # not the bytes it was
+        if read is None:  # not the bytes it was
             self._replaced(log, file)
             return [], log.file is not None
+        self._last, data = read, read.data
         log.consumed = source.consumed()
         damage = source.damage() if at_end else ""
         cut_short = at_end and source.cut_short()
@@ -78,7 +96,9 @@ class LogReader:
                 cut_short = False
             elif not cut_short:
                 framed = self._frame(log, data, final=True)
-        self._advance(log, data, framed.next, framed.long)
+        if framed.next > log.next:
+            log.proof = read.proof(framed.next)
+        log.next, log.long = framed.next, framed.long
         if at_end:
             log.done = done
             self._logs.cut(log, cut_short)
@@ -93,11 +113,13 @@ class LogReader:
     def blocks(self, log: TrackedLog, piece: Piece) -> list[Block]:
         """What is handed out of a piece that was read."""
         if not self._headed:
-            return [log.block(piece)]
+            proof = log.proof if piece.end == log.next else self._last.proof(piece.end)
+            return [log.block(piece, proof)]
         try:
-            return headed_blocks(log, piece, self._source(log))
+            blocks = headed_blocks(log, piece, self._source(log))
+            return [replace(block, proof=self._last.proof(block.end)) for block in blocks]
         except OSError as err:
-            log.next, log.tail, log.long, log.done = piece.offset, b"", None, None
+            log.next, log.proof, log.long, log.done = piece.offset, b"", None, None
             self._problems.tell(ProblemKind.UNREADABLE, log.path, f"cannot be read ({err.strerror})")
             return []
 
@@ -110,12 +132,7 @@ class LogReader:
         """Whether a last record is not whole."""
         return framed.long is not None or framed.next < log.next + len(data)
 
-    def _advance(self, log: TrackedLog, data: bytes, to: int, long: LongRecord | None) -> None:
-        used = to - log.next
-        log.tail = (log.tail + data[max(used - TAIL_BYTES, 0) : used])[-TAIL_BYTES:]
-        log.next, log.long = to, long
-
-    def _checked(self, log: TrackedLog, source: Source) -> tuple[bytes | None, bool]:
+    def _checked(self, log: TrackedLog, source: Source) -> tuple[ReadBytes | None, bool]:
         """Bytes from ``log.next`` on, and whether the file's end (as scanned) was met. None: not this log's bytes.
 
         What is compared is read together with the data or after it, so that a file that is overwritten meanwhile
@@ -123,7 +140,7 @@ class LogReader:
         """
         file = log.file
         assert file is not None
-        before = min(TAIL_BYTES, log.next)
+        before = min(PROOF_BYTES, log.next)
         want = BLOCK_BYTES
         while True:
             if source.compressed:  # which goes forwards
@@ -141,20 +158,26 @@ class LogReader:
                 return None, False
             prefix = source.read(log.next - before, before)
         if len(prefix) < before:
-            return (b"", True) if source.compressed and (source.damage() or source.cut_short()) else (None, False)
-        if log.tail and not prefix.endswith(log.tail):
+            waits = source.compressed and (source.damage() or source.cut_short())
+            return (ReadBytes(log.next, prefix, b""), True) if waits else (None, False)
+        proof = proof_of(prefix)
+        if log.proof not in (b"", proof):
             return None, False
+        log.proof = proof
+        read = ReadBytes(log.next, prefix, data)
         if log.next > log.data_start and not log.long and not prefix.endswith(b"\n"):
-            return self._grown_line(log, source, data), at_end
-        return data, at_end
+            return self._grown_line(log, source, read), at_end
+        return read, at_end
 
-    def _grown_line(self, log: TrackedLog, source: Source, data: bytes) -> bytes:
+    def _grown_line(self, log: TrackedLog, source: Source, read: ReadBytes) -> ReadBytes:
         """The last line was handed out without its line end. If it went on since, it is handed out again, whole."""
+        data = read.data
         end = next((e for e in (b"\n", b"\r\n") if data.startswith(e)), b"")
         if end or not data or data == b"\r":
             log.next += len(end)
-            log.tail = (log.tail + end)[-TAIL_BYTES:]
-            return data[len(end) :] if end else b""
+            before = (read.before + end)[-PROOF_BYTES:]
+            log.proof = proof_of(before)
+            return ReadBytes(log.next, before, data[len(end) :] if end else b"")
         begin = max(log.data_start, log.next - self._max_record - 1)
         line = source.read(begin, log.next - begin)
         start = max(begin + line.rfind(b"\n") + 1, log.data_start)
@@ -164,9 +187,10 @@ class LogReader:
             f"the line at byte {start} went on after it was taken for complete",
             again=True,
         )
-        again = source.read(start, log.next - start)
-        log.next, log.tail = start, b""
-        return again + data
+        front = min(PROOF_BYTES, start)
+        again = source.read(start - front, front + log.next - start)
+        log.next, log.proof = start, b""
+        return ReadBytes(start, again[:front], again[front:] + data)
 
     def _replaced(self, log: TrackedLog, file: TrackedFile) -> None:
         """The file of a log holds other bytes than it did: truncated, rewritten, or another log by now."""
@@ -178,11 +202,12 @@ class LogReader:
             return
         self._files.look_again(file)
         if file.head is not None and old_head is not None and file.head.identity == old_head.identity:
-            shrunk = min(file.size, old_size) < log.next
-            log.next, log.tail, log.long, log.done = log.data_start, b"", None, None
+            at, shrunk = log.next, not file.compressed and min(file.size, old_size) < log.next
+            log.next, log.proof, log.long, log.done = log.data_start, b"", None, None
             kind = ProblemKind.TRUNCATED if shrunk else ProblemKind.REWRITTEN
-            how = "became shorter than what was read of it" if shrunk else "was rewritten in place"
-            self._problems.tell(kind, log.path, f"{how}; it is read again from its start", again=True)
+            now = "is shorter now" if shrunk else "holds other bytes before it now"
+            what = f"was read up to byte {at}, and {now}: it is read again from its start"
+            self._problems.tell(kind, log.path, what, again=True)
             return
         log.unread = 0 if file.compressed else max(old_size - log.next, 0)
         log.done = None

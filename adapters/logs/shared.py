@@ -18,9 +18,10 @@ from photon.adapters.contract import LINES, LogFile
 from photon.adapters.logs.api import Block, LogPart, LogPosition
 from photon.adapters.logs.follower import TURN_BYTES, Follower
 from photon.adapters.logs.framing import LongRecord, frame
+from photon.adapters.logs.identity import PROOF_BYTES, proof_of
 from photon.adapters.logs.problems import ProblemKind
 from photon.adapters.logs.reader import Source
-from photon.adapters.logs.reading import BLOCK_BYTES
+from photon.adapters.logs.reading import BLOCK_BYTES, ReadBytes
 from photon.adapters.logs.tracked import TrackedLog
 
 LOOK_BYTES = 1 << 16
@@ -33,6 +34,7 @@ class _Reading:
 
     part: LogPart
     next: int
+    proof: bytes  # of the bytes before next; empty: not known
     long: LongRecord | None = None
     source: Source | None = None
 
@@ -66,7 +68,7 @@ class SharedFollower(Follower):
     # -- what is read here -----------------------------------------------------------------------------------------
     def own_part(self, part: LogPart) -> None:
         """Reads this part, from its offset on."""
-        self._parts[part.unit] = _Reading(part, part.offset)
+        self._parts[part.unit] = _Reading(part, part.offset, part.proof)
         self._next_parts.append(part.unit)
 
     def disown_part(self, unit: str) -> None:
@@ -152,16 +154,24 @@ class SharedFollower(Follower):
         if log is None or log.file is None:
             return []  # not seen yet; or gone, and may turn up again
         left = part.end - reading.next
+        before = min(PROOF_BYTES, reading.next)
         try:
             source = self._part_source(reading, log)
             if source is None:
                 return []
             while True:
-                data = source.read(reading.next, min(want, left))
+                if source.compressed:  # which goes forwards
+                    raw = source.read(reading.next - before, before + min(want, left))
+                    prefix, data = raw[:before], raw[before:]
+                else:
+                    data = source.read(reading.next, min(want, left))
+                    prefix = source.read(reading.next - before, before)
                 if len(data) >= left or len(data) < want or reading.long or b"\n" in data or want > self._max_record:
                     break
                 want = min(want * 2, self._max_record + BLOCK_BYTES)
-            whole = len(data) == min(want, left) and self._is_same(log, source)
+            read = ReadBytes(reading.next, prefix, data)
+            same = reading.proof in (b"", proof_of(prefix))
+            whole = len(data) == min(want, left) and same and self._is_same(log, source)
         except OSError as error:
             self._problems.tell(ProblemKind.UNREADABLE, log.path, f"cannot be read ({error.strerror})")
             reading.close()
@@ -170,10 +180,19 @@ class SharedFollower(Follower):
         if not whole or (reading.next + len(data) == part.end and framed.next != part.end):
             self._doubt(reading, log, source)
             return []
-        reading.next, reading.long = framed.next, framed.long
+        reading.next, reading.long, reading.proof = framed.next, framed.long, read.proof(framed.next)
         file = LogFile(log.path, log.header)
         return [
-            Block(part.identity, file, piece.offset, piece.data, piece.end, piece.oversized, part.unit)
+            Block(
+                part.identity,
+                file,
+                piece.offset,
+                piece.data,
+                piece.end,
+                piece.oversized,
+                part.unit,
+                read.proof(piece.end),
+            )
             for piece in framed.pieces
         ]
 
@@ -229,9 +248,11 @@ class SharedFollower(Follower):
     def placed(self, position: LogPosition) -> LogPosition:
         """The same, with path and header as they are now, and not before the first record."""
         log = self._logs.all[position.identity]
-        return LogPosition(log.identity, log.path, max(position.offset, log.data_start), log.header)
+        offset = max(position.offset, log.data_start)
+        proof = position.proof if offset == position.offset else b""
+        return LogPosition(log.identity, log.path, offset, log.header, proof)
 
-    def begins(self, identity: str, begin: int, places: Sequence[int]) -> list[int]:
+    def begins(self, identity: str, begin: int, places: Sequence[int]) -> list[LogPosition]:
         """The first record's begin at or behind each of these places, in order, each once, and more than ``begin``.
 
         A place behind which no record begins has none. Raises OSError.
@@ -245,11 +266,13 @@ class SharedFollower(Follower):
         try:
             if not self._is_same(log, source):
                 return []
-            found: list[int] = []
+            found: list[LogPosition] = []
             for place in sorted(places):
                 at = _begin_behind(source, place)
-                if at is not None and at > (found[-1] if found else max(begin, log.data_start)):
-                    found.append(at)
+                if at is not None and at > (found[-1].offset if found else max(begin, log.data_start)):
+                    front = min(PROOF_BYTES, at)
+                    proof = proof_of(source.read(at - front, front))
+                    found.append(LogPosition(identity, log.path, at, log.header, proof))
             return found
         finally:
             source.close()

@@ -51,7 +51,7 @@ class TrackedLog:
     resumed: bytes = b""  # the one that was in force where reading begins; empty: not known
     data_start: int = 0
     long: LongRecord | None = None
-    tail: bytes = b""  # the bytes before next, as read
+    proof: bytes = b""  # of the bytes before next, as they were read; empty: not known
     file: TrackedFile | None = None
     done: tuple[tuple[int, int], int, int] | None = None
     rivals: Counter[str] = field(default_factory=Counter)  # path of another file with this identity -> scans
@@ -70,12 +70,13 @@ class TrackedLog:
     def position(self) -> LogPosition:
         """How far it was handed out."""
         header = self.header if self.in_force is None else self.in_force
-        return LogPosition(self.identity, self.path, self.resume_at(), header)
+        proof = b"" if self.long else self.proof
+        return LogPosition(self.identity, self.path, self.resume_at(), header, proof)
 
-    def block(self, piece: Piece) -> Block:
+    def block(self, piece: Piece, proof: bytes) -> Block:
         """What is handed out of it."""
         file = LogFile(self.path, self.header)
-        return Block(self.identity, file, piece.offset, piece.data, piece.end, piece.oversized)
+        return Block(self.identity, file, piece.offset, piece.data, piece.end, piece.oversized, proof=proof)
 
     def is_done(self, *, final: bool = False) -> bool:
         """All of its file, as last seen, was read; with ``final`` also a last line without line end."""

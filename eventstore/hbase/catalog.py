@@ -19,7 +19,7 @@ from photon.eventstore.file_map import FileMapError, MappedLog, MapTotals
 from photon.eventstore.hbase.schema import CHECKPOINTS_KEPT
 from photon.eventstore.sparse import ProcessState
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 APPLICATION_ID = 0x50484D48  # 'PHMH'
 _SCHEMA = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -37,6 +37,8 @@ CREATE INDEX processes_by_checkpoint ON processes (checkpoint);
 CREATE TABLE totals (checkpoint INTEGER PRIMARY KEY, events INTEGER NOT NULL, bad INTEGER NOT NULL,
                      bytes INTEGER NOT NULL, duplicates INTEGER NOT NULL);
 """
+_SINCE_1 = "ALTER TABLE reads ADD COLUMN proof BLOB NOT NULL DEFAULT x''"
+"""What version 2 has beside version 1: what proves a position, empty until its next commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +76,16 @@ class HBaseCatalog:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version == 0:
             self._db.execute("BEGIN IMMEDIATE")
-            for statement in (each for each in _SCHEMA.split(";") if each.strip()):
+            for statement in (*(each for each in _SCHEMA.split(";") if each.strip()), _SINCE_1):
                 self._db.execute(statement)
             self._db.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
             self._db.execute("INSERT INTO present VALUES (1, ?, 1, NULL, 0, 0)", (new_life,))
             self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            self._db.execute(f"PRAGMA user_version={FORMAT_VERSION}")
+            self._db.execute("COMMIT")
+        elif version == 1:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute(_SINCE_1)
             self._db.execute(f"PRAGMA user_version={FORMAT_VERSION}")
             self._db.execute("COMMIT")
         elif version != FORMAT_VERSION:
@@ -108,11 +115,11 @@ class HBaseCatalog:
         """By number, without gaps. ``end`` 0: nothing of it was read, as far as is known now."""
         with self._lock:
             rows = self._db.execute(
-                "SELECT number, identity, path, header, coalesce(read_to, 0), coalesce(rewritten, 0) FROM logs"
-                " LEFT JOIN reads ON log = number AND checkpoint ="
+                "SELECT number, identity, path, header, coalesce(read_to, 0), coalesce(rewritten, 0),"
+                " coalesce(proof, x'') FROM logs LEFT JOIN reads ON log = number AND checkpoint ="
                 " (SELECT max(checkpoint) FROM reads WHERE log = number) ORDER BY number"
             ).fetchall()
-        return [MappedLog(n, identity, LogFile(path, head), end, bool(r)) for n, identity, path, head, end, r in rows]
+        return [MappedLog(n, identity, LogFile(*file), end, bool(r), p) for n, identity, *file, end, r, p in rows]
 
     def totals(self) -> MapTotals:
         """As of the open transaction."""
@@ -143,7 +150,8 @@ class HBaseCatalog:
                 (log.number, log.identity, log.file.path, log.file.header),
             )
             self._db.execute(
-                "INSERT OR REPLACE INTO reads VALUES (?, ?, ?, ?)", (log.number, checkpoint, log.end, log.rewritten)
+                "INSERT OR REPLACE INTO reads VALUES (?, ?, ?, ?, ?)",
+                (log.number, checkpoint, log.end, log.rewritten, log.proof),
             )
 
     def put_processes(self, checkpoint: int, log: int, states: Mapping[bytes, ProcessState]) -> None:
@@ -225,7 +233,7 @@ class HBaseCatalog:
             mark = db.execute("SELECT mark FROM checkpoints WHERE number = ?", (checkpoint,)).fetchone()
             db.execute("UPDATE present SET checkpoint = checkpoint + 1, mark = ?", mark or (None,))
             (now,) = db.execute("SELECT checkpoint FROM present").fetchone()
-            db.executemany("INSERT OR REPLACE INTO reads VALUES (?, ?, 0, 1)", ((log, now) for log in again))
+            db.executemany("INSERT OR REPLACE INTO reads VALUES (?, ?, 0, 1, x'')", ((log, now) for log in again))
             db.execute("COMMIT")
 
     def close(self) -> None:

@@ -229,7 +229,8 @@ def test_what_workers_left_unread_of_a_huge_log_is_left_out_with_the_rest(places
     (skip,) = plan_skips(places, ADAPTER, DIGESTER, [], None).skips
     identity = skip.log.position.identity
     parts = [LogPart(f"{identity}@{at}", identity, offsets[at], offsets[at + 20], offsets[at + 5]) for at in (0, 20)]
-    rows = [("INSERT INTO parts VALUES (?, ?, ?, ?, ?)", tuple(part)) for part in parts]
+    insert = "INSERT INTO parts (unit, identity, begin, end, offset, proof) VALUES (?, ?, ?, ?, ?, ?)"
+    rows = [(insert, tuple(part)) for part in parts]
     with locked_state(places, "clicks", ADAPTER, DIGESTER, create=True) as state:
         assert state is not None
         state.commit(Changes(positions={identity: LogPosition(identity, "a.log", offsets[40])}, also=list(rows)))

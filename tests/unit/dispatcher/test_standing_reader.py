@@ -30,7 +30,7 @@ def test_a_part_that_was_not_read_to_its_end_holds_its_log_back(tmp_path: Path) 
     path = tmp_path / "dispatcher.db"
     state = State(path)
     state.commit(Changes(positions={"ab": LogPosition("ab", "a.log", 40, b"")}))
-    state.database.execute("INSERT INTO parts VALUES ('ab@0', 'ab', 0, 20, 12)")
+    state.database.execute("INSERT INTO parts (unit, identity, begin, end, offset) VALUES ('ab@0', 'ab', 0, 20, 12)")
     state.close()
     assert read_standing(path, lambda digests: None) == [("ab", 12)]
 

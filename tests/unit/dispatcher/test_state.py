@@ -163,10 +163,31 @@ def test_other_databases_and_versions_are_refused(tmp_path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute(f"PRAGMA user_version={database.SCHEMA_VERSION + 1}")
     db.close()
-    with pytest.raises(StateError, match="has format 3"):
+    with pytest.raises(StateError, match="has format 4"):
         State(path)
     with pytest.raises(StateError, match="no dispatcher state"):
         read_ledger(tmp_path / "none")
+
+
+def test_a_state_without_proofs_goes_on_and_gains_them_with_the_next_commit(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with sqlite3.connect(path) as db:
+        marks = f"PRAGMA application_id={database.APPLICATION_ID}; PRAGMA user_version=2;"
+        db.executescript(f"{database._SCHEMA} {database._SINCE_1} {marks}")
+        db.execute("INSERT INTO logs VALUES ('a', 'a.log', x'', 12, 12)")
+        db.execute("INSERT INTO parts VALUES ('a@0', 'a', 0, 9, 4)")
+    db.close()
+    state = State(path)
+    assert state.positions() == [LogPosition("a", "a.log", 12)]
+    assert [(part.offset, part.proof) for part in state.parts()] == [(4, b"")]
+    part, log = LogPosition("a@0", "a.log", 6, b"", b"part"), LogPosition("a", "a.log", 14, b"", b"proof")
+    state.commit(Changes(positions={"a": log, "a@0": part}))
+    state.close()
+    state = State(path)
+    assert state.positions() == [log]
+    assert [(part.offset, part.proof) for part in state.parts()] == [(6, b"part")]
+    assert state.without_gaps() == [LogPosition("a", "a.log", 6, b"", b"part")]
+    state.close()
 
 
 def test_another_rule_is_refused(tmp_path: Path) -> None:

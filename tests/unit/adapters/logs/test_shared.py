@@ -104,7 +104,8 @@ def test_parts_hold_each_record_once(tmp_path: Path, follower: SharedFollower) -
     (identity,) = follower.in_sight()
     size = follower.plain_size(identity)
     for step in (1, 7, 64, 1000):
-        ends = follower.begins(identity, 0, [*range(step, size, step), size])
+        begins = follower.begins(identity, 0, [*range(step, size, step), size])
+        ends = [each.offset for each in begins]
         assert ends[-1] == size
         assert ends == sorted(set(ends))
         found: list[Block] = []
@@ -141,7 +142,7 @@ def test_a_part_is_read_on_from_its_offset_also_when_its_log_was_compressed(
     whole = (tmp_path / "a.log").read_bytes()
     follower.scan()
     (identity,) = follower.in_sight()
-    (at,) = follower.begins(identity, 0, [500])
+    at = follower.begins(identity, 0, [500])[0].offset
     (tmp_path / "a.log").unlink()
     (tmp_path / "a.log.1.gz").write_bytes(gzip.compress(whole))
     follower.own_part(part(identity, 0, len(whole))._replace(offset=at))
@@ -153,7 +154,7 @@ def test_a_part_whose_bytes_are_no_more_is_lost_and_said_so(tmp_path: Path, foll
     write(tmp_path / "a.log", b"first", *[b"line %d" % n for n in range(100)])
     follower.scan()
     (identity,) = follower.in_sight()
-    (at,) = follower.begins(identity, 0, [500])
+    at = follower.begins(identity, 0, [500])[0].offset
     follower.own_part(part(identity, at, follower.plain_size(identity)))
     write(tmp_path / "a.log", b"first", b"short")
     assert follower.poll(1 << 20) == []
@@ -171,7 +172,7 @@ def test_a_part_waits_for_its_log_where_another_one_stands_in_its_file(
     whole = (tmp_path / "a.log").read_bytes()
     follower.scan()
     (identity,) = follower.in_sight()
-    (at,) = follower.begins(identity, 0, [500])
+    at = follower.begins(identity, 0, [500])[0].offset
     follower.own_part(part(identity, at, len(whole)))
     (tmp_path / "a.log.1.gz").write_bytes(gzip.compress(whole))
     write(tmp_path / "a.log", *[b"other %d" % n for n in range(size)])  # on the same inode
