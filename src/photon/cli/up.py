@@ -30,7 +30,8 @@ COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_
 @click.option("--timeout", type=click.FloatRange(min=1.0), default=60.0, show_default=True,
               help="With --detach: seconds until all must be up.")  # fmt: skip
 @click.option("--unhealthy-after", type=click.FloatRange(min=0.0), default=30.0, show_default=True, metavar="SECONDS",
-              help="Kill and restart a process that was up and has not answered for so long; 0: never.")  # fmt: skip
+              help="Kill and restart a process that was up and has not answered for so long, not counting the time "
+                   "in which others kept it from running; 0: never.")  # fmt: skip
 @click.option("--no-logs", is_flag=True, help="In the foreground: only what happens to the processes.")
 @click.option("--background", is_flag=True, hidden=True, help="How --detach starts the process it leaves behind.")
 @click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True,

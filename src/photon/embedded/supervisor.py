@@ -20,15 +20,19 @@ from typing import Any, BinaryIO
 from photon.config.errors import PhotonError
 from photon.config.tls import Towards
 from photon.embedded.child import Child, begin
-from photon.embedded.health import Answers, Health, ask_health, listens
+from photon.embedded.health import Answers, Health, ask_health, listens, turns_of, used_s
 from photon.embedded.process_log import cut_log, is_above, last_said, open_log
 from photon.embedded.restarts import EMBEDDED, RestartPolicy, Restarts
 from photon.embedded.states import Condition, ServiceState
 from photon.embedded.zygote import Zygote, ZygoteGone
 
 STOP_S = 10.0
-"""Between SIGTERM and SIGKILL."""
+"""Between SIGTERM and SIGKILL, not counting the time in which a process is kept from running;"""
+STOP_TIMES = 6.0
+"""but no more than so many times that."""
 CHECK_TIMEOUT_S = 1.0
+ASK_MOST_S = 30.0
+"""Who is silent is given longer for its next answer, up to this: on a busy machine a second is too short for any."""
 CHECK_GAPS = 3.0
 """Of the time between two checks so many intervals and a time-out count as silence; more means that the supervisor
 itself stood still."""
@@ -61,8 +65,9 @@ class Watching:
 
     every_s: float = 1.0
     unhealthy_s: float | None = 30.0
-    """One that was healthy and has not answered for so long is killed and started again; None: never. No two within
-    this time: where many are silent at once the machine is at its limit, and many starts would keep it there."""
+    """One that was healthy and has not answered for so long, though it could run (``health``), is killed and started
+    again; None: never. No two within this time: where many are silent at once the machine is at its limit, and many
+    starts would keep it there."""
     log_bytes: int | None = None
     """A larger log is rotated; None: never."""
 
@@ -76,6 +81,8 @@ class _Running:
     process: Child | None = None
     task: asyncio.Task[None] | None = None
     spawn: asyncio.Task[None] | None = None
+    check: asyncio.Task[None] | None = None
+    """Under way; one that is silent is asked for longer than the others."""
     starts: int = 0
     free: asyncio.Event = field(default_factory=asyncio.Event)
     """Clear while it is held down."""
@@ -375,15 +382,17 @@ class Supervisor:
         return answers and listens(process.pid, service.address)
 
     async def _watch(self, watching: Watching) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            began = loop.time()
-            everyone = list(self._running.values())
-            checks = (self._check(running, watching) for running in everyone)
-            for running, done in zip(everyone, await asyncio.gather(*checks, return_exceptions=True), strict=True):
-                if isinstance(done, Exception):  # of one check; the others and the next ones go on
-                    self._tell(running.service.name, f"cannot be looked after: {done}")
-            await asyncio.sleep(max(0.05, began + watching.every_s - loop.time()))
+            for running in list(self._running.values()):
+                if running.check is None or running.check.done():
+                    running.check = self._aside(self._look_after(running, watching))
+            await asyncio.sleep(watching.every_s)
+
+    async def _look_after(self, running: _Running, watching: Watching) -> None:
+        try:
+            await self._check(running, watching)
+        except Exception as error:  # the next one is made
+            self._tell(running.service.name, f"cannot be looked after: {error}")
 
     async def _check(self, running: _Running, watching: Watching) -> None:
         if watching.log_bytes is not None and is_above(running.service.log, watching.log_bytes):
@@ -391,9 +400,11 @@ class Supervisor:
         process, answers, service = running.process, running.answers, running.service
         if process is None or process.returncode is not None or running.paused:
             return
-        health = Health.SERVING
+        health, limit_s = Health.SERVING, watching.unhealthy_s
+        most_s = max(CHECK_TIMEOUT_S, min(ASK_MOST_S, limit_s or ASK_MOST_S))
+        timeout_s = min(CHECK_TIMEOUT_S + answers.silent_s, most_s)
         if service.address is not None:
-            health = await ask_health(service.address, service.health, CHECK_TIMEOUT_S, service.to)
+            health = await ask_health(service.address, service.health, timeout_s, service.to)
         if running.process is not process or not running.alive() or running.paused or running.told:
             return
         if health is not Health.SILENT and not answers.was_up and service.address is not None:
@@ -401,13 +412,13 @@ class Supervisor:
         if health is Health.SERVING and not answers.was_up:
             running.restarts.came_up()
             self._tell(service.name, "is up")
-        gap_max_s = CHECK_GAPS * watching.every_s + CHECK_TIMEOUT_S
+        gap_max_s = CHECK_GAPS * watching.every_s + timeout_s
+        turns = (turns_of(process.pid), turns_of(os.getpid())) if health is Health.SILENT and answers.was_up else ()
         now = asyncio.get_running_loop().time()
-        answers.heard(health, now, gap_max_s)
-        limit_s = watching.unhealthy_s
-        if limit_s is not None and answers.silent_s > limit_s and now - self._silenced_s > limit_s:
+        answers.heard(health, now, gap_max_s, turns)
+        if limit_s is not None and answers.hangs(limit_s) and now - self._silenced_s > limit_s:
             self._silenced_s = now
-            self._tell(service.name, f"has not answered for {answers.silent_s:.0f} s, kill -9")
+            self._tell(service.name, f"{answers.words}: it hangs, kill -9")
             self._signal(running, signal.SIGKILL)
 
     async def _end(self, running: _Running, patience_s: float = STOP_S) -> None:
@@ -417,11 +428,25 @@ class Supervisor:
             return
         for number in (signal.SIGTERM, signal.SIGCONT):  # one that is stopped would not hear the first
             self._signal(running, number)
-        try:
-            await asyncio.wait_for(process.wait(), patience_s)
-        except TimeoutError:
+        if not await self._ended_by_itself(process, patience_s):
             process.kill()
             await process.wait()
+
+    async def _ended_by_itself(self, process: Child, patience_s: float) -> bool:
+        """Waits for ``patience_s``, not counting what it is kept from running."""
+        loop = asyncio.get_running_loop()
+        at, left_s, turns = loop.time(), patience_s, turns_of(process.pid)
+        until = at + STOP_TIMES * patience_s
+        while left_s > 0.0 and at < until:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), min(left_s, 1.0))
+                return True
+            seen, now = turns_of(process.pid), loop.time()
+            left_s -= now - at
+            if turns is not None and seen is not None:
+                left_s += used_s(turns, seen, now - at)[1]
+            at, turns = now, seen
+        return process.returncode is not None
 
     def _state(self, running: _Running) -> ServiceState:
         now = asyncio.get_running_loop().time()

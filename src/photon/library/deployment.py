@@ -92,8 +92,8 @@ class Deployment:
         """Starts all processes of the file, and returns while they come up: ``wait_until_up`` waits for them.
 
         ``run``: the run directory; None: ``.photon-run`` beside the file. ``unhealthy_after_s``: a process that was
-        up and is silent for so long is restarted; 0: never. Raises UsageError (the file has a mistake), RunBusy (it
-        runs already), DeploymentFailed.
+        up and is silent for so long, though it could run, is restarted; 0: never. Raises UsageError (the file has a
+        mistake), RunBusy (it runs already), DeploymentFailed.
         """
         path = Path(file).absolute()
         directory = run_directory(path, None if run is None else Path(run))

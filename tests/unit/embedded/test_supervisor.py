@@ -151,6 +151,32 @@ async def test_one_that_hangs_is_killed_and_one_that_was_paused_is_not(tmp_path:
         await supervisor.stop()
 
 
+@pytest.mark.parametrize(("hang", "said"), [("while True: pass", "ran for"), ("time.sleep(1000)", "ran for 0 s")])
+async def test_a_loop_that_spins_and_one_that_stands_still_are_killed(tmp_path: Path, hang: str, said: str) -> None:
+    heard: list[str] = []
+    supervisor = Supervisor(
+        policy=LONG_RUN,
+        watching=Watching(every_s=0.1, unhealthy_s=1.5),
+        tell=lambda _, what: heard.append(what),
+    )
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import signal, time\ndef hang(*_):\n    {hang}\nsignal.signal(signal.SIGUSR1, hang)\n"
+    )
+    await supervisor.start(_proxies(tmp_path, 1))
+    try:
+        await _until(lambda: _state(supervisor, "p0") == "up", "up")
+        supervisor.restart("p0", {"PYTHONPATH": str(tmp_path)})
+        await _until(lambda: supervisor.starts("p0") == 2 and _state(supervisor, "p0") == "up", "up again")
+        pid = supervisor.pid("p0")
+        assert pid is not None
+        os.kill(pid, signal.SIGUSR1)
+        await _until(lambda: supervisor.pid("p0") not in (None, pid), "another process")
+        [killed] = [line for line in heard if "kill -9" in line]
+        assert said in killed
+    finally:
+        await supervisor.stop()
+
+
 async def test_where_many_hang_one_is_killed_at_a_time(tmp_path: Path) -> None:
     unhealthy_s = 1.5
     killed: list[float] = []
