@@ -105,7 +105,8 @@ class ProgressWatch:
             self._troubles.met(STORE, "it has not answered yet; the logs are read when it does", now)
             return
         self._troubles.well(STORE, now)
-        self._compare(told.ahead_ns, now)
+        took_ns = int((self._clock.monotonic() - now) * NS_PER_S)
+        self._compare(told.ahead_ns - min(max(told.ahead_ns, 0), took_ns), now)
         self._core.clocks(told)
         read_past_ns = passed_by_both(progress, asked_ns)
         may_read = not self._pace.once or progress.bytes_known - progress.bytes_read <= AHEAD_BYTES
@@ -115,7 +116,7 @@ class ProgressWatch:
             self._moved()
 
     def _compare(self, ahead: int, now: float) -> None:
-        """Says so when the clocks differ by more than they may."""
+        """Says so when the clocks differ by more than they may. ``ahead``: at least, for an answer may be slow."""
         if abs(ahead) <= self._core.patience.slack_ns:
             self._troubles.well(CLOCKS, now)
             return

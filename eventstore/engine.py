@@ -151,6 +151,8 @@ class EventStoreEngine:
             lambda: self._unavailable.given_up,
         )
         self._pool = ThreadPoolExecutor(LOOK_UP_THREADS, thread_name_prefix="look-up")
+        # Not behind look-ups, which wait long for a map that is away.
+        self._telling = ThreadPoolExecutor(1, thread_name_prefix="progress")
         self._thread = threading.Thread(target=self._read, name=f"primary-reader-{config.join}", daemon=True)
         self._stop = threading.Event()
         self.failure = ""
@@ -304,7 +306,7 @@ class EventStoreEngine:
         """See api.EventStore. Duplicates are exact when ``ended`` and everything was read (``once``)."""
         if self._closed:
             return self._last
-        self._last = await asyncio.get_running_loop().run_in_executor(self._pool, self._progress)
+        self._last = await asyncio.get_running_loop().run_in_executor(self._telling, self._progress)
         return self._last
 
     def _progress(self) -> Progress:
@@ -365,6 +367,7 @@ class EventStoreEngine:
             self._thread.join()
         self._reads.close()
         self._pool.shutdown(wait=True)
+        self._telling.shutdown(wait=True)
         self._logs.close()
         self._tail.close()
         self._follower.close()

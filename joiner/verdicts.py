@@ -83,7 +83,7 @@ class Judge:
             elif answer is Found.NOT_YET or (answer is Found.ABSENT and event.unmatched_as_of_ns == WAIT_NS):
                 decided.outcomes[row] = Outcome.NOT_YET
             elif answer is Found.UNAVAILABLE:
-                decided.reasons[row] = "the event store cannot say now"
+                decided.reasons[row] = "the event store cannot say now: its log says why"
             elif (first := seen.setdefault(event.digest, row)) != row:
                 decided.repeats[row] = first
             elif answer is Found.ABSENT:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import orjson
@@ -37,40 +37,53 @@ def check(file: Path, overrides: tuple[str, ...], output_format: str) -> None:
     Example:
       photon config check config/examples/zeek.toml
     """
-    settings, losses, notes = checked(file, overrides)
+    found = checked(file, overrides)
+    notes = [*found.hints, *found.missing]
     if output_format == "json":
         click.echo(
             orjson.dumps(
-                {"file": str(file), "joins": sorted(settings.join), "survives": losses, "notes": notes}
+                {"file": str(file), "joins": sorted(found.settings.join), "survives": found.survives, "notes": notes}
             ).decode()
         )
         return
-    click.echo(f"{file}: good; joins: {', '.join(sorted(settings.join)) or 'none'}")
-    for line in (*losses, *notes):
+    click.echo(f"{file}: good; joins: {', '.join(sorted(found.settings.join)) or 'none'}")
+    for line in (*found.survives, *notes):
         click.echo(line)
 
 
-def checked(file: Path, overrides: tuple[str, ...] = ()) -> tuple[Settings, list[str], list[str]]:
-    """A deployment file's settings, which losses it survives, and what must still be made. Raises PhotonError."""
+class Checked(NamedTuple):
+    """A deployment file that can be used. Lines for people."""
+
+    settings: Settings
+    survives: list[str]
+    """Which losses."""
+    hints: list[str]
+    """What lies outside of this machine and is made once; whether it is there is not known here."""
+    missing: list[str]
+    """What must be made before the services can start."""
+
+
+def checked(file: Path, overrides: tuple[str, ...] = ()) -> Checked:
+    """Loads and checks a deployment file and its adapters. Raises PhotonError."""
+    from photon.embedded import hbase
     from photon.embedded.adapter import adapter_of
     from photon.embedded.placement import survives
 
     settings = load(file, environment=os.environ, flags=overrides)
     for name in settings.join:
         adapter_of(settings, name, file.parent)
-    return settings, survives(settings), _notes(settings, file.parent)
+    return Checked(settings, survives(settings), hbase.check(settings), _missing(settings, file.parent))
 
 
-def _notes(settings: Settings, base: Path) -> list[str]:
+def _missing(settings: Settings, base: Path) -> list[str]:
     """What must still be made before the services start. Raises UsageError for a key or certificate that cannot be
     used."""
-    from photon.embedded import hbase
     from photon.embedded.services import key_path, read_key
 
     if not settings.datacentre:
         return []
     path = key_path(settings, base)
-    notes = [*_certificates(settings, base), *hbase.check(settings)]
+    notes = _certificates(settings, base)
     if path.exists():
         read_key(path)
     else:

@@ -70,14 +70,14 @@ def up(
 
     if output_format == "json" and not detach:
         raise UsageError("-o json goes with --detach")
-    settings, _, notes = checked(file)
-    check_runnable(file, settings, notes)
+    found = checked(file)
+    check_runnable(file, found.settings, found.missing)
     directory = run_directory(file, run)
     if detach:
         _detached(file, directory, timeout, unhealthy_after, output_format)
     else:
         follow = not (no_logs or background)
-        _attached(file, settings, directory, unhealthy_after, made, follow=follow, dated=background)
+        _attached(file, found.settings, directory, unhealthy_after, made, follow=follow, dated=background)
     return DONE
 
 
@@ -117,9 +117,9 @@ def _attached(
         return Deployment(file.absolute(), settings, run, tls=tls)
 
     def again() -> Deployment:
-        settings, _, notes = checked(file)
-        check_runnable(file, settings, notes)
-        return deployment(settings)
+        found = checked(file)
+        check_runnable(file, found.settings, found.missing)
+        return deployment(found.settings)
 
     first = deployment(settings)
 

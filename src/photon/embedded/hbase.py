@@ -43,7 +43,10 @@ def ttl_s(settings: Settings, datacentre: str) -> int | None:
 
 
 def check(settings: Settings) -> list[str]:
-    """What must still be made, for ``photon config check``. Raises UsageError for what cannot work."""
+    """What is made once in HBase, for ``photon config check``; whether it is there is not asked.
+
+    Raises UsageError for what cannot work.
+    """
     notes = []
     tables: dict[tuple[str, str], str] = {}
     for name, pipeline in settings.datacentre.items():
@@ -57,7 +60,7 @@ def check(settings: Settings) -> list[str]:
             )
         notes.append(
             f"made once, if it is not there: table {table.table} in HBase at {table.thrift} "
-            f"(photon eventstore init --datacentre {name})"
+            f"(photon eventstore init --config FILE --datacentre {name})"
         )
         if pipeline.hbase.admin is None:
             notes.append(f"datacentre.{name}.hbase.admin is not set: the table must be made in HBase's own shell")

@@ -27,8 +27,8 @@ FOLLOW_S = 0.2
 LOGS = "logs"
 
 
-def check_runnable(file: Path, settings: Settings, notes: list[str]) -> None:
-    """What ``photon up`` needs beyond a good file; ``notes``: what must still be made. Raises UsageError."""
+def check_runnable(file: Path, settings: Settings, missing: list[str]) -> None:
+    """What ``photon up`` needs beyond a good file; ``missing``: what must still be made. Raises UsageError."""
     if not settings.datacentre:
         raise UsageError(f"{file}: has no [datacentre.NAME], so there is nothing to run; photon join needs none")
     if not settings.registry.replicas:
@@ -38,8 +38,8 @@ def check_runnable(file: Path, settings: Settings, notes: list[str]) -> None:
             if not settings.region_of_replica(name):
                 where = f"{file}: registry.replicas.{name}"
                 raise UsageError(f"{where}: is in no region, which [wan] needs; set its datacentre or region")
-    if notes:
-        raise UsageError(f"{file}: {'; '.join(notes)}")
+    if missing:
+        raise UsageError(f"{file}: {'; '.join(missing)}")
 
 
 def make_directories(settings: Settings, base: Path) -> None:

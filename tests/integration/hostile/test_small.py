@@ -1,4 +1,4 @@
-"""Output that people compress again while it is read."""
+"""Output that people compress again while it is read; an HBase that is away when Photon is started."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 from photon.cli.errors import DONE
+from photon.demo.deployment import DemoDeployment, Shape
 from photon.outputs.content import COMPRESSED_CHUNK_BYTES
+from tests.integration.commands import photon
 from tests.unit.outputs.helpers import WrittenSlot
 
 
@@ -36,3 +38,15 @@ def test_a_final_file_is_compressed_again_while_it_is_read(tmp_path: Path) -> No
         said = reading.stderr.read().decode()
     assert (reading.returncode, said) == (DONE, "")
     assert begun + rest == data
+
+
+def test_photon_up_waits_for_an_hbase_that_is_away(tmp_path: Path) -> None:
+    """``tests/hbase/test_up.py`` has one that comes, goes and comes back."""
+    DemoDeployment(tmp_path, Shape(("east",), joiners=1, round_trip_s=None, shards=1, replicas={"r1": "east"}))
+    file = tmp_path / "photon.toml"
+    file.write_text(file.read_text() + '[datacentre.east.hbase]\nthrift = "127.0.0.1:1"\n')
+    try:
+        up = photon("up", file, "--detach", timeout=120.0)
+        assert (up.code, up.err) == (DONE, "")
+    finally:
+        photon("down", file)

@@ -31,6 +31,7 @@ class Rig:
         self.told: list[int] = []
         self.store_ahead = 0
         self.unread = 0
+        self.now, self.took = 0.0, 0.0
         self.ahead_told = 0
         self.core: Any = SimpleNamespace(
             open=0,
@@ -41,7 +42,7 @@ class Rig:
         )
         self.state: Any = SimpleNamespace(retry_rows=0, next_trigger_ns=lambda after: self.next_trigger)
         self.next_trigger: int | None = None
-        clock: Any = SimpleNamespace(monotonic=lambda: 0.0, now_ns=lambda: 1000 * S)
+        clock: Any = SimpleNamespace(monotonic=lambda: self.now, now_ns=lambda: 1000 * S)
         log: Any = SimpleNamespace(warning=lambda *a, **k: None, info=lambda *a, **k: None)
         self.troubles = Troubles(log)
         self.watch = ProgressWatch(
@@ -50,6 +51,7 @@ class Rig:
 
     async def _progress(self) -> Progress:
         self.count()
+        self.now += self.took
         if isinstance(self.said, Exception):
             raise self.said
         age = 1000 * S - self.said + self.store_ahead
@@ -162,11 +164,21 @@ async def test_a_store_that_does_not_answer_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ahead_s", "past_s", "said"),
-    [(60, 840, "60.0 s ahead of"), (-60, 900, "60.0 s behind"), (4, 896, ""), (-4, 900, "")],
+    ("ahead_s", "took_s", "past_s", "said"),
+    [
+        (60, 0, 840, "60.0 s ahead of"),
+        (-60, 0, 900, "60.0 s behind"),
+        (4, 0, 896, ""),
+        (-4, 0, 900, ""),
+        (60, 10, 840, "50.0 s ahead of"),
+        (10, 10, 890, ""),  # a slow answer is no wrong clock
+        (-60, 10, 900, "60.0 s behind"),
+    ],
 )
-async def test_clocks_that_differ_too_much_are_told(ahead_s: int, past_s: int, said: str) -> None:
+async def test_clocks_that_differ_too_much_are_told(ahead_s: int, took_s: int, past_s: int, said: str) -> None:
+    """``ahead_s``: as it looks from when the store was asked."""
     rig = Rig()
+    rig.took = took_s
     met: list[str] = []
     rig.troubles.met = lambda what, problem, now: met.append(f"{what}: {problem}")  # type: ignore[method-assign]
     rig.said, rig.store_ahead = 900 * S, ahead_s * S

@@ -58,7 +58,7 @@ def test_two_pipelines_do_not_share_a_table() -> None:
 
 def test_what_is_still_to_be_made() -> None:
     notes = hbase.check(settings(east={"thrift": "h:1"}))
-    assert "photon eventstore init --datacentre east" in notes[0]
+    assert "photon eventstore init --config FILE --datacentre east" in notes[0]
     assert "hbase.admin is not set" in notes[1]
     assert hbase.check(settings()) == []
 

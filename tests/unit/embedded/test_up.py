@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from photon.cli.config import checked
 from photon.cli.main import main
 from photon.config.errors import UsageError
 from photon.embedded.states import ServiceState, summary
@@ -48,6 +50,15 @@ def test_log_directories_that_are_missing_are_one_line(tmp_path: Path) -> None:
     assert said.code == USAGE
     assert f"the log directory {tmp_path / 'east' / 'queries'}" in said.line
     assert f"the log directory {tmp_path / 'east' / 'clicks'}" in said.line
+
+
+def test_a_table_of_hbase_may_be_there(tmp_path: Path) -> None:
+    file = write_deployment(tmp_path)
+    file.write_text(file.read_text() + '[datacentre.east.hbase]\nthrift = "127.0.0.1:1"\n')
+    found = checked(file)
+    check_runnable(file, found.settings, found.missing)
+    told = CliRunner().invoke(main, ["config", "check", str(file), "-o", "json"])
+    assert json.loads(told.output)["notes"] == found.hints != []
 
 
 def test_a_file_that_is_wrong_is_one_line(tmp_path: Path) -> None:

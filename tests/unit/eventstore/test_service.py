@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,8 @@ from photon.config.serving import CannotListen
 from photon.eventstore import columns
 from photon.eventstore.api import Found
 from photon.eventstore.client import EventStoreClient
-from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
+from photon.eventstore.engine import LOOK_UP_THREADS, EventStoreConfig, EventStoreEngine
+from photon.eventstore.file_map import FileMapUnavailable
 from photon.eventstore.service import SERVICE_NAME, start_server
 
 from .helpers import LineAdapter
@@ -147,4 +149,25 @@ async def test_a_failed_reader_makes_everything_unavailable(tmp_path: Path) -> N
     await asyncio.to_thread(store.ended.wait)
     assert "one for each" in store.failure
     assert (await store.look_up([b"no"], [NEVER_NS])).answers == [Found.UNAVAILABLE]
+    await store.close()
+
+
+async def test_how_far_it_is_it_says_while_all_look_ups_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they do while an HBase is away."""
+    store, back = engine(tmp_path, once=False), threading.Event()
+
+    def wait(*_: object) -> None:
+        assert back.wait(60.0)
+        raise FileMapUnavailable("away")
+
+    monkeypatch.setattr(store._tiers, "begin", wait)
+    waiting = [asyncio.create_task(store.look_up([b"k"], [0])) for _ in range(2 * LOOK_UP_THREADS)]
+    await asyncio.sleep(0)  # they stand in the queue now
+    try:
+        async with asyncio.timeout(30.0):
+            assert (await store.progress()).events == 0
+        assert not any(each.done() for each in waiting)
+    finally:
+        back.set()
+    assert {tuple((await each).answers) for each in waiting} == {(Found.UNAVAILABLE,)}
     await store.close()
