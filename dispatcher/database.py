@@ -15,7 +15,7 @@ from photon.dispatcher.replay.schema import TABLES as REPLAY_TABLES
 STATE_NAME = "dispatcher.db"
 """In a pipeline's state directory."""
 APPLICATION_ID = 0x50484F44  # "PHOD"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 FIRST_VERSION = 1
 """The oldest one that is brought up to this one when it is opened."""
 CHECK_BYTES = 256 << 20
@@ -64,6 +64,10 @@ _SINCE_1 = f"""
 {_WORKERS}
 """
 """What version 2 has beside version 1."""
+_SINCE_2 = """
+CREATE INDEX retries_by_key ON retries (owner, key);
+"""
+"""What version 3 has beside version 2: rows are found by the primary event that they wait for (``arrivals``)."""
 _FROM_1 = f"""
 INSERT OR IGNORE INTO covered
   SELECT identity, (offset - 1) / {CHUNK_BYTES}, {MIN_NS}, {MAX_NS} FROM logs WHERE offset > 0 UNION
@@ -198,14 +202,15 @@ def _make(path: Path) -> None:
 def fill(db: sqlite3.Connection) -> None:
     """Makes an empty database an empty state, all at once."""
     marks = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION};"
-    db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} {_SINCE_1} {marks} COMMIT;")
+    db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} {_SINCE_1} {_SINCE_2} {marks} COMMIT;")
 
 
 def _migrate(db: sqlite3.Connection) -> None:
     """Brings an older state up to this version, in place and all at once."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version < SCHEMA_VERSION:
-        db.executescript(f"BEGIN EXCLUSIVE; {_SINCE_1} {_FROM_1} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+        first = f"{_SINCE_1} {_FROM_1}" if version < 2 else ""
+        db.executescript(f"BEGIN EXCLUSIVE; {first} {_SINCE_2} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
 
 
 def check_marks(db: sqlite3.Connection, path: Path) -> None:

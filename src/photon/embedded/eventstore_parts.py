@@ -44,6 +44,7 @@ def eventstore_config(
         window_bytes=configured.file_map_bytes,
         forget_missing=configured.missing_logs == "forget",
         cache_bytes=settings.limits.cache,
+        sought_keys=settings.limits.sought_keys,
         once=once,
         may_be_empty=may_be_empty,
     )
