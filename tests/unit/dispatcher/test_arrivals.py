@@ -1,4 +1,4 @@
-"""Events are tried at once when their primary event comes, wherever they wait; a wake that is lost costs time only."""
+"""Events are tried at once when their primary event comes, wherever they wait; a lost wake costs only time."""
 
 from __future__ import annotations
 
