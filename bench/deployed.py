@@ -108,12 +108,17 @@ def _up(directory: Path, config: Path) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def deployed(
-    directory: Path, *, joiners: int = 1, shards: int = 1, round_trip_s: float | None = None
+    directory: Path,
+    *,
+    joiners: int = 1,
+    shards: int = 1,
+    round_trip_s: float | None = None,
+    unmatched_after_s: float = UNMATCHED_AFTER_S,
 ) -> Iterator[Deployed]:
     """Started and ready; ended afterwards."""
     adopt_orphans(True)
     shape = Shape(
-        (DATACENTRE,), joiners, round_trip_s=round_trip_s, unmatched_after_s=UNMATCHED_AFTER_S, shards=shards,
+        (DATACENTRE,), joiners, round_trip_s=round_trip_s, unmatched_after_s=unmatched_after_s, shards=shards,
         replicas=REPLICAS,
     )  # fmt: skip
     demo = DemoDeployment(directory, shape)
@@ -151,10 +156,13 @@ class Watch:
 class Feeding:
     """``bench.feeder`` beside a deployment."""
 
-    def __init__(self, running: Deployed, *, rate: float, seconds: float, per_click: int = 10) -> None:
+    def __init__(
+        self, running: Deployed, *, rate: float, seconds: float, per_click: int = 10, early: float = 0.0
+    ) -> None:
         self.file = running.directory / "fed.npz"
         place = running.place
-        self.feed = Feed(rate, seconds, str(place.primary), str(place.foreign), str(self.file), per_click)
+        logs = str(place.primary), str(place.foreign)
+        self.feed = Feed(rate, seconds, *logs, str(self.file), per_click, early=early)
         command = [sys.executable, "-m", "bench.feeder", json.dumps(asdict(self.feed))]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self._process.stdout is not None

@@ -28,6 +28,8 @@ ROLL_S = 10.0
 """A new file a side begins so often."""
 UNMATCHED, BEFORE = 0.02, 0.05
 """Shares of clicks that name no query, and that come before theirs."""
+EARLY_S = (1.0, 10.0)
+"""How much earlier the clicks of ``Feed.early`` are written than their query: anything between."""
 MEAN_DELAY_S, BEFORE_S = 0.3, 0.6
 """From query to click on average; how much earlier a click that comes before its query is written."""
 DIGITS = 16
@@ -57,6 +59,8 @@ class Feed:
     """Where ``fed.npz`` is put."""
     per_click: int = 10
     seed: int = 1
+    early: float = 0.0
+    """Share of clicks that come seconds before their query, in place of ``BEFORE``."""
 
     @property
     def clicks(self) -> int:
@@ -100,8 +104,9 @@ def plan(feed: Feed) -> Plan:
     fate = rng.random(count)
     unmatched = fate < UNMATCHED
     delay = rng.exponential(MEAN_DELAY_S, count)
-    before = (fate >= UNMATCHED) & (fate < UNMATCHED + BEFORE)
-    asked = np.where(before, at + BEFORE_S, at - delay)
+    before = (fate >= UNMATCHED) & (fate < UNMATCHED + (feed.early or BEFORE))
+    ahead = rng.uniform(*EARLY_S, count) if feed.early else np.full(count, BEFORE_S)
+    asked = np.where(before, at + ahead, at - delay)
     last = count * feed.per_click - 1
     query = np.floor(asked * feed.rate * feed.per_click).astype(np.int64) + rng.integers(0, feed.per_click, count)
     before &= query <= last

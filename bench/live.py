@@ -4,13 +4,20 @@ One datacentre, three registry replicas, ``photon up``. A process writes clicks 
 queries; another watches the output. Latency of a click: from the end of the write of its line (of its query's, where
 that comes later) until its joined line is seen in the output; *published*: until it is below the published length,
 synced. The first seconds are left out.
+
+``--early``: so many of 100 clicks come 1 to 10 s before their query. ``--hopeless``: so many clicks that name no
+query wait from the beginning on; when all else is done everything is killed, the queries of a thousand of them are
+written, and all is started again: *back*, from the moment when it is up until these are joined.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
+import sqlite3
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,16 +28,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.catch_up import scratch
-from bench.deployed import Feeding, Watch, deployed, follow
+from bench.deployed import UNMATCHED_AFTER_S, Deployed, Feeding, Watch, deployed, follow
+from bench.feeder import CLICK, NOWHERE, QUERY, table
+from bench.measure import kill_tree
 from bench.results import BenchmarkFailed, Figures, Results, Row, run_round
 from bench.workload import cache_root
 from photon import __version__
+from photon.dispatcher.database import STATE_NAME
 
 LATENCY, SUSTAINED = "live", "sustained"
 WARM_S = 5.0
 SETTLE_S = 120.0
 BYTES_A_CLICK = 10 * 280 + 170 + 2 * 760
 """Of disk: its queries, itself, its joined line in output and redo log."""
+PATIENT_S = 24 * 3600.0
+"""Where clicks wait in vain, nothing is called unmatched."""
+HOPELESS_AT_ONCE = 10_000
+BACK = 1_000
+"""Of the clicks that waited in vain, those whose queries come while everything is down."""
 GROWS = 0.01
 """Of the rate: a backlog that rises by less is not growing."""
 CURVE = (1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 33_334)
@@ -48,6 +63,10 @@ class Load:
     round_trip_s: float | None = None
     joiners: int = 1
     shards: int = 1
+    early: float = 0.0
+    """Share of clicks that come 1 to 10 s before their query."""
+    hopeless: int = 0
+    """Clicks that wait in vain meanwhile."""
 
 
 def run(load: Load) -> Figures:
@@ -61,11 +80,18 @@ def run(load: Load) -> Figures:
         )
     with (
         scratch() as directory,
-        deployed(directory, joiners=load.joiners, shards=load.shards, round_trip_s=load.round_trip_s) as running,
+        deployed(
+            directory,
+            joiners=load.joiners,
+            shards=load.shards,
+            round_trip_s=load.round_trip_s,
+            unmatched_after_s=PATIENT_S if load.hopeless else UNMATCHED_AFTER_S,
+        ) as running,
     ):
+        _wait_in_vain(running, load.hopeless)
         watch = Watch(running)
         try:
-            feeding = Feeding(running, rate=load.rate, seconds=load.seconds)
+            feeding = Feeding(running, rate=load.rate, seconds=load.seconds, early=load.early)
             try:
                 usage = follow(running, feeding)
             finally:
@@ -75,6 +101,7 @@ def run(load: Load) -> Figures:
             watch.end()
         finally:
             watch.kill()
+        back_s = _back(running) if load.hopeless else None
         seen = dict(np.load(watch.file))
     found = figures(fed, seen, rate=load.rate)
     # Where more was offered than is borne, what was not joined yet is no fault: what was joined is the figure.
@@ -85,7 +112,48 @@ def run(load: Load) -> Figures:
         "cores": round(usage.cpu_s / usage.wall_s, 2),
         "peak_mib": round(usage.peak_mib),
         "drained_s": round(drained or 0.0, 2),
+        **({} if back_s is None else {"back_s": round(back_s, 2)}),
     }
+
+
+def _wait_in_vain(running: Deployed, count: int) -> None:
+    """Writes so many clicks, and waits until all are in the retry store. Raises BenchmarkFailed."""
+    numbers, now_us = np.arange(count), time.time_ns() // 1000
+    with open(running.place.foreign / "hopeless.log", "wb") as log:
+        for at in range(0, count, HOPELESS_AT_ONCE):
+            some = numbers[at : at + HOPELESS_AT_ONCE]
+            log.write(table(CLICK, at=some, percent=NOWHERE + some, hash=np.full(len(some), now_us)))
+    deadline = time.monotonic() + SETTLE_S
+    while count and _stored(running) < count:
+        if time.monotonic() > deadline:
+            raise BenchmarkFailed(f"after {SETTLE_S:g} s not all of {count:,} clicks wait in the retry store")
+        time.sleep(0.5)
+
+
+def _stored(running: Deployed) -> int:
+    """Events that were tried and wait in the retry store."""
+    path = running.place.state / STATE_NAME
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30.0)) as db:
+        return int(db.execute("SELECT count(*) FROM retries WHERE attempts > 0").fetchone()[0])
+
+
+def _back(running: Deployed) -> float:
+    """Kills everything, and starts it again: seconds from when it is up until the clicks whose queries came meanwhile
+    are joined. Raises BenchmarkFailed."""
+    joined = running.joined()
+    kill_tree(running.up.pid)
+    running.up.wait()
+    numbers = np.arange(BACK)
+    queries = table(QUERY, at=NOWHERE + numbers, hash=np.full(BACK, time.time_ns() // 1000))
+    (running.place.primary / "back.log").write_bytes(queries)
+    running.start()
+    running.ready()
+    back_s = running.settled(joined + BACK, SETTLE_S)
+    if back_s is None:
+        raise BenchmarkFailed(
+            f"{BACK:,} clicks whose queries had come were not joined {SETTLE_S:g} s after a restart"
+        )
+    return back_s
 
 
 def figures(fed: Mapping[str, NDArray[Any]], seen: Mapping[str, NDArray[Any]], *, rate: float) -> dict[str, float]:
@@ -150,8 +218,12 @@ def bench(results: Results, group: str, loads: list[Load], rounds: int, say: Cal
 def _row(results: Results, group: str, load: Load) -> Row:
     trip = round((load.round_trip_s or 0.0) * 1000)
     name = f"{load.rate:,.0f} clicks/s, {load.seconds:g} s" + (f", replicas {trip} ms apart" if trip else "")
+    name += f", {load.early:.0%} early" if load.early else ""
+    name += f", {load.hopeless:,} hopeless" if load.hopeless else ""
     command = f"python -m bench.live --rate {load.rate:g} --seconds {load.seconds:g}"
     command += f" --round-trip {trip}" if trip else ""
+    command += f" --early {100 * load.early:g}" if load.early else ""
+    command += f" --hopeless {load.hopeless}" if load.hopeless else ""
     row = results.row(
         group, name, command, {"rate": f"{load.rate:g}", "seconds": f"{load.seconds:g}", "round_trip_ms": str(trip)}
     )
@@ -167,6 +239,7 @@ def _shown(row: Row) -> str:
     return (
         f"p50 {last['p50_ms']:,.0f}  p90 {last['p90_ms']:,.0f}  p99 {last['p99_ms']:,.0f} ms  "
         f"{last['joined_s']:,.0f} joined/s  {last['cores']:.2f} cores{steady}"
+        + (f"  back {last['back_s']:.2f} s" if "back_s" in last else "")
     )
 
 
@@ -178,10 +251,13 @@ def main() -> None:
     parser.add_argument("--round-trip", type=float, default=0.0, help="ms between the replicas' regions")
     parser.add_argument("--joiners", type=int, default=1)
     parser.add_argument("--shards", type=int, default=1)
+    parser.add_argument("--early", type=float, default=0.0, help="of 100 clicks, those before their query")
+    parser.add_argument("--hopeless", type=int, default=0, help="clicks that wait in vain meanwhile")
     parser.add_argument("--results", type=Path, help="where rows are kept; nowhere when unset")
     given = parser.parse_args()
     trip = given.round_trip / 1000 or None
-    loads = [Load(rate, given.seconds, trip, given.joiners, given.shards) for rate in given.rate]
+    more = given.joiners, given.shards, given.early / 100, given.hopeless
+    loads = [Load(rate, given.seconds, trip, *more) for rate in given.rate]
     with scratch() as fresh:
         results = Results(given.results or fresh)
         bench(results, LATENCY, loads, 1, lambda line: print(line, flush=True))

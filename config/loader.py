@@ -248,6 +248,7 @@ def _positive(settings: Settings) -> list[tuple[str, float]]:
         ("limits.redo_log", limits.redo_log),
         ("limits.retry_store", limits.retry_store),
         ("limits.registrations_in_flight", limits.registrations_in_flight),
+        ("limits.sought_keys", limits.sought_keys),
         ("dispatcher.lease", settings.dispatcher.lease),
         ("dispatcher.split", settings.dispatcher.split),
         ("registry.epoch", settings.registry.epoch),

@@ -98,6 +98,8 @@ RIGHTS: Rights = {
     "/photon.v1.EventStore/LookUp": {Role.JOINER: _HERE},
     "/photon.v1.EventStore/Progress": {Role.JOINER: _HERE, Role.DISPATCHER: _HERE, **_OPERATOR},
     "/photon.v1.EventStore/Forget": _OPERATOR,
+    "/photon.v1.EventStore/Arrived": {Role.DISPATCHER: _HERE},
+    "/photon.v1.EventStore/Seek": {Role.DISPATCHER: _HERE},
     "/photon.v1.Cache/Feed": {Role.EVENTSTORE: _HERE},
     "/photon.v1.Cache/Find": {Role.EVENTSTORE: _HERE},
     "/photon.v1.Cache/Counts": {Role.EVENTSTORE: _HERE, **_OPERATOR},

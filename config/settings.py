@@ -83,6 +83,9 @@ class Limits(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     redo_log: Size = Size(4 << 30)
     retry_store: Size = Size(10 << 30)
     registrations_in_flight: int = 65_536
+    sought_keys: int = 1_000_000
+    """Of primary events that were asked for in vain, remembered by the event store: when one comes, the events that
+    wait for it are tried at once. The oldest are forgotten; 16 to 32 bytes each."""
 
 
 class Output(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -48,7 +48,7 @@ from photon.dispatcher.shares import BEHIND_S, Shares
 from photon.dispatcher.spilling import Spilling
 from photon.dispatcher.state import Changes, StoredEvent, row_bytes
 from photon.dispatcher.two_clocks import FirstRead, Heard, ask_for_final
-from photon.dispatcher.waiting import WaitingRoom
+from photon.dispatcher.waiting import ArrivedKeys, WaitingRoom
 from photon.idregistry.api import I64, U8, Digester
 from photon.joiner.api import VERDICT_OF_KIND, JoinAnswers, Outcome, TakenBy
 
@@ -95,6 +95,8 @@ class Core:
         self._identical_copies = identical_copies
         self._waiting = WaitingRoom()
         self._woken: list[Item] = []  # their next try has come
+        self._came: list[Item] = []  # their primary event has
+        self._arrived = ArrivedKeys()
         self._changes = Changes()
         self._stored_cells: Counter[int] = Counter()
         self.loaded = LoadedRows()
@@ -106,6 +108,10 @@ class Core:
         """Items in memory for which something may still happen in this run."""
         self.read_past_ns = -(2**63)
         self._first_read = FirstRead(patience.slack_ns)
+        self.followed = False
+        """Whether the event store tells when a primary event comes (``arrivals``)."""
+        self.woken = 0
+        """Events that were tried because their primary event had come."""
         self.given_up = 0
         """Events that wait for the next run because nobody could decide them in this one."""
         self.live: Counter[Verdict] = Counter()
@@ -196,16 +202,19 @@ class Core:
         self.live[Verdict.READ] += 1
         self.live[Verdict.REJECTED] += 1
 
-    def load(self, rows: Sequence[StoredEvent], now_ns: int, *, anew: bool = False) -> None:
-        """Takes ``unloaded`` rows of the retry store that are to be tried now. ``anew``: of an earlier process."""
+    def load(self, rows: Sequence[StoredEvent], now_ns: int, *, anew: bool = False, arrived: bool = False) -> None:
+        """Takes ``unloaded`` rows of the retry store that are to be tried now. ``anew``: of an earlier process;
+        ``arrived``: their primary event has."""
+        into = self._came if arrived else self._woken
         for row in rows:
             event = row.event._replace(unmatched_as_of_ns=self.patience.at_first_ns)
             item = Item(event, None, row.first_read_ns)
             item.row_id, item.attempts = row.row_id, 0 if anew else row.attempts
             item.behind = self._is_behind(row.first_read_ns, now_ns)
-            self._woken.append(item)
-        self.loaded.add(self._woken[-len(rows) :] if rows else ())
+            into.append(item)
+        self.loaded.add(into[-len(rows) :] if rows else ())
         self.open += len(rows)
+        self.woken += len(rows) * arrived
 
     def unloaded(self, row_ids: Iterable[int]) -> list[int]:
         """Those of them that are not in memory."""
@@ -213,7 +222,7 @@ class Core:
 
     def room_for_rows(self, now: float) -> int:
         """How many more rows that are behind may be loaded now."""
-        return self._queues.room_for_rows(now) - sum(item.behind for item in self._woken)
+        return self._queues.room_for_rows(now) - sum(item.behind for item in (*self._woken, *self._came))
 
     def items(self) -> Iterator[Item]:
         """Those of stretches that are in memory, with a verdict or not."""
@@ -240,6 +249,20 @@ class Core:
         self.read_past_ns = read_past_ns  # less than before when the store has started again
         self._woken += self._waiting.triggered(read_past_ns)
 
+    def arrived(self, keys: Sequence[bytes]) -> None:
+        """The event store has these now, for which events may wait: those in memory are tried at once."""
+        self._arrived.add(keys)
+        items = self._waiting.arrived(keys)
+        for item in items:
+            if item.stretch is not None:
+                item.stretch.parked -= 1
+        self._came += items
+        self.woken += len(items)
+
+    def waiting_keys(self) -> list[bytes]:
+        """What events in memory wait for, if not for their joiner."""
+        return self._waiting.keys()
+
     # -- out: batches ----------------------------------------------------------------------------------------------
     def next_question(self, now: float) -> Batch | None:
         """Events to look up in the registry now. What has no verdict there is to be given to ``asked``."""
@@ -258,10 +281,13 @@ class Core:
         self._wake(now)
         items = self._queues.next_batch(now, flush=flush, wait_s=wait_s, most=most, full=not self.room())
         ask_for_final(items, self.patience, self.read_past_ns)
-        return Batch(items, self.read_past_ns) if items else None
+        return Batch(items, self.read_past_ns, arrivals=self._arrived.number) if items else None
 
     def _wake(self, now: float) -> None:
         """Takes up those whose next try has come."""
+        if self._came:
+            came, self._came = self._came, []
+            self._queues.again(came, now, arrived=True)
         items = self._waiting.due(now) + self._woken
         if not items:
             return
@@ -409,7 +435,11 @@ class Core:
         self, batch: Batch, waiting: Mapping[Outcome, list[Item]], overloaded: bool, now_ns: int, now: float
     ) -> None:
         for outcome, tried in waiting.items():
-            attempt = Attempt(outcome, batch.read_past_ns, overloaded, self.retry_rows, self._waiting.held)
+            attempt = Attempt(
+                outcome, batch.read_past_ns, overloaded, self.retry_rows, self._waiting.held, self.followed
+            )
+            if outcome == Outcome.NOT_YET:
+                tried = self._again(tried, batch.arrivals)
             for items, plan in self._next_tries.plans(attempt, tried, now_ns):
                 self.given_up += len(items) * plan.given_up
                 trigger, settled = plan.trigger_ns, plan.settled
@@ -421,6 +451,16 @@ class Core:
                     item.trigger_ns = SETTLED_NS if settled else trigger
                 passed = batch.read_past_ns < trigger <= self.read_past_ns  # while the attempt was on its way
                 self._park(items, now, now if passed else now + plan.delay_s, trigger, settled)
+
+    def _again(self, tried: list[Item], arrivals: int) -> list[Item]:
+        """Tries those again whose primary event came while the attempt was on its way; the others."""
+        came, tried = self._arrived.since(tried, arrivals)
+        for item in came:
+            item.attempts += 1
+            item.left_to, item.last = NOBODY, Outcome.NOT_YET
+        self._came += came
+        self.woken += len(came)
+        return tried
 
     def _park(self, items: Sequence[Item], now: float, due: float, trigger_ns: int, settled: bool) -> None:
         """Held ones wait in memory, stored ones in the store; settled ones wait for the next run."""

@@ -67,8 +67,10 @@ _SINCE_1 = f"""
 _SINCE_2 = """
 ALTER TABLE logs ADD COLUMN proof BLOB NOT NULL DEFAULT x'';
 ALTER TABLE parts ADD COLUMN proof BLOB NOT NULL DEFAULT x'';
+CREATE INDEX retries_by_key ON retries (owner, key);
 """
-"""What version 3 has beside version 2: what proves a position (see LogPosition); empty until its next commit."""
+"""What version 3 has beside version 2: what proves a position (LogPosition), empty until its next commit; rows are
+found by the primary event that they wait for (``arrivals``)."""
 _FROM_1 = f"""
 INSERT OR IGNORE INTO covered
   SELECT identity, (offset - 1) / {CHUNK_BYTES}, {MIN_NS}, {MAX_NS} FROM logs WHERE offset > 0 UNION
@@ -210,8 +212,8 @@ def _migrate(db: sqlite3.Connection) -> None:
     """Brings an older state up to this version, in place and all at once."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version < SCHEMA_VERSION:
-        steps = f"{_SINCE_1} {_FROM_1} {_SINCE_2}" if version < 2 else _SINCE_2
-        db.executescript(f"BEGIN EXCLUSIVE; {steps} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+        first = f"{_SINCE_1} {_FROM_1}" if version < 2 else ""
+        db.executescript(f"BEGIN EXCLUSIVE; {first} {_SINCE_2} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
 
 
 def check_marks(db: sqlite3.Connection, path: Path) -> None:

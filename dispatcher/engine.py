@@ -19,6 +19,7 @@ from photon.adapters.logs.tail import Tail
 from photon.adapters.logs.watching import Watcher
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
+from photon.dispatcher.arrivals import Arrivals
 from photon.dispatcher.asking import Asking
 from photon.dispatcher.backlog import Backlog, Question, Rules
 from photon.dispatcher.calls import Calls
@@ -39,10 +40,11 @@ from photon.dispatcher.progress import IDLE_S, AskProgress, Pace, ProgressWatch
 from photon.dispatcher.replay.rereading import LineRules, Rereading, Sources
 from photon.dispatcher.reporting import Troubles, tell_given_up
 from photon.dispatcher.retry import SETTLED_NS, Patience
-from photon.dispatcher.retry_loader import RetryLoader
+from photon.dispatcher.retry_loader import LOOK_S, RetryLoader
 from photon.dispatcher.shares import Shares
 from photon.dispatcher.state import State
 from photon.dispatcher.status import Status
+from photon.eventstore.api import Waking
 from photon.idregistry.api import Digester, Registry
 from photon.joiner.api import JoinAnswers, Joiner, Outcome
 
@@ -112,12 +114,14 @@ class DispatcherEngine:
         watcher: Watcher | None = None,
         sources: Sources | None = None,
         discovery: Discovery | None = None,
+        waking: Waking | None = None,
     ) -> None:
         """The caller opens and closes follower, joiners, state and exports. ``holdings``: of one of several workers.
 
         ``homes``: the datacentres that share the work, with a registry; None: there is one. ``measure`` is asked for
         the head start. ``watcher`` notifies the follower of changes; None: it polls. ``sources``: what is read again
-        is read there; None: nothing is. ``discovery`` finds joiners beside those given.
+        is read there; None: nothing is. ``discovery`` finds joiners beside those given. ``waking`` tells which
+        primary events have come that others wait for; None, and with ``once``: they are found by back-off.
         """
         if not joiners and discovery is None:
             raise ValueError("a dispatcher needs at least one joiner")
@@ -181,6 +185,9 @@ class DispatcherEngine:
         self._failure: BaseException | None = None
         self._read_to_end = False  # once: the follower has handed out everything
         self._retries = RetryLoader(self._core, state, once=self._options.once, now_ns=clock.now_ns())
+        self._arrivals: Arrivals | None = None
+        if waking is not None and not self._options.once:
+            self._arrivals = Arrivals(waking, self._core, state, self._retries, clock, self._wake.set)
         self._next_commit = 0.0
         self.times = JoinTimes()
         """How long joins took, for metrics."""
@@ -223,6 +230,8 @@ class DispatcherEngine:
             attempts=self._calls.asked,
             oldest_first_read_ns=min(oldest, default=None),
             caught_up=self._follower.caught_up() and self._core.window_bytes == 0,
+            woken=self._core.woken,
+            followed=self._core.followed,
             reopened=self._rereading.listed,
             reopened_missing=self._rereading.missing,
             left=self._core.left,
@@ -252,6 +261,8 @@ class DispatcherEngine:
         asking += [asyncio.create_task(rereads) for rereads in self._rereading.runs()]
         if self._discovery is not None:
             asking.append(asyncio.create_task(self._discovery.run(self._calls, self._troubles)))
+        if self._arrivals is not None:
+            asking.append(asyncio.create_task(self._arrivals.run()))
         for task in asking:
             task.add_done_callback(self._attempted)
         self._tail.attach(asyncio.get_running_loop(), self._wake.set)
@@ -275,6 +286,10 @@ class DispatcherEngine:
         self._wake.clear()
         if self._holdings is not None:
             self._holdings.turn(self._core, self._clock.monotonic())
+        if self._state.claimed:
+            claimed, self._state.claimed = self._state.claimed, ()
+            if self._arrivals is not None:
+                self._arrivals.seek(claimed)
         read = await self._read()
         now = self._clock.monotonic()
         self._retries.look(self._clock.now_ns(), now)
@@ -295,6 +310,8 @@ class DispatcherEngine:
 
     def _pause(self, now: float) -> float:
         moments = [self._next_commit]
+        if self._retries.pending:
+            moments.append(now + LOOK_S)
         if self._may_read:
             moments.append(self._tail.next_at())
         if (due := self._core.next_due(self._patience_s()[1])) is not None and self._flow.has_room(now):

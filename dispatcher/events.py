@@ -68,6 +68,8 @@ class Batch:
     read_past_ns: int
     patient: bool = False
     """Of a question: what has no verdict waits on, for its home."""
+    arrivals: int = 0
+    """How many keys had arrived when it was made (``arrivals``)."""
 
 
 @dataclass(slots=True)

@@ -45,6 +45,8 @@ def put_status(into: Readings, join: str, status: Status, now_ns: int) -> None:
             "wasted_joins_total": status.wasted,
             "look_ups_total": status.look_ups,
             "attempts_total": status.attempts,
+            "woken_total": status.woken,
+            "arrivals_followed": status.followed,
             "pending_events": status.pending,
             "oldest_pending_seconds": _age_s(status.oldest_first_read_ns, now_ns),
             "logs": status.lag.logs,

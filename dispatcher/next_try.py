@@ -33,13 +33,14 @@ from photon.joiner.api import Outcome
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One that is over. ``read_past_ns``: the primary's progress as it began. ``rows``: of the retry store; ``held``:
-    events that wait in memory."""
+    events that wait in memory; ``followed``: they are told when their primary event comes (``arrivals``)."""
 
     outcome: Outcome
     read_past_ns: int
     overloaded: bool
     rows: int
     held: int = 0
+    followed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,9 @@ class NextTries:
         return item.attempts, SETTLED_NS
 
     def _early(self, attempt: Attempt, items: Sequence[Item], now_ns: int) -> list[Item]:
-        """Where several datacentres share the work only the events' home: else they would all join them at once."""
-        if self._patience.once:
+        """Where several datacentres share the work only the events' home: else they would all join them at once.
+        And only where nobody tells when a primary event comes: it costs each event some twenty tries."""
+        if self._patience.once or attempt.followed:
             return []
         # By what was read, not by the time: where a store lags, the primary event may stand in what it has not read.
         since = max(attempt.read_past_ns - int(EARLY_S * NS_PER_S), now_ns - int(EARLY_MOST_S * NS_PER_S))

@@ -29,6 +29,7 @@ from photon.dispatcher.replay.reading import LogFiles
 from photon.dispatcher.replay.rereading import Sources
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.worker import Worker, follower_for, holdings_for, open_exports, open_state
+from photon.eventstore.api import Waking
 from photon.idregistry.api import Digester, Registry
 from photon.idregistry.routing import RoutedRegistry
 from photon.joiner.api import Joiner
@@ -88,6 +89,7 @@ def open_dispatcher(
     measure: Measure | None = None,
     worker: Worker | None = None,
     discovery: Discovery | None = None,
+    waking: Waking | None = None,
 ) -> Iterator[DispatcherEngine]:
     """An engine with its files open. Joiners and registry stay the caller's. ``worker`` None: it has its state alone.
 
@@ -148,6 +150,7 @@ def open_dispatcher(
                 watcher=watcher,
                 sources=None if policy.options.once else Sources(files, recovery),
                 discovery=discovery,
+                waking=waking,
             )
         finally:
             files.close()

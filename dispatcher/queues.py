@@ -102,16 +102,23 @@ class Queues:
             return
         self._fresh += own
 
-    def again(self, items: list[Item], now: float) -> None:
-        """Events whose next try has come. They are looked up: another datacentre has had its time."""
+    def again(self, items: list[Item], now: float, *, arrived: bool = False) -> None:
+        """Events whose next try has come. They are looked up: another datacentre has had its time.
+
+        ``arrived``: because their primary event has, so they go before the others. About now it has come to their
+        home as well: rows of the retry store, tried at any time by back-off, are left to it as events in memory are.
+        """
         for line, some in self._parted(items):
-            if self._asks(now):
-                line.unasked += some
-            elif self._homes is None:
-                line.ready += some
+            if self._homes is None:
+                queue, chosen = line.unasked if self._asks(now) else line.ready, some
             else:
-                line.unasked += [item for item in some if item.stretch is None]
-                line.unasked += self._leave([item for item in some if item.stretch is not None], now)
+                at_once = [] if arrived else [item for item in some if item.stretch is None]
+                left = [item for item in some if arrived or item.stretch is not None]
+                queue, chosen = line.unasked, some if self._asks(now) else at_once + self._leave(left, now)
+            if arrived:
+                queue.extendleft(reversed(chosen))
+            else:
+                queue.extend(chosen)
 
     def _parted(self, items: Sequence[Item]) -> list[tuple[_Line, Sequence[Item]]]:
         behind = [item for item in items if item.behind]

@@ -4,6 +4,8 @@
   their primary came a moment ago, as that of most events does.
 - The other woken rows, and those whose back-off is over, are behind: a few at a time beside fresh traffic, longest
   waiting first.
+- *Arrived* rows wait for a primary event that has come, as the event store tells (``arrivals``): they are taken up at
+  once, and tried before others of their age.
 - Rows of an earlier process: all of them are tried once with --once; else those that no back-off can have put off so
   far (settled in an earlier run, or by a clock that was wrong). They are behind too.
 
@@ -12,7 +14,9 @@ What one look costs does not depend on how many rows there are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from photon.config.clock import NS_PER_S
 from photon.dispatcher.core import Core
@@ -27,6 +31,9 @@ BYTES_MAX = 16 << 20
 """Rows in memory at a time, and their bytes (one look more)."""
 LOOK_ROWS = 2000
 """Rows taken up in one look: the loop does nothing else meanwhile."""
+ARRIVED_MAX = 200_000
+"""Keys that have come and whose rows are to be looked for; those above are left to their back-off."""
+ARRIVED_AT_ONCE = 500
 _FIRST_NS = -(2**63)
 
 
@@ -39,13 +46,25 @@ class RetryLoader:
         self._once = once
         self._next_look: float | None = None
         self._last_row = state.last_row_at_open
+        self._arrived: deque[bytes] = deque(maxlen=ARRIVED_MAX)
         self._swept_to = (_FIRST_NS, 0) if once else (now_ns + int(LONGEST_S * NS_PER_S), 0)
         self.swept = not state.retry_rows
         """All rows of earlier processes were tried that have to be."""
 
+    def arrived(self, keys: Iterable[bytes]) -> None:
+        """These have come; rows may wait for them."""
+        if self._state.retry_rows:
+            self._arrived.extend(keys)
+
+    @property
+    def pending(self) -> bool:
+        """Whether there are rows to take up at the next look, however soon it comes."""
+        return bool(self._arrived)
+
     def look(self, now_ns: int, now: float) -> None:
         """Takes up what is to be tried now; seldom enough by itself."""
         core, state = self._core, self._state
+        self._look_for_arrived(now_ns)
         room = min(LOOK_ROWS, ROWS_MAX - len(core.loaded))
         if self._next_look is None:  # what is fresh comes first, and has not been read yet
             self._next_look = now + (0.0 if self._once else CALM_S)
@@ -65,6 +84,21 @@ class RetryLoader:
         core.load(self._rows(ids), now_ns)
         if not self.swept and (room := min(room, core.room_for_rows(now))) > 0:
             self._sweep(room, now_ns)
+
+    def _look_for_arrived(self, now_ns: int) -> None:
+        core, state = self._core, self._state
+        room = min(LOOK_ROWS, ROWS_MAX - len(core.loaded))
+        while self._arrived and room > 0 and core.loaded.bytes < BYTES_MAX:
+            keys = list(islice(self._arrived, ARRIVED_AT_ONCE))
+            seen = room + len(core.loaded)
+            found = state.ids_of_keys(keys, seen)
+            ids = core.unloaded(found)[:room]
+            core.load(self._rows(ids), now_ns, arrived=True)
+            if len(found) == seen:
+                return  # there may be more of them
+            for _ in keys:
+                self._arrived.popleft()
+            room -= len(ids)
 
     def _sweep(self, room: int, now_ns: int) -> None:
         found = self._state.far_ids(self._swept_to, self._last_row, room)

@@ -222,10 +222,12 @@ class SharedState(State):
             return False
         with self._changing():
             if some is not None:
-                self._db.execute(
-                    "UPDATE retries SET owner = ? WHERE id IN (SELECT id FROM retries WHERE owner = ? LIMIT ?)",
-                    (self.owner, some, CLAIMED_AT_ONCE),
-                )
+                claimed = self._all(
+                    "UPDATE retries SET owner = ? WHERE id IN (SELECT id FROM retries WHERE owner = ? LIMIT ?) "
+                    "RETURNING key",
+                    self.owner, some, CLAIMED_AT_ONCE,
+                )  # fmt: skip
+                self.claimed = [*self.claimed, *(key for (key,) in claimed)]
                 return True
             rest = [(incarnation,) for incarnation in gone[1:]]
             self._db.executemany("DELETE FROM leases WHERE owner = ?", rest)

@@ -71,6 +71,8 @@ class State:
     """Whose rows of the retry store are tried here."""
     worker = ""
     """Whose lines to export."""
+    claimed: Sequence[bytes] = ()
+    """Keys of rows that were taken over from others; whoever has seen to them empties it."""
 
     def __init__(self, path: Path, *, rule: bytes | None = None) -> None:
         """Opens or creates. ``rule``: what derives ids from records; another one than before is refused.
@@ -169,6 +171,17 @@ class State:
         where = "owner = ? AND trigger_ns > ? AND trigger_ns <= ?"
         sql = f"SELECT id FROM retries WHERE {where} ORDER BY trigger_ns LIMIT ?"
         return [row_id for (row_id,) in self._all(sql, self.owner, after_ns, read_past_ns, limit)]
+
+    def ids_of_keys(self, keys: Sequence[bytes], limit: int) -> list[int]:
+        """Rows that wait for one of these primary events."""
+        marks = ",".join("?" * len(keys))
+        sql = f"SELECT id FROM retries WHERE owner = ? AND key IN ({marks}) LIMIT ?"
+        return [row_id for (row_id,) in self._all(sql, self.owner, *keys, limit)]
+
+    def keys_behind(self, row_id: int, limit: int) -> list[tuple[int, bytes]]:
+        """(row, key) of the rows behind this one, in order."""
+        sql = "SELECT id, key FROM retries WHERE owner = ? AND id > ? ORDER BY id LIMIT ?"
+        return self._all(sql, self.owner, row_id, limit)
 
     def far_ids(self, after: tuple[int, int], last: int, limit: int) -> list[tuple[int, int]]:
         """Rows up to ``last`` behind (next try, id), in this order."""

@@ -34,6 +34,8 @@ class Status:
     oldest_stored_ns: int | None = None  # first read of the event that has been there for longest
     joiners_failing: int = 0  # left alone for a while
     problems: Mapping[str, int] = field(default_factory=dict)
+    woken: int = 0  # events tried because their primary event had come
+    followed: bool = False  # whether the event store tells of such
     reopened: int = 0  # ids that the registry gave up and nobody has registered since
     reopened_missing: int = 0  # of them, those that stand in no log here
     unread: tuple[str, ...] = ()  # a line for each log that is not read to its end

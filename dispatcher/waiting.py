@@ -5,18 +5,24 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from itertools import count
+from collections.abc import Iterable
+from itertools import count, islice
 
 from photon.dispatcher.events import Item, WaitingGroup
 
+RECENT_KEYS = 20_000
+"""Of those that arrived, the last ones: an attempt that was on its way then may have missed them."""
+
 
 class WaitingRoom:
-    """Groups of items, each in two heaps; taken out of the one, it is dead in the other."""
+    """Groups of items, each in two heaps; taken out of the one, it is dead in the other. Each item stands under its
+    key as well."""
 
     def __init__(self) -> None:
         self._by_time: list[tuple[float, int, WaitingGroup]] = []
         self._by_trigger: list[tuple[int, int, WaitingGroup]] = []
         self._numbers = count()
+        self._by_key: dict[bytes, Item | dict[Item, None]] = {}  # mostly one, then without a dict of its own
         self.held = 0
         """Items that wait here."""
 
@@ -26,6 +32,7 @@ class WaitingRoom:
         self.held += len(items)
         for item in items:
             item.waiting = group
+            self._enter(item)
         number = next(self._numbers)
         heapq.heappush(self._by_time, (due, number, group))
         heapq.heappush(self._by_trigger, (trigger_ns, number, group))
@@ -45,6 +52,37 @@ class WaitingRoom:
             items += self._empty(heapq.heappop(self._by_trigger)[2])
         return items
 
+    def arrived(self, keys: Iterable[bytes]) -> list[Item]:
+        """Takes out what waits for these keys."""
+        items: list[Item] = []
+        for key in keys:
+            under = self._by_key.get(key)
+            for item in [under] if isinstance(under, Item) else list(under or ()):
+                self.leave(item)
+                items.append(item)
+        return items
+
+    def keys(self) -> list[bytes]:
+        """What is waited for here."""
+        return list(self._by_key)
+
+    def _enter(self, item: Item) -> None:
+        key = item.event.key
+        others = self._by_key.get(key)
+        if others is None:
+            self._by_key[key] = item
+        elif isinstance(others, Item):
+            self._by_key[key] = {others: None, item: None}
+        else:
+            others[item] = None
+
+    def _strike(self, item: Item) -> None:
+        under = self._by_key[item.event.key]
+        if not isinstance(under, Item):
+            del under[item]
+        if under is item or not under:
+            del self._by_key[item.event.key]
+
     def next_due(self) -> float | None:
         """Monotonic seconds."""
         while self._by_time and not self._by_time[0][2].left:
@@ -56,6 +94,7 @@ class WaitingRoom:
         group = item.waiting
         assert group is not None
         item.waiting = None
+        self._strike(item)
         self.held -= 1
         group.left -= 1
         if not group.left:
@@ -65,6 +104,7 @@ class WaitingRoom:
         items = [item for item in group.items if item.waiting is group]
         for item in items:
             item.waiting = None
+            self._strike(item)
         self.held -= len(items)
         group.items, group.left = [], 0
         return items
@@ -74,6 +114,31 @@ class WaitingRoom:
         if len(self._by_trigger) > 2 * len(self._by_time) + 100:
             self._by_trigger = [entry for entry in self._by_trigger if entry[2].left]
             heapq.heapify(self._by_trigger)
+
+
+class ArrivedKeys:
+    """Primary events that came a moment ago, numbered."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}  # in order
+        self.number = 0
+        """How many came so far."""
+
+    def add(self, keys: Iterable[bytes]) -> None:
+        """These have come."""
+        for key in keys:
+            self._numbers.pop(key, None)
+            self.number += 1
+            self._numbers[key] = self.number
+        for key in list(islice(self._numbers, max(0, len(self._numbers) - RECENT_KEYS))):
+            del self._numbers[key]
+
+    def since(self, items: list[Item], number: int) -> tuple[list[Item], list[Item]]:
+        """Items whose primary event has come behind ``number``, and the others."""
+        if number == self.number:
+            return [], items
+        came = [item for item in items if self._numbers.get(item.event.key, 0) > number]
+        return came, [item for item in items if self._numbers.get(item.event.key, 0) <= number] if came else items
 
 
 class HeadStartQueue:

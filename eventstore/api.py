@@ -43,6 +43,18 @@ class EventLookUps:
     records: list[PrimaryRecord | None]
 
 
+class Came(NamedTuple):
+    """Keys that were asked for in vain and are there now."""
+
+    epoch: int
+    """Of this start of the store; numbers mean nothing in another one."""
+    next: int
+    """The number to ask on from."""
+    keys: list[bytes]
+    lost: bool = False
+    """What came before ``next`` is not known: whoever waits has to ``seek`` all that it waits for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far the primary logs of a join have been read."""
@@ -76,6 +88,12 @@ class Progress:
     """What the store's clock showed as the answer was given; 0: a store of an earlier version, or not reached yet."""
     unended: str = ""
     """Which last lines wait for their ends, and what to do; empty: none."""
+    sought_keys: int = 0
+    """Keys that were asked for in vain, and are remembered."""
+    sought_dropped: int = 0
+    """Of such keys, those forgotten for want of room."""
+    sought_came: int = 0
+    """Of such keys, those that came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +152,21 @@ class EventStore(Protocol):
     async def close(self) -> None: ...
 
 
-class OperatedStore(EventStore, Protocol):
+class Waking(Protocol):
+    """What tells whoever waits for primary events that they have come (``sought``)."""
+
+    async def arrived(self, epoch: int, number: int, wait_s: float) -> Came | None:
+        """What came behind ``number`` of ``epoch`` (0: none is known), or what comes first within ``wait_s``
+        seconds. None: it cannot be said, or this store does not."""
+        ...
+
+    async def seek(self, keys: Sequence[bytes]) -> list[int] | None:
+        """Which of these keys may be there, by row; the others are told by ``arrived`` when they come. None: it
+        cannot be said now."""
+        ...
+
+
+class OperatedStore(EventStore, Waking, Protocol):
     """An event store that reads primary logs, as its operator sees it."""
 
     async def details(self) -> Details: ...

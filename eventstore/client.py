@@ -12,7 +12,7 @@ from photon.config.clock import NS_PER_S
 from photon.config.tls import Towards, open_channel, unreachable
 from photon.eventstore import columns, eventstore_pb2_grpc
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.api import EventLookUps, Found, PrimaryRecord, Progress
+from photon.eventstore.api import Came, EventLookUps, Found, PrimaryRecord, Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
 
 TIMEOUT_SECONDS = 10.0
@@ -87,6 +87,27 @@ class EventStoreClient:
         self.error = ""
         self._last, self._heard = columns.progress_of(message), self._monotonic()
         return self._last
+
+    async def arrived(self, epoch: int, number: int, wait_s: float) -> Came | None:
+        """See api.Waking."""
+        request = pb.ArrivedRequest(join=self._join, epoch=epoch, number=number, wait_ms=int(wait_s * 1000))
+        try:
+            return columns.came_of(await self._stub.Arrived(request, timeout=wait_s + self._timeout))
+        except grpc.aio.AioRpcError:  # progress, which is asked for beside it, says why
+            return None
+
+    async def seek(self, keys: Sequence[bytes]) -> list[int] | None:
+        """See api.Waking."""
+        rows: list[int] = []
+        for part in columns.request_slices(keys):
+            try:
+                message = await self._stub.Seek(
+                    pb.SeekRequest(join=self._join, keys=keys[part]), timeout=self._timeout
+                )
+                rows += [part.start + row for row in columns.sought_of(message, part.stop - part.start)]
+            except (grpc.aio.AioRpcError, columns.WireError):
+                return None
+        return rows
 
     async def close(self) -> None:
         """Closes the channel."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from photon.adapters.contract import LogFile
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.api import EventLookUps, Found, PrimaryRecord, Progress
+from photon.eventstore.api import Came, EventLookUps, Found, PrimaryRecord, Progress
 
 MESSAGE_BYTES_MAX = 64 << 20
 """gRPC's limit, set on both ends."""
@@ -118,3 +118,28 @@ def progress_reply(progress: Progress) -> pb.ProgressReply:
 def progress_of(message: pb.ProgressReply) -> Progress:
     """And back."""
     return Progress(**{name: getattr(message, name) for name in Progress.__slots__})
+
+
+def arrived_reply(came: Came) -> pb.ArrivedReply:
+    """What came as a message."""
+    return pb.ArrivedReply(epoch=came.epoch, next=came.next, keys=came.keys, lost=came.lost)
+
+
+def came_of(message: pb.ArrivedReply) -> Came:
+    """And back."""
+    return Came(message.epoch, message.next, list(message.keys), message.lost)
+
+
+def seek_reply(rows: Sequence[int]) -> pb.SeekReply:
+    """Rows of the keys that were asked for."""
+    return pb.SeekReply(rows=np.asarray(rows, dtype="<u4").tobytes())
+
+
+def sought_of(message: pb.SeekReply, keys: int) -> list[int]:
+    """And back. Raises WireError."""
+    if len(message.rows) % 4 or len(message.rows) > 4 * keys:
+        raise WireError(f"{len(message.rows)} bytes of rows for {keys} keys")
+    rows: list[int] = np.frombuffer(message.rows, dtype="<u4").tolist()
+    if rows and max(rows) >= keys:
+        raise WireError("a row is out of range")
+    return rows

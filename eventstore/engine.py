@@ -7,12 +7,15 @@ old logs for them has threads of its own (log_reads.py), so look-ups that need n
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.follower import Follower
@@ -24,7 +27,7 @@ from photon.adapters.logs.watching import Watch, Watcher, open_watcher
 from photon.config.clock import NS_PER_S, Clock
 from photon.config.disk import Disk
 from photon.config.tls import Towards
-from photon.eventstore.api import Details, EventLookUps, Forgotten, Found, Progress
+from photon.eventstore.api import Came, Details, EventLookUps, Forgotten, Found, Progress
 from photon.eventstore.block_keys import AdapterBroken
 from photon.eventstore.cache import CACHE_BYTES_MAX, CacheCounts, CacheEventStore, verified
 from photon.eventstore.cache_nodes.hedged import HedgedLookUps
@@ -40,14 +43,17 @@ from photon.eventstore.file_map import (
     MapSettings,
     RowsLost,
 )
+from photon.eventstore.index import I64, U64, hash_keys
 from photon.eventstore.key_finding.api import KeyFinder
 from photon.eventstore.key_finding.beside import FoundBeside, may_be_beside
 from photon.eventstore.key_finding.here import FoundHere
+from photon.eventstore.log_pass import ReadRecord
 from photon.eventstore.log_reads import LogReads
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.maps import HBaseTable, open_map
 from photon.eventstore.primary_reader import PrimaryLogsIncomplete, PrimaryReader
 from photon.eventstore.segments import Located
+from photon.eventstore.sought import SOUGHT_MAX, SoughtKeys
 from photon.eventstore.sources import PATHS_SECONDS, PublishedSources
 from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore
 from photon.eventstore.unavailable import UnavailableLogs
@@ -57,6 +63,8 @@ IDLE_SECONDS = 0.02
 LOOK_UP_THREADS = 2
 MAP_AGAIN_SECONDS = 1.0
 """A file map that cannot be reached is tried again so often, after what its own patience takes."""
+WAITERS_MAX = 16
+"""So many requests wait for what arrives; more are answered at once."""
 BESIDE_BYTES = 512 << 20
 """Read in 3 s by one process and in 2 by two, of which the second takes half a second to start."""
 SOURCES_SECONDS = 3.0
@@ -87,6 +95,8 @@ class EventStoreConfig:
     once: bool = False
     may_be_empty: bool = True
     """``once``: no primary record at all is no error; else nothing is called ABSENT then, and the reader fails."""
+    sought_keys: int = SOUGHT_MAX
+    """So many keys that were asked for in vain are remembered; not with ``once``."""
     beside_bytes: int = BESIDE_BYTES
     """``once``: with so much unread keys are found by a process beside this one, where the map needs none of them."""
 
@@ -126,6 +136,10 @@ class EventStoreEngine:
         self.nodes = CacheNodes(source_of(config.map_settings(adapter).rule), clock.monotonic, to_caches)
         """Cache nodes; while there are none the cache in this process is fed."""
         self._hedged = HedgedLookUps(self.nodes, self._answer)
+        epoch = int.from_bytes(os.urandom(8)) | 1
+        self._sought = None if config.once else SoughtKeys(epoch, clock.monotonic, config.sought_keys)
+        self._waiters: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}  # for what arrives
+        self._hung_up = False
         try:
             self._unavailable = UnavailableLogs(
                 config.state, clock, disk, report=tell, forget_missing=config.forget_missing
@@ -183,6 +197,7 @@ class EventStoreEngine:
             may_be_empty=config.may_be_empty,
             report=tell,
             finder=self._finder,
+            arrived=self._arrived,
         )
         self._sources = PublishedSources(
             self._follower, self._unavailable, self._clock.monotonic, lambda: self._reader.scanned_ns
@@ -280,19 +295,20 @@ class EventStoreEngine:
         if self._over():
             return nothing
         run = asyncio.get_running_loop().run_in_executor
-        begun = await run(self._pool, self._begin, keys, as_of, elsewhere)
+        mark = self._sought.mark() if self._sought is not None else 0
+        begun = await run(self._pool, self._begin, keys, as_of, elsewhere, mark)
         if isinstance(begun, EventLookUps):
             return begun
         reads = await self._reads.read(begun.wanted)
         if self._over():  # since: the pool takes no more
             return nothing
-        return await run(self._pool, self._tiers.end, begun, reads)
+        return await run(self._pool, self._end, begun, reads, mark)
 
     def _over(self) -> bool:
         return self._closed or bool(self.failure)
 
     def _begin(
-        self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[Located]
+        self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[Located], mark: int
     ) -> EventLookUps | LookUp:
         """The answers already, where no log has to be read."""
         hits = verified(self._adapter, keys, elsewhere)
@@ -300,7 +316,72 @@ class EventStoreEngine:
             begun = self._tiers.begin(keys, as_of, hits)
         except FileMapError:  # the reader's thread meets it too, and says so
             return EventLookUps([Found.UNAVAILABLE] * len(keys), [None] * len(keys))
-        return begun if begun.wanted else self._tiers.end(begun, ())
+        return begun if begun.wanted else self._end(begun, (), mark)
+
+    def _end(self, begun: LookUp, reads: Sequence[ReadRecord], mark: int) -> EventLookUps:
+        """The answers; what was not found is remembered."""
+        found = self._tiers.end(begun, reads)
+        if self._sought is not None:
+            # Who asks as of no time goes on waiting after ABSENT, too.
+            columns = zip(begun.keys, begun.as_of, found.answers, strict=True)
+            absent = (Found.ABSENT, NOTHING_READ_NS)
+            missed = [key for key, at, its in columns if its is Found.NOT_YET or (its, at) == absent]
+            if missed:
+                self._missed(missed, mark)
+        return found
+
+    # -- api.Waking ------------------------------------------------------------------------------------------------
+    def _missed(self, keys: Sequence[bytes], mark: int) -> None:
+        if self._sought is not None and self._sought.missed(keys, mark):
+            self._wake()
+
+    def _arrived(self, keys: Sequence[bytes], hashes: U64, order: I64) -> None:
+        if self._sought is not None and self._sought.read(keys, hashes, order):
+            self._wake()
+
+    def _wake(self) -> None:
+        """From any thread."""
+        for waiter, loop in tuple(self._waiters.items()):
+            with contextlib.suppress(RuntimeError):  # its loop is closed
+                loop.call_soon_threadsafe(waiter.set)
+
+    async def arrived(self, epoch: int, number: int, wait_s: float) -> Came | None:
+        """See api.Waking."""
+        if self._sought is None:
+            return None
+        waiter = asyncio.Event()
+        self._waiters[waiter] = asyncio.get_running_loop()
+        try:
+            came = self._sought.since(epoch, number)
+            at_once = self._hung_up or self._over() or len(self._waiters) > WAITERS_MAX
+            if not (came.keys or came.lost or at_once):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await waiter.wait()
+                came = self._sought.since(epoch, number)
+        finally:
+            del self._waiters[waiter]
+        return came
+
+    async def seek(self, keys: Sequence[bytes]) -> list[int] | None:
+        """See api.Waking."""
+        if self._sought is None or self._over():
+            return None
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._seek, keys, self._sought.mark())
+
+    def _seek(self, keys: Sequence[bytes], mark: int) -> list[int] | None:
+        try:
+            there: list[int] = np.unique(self._map.places(keys, hash_keys(keys)).rows).tolist()
+        except FileMapError:
+            return None
+        known = set(there)
+        self._missed([key for row, key in enumerate(keys) if row not in known], mark)
+        return there
+
+    def hang_up(self) -> None:
+        """Whoever waits for what arrives waits no longer: the process ends."""
+        self._hung_up = True
+        self._wake()
 
     async def progress(self) -> Progress:
         """See api.EventStore. Duplicates are exact when ``ended`` and everything was read (``once``)."""
@@ -336,6 +417,7 @@ class EventStoreEngine:
             log_reads=reads.places,
             log_bytes=reads.bytes,
             unended=reader.unended,
+            **({} if self._sought is None else self._sought.counts()._asdict()),
         )
 
     async def details(self) -> Details:
@@ -357,6 +439,7 @@ class EventStoreEngine:
         if self._closed:
             return
         self._closed = True
+        self.hang_up()
         self._stop.set()
         self._map.interrupt()
         await asyncio.to_thread(self._finish)

@@ -47,7 +47,7 @@ class ProgressRequest(_message.Message):
     def __init__(self, join: _Optional[str] = ..., details: _Optional[bool] = ...) -> None: ...
 
 class ProgressReply(_message.Message):
-    __slots__ = ("read_past_ns", "events", "bytes_read", "bytes_known", "duplicates", "bad_records", "cache_hits", "cache_misses", "files", "missing_logs", "missing_keys", "log_reads", "log_bytes", "sources", "unavailable", "cache_bytes", "cache_evictions", "read_past_age_ns", "now_ns", "unended")
+    __slots__ = ("read_past_ns", "events", "bytes_read", "bytes_known", "duplicates", "bad_records", "cache_hits", "cache_misses", "files", "missing_logs", "missing_keys", "log_reads", "log_bytes", "sources", "unavailable", "cache_bytes", "cache_evictions", "read_past_age_ns", "now_ns", "unended", "sought_keys", "sought_dropped", "sought_came")
     READ_PAST_NS_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     BYTES_READ_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +68,9 @@ class ProgressReply(_message.Message):
     READ_PAST_AGE_NS_FIELD_NUMBER: _ClassVar[int]
     NOW_NS_FIELD_NUMBER: _ClassVar[int]
     UNENDED_FIELD_NUMBER: _ClassVar[int]
+    SOUGHT_KEYS_FIELD_NUMBER: _ClassVar[int]
+    SOUGHT_DROPPED_FIELD_NUMBER: _ClassVar[int]
+    SOUGHT_CAME_FIELD_NUMBER: _ClassVar[int]
     read_past_ns: int
     events: int
     bytes_read: int
@@ -88,7 +91,48 @@ class ProgressReply(_message.Message):
     read_past_age_ns: int
     now_ns: int
     unended: str
-    def __init__(self, read_past_ns: _Optional[int] = ..., events: _Optional[int] = ..., bytes_read: _Optional[int] = ..., bytes_known: _Optional[int] = ..., duplicates: _Optional[int] = ..., bad_records: _Optional[int] = ..., cache_hits: _Optional[int] = ..., cache_misses: _Optional[int] = ..., files: _Optional[int] = ..., missing_logs: _Optional[int] = ..., missing_keys: _Optional[int] = ..., log_reads: _Optional[int] = ..., log_bytes: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[PrimarySource, _Mapping]]] = ..., unavailable: _Optional[_Iterable[_Union[UnavailableLog, _Mapping]]] = ..., cache_bytes: _Optional[int] = ..., cache_evictions: _Optional[int] = ..., read_past_age_ns: _Optional[int] = ..., now_ns: _Optional[int] = ..., unended: _Optional[str] = ...) -> None: ...
+    sought_keys: int
+    sought_dropped: int
+    sought_came: int
+    def __init__(self, read_past_ns: _Optional[int] = ..., events: _Optional[int] = ..., bytes_read: _Optional[int] = ..., bytes_known: _Optional[int] = ..., duplicates: _Optional[int] = ..., bad_records: _Optional[int] = ..., cache_hits: _Optional[int] = ..., cache_misses: _Optional[int] = ..., files: _Optional[int] = ..., missing_logs: _Optional[int] = ..., missing_keys: _Optional[int] = ..., log_reads: _Optional[int] = ..., log_bytes: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[PrimarySource, _Mapping]]] = ..., unavailable: _Optional[_Iterable[_Union[UnavailableLog, _Mapping]]] = ..., cache_bytes: _Optional[int] = ..., cache_evictions: _Optional[int] = ..., read_past_age_ns: _Optional[int] = ..., now_ns: _Optional[int] = ..., unended: _Optional[str] = ..., sought_keys: _Optional[int] = ..., sought_dropped: _Optional[int] = ..., sought_came: _Optional[int] = ...) -> None: ...
+
+class ArrivedRequest(_message.Message):
+    __slots__ = ("join", "epoch", "number", "wait_ms")
+    JOIN_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    join: str
+    epoch: int
+    number: int
+    wait_ms: int
+    def __init__(self, join: _Optional[str] = ..., epoch: _Optional[int] = ..., number: _Optional[int] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+
+class ArrivedReply(_message.Message):
+    __slots__ = ("epoch", "next", "keys", "lost")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    next: int
+    keys: _containers.RepeatedScalarFieldContainer[bytes]
+    lost: bool
+    def __init__(self, epoch: _Optional[int] = ..., next: _Optional[int] = ..., keys: _Optional[_Iterable[bytes]] = ..., lost: _Optional[bool] = ...) -> None: ...
+
+class SeekRequest(_message.Message):
+    __slots__ = ("join", "keys")
+    JOIN_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    join: str
+    keys: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, join: _Optional[str] = ..., keys: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class SeekReply(_message.Message):
+    __slots__ = ("rows",)
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    rows: bytes
+    def __init__(self, rows: _Optional[bytes] = ...) -> None: ...
 
 class PrimarySource(_message.Message):
     __slots__ = ("path", "identity", "offset", "bytes_read", "bytes_known", "read_past_ns")

@@ -49,6 +49,16 @@ class EventStoreStub:
                 request_serializer=photon_dot_eventstore_dot_eventstore__pb2.ForgetRequest.SerializeToString,
                 response_deserializer=photon_dot_eventstore_dot_eventstore__pb2.ForgetReply.FromString,
                 _registered_method=True)
+        self.Arrived = channel.unary_unary(
+                '/photon.v1.EventStore/Arrived',
+                request_serializer=photon_dot_eventstore_dot_eventstore__pb2.ArrivedRequest.SerializeToString,
+                response_deserializer=photon_dot_eventstore_dot_eventstore__pb2.ArrivedReply.FromString,
+                _registered_method=True)
+        self.Seek = channel.unary_unary(
+                '/photon.v1.EventStore/Seek',
+                request_serializer=photon_dot_eventstore_dot_eventstore__pb2.SeekRequest.SerializeToString,
+                response_deserializer=photon_dot_eventstore_dot_eventstore__pb2.SeekReply.FromString,
+                _registered_method=True)
 
 
 class EventStoreServicer:
@@ -72,6 +82,18 @@ class EventStoreServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Arrived(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Seek(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_EventStoreServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -89,6 +111,16 @@ def add_EventStoreServicer_to_server(servicer, server):
                     servicer.Forget,
                     request_deserializer=photon_dot_eventstore_dot_eventstore__pb2.ForgetRequest.FromString,
                     response_serializer=photon_dot_eventstore_dot_eventstore__pb2.ForgetReply.SerializeToString,
+            ),
+            'Arrived': grpc.unary_unary_rpc_method_handler(
+                    servicer.Arrived,
+                    request_deserializer=photon_dot_eventstore_dot_eventstore__pb2.ArrivedRequest.FromString,
+                    response_serializer=photon_dot_eventstore_dot_eventstore__pb2.ArrivedReply.SerializeToString,
+            ),
+            'Seek': grpc.unary_unary_rpc_method_handler(
+                    servicer.Seek,
+                    request_deserializer=photon_dot_eventstore_dot_eventstore__pb2.SeekRequest.FromString,
+                    response_serializer=photon_dot_eventstore_dot_eventstore__pb2.SeekReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -172,6 +204,60 @@ class EventStore:
             '/photon.v1.EventStore/Forget',
             photon_dot_eventstore_dot_eventstore__pb2.ForgetRequest.SerializeToString,
             photon_dot_eventstore_dot_eventstore__pb2.ForgetReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Arrived(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.EventStore/Arrived',
+            photon_dot_eventstore_dot_eventstore__pb2.ArrivedRequest.SerializeToString,
+            photon_dot_eventstore_dot_eventstore__pb2.ArrivedReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Seek(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/photon.v1.EventStore/Seek',
+            photon_dot_eventstore_dot_eventstore__pb2.SeekRequest.SerializeToString,
+            photon_dot_eventstore_dot_eventstore__pb2.SeekReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -31,6 +31,9 @@ def reads(join: str, store: OperatedStore, clock: Clock) -> Source:
                 "cache_bytes": progress.cache_bytes,
                 "missing_logs": progress.missing_logs,
                 "missing_keys": progress.missing_keys,
+                "sought_keys": progress.sought_keys,
+                "sought_dropped_total": progress.sought_dropped,
+                "sought_came_total": progress.sought_came,
             },
             join=join,
         )

@@ -78,12 +78,15 @@ class PrimaryReader:
         may_be_empty: bool = True,
         report: Callable[[str], None] = lambda line: None,
         finder: KeyFinder | None = None,
+        arrived: Callable[[Sequence[bytes], U64, I64], None] = lambda keys, hashes, order: None,
     ) -> None:
         """``once``: what is there now is all there will ever be; nothing at all is an error unless it may be.
 
         ``report`` is told the places of the first bad records. ``finder`` None: keys are found in this thread.
+        ``arrived`` is told the keys of each block that the map has taken in, as ``MappedBlock`` has them.
         """
         self._finder = finder or FoundHere(adapter)
+        self._arrived = arrived
         self._may_be_empty = may_be_empty
         self._report = report
         self._named_bad = 0
@@ -159,6 +162,7 @@ class PrimaryReader:
                     proof=block.proof,
                 )
             )
+            self._arrived(found.keys, found.hashes, found.order)
             self._dirty_bytes += block.end - block.offset
             self._dirty = True
 

@@ -83,6 +83,8 @@ async def serve(
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
+            for engine in engines.values():
+                engine.hang_up()
             await server.stop(STOP_GRACE_SECONDS)
     finally:
         for engine in engines.values():

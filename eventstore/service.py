@@ -19,6 +19,8 @@ from photon.eventstore.api import OperatedStore
 SERVICE_NAME = "photon.v1.EventStore"
 REQUESTS_MAX = 64
 """Requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and callers try again."""
+WAIT_MS_MAX = 10_000
+"""A request for what arrives waits for no longer."""
 OPTIONS = (
     ("grpc.max_receive_message_length", columns.MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", columns.MESSAGE_BYTES_MAX),
@@ -57,6 +59,29 @@ class EventStoreService(eventstore_pb2_grpc.EventStoreServicer):
         """See eventstore.proto."""
         return await operating.forget(await self._store(request.join, context), request, context)
 
+    async def Arrived(  # noqa: N802
+        self, request: pb.ArrivedRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.ArrivedReply:
+        """See eventstore.proto."""
+        store = await self._store(request.join, context)
+        came = await store.arrived(request.epoch, request.number, min(request.wait_ms, WAIT_MS_MAX) / 1000)
+        if came is None:
+            await _abort(context, grpc.StatusCode.UNAVAILABLE, "this store tells nothing of what arrives")
+        return columns.arrived_reply(came)
+
+    async def Seek(  # noqa: N802
+        self, request: pb.SeekRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.SeekReply:
+        """See eventstore.proto."""
+        store = await self._store(request.join, context)
+        if len(request.keys) > columns.KEYS_MAX:
+            why = f"{len(request.keys)} keys, at most {columns.KEYS_MAX} can be sought at once"
+            await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, why)
+        rows = await store.seek(list(request.keys))
+        if rows is None:
+            await _abort(context, grpc.StatusCode.UNAVAILABLE, "the file map cannot be asked now")
+        return columns.seek_reply(rows)
+
     async def _store(self, join: str, context: grpc.aio.ServicerContext[Any, Any]) -> OperatedStore:
         store = self._stores.get(join)
         if store is None:
@@ -92,6 +117,14 @@ async def start_server(
                 service.Forget,
                 bounded(pb.ForgetRequest.FromString, operating.FORGET_FIELDS_MAX),
                 pb.ForgetReply.SerializeToString,
+            ),
+            "Arrived": grpc.unary_unary_rpc_method_handler(
+                service.Arrived, pb.ArrivedRequest.FromString, pb.ArrivedReply.SerializeToString
+            ),
+            "Seek": grpc.unary_unary_rpc_method_handler(
+                service.Seek,
+                bounded(pb.SeekRequest.FromString, columns.FIELDS_MAX),
+                pb.SeekReply.SerializeToString,
             ),
         }
         told = audited_methods(SERVICE_NAME, handlers)

@@ -14,7 +14,7 @@ from photon.adapters.logs.api import Block
 from photon.adapters.logs.assignment import Logs
 from photon.adapters.logs.files import CUT_SHORT, Files
 from photon.adapters.logs.framed import Lines, headed_blocks
-from photon.adapters.logs.framing import Framed, LongRecord, Piece, frame
+from photon.adapters.logs.framing import Framed, Piece, frame
 from photon.adapters.logs.identity import PROOF_BYTES, proof_of
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter

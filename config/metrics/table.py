@@ -59,6 +59,7 @@ _DISPATCHER = [
         wasted_joins="Joins thrown away because another datacentre had registered first.",
         look_ups="Events asked about in the registry, since the start.",
         attempts="Batches sent to joiners, since the start.",
+        woken="Tries of events because their primary event had come, since the start.",
     ),
     *_counters("photon_dispatcher", ("join", "verdict"), events="Events with a verdict, by verdict."),
     *_counters("photon_dispatcher", ("join", "kind"), log_problems="Problems met in log files, by kind."),
@@ -83,6 +84,7 @@ _DISPATCHER = [
         reopened_ids="Ids that the registry gave up and nobody has registered since.",
         reopened_missing_ids="Of these, those whose record stands in no log here.",
         caught_up="1: all logs are read and nothing waits in memory.",
+        arrivals_followed="1: the event store tells which primary events have come; 0: back-off finds them.",
     ),
     *_gauges("photon_dispatcher", ("join", "home"), home_trusted="1: events are left to this home datacentre."),
     *_counters(
@@ -149,6 +151,8 @@ _EVENT_STORE = [
         cache_evictions="Cache segments dropped for room.",
         log_reads="Places looked at in primary logs, since the start.",
         log_read_bytes="Read from primary logs for look-ups, uncompressed.",
+        sought_came="Keys that came after they had been asked for in vain.",
+        sought_dropped="Keys asked for in vain and forgotten for want of room (limits.sought_keys).",
     ),
     *_gauges(
         "photon_eventstore",
@@ -159,6 +163,7 @@ _EVENT_STORE = [
         cache_bytes="Held by the cache, cache nodes included as last heard.",
         missing_logs="Primary logs that look-ups led to and that cannot be had.",
         missing_keys="Keys asked for that stand in them, at least.",
+        sought_keys="Keys asked for in vain and remembered: when one comes, the dispatcher is told.",
     ),
 ]
 

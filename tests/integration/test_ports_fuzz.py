@@ -46,6 +46,7 @@ FLOODS = {
     "/photon.v1.RaftPeer/Exchange": 5,
     "/photon.v1.Joiner/Join": 7,
     "/photon.v1.EventStore/LookUp": 2,
+    "/photon.v1.EventStore/Seek": 2,
     "/photon.v1.Registry/ExtendWitness": 3,
 }
 """Number of a repeated field."""

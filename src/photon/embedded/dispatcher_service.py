@@ -154,7 +154,7 @@ async def serve_dispatcher(
             settings, replace(plan, worker=worker), adapter_of(settings, join, base),
             Digester(deployment_key(settings, base), join), joiners=joiners, progress=store.progress,
             registry=registry, disk=RealDisk(), clock=SystemClock(), measure=lambda: _commit_s(registry),
-            discovery=discovery(),
+            discovery=discovery(), waking=store,
         )  # fmt: skip
 
     def begin() -> AbstractContextManager[DispatcherEngine]:

@@ -45,6 +45,7 @@ def eventstore_config(
         forget_missing=configured.missing_logs == "forget",
         cache_bytes=settings.limits.cache,
         last_line_after_s=configured.last_line_after,
+        sought_keys=settings.limits.sought_keys,
         once=once,
         may_be_empty=may_be_empty,
     )

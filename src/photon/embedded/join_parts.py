@@ -87,6 +87,7 @@ async def open_parts(
             open_dispatcher(
                 settings, plan, adapter, children.digester,
                 joiners=[joiner], progress=store.progress, registry=None, disk=disk, clock=clock,
+                waking=store,
             )
         )  # fmt: skip
         yield Parts(supervisor, registry, store, joiner, verifier, dispatcher)

@@ -28,7 +28,7 @@ from photon.dispatcher.lookups import LookUpPolicy
 from photon.dispatcher.progress import AskProgress
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.worker import Worker
-from photon.eventstore.api import EventStore
+from photon.eventstore.api import EventStore, Waking
 from photon.idregistry.api import Digester, Registry, Slot
 from photon.joiner.admission import Bounds
 from photon.joiner.api import Joiner
@@ -119,10 +119,12 @@ def open_dispatcher(
     clock: Clock,
     measure: Measure | None = None,
     discovery: Discovery | None = None,
+    waking: Waking | None = None,
 ) -> AbstractContextManager[DispatcherEngine]:
     """A dispatcher with its database and follower, closed at the end. Raises StateError, LogDirectoryError.
 
-    ``measure``: the registry's commit time, for the head start where it is not configured.
+    ``measure``: the registry's commit time, for the head start where it is not configured. ``waking``: the event
+    store, as it tells what arrives.
     """
     configured, limits, output = settings.join[plan.join], settings.limits, settings.output
     after = configured.unmatched_after
@@ -178,6 +180,7 @@ def open_dispatcher(
         measure=measure if head_start is None else None,
         worker=None if plan.worker is None else _worker(settings, plan.worker),
         discovery=discovery,
+        waking=waking,
     )
 
 

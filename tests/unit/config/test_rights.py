@@ -159,6 +159,8 @@ def test_a_verifier_reopens_by_token_and_not_by_an_operators_word() -> None:
         ("/photon.v1.Joiner/Join", "dispatcher", "joiner"),
         ("/photon.v1.EventStore/LookUp", "joiner", "eventstore"),
         ("/photon.v1.EventStore/Progress", "dispatcher", "eventstore"),
+        ("/photon.v1.EventStore/Arrived", "dispatcher", "eventstore"),
+        ("/photon.v1.EventStore/Seek", "dispatcher", "eventstore"),
         ("/photon.v1.Cache/Feed", "eventstore", "cache"),
         ("/photon.v1.Cache/Find", "eventstore", "cache"),
     ],

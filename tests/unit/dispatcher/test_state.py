@@ -163,7 +163,7 @@ def test_other_databases_and_versions_are_refused(tmp_path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute(f"PRAGMA user_version={database.SCHEMA_VERSION + 1}")
     db.close()
-    with pytest.raises(StateError, match="has format 4"):
+    with pytest.raises(StateError, match=f"has format {database.SCHEMA_VERSION + 1}"):
         State(path)
     with pytest.raises(StateError, match="no dispatcher state"):
         read_ledger(tmp_path / "none")

@@ -171,3 +171,51 @@ async def test_how_far_it_is_it_says_while_all_look_ups_wait(tmp_path: Path, mon
         back.set()
     assert {tuple((await each).answers) for each in waiting} == {(Found.UNAVAILABLE,)}
     await store.close()
+
+
+async def test_what_was_asked_for_in_vain_is_told_over_the_wire_when_it_comes(tmp_path: Path) -> None:
+    store = engine(tmp_path, once=False)
+    append(tmp_path / "logs" / "a.log", b"here,1\n")
+    server = await start_server({"clicks": store}, "127.0.0.1:0")
+    client = EventStoreClient(f"127.0.0.1:{server.port}", "clicks")
+    store.start()
+    first = await client.arrived(0, 0, 10.0)
+    assert first is not None
+    assert first.lost
+    assert first.epoch
+
+    async def read() -> bool:
+        return (await client.progress()).events == 1
+
+    await until(read)
+    keys = [b"late%d" % n for n in range(columns.KEYS_MAX)]
+    assert await client.seek([*keys, b"here"]) == [columns.KEYS_MAX]
+    assert (await client.look_up([b"asked", b"here"], [-(2**63)] * 2)).answers == [Found.ABSENT, Found.FOUND]
+    waiting = asyncio.create_task(client.arrived(first.epoch, first.next, 20.0))
+    append(tmp_path / "logs" / "a.log", b"asked,1\nother,2\nlate7,3\n")
+    came = await waiting
+    assert came is not None
+    assert (sorted(came.keys), came.lost, came.next) == ([b"asked", b"late7"], False, 2)
+    progress = await client.progress()
+    assert (progress.sought_keys, progress.sought_came) == (columns.KEYS_MAX - 1, 2)
+    waiting = asyncio.create_task(client.arrived(came.epoch, came.next, 20.0))
+    await asyncio.sleep(0.05)
+    store.hang_up()
+    async with asyncio.timeout(10):
+        assert await waiting == (came.epoch, 2, [], False)
+    await server.stop(0)
+    assert await client.arrived(came.epoch, came.next, 0.1) is None
+    assert await client.seek([b"here"]) is None
+    await client.close()
+    await store.close()
+
+
+async def test_with_once_nothing_is_told(tmp_path: Path) -> None:
+    store = engine(tmp_path)
+    server = await start_server({"clicks": store}, "127.0.0.1:0")
+    client = EventStoreClient(f"127.0.0.1:{server.port}", "clicks")
+    assert await client.arrived(0, 0, 10.0) is None
+    assert await client.seek([b"k"]) is None
+    await client.close()
+    await server.stop(0)
+    await store.close()

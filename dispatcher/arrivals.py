@@ -1,0 +1,145 @@
+"""Follows which primary events have come that events wait for, as the event store tells it: these are tried at once.
+
+Theory of operation. The event store remembers the keys that it was asked for in vain, and tells which of them have
+come (``eventstore.sought``). What is told wakes items in memory (``Core.arrived``) and rows of the retry store
+(``RetryLoader.arrived``). Who has lost its place, as at its own start and at the event store's, seeks all keys that
+it waits for once, by some thousands at a time: those that are there are as if they had arrived, the others are
+remembered again. So do workers with rows that they take over.
+
+Being woken is one more try, no more: the rules of patience, of head starts and of the registry hold for it as for any
+other. An event whose wake is lost anywhere on the way is tried by its back-off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from photon.config.clock import Clock
+from photon.dispatcher.core import Core
+from photon.dispatcher.retry_loader import RetryLoader
+from photon.dispatcher.state import State
+from photon.eventstore.api import Came, Waking
+
+WAIT_S = 5.0
+"""The store is asked for what arrives within so long at a time."""
+GATHER_S = 0.004
+"""After an answer with news the next question waits for so long: it costs the same, whatever it brings."""
+AGAIN_S = 0.5
+"""A store that cannot say is asked again after so long."""
+SEEK_KEYS = 4000
+"""Sought at a time."""
+SEEK_REST = 0.5
+"""Of the time that seeking takes, it rests as much again: the loop and the event store have other work."""
+TO_SEEK_MAX = 1_000_000
+"""Keys of rows taken over that are still to be sought; those above are left to their back-off."""
+
+
+class Arrivals:
+    """For one core and its state. ``moved`` is called when there is something to try."""
+
+    def __init__(
+        self,
+        store: Waking,
+        core: Core,
+        state: State,
+        retries: RetryLoader,
+        clock: Clock,
+        moved: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._core, self._state, self._retries = core, state, retries
+        self._clock = clock
+        self._moved = moved
+        self._to_seek: deque[Sequence[bytes]] = deque()
+        self._keys_to_seek = 0
+        self._row: int | None = None
+        """Rows of the retry store behind this one are to be sought; None: none are."""
+        self._round = 0
+        self._more = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        seeking = asyncio.create_task(self._seek_all())
+        try:
+            await self._follow()
+        finally:
+            seeking.cancel()
+            await asyncio.gather(seeking, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        epoch = number = 0
+        while True:
+            began = self._clock.monotonic()
+            came = await self._store.arrived(epoch, number, WAIT_S)
+            if came is None:
+                self._core.followed = False
+                await asyncio.sleep(AGAIN_S)
+                continue
+            epoch, number = came.epoch, came.next
+            self._heard(came)
+            if came.keys or came.lost:
+                await asyncio.sleep(GATHER_S)
+            elif self._clock.monotonic() - began < WAIT_S / 2:  # it ends, or has too many to answer
+                await asyncio.sleep(AGAIN_S)
+
+    def _heard(self, came: Came) -> None:
+        if came.lost:
+            self._to_seek.clear()
+            self._keys_to_seek = 0
+            self._row = 0
+            self._round += 1
+            self.seek(self._core.waiting_keys())
+        self._arrived(came.keys)
+        self._core.followed = not self.seeking
+
+    def _arrived(self, keys: Sequence[bytes]) -> None:
+        if keys:
+            self._core.arrived(keys)
+            self._retries.arrived(keys)
+            self._moved()
+
+    # -- seeking ---------------------------------------------------------------------------------------------------
+    @property
+    def seeking(self) -> bool:
+        """Whether there is more to be sought."""
+        return self._row is not None or bool(self._to_seek)
+
+    def seek(self, keys: Iterable[bytes]) -> None:
+        """Events wait for these, and nobody has asked the event store for them since it can tell of them."""
+        known = list(dict.fromkeys(keys))[: TO_SEEK_MAX - self._keys_to_seek]
+        self._to_seek += [known[at : at + SEEK_KEYS] for at in range(0, len(known), SEEK_KEYS)]
+        self._keys_to_seek += len(known)
+        self._more.set()
+
+    async def _seek_all(self) -> None:
+        while True:
+            await self._more.wait()
+            began, of_round = self._clock.monotonic(), self._round
+            keys, done = self._next()
+            if keys:
+                rows = await self._store.seek(keys)
+                if rows is None:
+                    await asyncio.sleep(AGAIN_S)
+                    continue
+                self._arrived([keys[row] for row in rows])
+            if of_round == self._round:  # else all is to be sought anew
+                done()
+            if not self.seeking:
+                self._more.clear()
+                self._core.followed = True
+            await asyncio.sleep((self._clock.monotonic() - began) * SEEK_REST)
+
+    def _next(self) -> tuple[Sequence[bytes], Callable[[], None]]:
+        """Keys to seek, and what to call when they were."""
+        if self._to_seek:
+            return self._to_seek[0], self._sought_first
+        rows = [] if self._row is None else self._state.keys_behind(self._row, SEEK_KEYS)
+        return list(dict.fromkeys(key for _, key in rows)), lambda: self._sought_rows(rows[-1][0] if rows else None)
+
+    def _sought_first(self) -> None:
+        self._keys_to_seek -= len(self._to_seek.popleft())
+
+    def _sought_rows(self, row: int | None) -> None:
+        self._row = row

@@ -1,0 +1,164 @@
+"""Primaries that come late, among events that never find theirs: each is joined as soon as its primary is there.
+
+Back-off is so long here that only news of a primary's arrival can have an event tried again within the test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from photon.config.loader import load
+from photon.demo.check import records
+from photon.dispatcher.retry import COMPLETE_NS
+from photon.embedded.deployment import Deployment
+from photon.embedded.ports import free_ports
+from photon.embedded.supervisor import Supervisor, Watching
+from tests.integration.commands import interrupt, running, until
+from tests.integration.join_logs import CONFIG
+from tests.integration.rig import READY_S
+
+PATIENT = """
+import photon.dispatcher.retry as retry
+retry.NOT_YET_BACKOFF = retry.EARLY_BACKOFF = retry.Backoff(first=3000.0, most=3000.0, floor=3000.0)
+"""
+"""Nothing is put off for longer than LONGEST_S, above which a start tries a row in any case."""
+WAIT_S = 90.0
+HOPELESS = 300
+DEPLOYMENT = """
+[registry.replicas.r1]
+address = "127.0.0.1:{ports[0]}"
+directory = "registry"
+datacentre = "east"
+[datacentre.east]
+join = "clicks"
+primary = "queries"
+foreign = "clicks"
+output = "out"
+state = "out/.photon"
+eventstore = "127.0.0.1:{ports[1]}"
+[datacentre.east.joiners.east-1]
+address = "127.0.0.1:{ports[2]}"
+[datacentre.east.caches.c1]
+address = "127.0.0.1:{ports[3]}"
+[datacentre.east.caches.c2]
+address = "127.0.0.1:{ports[4]}"
+[datacentre.east.dispatchers.w1]
+address = "127.0.0.1:{ports[5]}"
+[datacentre.east.dispatchers.w2]
+address = "127.0.0.1:{ports[6]}"
+"""
+
+
+class Site:
+    """Logs of both sides, and what becomes of them. Click n names query n."""
+
+    def __init__(self, base: Path) -> None:
+        self.base, self.output = base, base / "out"
+        for name in ("queries", "clicks"):
+            (base / name).mkdir()
+        self.config = base / "photon.toml"
+        self.config.write_text(CONFIG)
+
+    def click(self, numbers: Iterable[int]) -> None:
+        for n in numbers:
+            line = f'{{"click_id":"c{n}","query_id":"q{n}","time_us":{1_760_000_000_000_000 + n}}}\n'
+            _append(self.base / "clicks" / f"{n % 4}.log", line)
+
+    def query(self, numbers: Iterable[int]) -> None:
+        _append(self.base / "queries" / "q.log", "".join(f'{{"query_id":"q{n}","text":"{n}"}}\n' for n in numbers))
+
+    def joined(self) -> Counter[str]:
+        return Counter(record["event_id"] for record in records(self.output / "joined"))
+
+    def waiting(self) -> int:
+        """Events in the retry store for which nothing but their back-off would come."""
+        state = self.output / ".photon" / "dispatcher.db"
+        if not state.exists():
+            return 0
+        with closing(sqlite3.connect(f"file:{state}?mode=ro", uri=True, timeout=30.0)) as db:
+            try:
+                sql = "SELECT count(*) FROM retries WHERE trigger_ns >= ? AND attempts > 0"
+                return int(db.execute(sql, (COMPLETE_NS,)).fetchone()[0])
+            except sqlite3.OperationalError:  # it is being made
+                return 0
+
+    def has_joined(self, numbers: Iterable[int]) -> bool:
+        return self.joined() == Counter(f"c{n}" for n in numbers)
+
+
+def _append(log: Path, text: str) -> None:
+    with log.open("a") as file:
+        file.write(text)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    guard = tmp_path / "guard"
+    guard.mkdir()
+    (guard / "sitecustomize.py").write_text(PATIENT)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(guard), os.environ.get("PYTHONPATH", "")]))
+    return Site(tmp_path)
+
+
+def test_late_primaries_are_joined_at_once_among_hopeless_events_and_after_a_restart(site: Site) -> None:
+    logs = ("--primary", site.base / "queries", "--foreign", site.base / "clicks")
+    arguments = ("join", *logs, "--output", site.output, "--config", site.config)
+    late, later, hopeless = range(100), range(100, 200), range(1000, 1000 + HOPELESS)
+    site.query([9999])
+    with running(*arguments, log=site.base / "first") as process:
+        site.click([*late, *later, *hopeless])
+        until(lambda: site.waiting() == 200 + HOPELESS, WAIT_S, "all wait")
+        site.query(late)
+        until(lambda: site.has_joined(late), WAIT_S, "those whose primary came are joined")
+        assert interrupt(process) == 0
+    assert site.waiting() == 100 + HOPELESS
+    site.query(later)  # while nobody looks
+    with running(*arguments, log=site.base / "second") as process:
+        until(lambda: site.has_joined(range(200)), WAIT_S, "those whose primary came meanwhile are joined")
+        assert interrupt(process) == 0
+    assert site.waiting() == HOPELESS
+
+
+async def test_workers_with_cache_nodes_are_woken_and_go_on_when_the_event_store_is_killed(site: Site) -> None:
+    (site.base / "key").write_bytes(os.urandom(32))
+    site.config.write_text('key_file = "key"\n' + CONFIG + DEPLOYMENT.format(ports=free_ports(7)))
+    (site.output / ".photon").mkdir(parents=True)
+    deployment = Deployment(site.config, load(site.config, environment={}), site.base / "run")
+    supervisor = Supervisor(watching=Watching())
+    late, lost, hopeless = range(100), range(100, 200), range(1000, 1000 + HOPELESS)
+    site.query([9999])
+    site.click([*late, *lost, *hopeless])
+    try:
+        await supervisor.start(deployment.services())
+        await supervisor.ready(READY_S)
+        await _until(lambda: site.waiting() == 200 + HOPELESS, "all wait")
+        site.query(late)
+        await _until(lambda: site.has_joined(late), "those whose primary came are joined")
+        supervisor.kill("eventstore east")
+        await supervisor.ready(READY_S)
+        site.query(lost)
+        await _until(lambda: site.has_joined(range(200)), "so are those of which a new store was to tell")
+        supervisor.kill("dispatcher east w1")  # the other one may have taken over what it had
+        site.click(range(200, 250))
+        site.query(hopeless)
+        site.query(range(200, 250))
+        await _until(lambda: site.has_joined([*range(250), *hopeless]), "so are all")
+    finally:
+        await supervisor.stop()
+
+
+async def _until(condition: object, what: str) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {WAIT_S:g} s: {what}"
+        await asyncio.sleep(0.1)

@@ -1,0 +1,321 @@
+"""Events are tried at once when their primary event comes, wherever they wait; a lost wake costs only time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from photon.config.clock import SystemClock
+from photon.dispatcher import database
+from photon.dispatcher.arrivals import SEEK_KEYS, Arrivals
+from photon.dispatcher.core import Core
+from photon.dispatcher.events import Batch, Item
+from photon.dispatcher.homes import HeadStart, Homes
+from photon.dispatcher.limits import Limits
+from photon.dispatcher.queues import Queues
+from photon.dispatcher.retry import SETTLED_NS, Patience
+from photon.dispatcher.retry_loader import RetryLoader
+from photon.dispatcher.shares import Shares
+from photon.dispatcher.state import Changes, State
+from photon.eventstore.api import Came
+from photon.joiner.api import JoinAnswers, Outcome
+from tests.unit.dispatcher.world import block, core, take
+from tests.unit.joiner.helpers import event
+
+READ_PAST_NS = 10**12
+FAR_S = 10_000.0
+"""No back-off is so long."""
+
+
+def waiting_core(lines: bytes) -> Core:
+    """Its events were tried once; their primaries have not come."""
+    c = core(patience=Patience(), limits=Limits(batch_wait_s=0.0, hold_s=1.0))
+    c.progressed(READ_PAST_NS)
+    take(c, block(lines))
+    reply(c, sent(c))
+    return c
+
+
+def sent(c: Core, now: float = 0.0) -> Batch:
+    batch = c.next_batch(now, flush=True)
+    assert batch is not None
+    return batch
+
+
+def reply(c: Core, batch: Batch, outcome: Outcome = Outcome.NOT_YET) -> None:
+    c.answered(batch, JoinAnswers([outcome] * len(batch.items)), READ_PAST_NS, 0.0)
+
+
+def names(batch: Batch | None) -> list[bytes]:
+    return [] if batch is None else [item.event.event_id for item in batch.items]
+
+
+def test_what_waits_in_memory_is_tried_when_its_primary_comes() -> None:
+    c = waiting_core(b"a k1 1\nb k2 1\nc k1 1\n")
+    assert sorted(c.waiting_keys()) == [b"k1", b"k2"]
+    c.arrived([b"k1", b"k9"])
+    assert names(c.next_batch(0.0, flush=True)) == [b"a", b"c"]
+    assert c.waiting_keys() == [b"k2"]
+    assert (c.woken, c.open) == (2, 3)
+
+
+def test_a_primary_that_comes_while_the_attempt_is_on_its_way_is_not_missed() -> None:
+    c = waiting_core(b"a k1 1\nb k2 1\n")
+    c.arrived([b"k1", b"k2"])
+    batch = sent(c)  # it was told of them before
+    reply(c, batch)
+    assert c.next_batch(0.0, flush=True) is None
+    c.arrived([b"k1", b"k2"])
+    batch = sent(c)
+    c.arrived([b"k2"])
+    reply(c, batch)
+    assert names(c.next_batch(0.0, flush=True)) == [b"b"]
+
+
+def test_who_was_woken_in_vain_waits_on_and_becomes_a_row() -> None:
+    c = waiting_core(b"a k1 1\n")
+    c.arrived([b"k1"])
+    reply(c, sent(c))
+    assert c.next_batch(0.0, flush=True) is None
+    changes = c.changes(READ_PAST_NS, 1.5)
+    assert [item.attempts for item in changes.stored] == [2]
+    assert c.open == 0
+
+
+def test_an_event_that_was_woken_is_held_no_longer_than_others(tmp_path: Path) -> None:
+    """It is on its way when its stretch falls behind the offset: a row for the next process, not tried here twice."""
+    c = waiting_core(b"a k1 1\nb k2 1\n")
+    c.arrived([b"k1"])
+    changes = c.changes(READ_PAST_NS, 100.0)
+    assert len(changes.stored) == 2
+    state = State(tmp_path / "s")
+    state.commit(changes)
+    c.committed()
+    loader = RetryLoader(c, state, once=False, now_ns=READ_PAST_NS)
+    loader.arrived([b"k1"])
+    loader.look(READ_PAST_NS, 0.0)
+    batch = sent(c)
+    assert names(batch) == [b"a"]
+    reply(c, batch, Outcome.JOINED)
+    assert len(c.changes(READ_PAST_NS, 100.0).deleted) == 1
+    state.close()
+
+
+def row(number: int, key: bytes, read_ns: int = READ_PAST_NS) -> Item:
+    made = Item(event(b"id%d" % number, key), None, read_ns)
+    made.next_try_ns = READ_PAST_NS + int(FAR_S * 1e9)
+    made.trigger_ns, made.attempts = SETTLED_NS - 1, 3
+    return made
+
+
+class Stored:
+    """A core over rows that wait for long."""
+
+    def __init__(self, path: Path, rows: Sequence[Item]) -> None:
+        self.state = State(path)
+        self.state.commit(Changes(stored=list(rows)))
+        self.core = core(self.state, patience=Patience(), limits=Limits(batch_wait_s=0.0))
+        self.core.progressed(READ_PAST_NS)
+        self.loader = RetryLoader(self.core, self.state, once=False, now_ns=READ_PAST_NS)
+
+    def tried(self, outcome: Outcome = Outcome.JOINED) -> list[bytes]:
+        self.loader.look(READ_PAST_NS, 0.0)
+        out: list[bytes] = []
+        while (batch := self.core.next_batch(0.0, flush=True)) is not None:
+            out += names(batch)
+            reply(self.core, batch, outcome)
+        self.state.commit(self.core.changes(READ_PAST_NS, 0.0))
+        self.core.committed()
+        return out
+
+
+def test_rows_are_tried_when_their_primary_comes_however_many_there_are(tmp_path: Path) -> None:
+    many = 5000
+    stored = Stored(tmp_path / "s", [row(n, b"hot" if n < many else b"k%d" % n) for n in range(many + 3000)])
+    assert stored.tried() == []
+    stored.loader.arrived([b"k%d" % n for n in range(many, many + 1500)])
+    seen = stored.tried()
+    assert sorted(seen) == sorted(b"id%d" % n for n in range(many, many + 1500))
+    stored.loader.arrived([b"hot", b"none"])
+    seen = []
+    for _ in range(4):
+        seen += stored.tried()
+    assert sorted(seen) == sorted(b"id%d" % n for n in range(many))
+    assert not stored.loader.pending
+    assert stored.core.woken == many + 1500
+    stored.state.close()
+
+
+def test_a_row_that_was_woken_in_vain_waits_on(tmp_path: Path) -> None:
+    stored = Stored(tmp_path / "s", [row(1, b"k")])
+    stored.loader.arrived([b"k"])
+    assert stored.tried(Outcome.NOT_YET) == [b"id1"]
+    assert stored.tried() == []
+    stored.loader.arrived([b"k"])
+    assert stored.tried() == [b"id1"]
+    stored.state.close()
+
+
+def test_a_state_of_the_version_before_has_its_rows_woken(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    Stored(path, [row(n, b"k%d" % n) for n in range(10)]).state.close()
+    with sqlite3.connect(path) as db:
+        db.execute("DROP INDEX retries_by_key")
+        db.execute("ALTER TABLE logs DROP COLUMN proof")
+        db.execute("ALTER TABLE parts DROP COLUMN proof")
+        db.execute("PRAGMA user_version=2")
+    db.close()
+    stored = Stored(path, [])
+    stored.loader.arrived([b"k3"])
+    assert stored.tried() == [b"id3"]
+    (version,) = stored.state.database.execute("PRAGMA user_version").fetchone()
+    assert version == database.SCHEMA_VERSION
+    plan = stored.state.database.execute(
+        "EXPLAIN QUERY PLAN SELECT id FROM retries WHERE owner = 0 AND key IN (?, ?) LIMIT 9", (b"a", b"b")
+    ).fetchall()
+    assert "retries_by_key" in str(plan)
+    stored.state.close()
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_what_comes_is_left_to_its_home_first(stored: bool) -> None:
+    """It comes there about now as well: to try it at once would be a race for each."""
+    homes = Homes("here", ["there"], HeadStart(1.0))
+    queues = Queues(Limits(batch_wait_s=0.0), homes, Shares(1.0, 0))
+    items = [row(n, b"k") for n in range(64)]
+    own = homes.own_ones(b"".join(item.event.digest for item in items)).tolist()
+    assert 0 < sum(own) < 64
+    if not stored:
+        take(c := core(patience=Patience()), block(b"a k 1\n"))
+        (stretch,) = c.heads()
+        for item in items:
+            item.stretch = stretch
+    queues.again(items, 0.0, arrived=True)
+    asked, _ = queues.next_question(0.0)
+    assert asked == [item for item, its in zip(items, own, strict=True) if its]
+    queues.asked(asked, len(asked), 0.0)
+    left, _ = queues.next_question(1.5)
+    assert left == [item for item, its in zip(items, own, strict=True) if not its]
+
+
+# -- following the event store ---------------------------------------------------------------------------------------
+class Store:
+    """Tells what a test says; ``there``: keys that it has."""
+
+    def __init__(self) -> None:
+        self.told: asyncio.Queue[Came | None] = asyncio.Queue()
+        self.there: set[bytes] = set()
+        self.sought: list[Sequence[bytes]] = []
+        self.asked: list[tuple[int, int]] = []
+        self.away = False
+
+    async def arrived(self, epoch: int, number: int, wait_s: float) -> Came | None:
+        self.asked.append((epoch, number))
+        return await self.told.get()
+
+    async def seek(self, keys: Sequence[bytes]) -> list[int] | None:
+        await asyncio.sleep(0)
+        if self.away:
+            return None
+        self.sought.append(keys)
+        return [at for at, key in enumerate(keys) if key in self.there]
+
+
+@asynccontextmanager
+async def following(stored: Stored, store: Store) -> AsyncIterator[Arrivals]:
+    arrivals = Arrivals(store, stored.core, stored.state, stored.loader, SystemClock(), lambda: None)
+    task = asyncio.create_task(arrivals.run())
+    try:
+        yield arrivals
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        stored.state.close()
+
+
+async def until(true: Callable[[], Any]) -> None:
+    async with asyncio.timeout(30):
+        while not true():  # noqa: ASYNC110 -- what is waited for has no event
+            await asyncio.sleep(0.002)
+
+
+async def test_who_begins_seeks_all_that_waits_and_then_hears_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 2 * SEEK_KEYS + 10
+    stored, store = Stored(tmp_path / "s", [row(n, b"k%d" % n) for n in range(count)]), Store()
+    take(stored.core, block(b"a held 1\n"))
+    reply(stored.core, sent(stored.core))
+    store.there = {b"k5", b"k%d" % (count - 1)}
+    async with following(stored, store) as arrivals:
+        store.told.put_nowait(Came(7, 40, [], lost=True))
+        await until(lambda: stored.core.followed)
+        assert [len(keys) for keys in store.sought] == [1, SEEK_KEYS, SEEK_KEYS, 10]
+        assert not arrivals.seeking
+        assert sorted(stored.tried()) == [b"id%d" % n for n in (5, count - 1)]
+        store.told.put_nowait(Came(7, 42, [b"held", b"k9"]))
+        await until(lambda: store.asked[-1] == (7, 42))
+        assert sorted(stored.tried()) == [b"a", b"id9"]
+        store.told.put_nowait(None)
+        await until(lambda: not stored.core.followed)
+
+
+async def test_a_store_that_started_again_is_asked_for_all_anew(tmp_path: Path) -> None:
+    stored, store = Stored(tmp_path / "s", [row(n, b"k%d" % n) for n in range(10)]), Store()
+    async with following(stored, store):
+        store.told.put_nowait(Came(7, 0, [], lost=True))
+        await until(lambda: len(store.sought) == 1)
+        store.away = True
+        store.told.put_nowait(Came(8, 0, [], lost=True))
+        await until(lambda: len(store.asked) == 3)
+        assert not stored.core.followed
+        store.away = False
+        await until(lambda: len(store.sought) == 2)
+        assert [len(keys) for keys in store.sought] == [10, 10]
+        await until(lambda: stored.core.followed)
+
+
+async def test_keys_of_rows_taken_over_are_sought(tmp_path: Path) -> None:
+    stored, store = Stored(tmp_path / "s", []), Store()
+    async with following(stored, store) as arrivals:
+        store.told.put_nowait(Came(7, 0, [], lost=True))
+        await until(lambda: stored.core.followed)
+        arrivals.seek([b"a", b"b", b"a"])
+        await until(lambda: store.sought)
+        assert store.sought == [[b"a", b"b"]]
+
+
+def test_whatever_order_things_come_in_memory_knows_who_waits_for_what() -> None:
+    draw = random.Random(4)
+    c = core(patience=Patience(), limits=Limits(batch_wait_s=0.0, hold_s=1e9), seed=4)
+    c.progressed(READ_PAST_NS)
+    take(c, block(b"".join(b"id%d k%d 1\n" % (n, n % 37) for n in range(200))))
+    now, left = 0.0, {b"id%d" % n: b"k%d" % (n % 37) for n in range(200)}
+    for _ in range(300):
+        now += draw.choice((0.0, 0.3))
+        arrived = [b"k%d" % draw.randrange(37) for _ in range(draw.randrange(3))]
+        waiting = set(c.waiting_keys())
+        c.arrived(arrived)
+        assert not set(c.waiting_keys()) & set(arrived)
+        assert set(c.waiting_keys()) == waiting - set(arrived)
+        batch = c.next_batch(now, flush=True)
+        if batch is None:
+            continue
+        outcome = draw.choice((Outcome.NOT_YET, Outcome.NOT_YET, Outcome.JOINED))
+        c.answered(batch, JoinAnswers([outcome] * len(batch.items)), READ_PAST_NS, now)
+        if outcome is Outcome.JOINED:
+            for name in names(batch):
+                del left[name]
+    assert c.open == len(left)
+    c.arrived([b"k%d" % n for n in range(37)])
+    seen = []
+    while (batch := c.next_batch(now + 1e6, flush=True)) is not None:
+        seen += names(batch)
+    assert sorted(seen) == sorted(left)
