@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from photon.demo.check import check
 from tests.integration.commands import Result, photon, until
 from tests.integration.join_logs import Logs
 
@@ -81,14 +82,13 @@ class Ages:
             remove(self.logs.output, *PARTS[part])
 
     def refused(self) -> Result:
-        """One line, exit code 2, twice, and not a byte of the output is another."""
+        """One line, exit code 2, and not a byte of the output is another."""
         before = records(self.logs.output)
-        for _ in range(2):
-            found = self.logs.once(*MAX)
-            assert found.code == 2, (found.code, found.err)
-            assert len(found.err.splitlines()) == 1, found.err
-            assert "name another --output" in found.err
-            assert records(self.logs.output) == before
+        found = self.logs.once(*MAX)
+        assert found.code == 2, (found.code, found.err)
+        assert len(found.err.splitlines()) == 1, found.err
+        assert "name another --output" in found.err
+        assert records(self.logs.output) == before
         return found
 
 
@@ -134,7 +134,7 @@ def test_of_ages_that_fit(ages: Ages, older: tuple[str, ...]) -> None:
 
 def test_what_the_refusal_says_works(ages: Ages) -> None:
     ages.mix(lost=("state",))
-    ages.refused()
+    assert ages.refused() == ages.refused()
     logs = ages.logs
     logs.write()
     kept, logs.output = logs.output, logs.base / "another"
@@ -142,3 +142,65 @@ def test_what_the_refusal_says_works(ages: Ages) -> None:
     logs.output = kept
     put_back(kept, ages.newest, STATE)
     logs.finish()  # the newest state
+
+
+def test_finished_files_are_moved_away(tmp_path: Path) -> None:
+    """Nothing is refused, nothing doubled; a reader that had not read them says which it lacks and how to go on."""
+    logs, archive, cursor = Logs(tmp_path, clicks=60), tmp_path / "archive", tmp_path / "cursor"
+    small = ("--set", "output.roll_size=500")
+
+    def final() -> list[Path]:
+        return sorted((logs.output / "joined").glob("*.jsonl.gz"))
+
+    with logs.following(*MAX, *small) as process:
+        for files in (1, 2, 3):
+            logs.write(0.25 * files)
+            until(lambda files=files: len(final()) >= files, 30, "a file is final")
+        process.interrupt()
+    read = photon("read", logs.output, "--cursor", cursor)
+    assert read.code == 0, read.err
+    moved = final()[:-1]
+    (archive / "joined").mkdir(parents=True)
+    for path in moved:
+        path.rename(archive / "joined" / path.name)
+    logs.write()
+    result = logs.once(*MAX, *small)
+    assert result.code == 0, result.err
+    for kind in OUTPUT[:-1]:
+        shutil.copytree(logs.output / kind, archive / kind, dirs_exist_ok=True)
+    assert check([archive], logs.truth).problems == []  # what was moved away, and what is there
+    assert result.json["joined"] == len(logs.truth.joined)
+    more = photon("read", logs.output, "--cursor", cursor)  # it had read what was moved away
+    assert more.code == 0, more.err
+    assert len((read.out + more.out).splitlines()) == len(logs.truth.joined)
+    refused = photon("read", logs.output)  # this one had not
+    assert refused.code == 1
+    assert f"{moved[0]}: is gone: archived, or lost" in refused.err
+    behind = refused.err.partition("the cursor ")[2].partition(" stands behind it")[0]
+    for path in moved[1:]:
+        refused = photon("read", logs.output, "--from", behind)
+        assert f"{path}: is gone: archived" in refused.err
+        behind = refused.err.partition("the cursor ")[2].partition(" stands behind it")[0]
+    rest = photon("read", logs.output, "--from", behind)
+    assert rest.code == 0, rest.err
+    assert rest.out == (read.out + more.out)[-len(rest.out) :]
+
+
+def test_a_lost_dispatcher_state_takes_no_rejected_line_from_readers(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, clicks=60)
+    logs.write(0.8)
+    with (logs.foreign / "clicks.log").open("ab") as clicks:
+        clicks.write(b"no click\nneither\n")
+    assert logs.once(*MAX, "--keep-pending").code == 0
+    shown = photon("read", logs.output, "--kind", "rejected").out
+    before = {name: data for name, data in records(logs.output).items() if name.startswith("rejected/dispatcher")}
+    assert b"neither" in b"".join(before.values())
+    for path in (logs.output / STATE).glob("dispatcher.db*"):
+        path.unlink()
+    result = logs.once(*MAX, "--keep-pending")
+    assert result.code == 0, result.err
+    after = records(logs.output)
+    assert all(after[name] == data for name, data in before.items())
+    assert photon("read", logs.output, "--kind", "rejected").out.startswith(shown)
+    assert sum(1 for _ in (logs.output / "joined").glob("*")) == 1
+    assert result.json["joined"] == logs.joined()
