@@ -1,9 +1,10 @@
-"""Reading the ledger of a state, also of one in use (``photon ledger``)."""
+"""Reading the ledger of a state, also of one in use (``photon ledger``), and what else is asked of a closed one."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from photon.dispatcher.database import BUSY_S, check_marks, unusable
@@ -39,13 +40,29 @@ class _Reading:
 
 def read_ledger(path: Path) -> Ledger:
     """The ledger of a state that may be in use; for ``photon ledger``. Raises StateError."""
+    with _opened(path) as db:
+        return read_ledger_from(db)
+
+
+def read_reached(path: Path) -> tuple[int, int] | None:
+    """What the state last noted of its joiner's redo log (``State.reached``); None: nothing. Raises StateError."""
+    with _opened(path) as db:
+        row = db.execute("SELECT value FROM meta WHERE name = 'reached'").fetchone()
+    if row is None:
+        return None
+    segment, size = map(int, bytes(row[0]).split())
+    return segment, size
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.exists():
         raise StateError(str(path), "there is no dispatcher state", "name the state directory of a join that has run")
     try:
         db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=BUSY_S)
         try:
             check_marks(db, path)
-            return read_ledger_from(db)
+            yield db
         finally:
             db.close()
     except sqlite3.Error as error:

@@ -28,6 +28,7 @@ from photon.dispatcher.progress import AskProgress
 from photon.dispatcher.replay.reading import LogFiles
 from photon.dispatcher.replay.rereading import Sources
 from photon.dispatcher.retry import Patience
+from photon.dispatcher.state import Reached
 from photon.dispatcher.worker import Worker, follower_for, holdings_for, open_exports, open_state
 from photon.eventstore.api import Waking
 from photon.idregistry.api import Digester, Registry
@@ -90,10 +91,12 @@ def open_dispatcher(
     worker: Worker | None = None,
     discovery: Discovery | None = None,
     waking: Waking | None = None,
+    reached: Reached | None = None,
 ) -> Iterator[DispatcherEngine]:
     """An engine with its files open. Joiners and registry stay the caller's. ``worker`` None: it has its state alone.
 
-    ``random``: uniform in [0, 1). Raises LogDirectoryError, StateError, OSError.
+    ``reached``: how far the redo log of its only joiner is durable now; noted with each commit, for whoever compares
+    the ages of the two. ``random``: uniform in [0, 1). Raises LogDirectoryError, StateError, OSError.
     """
     log = get_logger("photon.dispatcher")
     tell = report or (lambda problem: log.warning("log file", kind=problem.kind.value, problem=str(problem)))
@@ -103,6 +106,8 @@ def open_dispatcher(
         watching(places.foreign, places.watch, log.warning) as watcher,
         nullcontext() if policy.options.once or worker is not None else copied(places.state / STATE_NAME),
     ):
+        if reached is not None:
+            state.reached = reached
         follower = follower_for(state)(
             places.foreign,
             patterns=places.patterns,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -32,6 +32,9 @@ FILE_CACHE = 4096
 PART_MARK = "@"
 """Between a log's identity and the begin of one of its parts."""
 IDS_AT_ONCE = 500
+
+Reached = Callable[[], tuple[int, int] | None]
+"""How far a joiner's redo log is durable: a segment, and bytes of it. None: it is not known."""
 
 _RETRY_COLUMNS = "id, event_id, digest, event_time_ns, key, record, file, offset, generation, first_read_ns, attempts"
 
@@ -73,6 +76,9 @@ class State:
     """Whose lines to export."""
     claimed: Sequence[bytes] = ()
     """Keys of rows that were taken over from others; whoever has seen to them empties it."""
+    reached: Reached = staticmethod(lambda: None)
+    """Of the only joiner. A verdict is counted once its record is in that log: one that does not reach so far is
+    older than this state."""
 
     def __init__(self, path: Path, *, rule: bytes | None = None) -> None:
         """Opens or creates. ``rule``: what derives ids from records; another one than before is refused.
@@ -92,6 +98,7 @@ class State:
         self._files: dict[int, LogFile] = {}
         self._file_ids: dict[LogFile, int] = {}
         self._coverage = Coverage()
+        self._reached: tuple[int, int] | None = None
         try:
             self._check_rule(rule)
             self._begin()
@@ -266,6 +273,7 @@ class State:
                 self._db.execute("PRAGMA synchronous=FULL")
             with Transaction(self._db):
                 self._may_commit(changes)
+                self._note_reached()
                 self._put_positions(changes.positions)
                 self._coverage.put(self._db, changes.spans)
                 for sql, arguments in changes.also:
@@ -280,6 +288,12 @@ class State:
                 self._db.execute("PRAGMA synchronous=NORMAL")
         except sqlite3.Error as error:
             raise unusable(self.path, error) from None
+
+    def _note_reached(self) -> None:
+        reached = self.reached()
+        if reached is not None and reached != self._reached:
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('reached', ?)", (b"%d %d" % reached,))
+            self._reached = reached
 
     def exported(self, places: Mapping[str, tuple[int, int]], up_to_id: int, worker: str = "") -> None:
         """A worker's outbox up to this id is durable in its files, which end at these places."""

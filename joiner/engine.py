@@ -25,7 +25,7 @@ from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import POLL_S, WAIT_S, SlotLock
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.redo_log import SEGMENT_BYTES
-from photon.joiner.slot.slot import SlotPaths, SlotStore
+from photon.joiner.slot.slot import AGES, Ages, SlotPaths, SlotStore
 from photon.joiner.slot.witness import WitnessKeeper
 from photon.joiner.verdicts import (
     Decided,
@@ -107,13 +107,10 @@ class JoinerEngine:
         *,
         limits: JoinerLimits | None = None,
         check_payloads: bool = True,
-        accept_damaged_log: bool = False,
+        ages: Ages = AGES,
         copying: Copying | None = None,
     ) -> None:
-        """``accept_damaged_log``: by the operator's word, a start leaves out what cannot be read of the redo log.
-
-        ``copying`` None: the output has no copy in another datacentre.
-        """
+        """``copying`` None: the output has no copy in another datacentre."""
         self._copying = copying
         self._slot = slot
         self._paths = paths
@@ -121,7 +118,7 @@ class JoinerEngine:
         self._judge = Judge(adapter, check_payloads=check_payloads)
         self._build_lines = build_lines
         self._limits = (limits or JoinerLimits()).fitting()
-        self._accept_damaged_log = accept_damaged_log
+        self._ages = ages
         self._throttle = Throttle(self._limits.bounds)
         self._lock = SlotLock(paths.state)
         self._shell: SlotShell | None = None
@@ -150,8 +147,9 @@ class JoinerEngine:
                 segment_bytes=limits.segment_bytes,
             )
             store.ships = self._copying is not None
-            opened, ends = await open_slot(self._slot, self._paths, store, world, self._copying)
-            recovered = await to_its_end(partial(store.recover, accept_damaged_log=self._accept_damaged_log))
+            opened, ends = await open_slot(self._slot, self._paths, store, world, self._copying, ages=self._ages)
+            accepts = self._ages.accept_damaged_log
+            recovered = await to_its_end(partial(store.recover, accept_damaged_log=accepts))
         except BaseException:
             self._lock.release()
             raise

@@ -1,4 +1,4 @@
-"""A start opens its slot (rule 6): witness, incarnation, copy, in this order, before anything is redone."""
+"""A start opens its slot (rule 6): witness, ages, incarnation, copy, in this order, before anything is redone."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from photon.joiner.copies.api import CopyAnswer, CopyOf, Status, at_least
 from photon.joiner.copies.shipper import Shipper
 from photon.joiner.copies.shipping import OPEN_S, Copying, CopyShipping
 from photon.joiner.copies.taking import CopySilent
-from photon.joiner.slot.identity import ASK_AGAIN_FIRST_S, SlotRefused, open_incarnation, read_state
-from photon.joiner.slot.slot import STATE_NAME, SlotPaths, SlotStore
+from photon.joiner.slot.identity import ASK_AGAIN_FIRST_S, OutOfStep, SlotRefused, open_incarnation, read_state
+from photon.joiner.slot.slot import AGES, STATE_NAME, Ages, SlotPaths, SlotStore
 from photon.joiner.slot.witness import ask_witness
 
 log = get_logger(__name__)
@@ -54,20 +54,26 @@ async def open_slot(
     *,
     pause: Pause = asyncio.sleep,
     work: Work | None = None,
+    ages: Ages = AGES,
 ) -> tuple[Opened, Witness | None]:
     """Opens the slot if its output has all that the witness has, or its copy can give it; looks again afterwards.
 
+    And if state and output are of one age: before it is opened where there is no copy, else once it has what only the
+    copy has.
     Also returns where the copy ends, where it answered and the output begins with all of it. Raises SlotRefused,
     CopySilent where another start may succeed, OSError.
     """
     work = work or to_its_end
     path = paths.state / STATE_NAME
-    read_state(world.disk, path, slot)  # another slot's directory is no old copy
-    seen = await ask_witness(world.registry, slot.name, pause)
+    last = read_state(world.disk, path, slot).last  # another slot's directory is no old copy
+    known = await ask_witness(world.registry, slot.name, pause)
+    seen = known.witness
     of = CopyOf(slot.datacentre, slot.name)
     short = await _lacks(store, seen, work)
     if short is not None:
         await _expect_all_in_copy(copying, of, seen, short, pause)
+    if copying is None:
+        await work(partial(store.check_age, last, known, ages=ages))
     opened = await open_incarnation(world.disk, path, slot, world.registry, draw_nonce=world.draw_nonce, pause=pause)
     ends = None
     if copying is not None:
@@ -76,6 +82,14 @@ async def open_slot(
         still = await _lacks(store, opened.witness, work)
         if still is not None:
             raise _silent(still) if short is not None and ends is None else still
+    if copying is not None:
+        try:
+            copied = opened.witness if ends is None else ends
+            await work(partial(store.check_age, last, known, copied, ages))
+        except OutOfStep as other:
+            if ends is None:  # what an earlier start took from the copy may be there
+                raise _silent(other) from None
+            raise
     return opened, ends
 
 

@@ -44,6 +44,26 @@ class SlotRefused(PhotonError):
         return self.reason
 
 
+PUT_BACK = (
+    "Put its newest state and output back, both of one moment; if they are lost, retire the slot and start with "
+    "another slot name and an empty directory"
+)
+
+
+@dataclass(slots=True, eq=False)
+class OutOfStep(SlotRefused):
+    """State, output and registry are not of one age: one of them was lost, or put back from an older copy.
+
+    Said before anything is changed. ``remedy`` is a deployment's; who runs a slot in another way knows another one.
+    """
+
+    exit_code = 2
+    remedy: str = PUT_BACK
+
+    def __str__(self) -> str:
+        return f"{self.reason}. {self.remedy}"
+
+
 def read_state(disk: Disk, path: Path, slot: Slot) -> SlotState:
     """What the directory remembers; a fresh one remembers nothing."""
     if not disk.exists(path):
@@ -103,10 +123,10 @@ async def _ask(
 def _granted(opened: Opened, slot: Slot, last: int, path: Path) -> Opened:
     if opened.incarnation:
         return opened
-    raise SlotRefused(
+    raise OutOfStep(
         f"slot {slot.name} was refused: {opened.reason or 'not the newest'} (the registry knows incarnation "
-        f"{opened.newest}, {path} remembers {last}); if this directory is a copy or was restored, use the original, "
-        "else give the slot a new name"
+        f"{opened.newest}, {path} remembers {last})",
+        "If this directory is a copy or was restored, use the original, else give the slot a new name",
     )
 
 

@@ -2,13 +2,14 @@
 
 Files are ``<root>/<kind>/<slot>-<6 digits>.jsonl``; numbers are never reused. Whole batches are appended with one
 write. The durable length of each file is published in a small file that is replaced atomically and durably, always
-after the output's own sync and before a frame leaves the redo log: every byte above it is still in the log. Readers
-and verifier are shown what the witness has of it.
+after the output's own sync and before a frame leaves the redo log: every byte above it is still in the log. So what
+stands above it and in no log was written under another state (``recovery.check_age``). Readers and verifier are shown
+what the witness has of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,9 @@ class Durable(msgspec.Struct, forbid_unknown_fields=True):
     closed: list[str] | None = None
     clearable: dict[str, int] | None = None
     """What the copy has of those files of which more is shown: no more may be cleared (rule 14)."""
+    log: tuple[int, int] | None = None
+    """How far the redo log was durable then: a segment and its bytes. One that ends before that is an older one.
+    None: written by a release that did not say it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +81,11 @@ class OutputFiles:
         self.held: Witness | None = None
         """What the copy has; None: there is to be no copy."""
         self._clearable: dict[str, int] | None = None
+        self.published: dict[str, int] = {}
+        """What readers were shown, as of the last publishing that was read here; so is ``log``."""
+        self.log: tuple[int, int] | None = None
+        self.log_end: Callable[[], tuple[int, int] | None] = lambda: self.log
+        """How far the redo log is durable now; may be asked on any thread."""
 
     def close_older(self) -> None:
         """Files with a successor are closed for ever, also those that a start took from the copy."""
@@ -84,13 +93,17 @@ class OutputFiles:
             self.rolled.update(self.name(kind, number) for number in self.numbers(kind)[:-1])
 
     def prepare(self) -> None:
-        """Makes the directories, reads the published lengths. Raises OutputDamaged for an unreadable file."""
+        """Makes the directories, durably, and ``load``."""
         for kind in KINDS:
             self.disk.make_dir(self.root / DIRECTORY_OF[kind])
         self.disk.make_dir(self._durable_path.parent)
         # They may have been made by a predecessor that was killed before their names were durable.
         for directory in (self.root, self.root.parent, self._durable_path.parent, self._durable_path.parent.parent):
             self.disk.sync_dir(directory)
+        self.load()
+
+    def load(self) -> None:
+        """Reads the published lengths; changes nothing. Raises OutputDamaged for an unreadable file."""
         if not self.disk.exists(self._durable_path):
             return
         try:
@@ -102,6 +115,7 @@ class OutputFiles:
                 str(self._durable_path),
                 f"version {durable.version} of slot {durable.slot}, not version {DURABLE_VERSION} of {self.slot}",
             )
+        self.log, self.published = durable.log, durable.files
         self.lengths = dict(durable.files if durable.durable is None else durable.durable)
         self.rolled = set(durable.rolled if durable.closed is None else durable.closed)
 
@@ -113,6 +127,7 @@ class OutputFiles:
             if files != self.lengths:
                 rolled = [name for name in durable.rolled if files.get(name) == self.lengths.get(name)]
                 durable = Durable(DURABLE_VERSION, self.slot, files, rolled, self.lengths, durable.rolled)
+        durable.log = self.log_end()
         durable.clearable = self._clearable = self._held_back(durable.files)
         self.disk.replace(self._durable_path, msgspec.json.encode(durable))
 

@@ -1,12 +1,24 @@
-"""What a start finds: which logged lines stand in the output; repairs the output's tails (rules 5 and 7)."""
+"""What a start finds: whether state and output are of one age; which logged lines stand in the output. Repairs the
+output's tails (rules 5 to 7)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from photon.idregistry.api import Kind
-from photon.joiner.slot.output import OutputDamaged, OutputFiles
+from photon.idregistry.witness import Witness
+from photon.joiner.slot.finals import Finals
+from photon.joiner.slot.identity import OutOfStep
+from photon.joiner.slot.output import FINAL_SUFFIX, SUFFIX, OutputDamaged, OutputFiles
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS, Place
+from photon.joiner.slot.witness import READ_BYTES, shown
+
+KEEP_OUTPUT = (
+    "Put its newest state back; if that is lost, `photon joiner serve --accept-damaged-log`, once, keeps what stands "
+    "there, and what was registered and stands nowhere is joined again"
+)
 
 
 @dataclass(slots=True)
@@ -17,6 +29,92 @@ class Found:
     """The logged lines (without their newline) that stand in the output, whole and durable."""
     completed: list[str] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)
+
+
+def check_age(
+    files: OutputFiles, final: Callable[[str], int], logged: set[bytes] | None, known: Witness = ()
+) -> None:
+    """Before anything is changed: raises OutOfStep where the output is not of the state's age (rule 6).
+
+    What this state has made durable stands in the output, and what stands there beyond it is in its redo log: each
+    whole line gets there from the log, and leaves the log only once it is durable. ``final``: as for
+    ``check_output``; final files may be moved away. ``logged`` None: parts of the log are lost, by the operator's
+    word, and lines may be of them. ``known``: what is known besides of the output, by its copy.
+    """
+    for at, kind in enumerate(KINDS):
+        plain, finals = files.numbers(kind), set(files.numbers(kind, FINAL_SUFFIX))
+        for number in plain:
+            name = files.name(kind, number)
+            size = files.disk.size(files.root / name)
+            durable = max(files.lengths.get(name, 0), shown(known, at, number, size))
+            if size < durable:
+                _older(files, name, f"has {size} bytes", durable)
+            if final(name) < 0 and logged is not None:
+                _check_behind(files, name, durable, logged)
+            elif size < final(name) and number not in finals:
+                _older(files, name, f"has {size} bytes", final(name))
+        for number in finals.difference(plain):
+            if final(files.name(kind, number)) < 0:
+                _newer(files, files.name(kind, number, FINAL_SUFFIX))
+    for name, length in files.lengths.items():
+        if length and final(name) < 0 and not files.disk.exists(files.root / name):
+            _older(files, name, "does not exist", length)
+
+
+def _check_behind(files: OutputFiles, name: str, durable: int, logged: set[bytes]) -> None:
+    """Holes and a torn end may be of a power cut."""
+    rest, at = b"", durable
+    while part := files.disk.read(files.root / name, at, READ_BYTES):
+        at += len(part)
+        *lines, rest = (rest + part).split(b"\n")
+        if any(line not in logged and b"\0" not in line for line in lines):
+            _newer(files, name)
+
+
+def _older(files: OutputFiles, name: str, found: str, durable: int) -> NoReturn:
+    raise OutOfStep(
+        f"{files.root / name}: {found}, but {durable} bytes of it had been made durable: the output of slot "
+        f"{files.slot} was lost, or is an older copy than its state"
+    )
+
+
+def _newer(files: OutputFiles, name: str) -> NoReturn:
+    raise OutOfStep(
+        f"{files.root / name}: holds records that neither the state of slot {files.slot} nor its redo log knows: the "
+        "state was lost, or is an older copy than the output",
+        KEEP_OUTPUT,
+    )
+
+
+def check_never_opened(files: OutputFiles) -> None:
+    """Of a state that knows of no incarnation: raises OutOfStep where the output holds anything of the slot."""
+    for kind in KINDS:
+        for suffix in (SUFFIX, FINAL_SUFFIX):
+            for number in files.numbers(kind, suffix):
+                path = files.root / files.name(kind, number, suffix)
+                if files.disk.size(path):
+                    raise OutOfStep(
+                        f"{path}: holds records of slot {files.slot}, of which there is no state: it was lost"
+                    )
+
+
+def check_registry(files: OutputFiles, finals: Finals, witness: Witness) -> None:
+    """Raises OutOfStep where readers were shown more than the registry has witnessed: it is an older copy.
+
+    An empty witness says nothing: it may be of a release that had none.
+    """
+    if not witness:
+        return
+    told = dict(files.published)
+    for kind, number in finals.highest(files.slot).items():
+        told[files.name(kind, number)] = finals.length_of(files.name(kind, number))
+    for name, length in told.items():
+        has = shown(witness, *files.place_of(name), length)
+        if has < length:
+            raise OutOfStep(
+                f"{files.root / name}: readers were shown {length} bytes, but the registry has witnessed {has} of "
+                f"them: it was put back from an older copy than slot {files.slot}"
+            )
 
 
 def repair_output(files: OutputFiles, place: Place | None, logged: set[bytes], *, log_is_whole: bool = True) -> Found:

@@ -83,6 +83,8 @@ class RedoLog:
         self._file: AppendFile | None = None
         self._segment = 0
         self._synced = 0
+        self.end: tuple[int, int] | None = None
+        """Newest segment and how many of its bytes are durable; None before ``begin``. Any thread may read it."""
         self._sizes: dict[int, int] = {}  # segment -> bytes
         self._live: dict[int, int] = {}  # segment -> frames that have not left
         self._segment_of: dict[int, int] = {}  # frame -> segment
@@ -109,10 +111,27 @@ class RedoLog:
         for segment in segments:
             yield list(_read_segment(self._disk, self._path(segment), segment, newest=segment == segments[-1]))
 
-    def begin(self, kept: Sequence[tuple[int, RedoFrame]]) -> None:
-        """Copies the kept frames to a new segment, makes it durable, and drops all older ones (rule 7)."""
+    def lacking(self, end: tuple[int, int]) -> str:
+        """How far it goes, where that is less than what was durable of it once; else empty."""
+        newest = max(self._numbers(), default=0)
+        there = self._disk.size(self._path(newest)) if newest else 0
+        if (newest, there) >= end:
+            return ""
+        found = f"it ends at byte {there} of segment {newest}" if newest else "there is none"
+        return f"{end[1]} bytes of segment {end[0]} had been durable, {found}"
+
+    def check_reaches(self, end: tuple[int, int]) -> None:
+        """Raises RedoLogDamaged where it ends before what was durable of it once."""
+        if why := self.lacking(end):
+            raise RedoLogDamaged(self._path(end[0]), 0, f"{why}: it was lost, or is an older copy")
+
+    def begin(self, kept: Sequence[tuple[int, RedoFrame]], *, after: int = 0) -> None:
+        """Copies the kept frames to a new segment, makes it durable, and drops all older ones (rule 7).
+
+        ``after``: a segment that there was, though it is lost; numbers are not used again.
+        """
         older = self._numbers()
-        segment = (older[-1] if older else 0) + 1
+        segment = max([after, *older]) + 1
         temporary = self._path(segment).with_suffix(".tmp")
         if self._disk.exists(temporary):
             self._disk.remove(temporary)
@@ -125,7 +144,10 @@ class RedoLog:
         self._disk.sync_dir(self._directory)
         for old in older:
             self._disk.remove(self._path(old))
+        if older:  # they must not come back: what was lost of them is given up, and is not to be redone afterwards
+            self._disk.sync_dir(self._directory)
         self._file, self._segment, self._synced = file, segment, file.size
+        self.end = (segment, file.size)
         self._sizes = {segment: file.size}
         self._live = {segment: len(kept)}
         self._segment_of = {number: segment for number, _ in kept}
@@ -150,6 +172,7 @@ class RedoLog:
         size = self._file.size
         self._file.sync()
         self._synced = size
+        self.end = (self._segment, size)
 
     def release(self, frames: Sequence[int]) -> None:
         """These frames have left; a segment without frames goes, the newest one once it is full."""
@@ -172,16 +195,18 @@ class RedoLog:
         assert self._file is not None
         self.sync()
         self._file.close()
-        if not self._live[self._segment]:
-            self._remove(self._segment)
+        full = self._segment
         self._segment += 1
         self._file = self._disk.append(self._path(self._segment))
         self._file.write(_segment_header(self._segment, 0, _SEGMENT.size))
         self._file.sync()
         self._disk.sync_dir(self._directory)
         self._synced = self._file.size
+        self.end = (self._segment, self._synced)
         self._sizes[self._segment] = self._file.size
         self._live[self._segment] = 0
+        if not self._live[full]:
+            self._remove(full)  # only now: the newest segment there is tells how far the log went
 
     def _remove(self, segment: int) -> None:
         # Its name may come back after a power cut: then its frames are found in the output, or answered DONE.

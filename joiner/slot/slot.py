@@ -17,15 +17,23 @@ import numpy as np
 
 from photon.config.disk import Disk
 from photon.idregistry.api import Kind, incarnation_of
-from photon.idregistry.witness import Witness
+from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.copies.api import CopyOf, Keeper
 from photon.joiner.copies.local import LocalOutput
 from photon.joiner.copies.taking import Lacking, lacking, take
 from photon.joiner.rows import Rows, concat
 from photon.joiner.slot.finals import Finals, read_cleared, ready
+from photon.joiner.slot.identity import OutOfStep
 from photon.joiner.slot.output import OutputFiles, OutputLimits, Outputs
 from photon.joiner.slot.place import KINDS, Place, decode_place, encode_place, oldest
-from photon.joiner.slot.recovery import Found, next_numbers, repair_output
+from photon.joiner.slot.recovery import (
+    Found,
+    check_age,
+    check_never_opened,
+    check_registry,
+    next_numbers,
+    repair_output,
+)
 from photon.joiner.slot.redo_log import SEGMENT_BYTES, RedoFrame, RedoLog
 from photon.joiner.slot.redo_salvage import Lost, salvage, set_aside
 from photon.joiner.slot.redone import write_redone
@@ -61,6 +69,21 @@ class Recovered:
     """What could not be read of the log, and was accepted; the segments are set aside."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """What a start may rely on when it compares ages (rule 6)."""
+
+    accept_damaged_log: bool = False
+    """By the operator's word: what cannot be read of the log, or is gone, is left to recovery by token (rule 13)."""
+    own_registry: bool = False
+    """The registry is this slot's alone, and never restored from a backup: it has witnessed all that was shown."""
+    reached: tuple[int, int] | None = None
+    """How far the redo log was durable (segment, bytes) when its dispatcher last counted a verdict, if it says so."""
+
+
+AGES = Ages()
+
+
 class SlotStore:
     """The disk side of a slot. Any OSError means: the process must end (rule 7)."""
 
@@ -79,8 +102,10 @@ class SlotStore:
         self._output_limits = output_limits or OutputLimits()
         self._redo = RedoLog(disk, paths.state / REDO_NAME, segment_bytes=segment_bytes)
         self._files = OutputFiles(disk, paths.output, paths.state / DURABLE_NAME, slot)
+        self._files.log_end = lambda: self._redo.end or self._files.log
         self._finals = Finals(disk, paths.output, paths.state / MANIFEST_NAME)
         self._outputs: Outputs | None = None
+        self._log_read: tuple[list[RedoFrame], list[Lost]] | None = None
         self.ships = False
         """The output is copied: ``local_files`` is kept up to date, and what the copy lacks is not made final."""
         self.local_files: tuple[tuple[tuple[int, int], ...], ...] = ()
@@ -88,6 +113,11 @@ class SlotStore:
         self.taken: list[str] = []
         """Files that the start took from the copy."""
         self._final_files: list[dict[int, int]] = [{} for _ in KINDS]
+
+    @property
+    def redo_end(self) -> tuple[int, int] | None:
+        """Newest segment of the redo log and how many bytes of it are durable; any thread may read it."""
+        return self._redo.end
 
     @property
     def redo_bytes(self) -> int:
@@ -114,6 +144,29 @@ class SlotStore:
         # One of a later release may have more logs.
         check_output(self._disk, self._paths.output, self._slot, witness[: len(KINDS)], name, self._finals.length_of)
         self._files.witness = witness or None
+
+    def check_age(self, last: int, known: Witnessed, copied: Witness = (), ages: Ages = AGES) -> None:
+        """Before anything is changed: raises OutOfStep where state, output and what else is known are not of one age,
+        RedoLogDamaged where the log is not (rule 6).
+
+        ``last``: the incarnation that the state remembers, ``known``: what the registry knows; ``copied``: what the
+        output's copy has.
+        """
+        self._finals.load()
+        self._files.load()
+        if not last:
+            check_never_opened(self._files)
+        accept_damaged_log = ages.accept_damaged_log
+        if ages.reached is not None and (why := self._redo.lacking(ages.reached)) and not accept_damaged_log:
+            raise OutOfStep(
+                f"{self._paths.state}: the dispatcher has counted events that this state of slot {self._slot} never "
+                f"had ({why} of its redo log): it was lost, or is an older copy than the dispatcher's"
+            )
+        if ages.own_registry:
+            check_registry(self._files, self._finals, known.witness)
+        self._log_read = frames, _ = self._read_log(accept_damaged_log)
+        logged = {line[:-1] for frame in frames for line in Rows.decode(frame.tokens, b"".join(frame.body)).lines}
+        check_age(self._files, self._finals.length_of, None if accept_damaged_log else logged, copied)
 
     def lacks(self, ends: Witness) -> Lacking:
         """In which logs the output lacks what its copy has. Raises SlotRefused, OSError."""
@@ -174,7 +227,10 @@ class SlotStore:
         self._finals.load()
         self._finals.settle(self._files)
         self._files.close_older()
-        frames, lost = self._read_log(accept_damaged_log)
+        frames, lost = self._log_read or self._read_log(accept_damaged_log)
+        self._log_read = None
+        for path in dict.fromkeys(each.path for each in lost):
+            set_aside(self._disk, path)  # before the new log voids the old one
         rows = [Rows.decode(frame.tokens, b"".join(frame.body)) for frame in frames]
         place = oldest(decode_place(frame.note) for frame in frames) if frames else None
         logged = {line[:-1] for each in rows for line in each.lines}
@@ -186,17 +242,17 @@ class SlotStore:
         kept = list(enumerate(_together(_missing(rows, found.lines))))
         note = encode_place(self._outputs.place)
         # All that the output holds is durable and published by now: only then may the log forget it.
-        self._redo.begin([(number, RedoFrame(note, each.tokens, each.encode())) for number, each in kept])
+        frames_kept = [(number, RedoFrame(note, each.tokens, each.encode())) for number, each in kept]
+        self._redo.begin(frames_kept, after=self._files.log[0] if self._files.log else 0)
         incarnations = sorted({incarnation_of(int(token)) for _, each in kept for token in np.unique(each.tokens)})
         return Recovered(kept, tuple(incarnations), found, sum(map(len, rows)), tuple(lost))
 
     def _read_log(self, accept_damaged: bool) -> tuple[list[RedoFrame], list[Lost]]:
-        if not accept_damaged:
-            return self._redo.read(), []
-        frames, lost = salvage(self._disk, self._paths.state / REDO_NAME)
-        for path in dict.fromkeys(each.path for each in lost):
-            set_aside(self._disk, path)  # before the new log voids the old one
-        return frames, lost
+        if accept_damaged:
+            return salvage(self._disk, self._paths.state / REDO_NAME)
+        if self._files.log is not None:
+            self._redo.check_reaches(self._files.log)
+        return self._redo.read(), []
 
     # -- redo log --------------------------------------------------------------------------------------------
     def log(self, frames: Sequence[tuple[int, Rows]]) -> None:

@@ -17,7 +17,7 @@ import xxhash
 from photon.config.disk import Disk
 from photon.idregistry.api import Registry
 from photon.idregistry.witness import Witness, Witnessed, WitnessLog
-from photon.joiner.slot.identity import ASK_AGAIN_FIRST_S, ASK_AGAIN_MAX_S, SlotRefused
+from photon.joiner.slot.identity import ASK_AGAIN_FIRST_S, ASK_AGAIN_MAX_S, OutOfStep
 
 READ_BYTES = 4 << 20
 
@@ -55,7 +55,7 @@ def hash_file(disk: Disk, path: Path, length: int) -> PrefixHash:
 def check_output(
     disk: Disk, root: Path, slot: str, witness: Witness, name: Callable[[int, int], str], final: Callable[[str], int]
 ) -> None:
-    """Raises SlotRefused when the output does not extend the witness's.
+    """Raises OutOfStep when the output does not extend the witness's.
 
     ``name``: of a log and a file number, relative to ``root``; ``final``: uncompressed bytes of a file that is final,
     -1 when it is none. A file becomes final only after the witness had all of it, so its length is enough.
@@ -74,10 +74,9 @@ def check_output(
             continue
         else:
             found = "does not exist"
-        raise SlotRefused(
+        raise OutOfStep(
             f"{path}: {found}, but the registry has witnessed {log.length} bytes of it: this directory is an older "
-            f"copy of slot {slot}. Put its newest state and output back; if they are lost, retire the slot and start "
-            "with another slot name and an empty directory"
+            f"copy of slot {slot}"
         )
 
 
@@ -88,14 +87,14 @@ def shown(witness: Witness, at: int, number: int, length: int) -> int:
     return length if number < witness[at].number else min(length, witness[at].length)
 
 
-async def ask_witness(registry: Registry, slot: str, pause: Callable[[float], Awaitable[None]]) -> Witness:
-    """The witness before the slot is opened. Asks until it knows: a start in an old copy must open nothing, or the
-    directory that is to be put back would be refused for not being the newest."""
+async def ask_witness(registry: Registry, slot: str, pause: Callable[[float], Awaitable[None]]) -> Witnessed:
+    """The witness before the slot is opened, and its newest incarnation. Asks until it knows: a start in an old copy
+    must open nothing, or the directory that is to be put back would be refused for not being the newest."""
     wait = ASK_AGAIN_FIRST_S
     while True:
         known = await registry.read_witness(slot)
         if known is not None:
-            return known.witness
+            return known
         await pause(wait)
         wait = min(ASK_AGAIN_MAX_S, wait * 2)
 

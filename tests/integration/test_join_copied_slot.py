@@ -62,9 +62,9 @@ def test_an_older_copy_of_the_slot_is_refused(tmp_path: Path) -> None:
     put_back(logs, tmp_path / "older")
     for _ in range(2):  # a refused start changes nothing
         refused = logs.once("--max-rejected", "1000")
-        assert refused.code == 1
+        assert refused.code == 2
         assert len(refused.err.splitlines()) == 1, refused.err
         assert "this directory is an older copy of slot local-1" in refused.err
-        assert "Put its newest state and output back" in refused.err
+        assert "Put the newest" in refused.err
     put_back(logs, tmp_path / "newest")
     logs.finish()

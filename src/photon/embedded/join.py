@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from photon.adapters.contract import Adapter
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk, RealDisk
-from photon.config.errors import PhotonError
+from photon.config.errors import PhotonError, UsageError
 from photon.config.loader import load
 from photon.config.settings import Settings
 from photon.embedded.adapter import adapter_of, join_named, rule_hash
@@ -34,6 +34,7 @@ from photon.embedded.stopping import Stopped
 from photon.embedded.supervisor import Service, Supervisor
 from photon.embedded.zygote import Zygote
 from photon.idregistry.api import Digester
+from photon.joiner.slot.identity import OutOfStep
 
 if TYPE_CHECKING:
     from photon.embedded.status import Status
@@ -112,6 +113,10 @@ async def run(
     if options.config is not None:
         _configured(options, options.config)  # before anything is made
     disk, clock = RealDisk(), SystemClock()
+    try:
+        site.check_state(disk)
+    except OutOfStep as other:
+        raise refused(site, other) from None
     lock = site.take()
     try:
         config = options.config or _inferred(options, site, disk, say)
@@ -142,6 +147,15 @@ async def run(
         return JoinResult(read_ledger(site.state), 0, (), (), 0, True)
     finally:
         lock.release()
+
+
+def refused(site: Site, other: OutOfStep) -> UsageError:
+    """State and output are not of one age, said to who runs a join: one line."""
+    return UsageError(
+        f"{other.reason}. Nothing was changed. Put the newest {site.state} and the output beside it back, both of "
+        "one moment; where there is none, name another --output: everything is joined again there, and the records "
+        f"in {site.output} must not be counted beside it"
+    )
 
 
 def _configured(options: JoinOptions, config: Path) -> tuple[Settings, str, Adapter]:

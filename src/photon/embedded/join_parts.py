@@ -16,8 +16,11 @@ from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.settings import Settings
 from photon.dispatcher.engine import DispatcherEngine
+from photon.dispatcher.errors import StateError
 from photon.dispatcher.ledger import Verdict
-from photon.embedded.join import Children, JoinFailed
+from photon.dispatcher.ledger_reader import read_reached
+from photon.embedded.join import Children, JoinFailed, refused
+from photon.embedded.ledger import ledger_file
 from photon.embedded.pipeline import DispatcherPlan, joiner_engine, open_dispatcher
 from photon.embedded.registry import open_registry
 from photon.embedded.site import DATACENTRE, SLOT, Site
@@ -28,6 +31,8 @@ from photon.eventstore.client import EventStoreClient
 from photon.idregistry.api import Registry, Slot
 from photon.idregistry.embedded import EmbeddedRegistry
 from photon.joiner.engine import JoinerEngine
+from photon.joiner.slot.identity import OutOfStep
+from photon.joiner.slot.slot import Ages
 from photon.verifier.verifier import Verifier
 
 SHOW_S = 0.2
@@ -70,9 +75,13 @@ async def open_parts(
         joiner = joiner_engine(
             settings, adapter, Slot(SLOT, DATACENTRE), site.slot,
             registry=registry, store=store, disk=disk, clock=clock,
+            ages=Ages(own_registry=True, reached=_reached(site)),
         )  # fmt: skip
         stack.push_async_callback(joiner.close)
-        await unless_stopped(stop, joiner.start())  # which waits for the registry as long as it takes
+        try:
+            await unless_stopped(stop, joiner.start())  # which waits for the registry as long as it takes
+        except OutOfStep as other:
+            raise refused(site, other) from None
         verifier = Verifier(disk, site.slot.state, site.output, children.digester, registry)
         plan = DispatcherPlan(
             join=children.join,
@@ -88,9 +97,18 @@ async def open_parts(
                 settings, plan, adapter, children.digester,
                 joiners=[joiner], progress=store.progress, registry=None, disk=disk, clock=clock,
                 waking=store,
+                reached=lambda: joiner.shell.store.redo_end,
             )
         )  # fmt: skip
         yield Parts(supervisor, registry, store, joiner, verifier, dispatcher)
+
+
+def _reached(site: Site) -> tuple[int, int] | None:
+    """None where nothing is known, or the state is damaged: the dispatcher itself says so, or goes on from a copy."""
+    try:
+        return read_reached(ledger_file(site.state))
+    except StateError:
+        return None
 
 
 async def work(parts: Parts, stop: asyncio.Event, show: Callable[[Status], None]) -> bool:

@@ -27,6 +27,7 @@ from photon.dispatcher.limits import Limits as DispatcherLimits
 from photon.dispatcher.lookups import LookUpPolicy
 from photon.dispatcher.progress import AskProgress
 from photon.dispatcher.retry import Patience
+from photon.dispatcher.state import Reached
 from photon.dispatcher.worker import Worker
 from photon.eventstore.api import EventStore, Waking
 from photon.idregistry.api import Digester, Registry, Slot
@@ -37,7 +38,7 @@ from photon.joiner.engine import JoinerEngine, JoinerLimits, Surroundings
 from photon.joiner.process import die
 from photon.joiner.shell import Die
 from photon.joiner.slot.output import OutputLimits
-from photon.joiner.slot.slot import SlotPaths
+from photon.joiner.slot.slot import AGES, Ages, SlotPaths
 from photon.joiner.verdicts import envelope_lines
 
 NONCE_BYTES = 16
@@ -68,7 +69,7 @@ def joiner_engine(
     clock: Clock,
     limits: JoinerLimits | None = None,
     ends: Die = die,
-    accept_damaged_log: bool = False,
+    ages: Ages = AGES,
     copying: Copying | None = None,
 ) -> JoinerEngine:
     """A joiner that is not started yet. ``ends``: what its failure ends; ``copying``: who keeps its output's copy."""
@@ -82,7 +83,7 @@ def joiner_engine(
         envelope_lines(envelope),
         limits=limits or joiner_limits(settings),
         check_payloads=type(adapter) is not ConfiguredAdapter,  # its payloads are JSON by construction
-        accept_damaged_log=accept_damaged_log,
+        ages=ages,
         copying=copying,
     )
 
@@ -120,11 +121,12 @@ def open_dispatcher(
     measure: Measure | None = None,
     discovery: Discovery | None = None,
     waking: Waking | None = None,
+    reached: Reached | None = None,
 ) -> AbstractContextManager[DispatcherEngine]:
     """A dispatcher with its database and follower, closed at the end. Raises StateError, LogDirectoryError.
 
-    ``measure``: the registry's commit time, for the head start where it is not configured. ``waking``: the event
-    store, as it tells what arrives.
+    ``measure``: the registry's commit time, for the head start where it is not configured; ``waking``: the event
+    store, as it tells what arrives; ``reached``: as for ``process.open_dispatcher``.
     """
     configured, limits, output = settings.join[plan.join], settings.limits, settings.output
     after = configured.unmatched_after
@@ -181,6 +183,7 @@ def open_dispatcher(
         worker=None if plan.worker is None else _worker(settings, plan.worker),
         discovery=discovery,
         waking=waking,
+        reached=reached,
     )
 
 

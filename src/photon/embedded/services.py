@@ -274,7 +274,7 @@ async def serve_joiner(
     from photon.joiner.auto_joiner import TAKE_S, AutoJoiner
     from photon.joiner.engine import JoinerEngine
     from photon.joiner.process import Served, serve
-    from photon.joiner.slot.slot import SlotPaths
+    from photon.joiner.slot.slot import Ages, SlotPaths
 
     name, pipeline = pipeline_named(settings, datacentre)
     place = joiner_place(settings, name, slot, listen=listen, address=address)
@@ -295,7 +295,7 @@ async def serve_joiner(
         return joiner_engine(
             settings, adapter_of(settings, join, base), Slot(its, name, place.note(process)),
             SlotPaths(slots / its, base / pipeline.output), registry=registry, store=store, disk=disk, clock=clock,
-            limits=limits, accept_damaged_log=accept_damaged_log, copying=copying,
+            limits=limits, ages=Ages(accept_damaged_log), copying=copying,
         )  # fmt: skip
 
     engine = make(place.slot) if place.slot else AutoJoiner(

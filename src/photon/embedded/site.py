@@ -11,7 +11,9 @@ from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import SlotLock
-from photon.joiner.slot.slot import SlotPaths
+from photon.joiner.slot.output import OutputFiles
+from photon.joiner.slot.recovery import check_never_opened
+from photon.joiner.slot.slot import DURABLE_NAME, STATE_NAME, SlotPaths
 
 KEY_BYTES = 32
 LOCK_WAIT_S = 3.0
@@ -68,6 +70,11 @@ class Site:
             raise UsageError(
                 f"--{side} {logs}: lies in what --output {self.output} writes itself; name another output"
             )
+
+    def check_state(self, disk: Disk) -> None:
+        """Before anything is made: raises OutOfStep where the output holds records, and there is no state of them."""
+        if not disk.exists(self.slot.state / STATE_NAME):
+            check_never_opened(OutputFiles(disk, self.output, self.slot.state / DURABLE_NAME, SLOT))
 
     def take(self) -> SlotLock:
         """Locks the output for this process. Raises SiteBusy, UsageError."""

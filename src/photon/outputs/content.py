@@ -79,7 +79,7 @@ class FileContent:
                 self._unpacking.skip(self.at)
             except FileNotFoundError:
                 self._unpacking = None
-        raise OutputMissing(self._plain, "was published, but is gone, as .gz too")
+        raise OutputMissing(self._plain, "was published, but is gone, as .gz too (lost, or archived)")
 
 
 class _Unpacking:

@@ -16,7 +16,7 @@ from photon.outputs.content import FileContent, OutputMissing
 from photon.outputs.cursor import Cursor, Place, Position
 from photon.outputs.next_read import CursorLost, NextRead, behind_all, end_of, next_read
 from photon.outputs.place import OutputPlace
-from photon.outputs.published import OutputFile, SlotListing, SlotOutput, name_of
+from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, SlotListing, SlotOutput, name_of
 
 BLOCK_BYTES = 1 << 20
 TURN_BYTES = 16 << 20
@@ -135,7 +135,10 @@ class Reader:
             path = (slot.output or self._place.output) / step.file.name
             if log.content is None or log.path != path:
                 log.content, log.path = self._content(path, place, step, log.at), path
-            data = self._lines(log.content, step, path)
+            try:
+                data = self._lines(log.content, step, path)
+            except OutputMissing as missing:
+                raise self._archived(path, place, step) or missing from None
             block = Block(place, step.file.name, step.file.number, step.start, data)
             log.at = block.end()
             left -= len(data)
@@ -166,6 +169,16 @@ class Reader:
         if content.read(1) != b"\n":
             raise CursorLost(place, at, "no line ends there")
         return content
+
+    def _archived(self, path: Path, place: Place, step: NextRead) -> OutputMissing | None:
+        """What is said of a final file that is not there: how to go on behind it."""
+        final = path.with_name(path.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX)
+        if not step.file.final or any(self._disk.exists(each) for each in (path, final)):
+            return None
+        read = Cursor({each: log.at for each, log in self._logs.items() if log.at is not None})
+        behind = read.moved(place, Position(step.file.number, step.file.length)).encode().decode()
+        why = f"is gone: archived, or lost; its bytes {step.start} to {step.file.length} were not read yet"
+        return OutputMissing(final, f"{why}; the cursor {behind} stands behind it")
 
     def _lines(self, content: FileContent, step: NextRead, path: Path) -> bytes:
         """A block of whole lines; ``content`` stands before it, and behind it afterwards."""

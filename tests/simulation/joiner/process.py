@@ -23,9 +23,9 @@ from photon.joiner.instructions import (
     Write,
 )
 from photon.joiner.rows import Rows
-from photon.joiner.slot.identity import open_incarnation
+from photon.joiner.slot.identity import open_incarnation, read_state
 from photon.joiner.slot.output import OutputLimits
-from photon.joiner.slot.slot import STATE_NAME, SlotPaths, SlotStore
+from photon.joiner.slot.slot import STATE_NAME, Ages, SlotPaths, SlotStore
 from photon.joiner.slot.witness import WitnessKeeper, ask_witness
 from photon.joiner.verdicts import Decided, merge_reply
 from photon.verifier.recovery import RecoveryLimits, RecoveryReport, SlotRecovery
@@ -55,6 +55,7 @@ class Variant:
     registry: type[ModelRegistry] = ModelRegistry
     open: Callable[..., Coroutine[Any, Any, Opened]] = open_incarnation
     witness: bool = True
+    ages: bool = True
     unique_ids: bool = True
     locks: bool = True
     rots: float = 0.3
@@ -150,8 +151,12 @@ class Process:
         variant = self.world.variant
         seen: Witness = ()
         if variant.witness:
-            seen = await ask_witness(self.registry, slot.name, _no_pause)
+            known = await ask_witness(self.registry, slot.name, _no_pause)
+            seen = known.witness
             self.store.check_witness(seen)
+            if variant.ages:
+                last = read_state(self.site.disk, STATE / STATE_NAME, slot).last
+                self.store.check_age(last, known, ages=Ages(self.site.accepts_damage))
         opened = await variant.open(
             self.site.disk, STATE / STATE_NAME, slot, self.registry, draw_nonce=self.world.nonce, pause=_no_pause
         )

@@ -19,7 +19,7 @@ from photon.adapters.envelope_reader import EnvelopeError, read_line
 from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
 from photon.idregistry.api import Digester, Slot
 from photon.joiner.api import ForeignEvent, Outcome
-from photon.joiner.slot.identity import SlotRefused
+from photon.joiner.slot.identity import OutOfStep, SlotRefused
 from photon.joiner.slot.output import OutputDamaged
 from photon.joiner.slot.redo_log import RedoLogDamaged
 from photon.joiner.verdicts import Decided, Judge, envelope_lines, rows_of
@@ -204,8 +204,9 @@ class World:
         except PowerOff:
             self._end(site, power=self.power_cuts and self.random.random() < 0.5)
         except (SlotRefused, RedoLogDamaged, OutputDamaged, VerifierDamaged) as refusal:
-            if isinstance(refusal, RedoLogDamaged) and site.rotted:
-                self.say(f"{site.name}: {refusal.path} is damaged at byte {refusal.offset}, and that is accepted")
+            other_age = isinstance(refusal, OutOfStep) and site.newest is None
+            if site.rotted and (other_age or isinstance(refusal, RedoLogDamaged)):
+                self.say(f"{site.name}: {refusal}, and that is accepted")
                 self._end(site, power=False)
                 site.accepts_damage = True
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from photon.config.disk import AppendFile, RealDisk
 from photon.dispatcher.events import Export
 from photon.dispatcher.exports import Exports
+from photon.dispatcher.previous import copy_state
 from photon.dispatcher.state import Changes, State
 from photon.outputs import OutputPlace, Reader
 
@@ -159,3 +161,58 @@ def test_nothing_to_export_makes_no_files(tmp_path: Path) -> None:
     names: Sequence[Path] = list((tmp_path / "out").glob("*/*"))
     assert names == []
     state.close()
+
+
+def lost(directory: Path, what: str) -> None:
+    """The state goes, with what readers were told of, or comes back as it was after the first line."""
+    if "database" in what:
+        (directory / "s").unlink()
+    if "older" in what:
+        shutil.copy(directory / "s.older", directory / "s")
+    if "published" in what:
+        shutil.rmtree(directory / "p")
+
+
+@pytest.mark.parametrize("what", ["database", "database, published", "older", "older, published"])
+def test_without_a_recorded_place_a_new_file_is_begun(tmp_path: Path, what: str) -> None:
+    """Whenever the process dies that comes after, what readers were shown stays, in its place."""
+    for at in range(200):
+        directory = tmp_path / str(at)
+        state = State(directory / "s")
+        exports = Exports(directory, RealDisk(), state, warn=print, published=directory / "p")
+        add(state, "late", b"l0\n")
+        exports.flush()
+        copy_state(directory / "s")
+        (directory / "s.previous").rename(directory / "s.older")
+        add(state, "late", b"l1\n")
+        add(state, "rejected", b"r0\n", b"r1\n")
+        exports.flush()
+        exports.close()
+        state.close()
+        before, told = {log: content(directory, log) for log in ("rejected", "late")}, published(directory)
+        lost(directory, what)
+        state, warnings = State(directory / "s"), list[str]()
+        survived = True
+        try:
+            again = Exports(directory, DyingDisk(at), state, warn=warnings.append, published=directory / "p")
+            assert len(warnings) == 2
+            assert "what is there stays, going on in dispatcher-000002.jsonl" in warnings[0]
+            add(state, "late", b"l2\n")
+            add(state, "rejected", b"r2\n")
+            again.flush()
+        except Killed:
+            survived = False
+        state.close()
+        state = State(directory / "s")
+        Exports(directory, RealDisk(), state, warn=print, published=directory / "p").close()
+        after, shown = {log: content(directory, log) for log in before}, published(directory)
+        for log in before:
+            assert after[log].startswith(before[log])
+            assert shown[log, "dispatcher"] == after[log]
+            assert shown[log, "dispatcher"].startswith(told[log, "dispatcher"])
+        assert after["late"] in (b"l0\nl1\n", b"l0\nl1\nl2\n")
+        state.close()
+        if survived:
+            assert after == {"late": b"l0\nl1\nl2\n", "rejected": b"r0\nr1\nr2\n"}
+            return
+    raise AssertionError("it was killed each time")
