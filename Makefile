@@ -65,7 +65,7 @@ test-docker: install     ## the deployment for real; in CI as root Docker is ins
 	$(BIN)/pytest tests/docker --timeout 1800
 
 test-full: install       ## all of it, with the long rounds
-	PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=5000 PHOTON_FULL=1 $(BIN)/pytest tests -n $(WORKERS) --timeout 3600
+	PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=5000 PHOTON_EXAMPLES=10 PHOTON_FULL=1 $(BIN)/pytest tests -n $(WORKERS) --timeout 3600
 
 sim: install             ## N fresh seeds of each simulation: make sim N=5000; replay one and its story: make sim SEED=123
 ifdef SEED

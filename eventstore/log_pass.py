@@ -168,6 +168,3 @@ class LogPass:
                 return
             looked = max(want.offset, window.end - len(want.key))  # a key that the end cuts is seen next time
             length *= 2
-
-
-__all__ = ["NOT_THERE", "UNAVAILABLE", "LogPass", "Read", "ReadRecord", "Wanted", "WantedPlaces"]

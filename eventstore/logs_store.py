@@ -298,16 +298,3 @@ def _ranges(offsets: Sequence[int], stops: Sequence[int], indexes: Sequence[int]
         group.append(index)
     if group:
         yield group, stop
-
-
-__all__ = [
-    "GONE",
-    "OTHER_BYTES",
-    "LogsEventStore",
-    "Read",
-    "ReadCounts",
-    "ReadRecord",
-    "Resolver",
-    "Troubles",
-    "Wanted",
-]

@@ -43,6 +43,8 @@ class Class(enum.StrEnum):
     """A line below the published length that is no output record."""
 
 
+LOST_REGISTERED = (Class.LOST_OWNED, Class.LOST_RETIRED, Class.LOST_CLEARED)
+"""The registry's entry says who was to write it."""
 REPAIRABLE = (
     Class.LOST_UNREGISTERED,
     Class.LOST_OWNED,

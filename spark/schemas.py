@@ -42,5 +42,6 @@ PROBLEM = (
     "log string, offset bigint, output_file string, output_offset bigint, token string, state string, "
     "generation bigint, evidence string"
 )
-"""A finding of the verification. ``class``: see ``classes.py``; ``log`` and ``offset``: the raw foreign record;
+"""A finding of the verification. ``class``: see ``classes.py``; ``datacentre``: whose output is wrong, the registered
+owner's of what is lost; ``log`` and ``offset``: the raw foreign record, in that datacentre's logs if they have it;
 ``token``, ``state``, ``generation``: the registry's entry as exported, to repair by compare; ``evidence``: JSON."""

@@ -1,15 +1,39 @@
-"""Tests marked ``full`` are long rounds: they run with PHOTON_FULL only, as ``make test-full`` sets it."""
+"""Tests marked ``full`` are long rounds: they run with PHOTON_FULL only, as ``make test-full`` sets it.
+
+``PHOTON_EXAMPLES=10`` gives each property ten times its examples, fresh ones.
+"""
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
+from hypothesis import is_hypothesis_test, settings
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    times = int(os.environ.get("PHOTON_EXAMPLES", "1"))
+    if times > 1:
+        for each in {_property(item) for item in items} - {None}:
+            _more_examples(each, times)
     if os.environ.get("PHOTON_FULL"):
         return
     for item in items:
         if item.get_closest_marker("full") is not None:
             item.add_marker(pytest.mark.skip(reason="a long round: make test-full runs it"))
+
+
+def _property(item: pytest.Item) -> Any:
+    """What has the settings of a property: its function, or the class of a stateful one; None: it is none."""
+    function, case = getattr(item, "function", None), getattr(item, "cls", None)
+    if isinstance(getattr(case, "settings", None), settings):
+        return case
+    return function if is_hypothesis_test(function) else None
+
+
+def _more_examples(test: Any, times: int) -> None:
+    """A test's own ``@settings`` win over every profile, so that they are changed where Hypothesis keeps them."""
+    name = "settings" if isinstance(test, type) else "_hypothesis_internal_use_settings"
+    own = getattr(test, name, settings.default)
+    setattr(test, name, settings(own, max_examples=times * own.max_examples, derandomize=False))

@@ -143,7 +143,7 @@ def _without_lines(known: Known, entry: Entry | None) -> list[Finding]:
 def _without_record(known: Known, line: Line, entry: Entry | None) -> Finding:
     late = next((record for record in known.records if record.kind == LATE), None)
     if entry is not None and entry.state in (OWNED, CLEARED):
-        return Finding(_lost(entry), _of_entry(entry), line, late, entry)
+        return _registered(known, line, late, entry)
     if known.waiting:
         return Finding(Class.PENDING, {"why": "in a retry store"}, line, late, entry)
     if late is None and all(each.unread for each in known.lines):
@@ -151,11 +151,17 @@ def _without_record(known: Known, line: Line, entry: Entry | None) -> Finding:
     if late is not None and entry is None:
         return Finding(Class.LATE, {}, line, late, None)
     if entry is not None:
-        return Finding(_lost(entry), _of_entry(entry), line, late, entry)
+        return _registered(known, line, late, entry)
     evidence: dict[str, object] = {"expected": line.kind, "datacentres": sorted({x.datacentre for x in known.lines})}
     if known.collected:
         evidence["why"] = "below the registry's boundary: it may have been registered once"
     return Finding(Class.LOST_UNREGISTERED, evidence, line, None, None)
+
+
+def _registered(known: Known, line: Line, late: Record | None, entry: Entry) -> Finding:
+    """Lost where its owner is; the line is the owner's own, if it has one."""
+    own = next((each for each in known.lines if each.datacentre == entry.datacentre), line)
+    return Finding(_lost(entry), _of_entry(entry), own, late, entry)
 
 
 def _lost(entry: Entry) -> Class:

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from photon.spark.classes import Class
+from photon.spark.classes import LOST_REGISTERED, Class
 from photon.spark.verify.classify import Entry, Finding, Known, Line, Record, classify
 from photon.spark.verify.rows import ENTRY, GIVEN_UP, LINE, RECORD
 
@@ -115,7 +115,9 @@ def _with_written(finding: Finding) -> dict[str, object]:
 
 
 def _datacentre(finding: Finding) -> str | None:
-    """Where the record stands; of what has none, where its line stands, or who owns the entry."""
+    """Whose output lacks the record; else where the record stands, where the line stands, or who owns the entry."""
+    if finding.kind in LOST_REGISTERED and finding.entry is not None and finding.entry.datacentre is not None:
+        return finding.entry.datacentre
     for each in (finding.record, finding.line, finding.entry):
         if each is not None:
             return each.datacentre

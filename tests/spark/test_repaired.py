@@ -17,6 +17,7 @@ from photon.embedded.ledger import read_ledger
 from photon.embedded.nightly import Wish, nightly
 from photon.embedded.supervisor import Supervisor
 from photon.spark import schemas
+from photon.spark.classes import Class
 from photon.spark.verify.job import Inputs, _torn
 from photon.spark.verify.run import Outcome
 from tests.integration.test_recover import JOINED, UNMATCHED, Site, write
@@ -43,15 +44,19 @@ async def test_what_a_deleted_file_held_is_joined_again_once(spark: SparkSession
         await until(lambda: held(here) == {"joined": len(JOINED), "unmatched": len(UNMATCHED)}, "all files are final")
 
         write(tmp_path, "queries/q.log", UNMATCHED)
-        [deleted, *_] = here.finals("joined")
+        [*_, deleted] = here.finals("joined")
+        assert deleted.is_relative_to(tmp_path / "west"), "the second datacentre, whose logs are the same"
         lost = gzip.decompress(deleted.read_bytes()).count(b"\n")
         deleted.unlink()
-        found = (await verified(here)).verdict
+        outcome = await verified(here)
+        found = outcome.verdict
         assert found.exit == 3
         assert {kind: count for kind, count in found.counts.items() if kind not in ("correct", "torn")} == {
             "lost-cleared": lost, "primary-exists": len(UNMATCHED),
         }  # fmt: skip
         assert found.counts["torn"] == 1
+        of = {each.datacentre: each.count for each in outcome.figures.counts if each.kind is Class.LOST_CLEARED}
+        assert of == {"west": lost}
 
         done = await here.recover("--yes", "--also-unmatched")
         counts: Any = done.json["classes"]

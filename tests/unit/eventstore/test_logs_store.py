@@ -13,7 +13,8 @@ from photon.adapters.contract import LogFile
 from photon.eventstore import log_files, log_pass
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.log_files import new_pages, open_log
-from photon.eventstore.logs_store import LogsEventStore, Read, Troubles
+from photon.eventstore.log_pass import Read
+from photon.eventstore.logs_store import LogsEventStore, Troubles
 from photon.eventstore.wanted import Wanted
 
 from .helpers import LineAdapter

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from photon.spark.classes import Class
 from photon.spark.verify.classify import Entry, Finding, Known, Line, Record, classify, differing
+from photon.spark.verify.findings import _datacentre
 
 TOKEN = "0000010000000001"
 LINE = Line("east", "a.log", 10, 1000, b"7", "joined", 1, 2, 3, "q.log", 20)
@@ -60,6 +61,17 @@ def test_what_the_registry_says_of_a_lost_record(state: str, retired: bool, kind
     assert of(Known([], [], [entry])) == [kind], "an id without line or record is lost input"
     if state != "reopened":
         assert of(Known([LINE], [], [entry], waiting=True)) == [kind], "a retry does not give back what is owned"
+
+
+def test_what_is_registered_is_lost_where_its_owner_is() -> None:
+    late, owner = replace(LATE, datacentre="east"), replace(ENTRY, datacentre="west", slot="w")
+    for entry in (owner, replace(owner, state="reopened")):
+        for known in (Known([LINE, WEST], [], [entry]), Known([LINE, WEST], [late], [entry])):
+            found = only(known)
+            assert (found.line, found.evidence["owner"], _datacentre(found)) == (WEST, "west", "west")
+    assert (only(Known([LINE], [], [owner])).line, _datacentre(only(Known([LINE], [], [owner])))) == (LINE, "west")
+    unknown = only(Known([LINE, WEST], [], [replace(ENTRY, datacentre=None)]))
+    assert (unknown.line, _datacentre(unknown)) == (LINE, "east")
 
 
 def test_never_registered() -> None:
