@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from bench.catch_up import GROUP, PHOTON, SYSTEMS, row_name
 from bench.growth import POINTS
 from bench.growth import group as growth_group
-from bench.live import GOAL_RATE, GROWS, LATENCY, SUSTAINED
+from bench.live import GOAL_RATE, GROWS, LATE, LATENCY, SUSTAINED
+from bench.live import row_name as live_name
 from bench.restart import CATCH_UP, KILL9
 from bench.restart import GROUP as RESTART
 from bench.results import Row
@@ -33,6 +34,7 @@ def lines(rows: Sequence[Row]) -> list[Line]:
         _sustained(found),
         _latency(found, "", "2,000 clicks/s, 60 s", 25, 100),
         _latency(found, " with replicas 100 ms apart", "2,000 clicks/s, 60 s, replicas 100 ms apart", 150, 1000),
+        *_late(found),
         (REGISTRY, "[components](benchmarks/components.md)", "–"),
         _at_most(found, "kill -9 of a joiner to the next joined line: 2 s", "joiner_pause_s", 2.0),
         _at_most(found, "start of all that was killed to the first joined line: 2 s", "everything_from_start_s", 2.0),
@@ -118,6 +120,17 @@ def _latency(found: Found, where: str, name: str, middle: float, most: float) ->
     if p50 is None or p99 is None:
         return goal, "", ""
     return goal, f"p50 {p50:,.0f} ms, p99 {p99:,.0f} ms", _yes(p50 < middle and p99 < most)
+
+
+def _late(found: Found) -> list[Line]:
+    name = live_name(LATE)
+    p99, back_s = (_median(found, LATENCY, name, figure) for figure in ("p99_ms", "back_s"))
+    goal = "20 % of 2,000 clicks/s 1 to 10 s before their query, 100,000 that wait in vain: p99 below 100 ms"
+    back = "the same, everything started again: what waited is joined within 2 s of being up"
+    return [
+        (goal, "", "") if p99 is None else (goal, f"{p99:,.0f} ms", _yes(p99 < 100)),
+        (back, "", "") if back_s is None else (back, f"{back_s:.1f} s", _yes(back_s < 2)),
+    ]
 
 
 def _at_most(found: Found, goal: str, figure: str, most: float) -> Line:

@@ -69,6 +69,10 @@ class Load:
     """Clicks that wait in vain meanwhile."""
 
 
+LATE = Load(2_000.0, 60.0, early=0.2, hopeless=100_000)
+"""What late primaries are measured with."""
+
+
 def run(load: Load) -> Figures:
     """One run. Raises BenchmarkFailed."""
     needed = load.rate * load.seconds * BYTES_A_CLICK
@@ -179,6 +183,7 @@ def figures(fed: Mapping[str, NDArray[Any]], seen: Mapping[str, NDArray[Any]], *
         ("", written, counted),
         ("published_", published, counted & (published > 0)),
         ("in_order_", written, counted & ~fed["before"]),
+        ("before_", written, counted & fed["before"]),
     ):
         if chosen.any():
             late = (moments[chosen] - ready[chosen]) / 1e6
@@ -215,11 +220,17 @@ def bench(results: Results, group: str, loads: list[Load], rounds: int, say: Cal
                 say(f"  round {number}  {row.name:<44} {_shown(row)}")
 
 
+def row_name(load: Load) -> str:
+    """Of its row."""
+    name = f"{load.rate:,.0f} clicks/s, {load.seconds:g} s"
+    name += f", replicas {round(load.round_trip_s * 1000)} ms apart" if load.round_trip_s else ""
+    name += f", {load.early:.0%} early" if load.early else ""
+    return name + (f", {load.hopeless:,} hopeless" if load.hopeless else "")
+
+
 def _row(results: Results, group: str, load: Load) -> Row:
     trip = round((load.round_trip_s or 0.0) * 1000)
-    name = f"{load.rate:,.0f} clicks/s, {load.seconds:g} s" + (f", replicas {trip} ms apart" if trip else "")
-    name += f", {load.early:.0%} early" if load.early else ""
-    name += f", {load.hopeless:,} hopeless" if load.hopeless else ""
+    name = row_name(load)
     command = f"python -m bench.live --rate {load.rate:g} --seconds {load.seconds:g}"
     command += f" --round-trip {trip}" if trip else ""
     command += f" --early {100 * load.early:g}" if load.early else ""

@@ -204,7 +204,7 @@ class Store(Process):
 
     async def run(self) -> None:
         self.store = StoreModel(self)
-        self.listen(EventStoreService({JOIN: self.store}), "LookUp", "Progress")
+        self.listen(EventStoreService({JOIN: self.store}), "LookUp", "Progress", "Arrived", "Seek")
         await self.store.read()
 
 
@@ -292,6 +292,7 @@ class DispatcherProcess(Process):
                 homes=self._homes(),
                 measure=commit_s,
                 sources=Sources(SimulatedReads(world, place), registry.recovery, settings.REOPENED_S),
+                waking=store,
             )
             await self.engine.run()
         finally:

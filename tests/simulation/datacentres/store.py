@@ -8,10 +8,14 @@ asked time found nothing more.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from photon.eventstore.api import EventLookUps, Found, PrimaryRecord, Progress
+import numpy as np
+
+from photon.eventstore.api import Came, EventLookUps, Found, PrimaryRecord, Progress
+from photon.eventstore.index import hash_keys
 from photon.eventstore.tiered import NOTHING_READ_NS
 
 if TYPE_CHECKING:
@@ -29,6 +33,8 @@ class StoreModel:
         self._place = process.place
         self._read_past_ns = NOTHING_READ_NS
         self._read_past_at = process.clock.monotonic()
+        self.sought = process.world.variant.sought(process.random.getrandbits(63) | 1, process.clock.monotonic)
+        self._news = asyncio.Event()
 
     async def read(self) -> None:
         """Reads for ever."""
@@ -38,10 +44,44 @@ class StoreModel:
             seen = [log.visible(place.name, self._world.loop.now) for log in logs]
             while any(mapped < there for mapped, there in zip(place.mapped, seen, strict=True)):
                 for number, there in enumerate(seen):
-                    place.mapped[number] += min(max(0, there - place.mapped[number]), random.choice((1, 10, 40)))
+                    before = place.mapped[number]
+                    place.mapped[number] += min(max(0, there - before), random.choice((1, 10, 40)))
+                    self._mapped([line.record for line in logs[number].lines[before : place.mapped[number]]])
                 await asyncio.sleep(random.choice((0.01, 0.1)) * self._world.store_slowness)
             self._read_past_ns, self._read_past_at = began, began_at
             await asyncio.sleep(random.uniform(0.5, 1.5) * PASS_S)
+
+    def _mapped(self, records: Sequence[bytes]) -> None:
+        adapter, file = self._world.adapter, self._world.truth.primary[0].file
+        keys = [key for record in records if (key := adapter.primary_key(record, file))]
+        hashes = hash_keys(keys)
+        order = np.argsort(hashes, kind="stable")
+        if self.sought.read(keys, hashes[order], order):
+            self._news.set()
+
+    def _missed(self, keys: Sequence[bytes], mark: int) -> None:
+        if self.sought.missed(keys, mark):
+            self._news.set()
+
+    def _is_there(self, key: bytes) -> bool:
+        found = self._world.truth.first_primary(key)
+        return found is not None and found[1] < self._place.mapped[found[0]]
+
+    async def arrived(self, epoch: int, number: int, wait_s: float) -> Came | None:
+        came = self.sought.since(epoch, number)
+        if not (came.keys or came.lost):
+            self._news.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._news.wait()
+            came = self.sought.since(epoch, number)
+        return came
+
+    async def seek(self, keys: Sequence[bytes]) -> list[int] | None:
+        mark = self.sought.mark()
+        there = [row for row, key in enumerate(keys) if self._is_there(key)]
+        self._missed([key for row, key in enumerate(keys) if row not in there], mark)
+        return there
 
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
         read_past_ns = self._read_past_ns
@@ -61,6 +101,8 @@ class StoreModel:
                     answer = Found.ABSENT if read_past_ns >= until else Found.NOT_YET
             answers.append(answer)
             records.append(record)
+        missed = [key for key, its in zip(keys, answers, strict=True) if its in (Found.NOT_YET, Found.ABSENT)]
+        self._missed(missed, self.sought.mark())
         return EventLookUps(answers, records)
 
     async def progress(self) -> Progress:

@@ -92,3 +92,13 @@ def test_a_plan_names_queries_that_are_written_before_their_clicks_but_for_its_s
     named = (drawn.query >= 0) & ~drawn.before
     assert (drawn.query[named] <= drawn.at_s[named] * 10_000 + 1e-6).all()
     assert (drawn.query[drawn.before] > drawn.at_s[drawn.before] * 10_000 + 1e-6).all()
+
+
+def test_early_clicks_come_seconds_before_their_query() -> None:
+    feed = Feed(100.0, 60.0, "", "", "", early=0.2)
+    drawn = plan(feed)
+    ahead = drawn.query / (feed.rate * feed.per_click) - drawn.at_s
+    assert 0.15 < drawn.before.mean() < 0.21  # of the last clicks the query would come when all is written
+    assert ahead[drawn.before].min() > 0.9
+    assert 8.0 < ahead[drawn.before].max() < 10.1
+    assert ahead[~drawn.before].max() <= 0.01
