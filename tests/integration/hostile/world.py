@@ -11,6 +11,7 @@ import copy
 import gzip
 import hashlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -90,6 +91,18 @@ class Kept:
     oracle: Oracle
     published: dict[str, int]
     content: dict[str, bytes]
+
+
+def copied(source: Path, target: Path) -> None:
+    """A directory that a process which was just killed, or one of its children, may still change."""
+    for _ in range(20):
+        try:
+            shutil.copytree(source, target)
+            return
+        except (shutil.Error, FileNotFoundError):
+            shutil.rmtree(target, ignore_errors=True)
+            time.sleep(0.2)
+    raise AssertionError(f"{source} does not come to rest")
 
 
 class World:
@@ -303,7 +316,7 @@ class World:
     # -- output and state --------------------------------------------------------------------------------------------
     def keep(self) -> None:
         path = self.base / f"kept-{len(self.story)}"
-        shutil.copytree(self.output, path)
+        copied(self.output, path)
         self.kept.append(Kept(path, copy.deepcopy(self.oracle), dict(self.published), dict(self.content)))
 
     def older(self, random: Random) -> Kept | None:
@@ -322,7 +335,7 @@ class World:
         right = self.base / "right"
         self.state.rename(right)
         if not lost and older is not None:
-            shutil.copytree(older.path / ".photon", self.state)
+            copied(older.path / ".photon", self.state)
         what = "lost" if lost else "older"
         self.tell(f"state: {what}")
         self.refused(f"the state is {what}", random)
@@ -341,11 +354,11 @@ class World:
             if (self.output / kind).exists():
                 (self.output / kind).rename(right / kind)
             if not lost and older is not None and (older.path / kind).exists():
-                shutil.copytree(older.path / kind, self.output / kind)
+                copied(older.path / kind, self.output / kind)
         what = "lost" if lost else "older"
         self.tell(f"output: {what}")
         state = self.base / "state"
-        shutil.copytree(self.state, state)
+        copied(self.state, state)
         self.refused(f"the output is {what}", random)
         for kind in KINDS:
             shutil.rmtree(self.output / kind, ignore_errors=True)
@@ -361,7 +374,7 @@ class World:
         if older is None or self.archive.exists():
             return
         shutil.rmtree(self.output)
-        shutil.copytree(older.path, self.output)
+        copied(older.path, self.output)
         self.oracle = copy.deepcopy(older.oracle)
         self.oracle.twice = self.oracle.twice or any("alike" in said for said in self.story)
         self.published, self.content = dict(older.published), dict(older.content)
@@ -376,13 +389,13 @@ class World:
         if not self.state.exists():
             return
         right = self.base / "right"
-        shutil.copytree(self.state, right)
+        copied(self.state, right)
         for path in self.state.glob(f"{part}*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         if older is not None and not lost:
             for path in (older.path / ".photon").glob(f"{part}*"):
                 target = self.state / path.name
-                shutil.copytree(path, target) if path.is_dir() else shutil.copy2(path, target)
+                copied(path, target) if path.is_dir() else shutil.copy2(path, target)
         self.tell(f"part: {part} {'lost' if lost else 'older'}")
         before = self.tree()
         result = self.command(random)
@@ -458,7 +471,19 @@ class World:
         self.tell(f"  -> exit {result.code} {result.out.strip()} {result.err.strip()[:1500]}")
         if "Traceback" in result.err:
             raise Broken(f"a traceback: {result.err}")
+        if result.code != 0 and self.renamed(result.err):
+            self.look(keep=self.keeping, ledger=None)
+            return self.command(random)
         return result
+
+    def renamed(self, said: str) -> bool:
+        """Whether a run asked for other names for its logs, because they begin alike; they have them now."""
+        asked = re.findall(r"([cq][0-9]*\.log\S*): has the same log name and first record", said)
+        for name in set(asked):
+            path = self.logs["primary" if name[0] == "q" else "foreign"] / name
+            path.rename(path.with_name(f"{name[0]}{len(self.story)}.log{'.gz' if path.suffix == '.gz' else ''}"))
+            self.tell(f"renamed: {name}")
+        return bool(asked)
 
     def act_run(self, random: Random) -> None:
         self.tell("run")
@@ -560,7 +585,7 @@ class World:
                 (self.act_append if random.random() < 0.6 else self.act_rotate)(random)
                 self.oracle.show(self.view("primary"), self.view("foreign"))
             time.sleep(random.uniform(0.0, 2.0))
-            process.send_signal(random.choice((signal.SIGINT, signal.SIGKILL)))
+            process.send_signal(random.choice((signal.SIGTERM, signal.SIGKILL)))
         self.look(keep=True, ledger=None)
 
     def act_end(self, random: Random) -> None:
