@@ -1,0 +1,304 @@
+"""What a joined output must say of logs: a plain reading of both, which shares no code with Photon.
+
+It is shown the logs as they stand at each run, and afterwards what the run has left. Pure: files come as bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+APART = {"reread", "wasted"}
+"""What is no part of the ledger's sum."""
+TAKEN = "joined", "unmatched"
+"""Kinds that take an id."""
+
+
+class Shape(NamedTuple):
+    """How both logs of a world are written. A foreign line ends in its id: torn, it may name another event."""
+
+    name: str
+    primary: str
+    foreign: str
+    """Tables of the configuration."""
+    header: dict[str, bytes]
+    """By side; the first line of each file."""
+
+
+def _csv(*columns: str) -> str:
+    return f'format = "csv"\ncolumns = {json.dumps(columns)}'
+
+
+_COLUMNS = {"primary": ("key", "text"), "foreign": ("at", "key", "note", "id")}
+_PATTERNS = {
+    "primary": "(?P<key>q[0-9]+) (?P<text>[a-z0-9]*)$",
+    "foreign": "(?P<at>[0-9]+) (?P<key>q[0-9]+) (?P<note>[a-z0-9]*) (?P<id>c[0-9]+)$",
+}
+SHAPES = {
+    shape.name: shape
+    for shape in (
+        Shape("jsonl", 'format = "jsonl"', 'format = "jsonl"', {"primary": b"", "foreign": b""}),
+        Shape("csv", _csv("key", "text"), _csv("at", "key", "note", "id"), {"primary": b"", "foreign": b""}),
+        Shape(
+            "headed", 'format = "csv"', 'format = "csv"', {"primary": b"key,text\n", "foreign": b"at,key,note,id\n"}
+        ),
+        Shape(
+            "regex",
+            f"format = \"regex\"\npattern = '{_PATTERNS['primary']}'",
+            f"format = \"regex\"\npattern = '{_PATTERNS['foreign']}'",
+            {"primary": b"", "foreign": b""},
+        ),
+    )
+}
+
+
+def written(shape: Shape, side: str, record: Mapping[str, str]) -> bytes:
+    """A record as a line, with its end."""
+    values = [record[column] for column in _COLUMNS[side]]
+    if shape.name == "jsonl":
+        pairs = (
+            (name, int(value) if name == "at" else value) for name, value in zip(_COLUMNS[side], values, strict=True)
+        )
+        return json.dumps(dict(pairs)).encode() + b"\n"
+    return (" " if shape.name == "regex" else ",").join(values).encode() + b"\n"
+
+
+def read(shape: Shape, side: str, line: bytes) -> dict[str, Any] | None:
+    """The payload that a line stands for; None: it is no record."""
+    try:
+        text = line.decode()
+        if shape.name == "jsonl":
+            found = json.loads(text)
+        elif shape.name == "regex":
+            matched = re.match(_PATTERNS[side], text)
+            found = None if matched is None else matched.groupdict()
+        else:
+            values = text.split(",")
+            found = dict(zip(_COLUMNS[side], values, strict=True)) if len(values) == len(_COLUMNS[side]) else None
+    except ValueError:
+        return None
+    needed = ("key",) if side == "primary" else ("key", "id", "at")
+    if not isinstance(found, dict) or not all(found.get(name) for name in needed):
+        return None
+    return found if side == "primary" or str(found["at"]).isdigit() else None
+
+
+class File(NamedTuple):
+    """A log file at a run. ``resting``: nobody writes to it any more, so a last line without end is whole."""
+
+    data: bytes
+    resting: bool
+
+
+class Said(NamedTuple):
+    """A line of a log: the log's name and first record, the line's place in it, and its bytes."""
+
+    log: str
+    first: bytes
+    offset: int
+    line: bytes
+
+
+def log_name(path: str) -> str:
+    """Without what a rotation puts behind it."""
+    return re.sub(r"(\.\d+)?(\.gz)?$", "", path)
+
+
+def lines(shape: Shape, side: str, files: Mapping[str, File]) -> tuple[dict[Said, bytes], bool]:
+    """The whole lines of all files, and whether some last line still waits for its end."""
+    found: dict[Said, bytes] = {}
+    torn = False
+    for path, file in files.items():
+        data, at = file.data, 0
+        parts = data.split(b"\n")
+        first = b""
+        for number, line in enumerate(parts):
+            whole = number < len(parts) - 1 or (file.resting and line != b"")
+            torn = torn or (not whole and line != b"")
+            if whole and not (number == 0 and shape.header[side] != b""):
+                first = first or line
+                if line:
+                    found[Said(log_name(path), first, at, line)] = line
+            at += len(line) + 1
+    return found, torn
+
+
+class Broken(AssertionError):
+    """The output says what it must not."""
+
+
+@dataclass
+class Oracle:
+    """What all runs so far have seen, and what must follow of it."""
+
+    shape: Shape
+    seen: set[Said] = field(default_factory=set)
+    """Foreign lines that stood in the logs at a run, be it one that was killed."""
+    owed: set[Said] = field(default_factory=set)
+    """Those at a run that came to its end."""
+    now: set[Said] = field(default_factory=set)
+    """Those at the last run."""
+    primaries: set[bytes] = field(default_factory=set)
+    """Lines, ever."""
+    twice: bool = False
+    """A log was read again from its beginning: the ledger may count lines that have no id of their own again."""
+    doubled: bool = False
+    """The dispatcher lost its state: records of its own may come again."""
+    verdicts: dict[str, str] = field(default_factory=dict)
+    """Id -> kind, as the output said it last."""
+    keys_here: set[str] = field(default_factory=set)
+    """Keys that a primary log had at each run since the last that came to its end."""
+    torn_primary: bool = False
+    torn: bool = False
+    """A foreign log ends in a line that waits."""
+
+    def show(self, primary: Mapping[str, File], foreign: Mapping[str, File]) -> None:
+        """The logs at a run, before it."""
+        said, torn = lines(self.shape, "primary", primary)
+        here = {str(record["key"]) for line in said.values() if (record := read(self.shape, "primary", line))}
+        self.primaries |= set(said.values())
+        self.keys_here, self.torn_primary = here, torn
+        now, self.torn = lines(self.shape, "foreign", foreign)
+        self.seen |= set(now)
+        self.now = set(now)
+
+    def judge(
+        self, output: Mapping[str, list[bytes]], *, keep: bool, ledger: Mapping[str, int] | None, back: bool
+    ) -> None:
+        """``output``: kind -> the lines of its files. ``ledger``: of a run that came to its end; None: it did not.
+        ``back``: its clock stood before an earlier run's, so events may wait.
+
+        Raises Broken.
+        """
+        by_id: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for said in self.seen:
+            if record := read(self.shape, "foreign", said.line):
+                by_id[str(record["id"])].append(record)
+        raw = {said.line for said in self.seen}
+        verdicts = self._verdicts(output, by_id, raw)
+        for event, kind in self.verdicts.items():
+            if verdicts.get(event) != kind:
+                raise Broken(f"{event} was {kind}, and is {verdicts.get(event, 'in no output')}")
+        for event in verdicts.keys() - self.verdicts.keys():
+            if verdicts[event] == "unmatched":
+                if keep:
+                    raise Broken(f"{event} is unmatched, in a run with --keep-pending")
+                if all(str(record["key"]) in self.keys_here for record in by_id[event]):
+                    raise Broken(f"{event} is unmatched, though the primary logs have its key")
+        for line in output["rejected"]:
+            self._rejected(json.loads(line), raw)
+        self.verdicts = verdicts
+        if ledger is not None:
+            self._settled(output, ledger, keep, back)
+
+    def _verdicts(
+        self, output: Mapping[str, list[bytes]], by_id: Mapping[str, list[dict[str, Any]]], raw: set[bytes]
+    ) -> dict[str, str]:
+        verdicts: dict[str, str] = {}
+        for kind in TAKEN:
+            for line in output[kind]:
+                record = json.loads(line)
+                event = record["event_id"]
+                if event in verdicts:
+                    raise Broken(f"{event} has two verdicts: {verdicts[event]} and {kind}")
+                verdicts[event] = kind
+                if kind == "joined":
+                    self._joined(line, record, by_id)
+                elif _raw(record) not in raw:
+                    raise Broken(f"no log said what is unmatched: {record}")
+        for kind in ("filtered", "late"):
+            if output[kind]:
+                raise Broken(f"nothing here is {kind}: {output[kind][0]!r}")
+        return verdicts
+
+    def _joined(self, line: bytes, record: dict[str, Any], by_id: Mapping[str, list[dict[str, Any]]]) -> None:
+        event, key = record["event_id"], record["key"]
+        if record["foreign"] not in by_id.get(event, ()):
+            raise Broken(f"no foreign log said {record['foreign']}")
+        if record["foreign"]["key"] != key or record["event_time_ns"] != int(record["foreign"]["at"]) * 1000:
+            raise Broken(f"key or time are not those of the foreign line: {line!r}")
+        if record["primary"].get("key") != key:
+            raise Broken(f"joined with the primary of another key: {line!r}")
+        if self.shape.name != "jsonl":
+            if record["primary"] not in (read(self.shape, "primary", each) for each in self.primaries):
+                raise Broken(f"no primary log said {record['primary']}")
+            return
+        foreign, _, rest = line.partition(b'"foreign":')[2].partition(b',"primary":')
+        primary = rest.partition(b',"source":')[0]
+        if foreign not in {said.line for said in self.seen} or primary not in self.primaries:
+            raise Broken(f"not byte for byte what the logs said: {line!r}")
+
+    def _rejected(self, record: dict[str, Any], raw: set[bytes]) -> None:
+        line = _raw(record)
+        if line not in raw:
+            raise Broken(f"no log said what is rejected: {record}")
+        if read(self.shape, "foreign", line) is not None:
+            raise Broken(f"rejected though it can be read: {record}")
+
+    def _settled(
+        self,
+        output: Mapping[str, list[bytes]],
+        ledger: Mapping[str, int],
+        keep: bool,
+        back: bool,
+    ) -> None:
+        """Every line of this and earlier runs has its verdict, and the ledger has all of them."""
+        self.owed |= self.now
+        waiting: dict[str, set[str]] = defaultdict(set)
+        alone = 0  # lines without a primary now; nobody may have looked whether their ids have a verdict
+        for said in self.owed:
+            record = read(self.shape, "foreign", said.line)
+            if record is not None:
+                alone += str(record["key"]) not in self.keys_here
+                if str(record["id"]) not in self.verdicts:
+                    waiting[str(record["id"])].add(str(record["key"]))
+        ever = {str(record["key"]) for line in self.primaries if (record := read(self.shape, "primary", line))}
+        for event, keys in sorted(waiting.items()):
+            if keys & self.keys_here and not back:
+                raise Broken(f"{event} has no verdict, though the primary logs have its key")
+            if not (keep or back or self.torn_primary or keys & ever):
+                raise Broken(f"{event} waits, though no primary log ever had its key")
+        rejected = {_raw(json.loads(line)) for line in output["rejected"]}
+        for said in self.owed:
+            if read(self.shape, "foreign", said.line) is None and said.line not in rejected:
+                raise Broken(f"no verdict on {said}")
+        counts = {kind: len(found) for kind, found in output.items()}
+        for kind in (*TAKEN, "rejected"):
+            if kind == "rejected" and self.doubled:
+                continue
+            if counts[kind] > ledger[kind] or (counts[kind] < ledger[kind] and not self.twice):
+                raise Broken(f"the ledger says {ledger[kind]} {kind}, the output {counts[kind]}")
+        if ledger["read"] != sum(n for name, n in ledger.items() if name not in APART | {"read"}):
+            raise Broken(f"the ledger does not balance: {dict(ledger)}")
+        most = alone if not (self.twice or back) else ledger["pending"]
+        if not len(waiting) <= ledger["pending"] <= most:
+            raise Broken(
+                f"{len(waiting)} ids have no verdict, the ledger says {ledger['pending']}: {sorted(waiting)}"
+            )
+        least, most = len(self.owed), len(self.seen)
+        told = ledger["read"] + (ledger["reread"] if self.twice else 0)
+        if told < least or (told > most and not self.twice):
+            raise Broken(f"the logs had {least} to {most} lines, the ledger says {ledger['read']}")
+
+
+def _raw(record: Mapping[str, Any]) -> bytes:
+    """The line that a record of rejected/ or unmatched/ keeps."""
+    encoded = record.get("record_raw_base64")
+    return base64.b64decode(encoded) if encoded is not None else str(record["record"]).encode()
+
+
+def published(durable: Iterable[bytes], manifests: Iterable[bytes]) -> Counter[str]:
+    """Output file (without ``.gz``) -> how much of it readers were shown."""
+    shown: Counter[str] = Counter()
+    for each in durable:
+        shown.update(json.loads(each)["files"])
+    for each in manifests:
+        for line in each.splitlines():
+            final = json.loads(line)
+            shown[final["file"].removesuffix(".gz")] = final["uncompressed_bytes"]
+    return shown

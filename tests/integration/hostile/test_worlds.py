@@ -1,0 +1,46 @@
+"""Drawn worlds that break their word: whatever is done to logs, state and output, nothing is joined twice or lost.
+
+``PHOTON_WORLDS=1-200`` runs those seeds, ``PHOTON_ACTS="rotate again"`` draws from these acts only, and
+``PHOTON_STEPS`` runs the steps that a story names, or some of them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.integration.hostile.oracle import Broken
+from tests.integration.hostile.world import ACTS, World, draw, parsed
+
+PINNED = (508, 1450)
+ROUNDS = 3
+FULL = 100
+LONG = 8
+"""Rounds of each of so many worlds, where there is time."""
+
+
+def seeds() -> list[int]:
+    if named := os.environ.get("PHOTON_WORLDS"):
+        first, _, last = named.partition("-")
+        return list(range(int(first), int(last or first) + 1))
+    fresh = random.SystemRandom().randrange(1 << 30)
+    return [*PINNED, *range(fresh, fresh + (FULL if os.environ.get("PHOTON_FULL") else 1))]
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", seeds())
+def test_world(tmp_path: Path, seed: int) -> None:
+    rounds = LONG if os.environ.get("PHOTON_FULL") or os.environ.get("PHOTON_WORLDS") else ROUNDS
+    steps = draw(seed, rounds, os.environ.get("PHOTON_ACTS", " ".join(ACTS)).split())
+    if named := os.environ.get("PHOTON_STEPS"):
+        steps = parsed(named)
+    world = World(tmp_path, seed)
+    for step in steps:
+        try:
+            world.do(step)
+        except Broken as broken:
+            replay = f'PHOTON_WORLDS={seed} PHOTON_STEPS="{" ".join(map(str, steps))}" .venv/bin/pytest {__file__}'
+            pytest.fail("\n".join([str(broken), *world.story, f"at {step}", replay]), pytrace=False)
