@@ -20,10 +20,11 @@ import numpy.typing as npt
 from photon.adapters.logs.api import Block
 from photon.dispatcher.columns import Columns
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import Stretch
+from photon.dispatcher.events import Retimed, Stretch
 from photon.dispatcher.homes import Evidence, Homes
 from photon.dispatcher.ledger import Verdict
 from photon.idregistry.api import I64, U8, Answer, Kind, LookUps
+from photon.joiner.api import TakenBy
 from photon.joiner.verdicts import line_tag
 
 COLUMN_BYTES = 400
@@ -161,6 +162,7 @@ class Backlog:
                 answers = part.answers
                 verdicts = self._rules.verdicts(portion.columns, portion.stretch.seen_to, part)
                 self._learn(evidence, portion.columns.digests, part, verdicts)
+                self._retime(portion, part, verdicts)
             decided += int(np.count_nonzero(verdicts))
             self._settle(portion, verdicts, answers, now_ns, now)
         for stretch in question.stretches:
@@ -168,6 +170,20 @@ class Backlog:
         self.worth.observe(decided, at)
         if self._homes is not None:
             self._homes.observe(evidence, now)
+
+    def _retime(self, portion: Portion, found: LookUps, verdicts: U8) -> None:
+        """Counts those whose id was registered with another event time."""
+        if found.owner_times is None:
+            return
+        told = (verdicts == Verdict.ELSEWHERE) | (verdicts == Verdict.DUPLICATE)
+        columns = portion.columns
+        for row in np.flatnonzero(told & (portion.times != found.owner_times)).tolist():
+            time_ns, registered_ns = int(portion.times[row]), int(found.owner_times[row])
+            if self._core.apart(time_ns, registered_ns):
+                kind, where = Kind(int(found.owner_kinds[row])), int(found.owner_datacentres[row])
+                by = TakenBy(found.datacentres[where], kind, False, registered_ns)
+                place = columns.ids[row], columns.file.path, columns.offsets[row]
+                self._core.retime(portion.stretch.cells, Retimed(*place, time_ns, by))
 
     def _settle(self, portion: Portion, verdicts: U8, answers: U8, now_ns: int, now: float) -> None:
         core, stretch, columns = self._core, portion.stretch, portion.columns
@@ -208,4 +224,5 @@ def _rows(found: LookUps, rows: slice) -> LookUps:
         found.owner_tags[rows],
         found.owner_datacentres[rows],
         found.datacentres,
+        None if found.owner_times is None else found.owner_times[rows],
     )

@@ -32,6 +32,7 @@ from photon.dispatcher.events import (
     Export,
     Item,
     OpenLog,
+    Retimed,
     Stretch,
     add_rejected,
     stretch_of,
@@ -73,11 +74,13 @@ class Core:
         retry_rows: int = 0,
         homes: Homes | None = None,
         identical_copies: bool = False,
+        uncertainty_ns: int = 0,
         shares: Shares | None = None,
     ) -> None:
         """``homes``: the datacentres that share the work; None: there is one. ``shares``; None: events are all alike.
 
         ``identical_copies``: they read the same files byte by byte, so that a line is the same line everywhere.
+        ``uncertainty_ns``: event times of one id that are further apart are counted and told.
         """
         self._adapter = adapter
         self._digester = digester
@@ -93,6 +96,9 @@ class Core:
         self._shares = shares or Shares(1.0, 0)
         self._queues = Queues(limits, homes, self._shares)
         self._identical_copies = identical_copies
+        self._uncertainty_ns = uncertainty_ns
+        self.retimed: Retimed | None = None
+        """The first one since somebody took it out, to be told."""
         self._waiting = WaitingRoom()
         self._woken: list[Item] = []  # their next try has come
         self._came: list[Item] = []  # their primary event has
@@ -359,12 +365,27 @@ class Core:
             self._waste(item)
         if item.stretch is not None and item.event.offset < item.stretch.seen_to:
             self._reread(item)
-        elif not by.same_line and (self._identical_copies or not other):
+            return
+        event = item.event
+        if by.time_ns is not None and self.apart(event.event_time_ns, by.time_ns):
+            cells = self._stored_cells if item.stretch is None else item.stretch.cells
+            self.retime(cells, Retimed(event.event_id, event.file.path, event.offset, event.event_time_ns, by))
+        if not by.same_line and (self._identical_copies or not other):
             self._count(item, Verdict.DUPLICATE)
         elif other:
             self._count(item, Verdict.ELSEWHERE)
         else:  # this very line before a crash, not counted then
             self._count(item, VERDICT_OF_KIND[by.kind])
+
+    def apart(self, time_ns: int, other_ns: int) -> bool:
+        """Whether no two clocks that Photon trusts would say so of one event."""
+        return abs(time_ns - other_ns) > self._uncertainty_ns
+
+    def retime(self, cells: Counter[int], found: Retimed) -> None:
+        """A line's id was registered with another event time."""
+        self.live[Verdict.RETIMED] += 1
+        cells[cell(found.event_time_ns, Verdict.RETIMED)] += 1
+        self.retimed = self.retimed or found
 
     def _waste(self, item: Item) -> None:
         self.live[Verdict.WASTED] += 1

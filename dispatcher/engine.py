@@ -38,7 +38,7 @@ from photon.dispatcher.lookups import Behind, LookUpPolicy, question, settle
 from photon.dispatcher.oldest import Pending, oldest
 from photon.dispatcher.progress import IDLE_S, AskProgress, Pace, ProgressWatch
 from photon.dispatcher.replay.rereading import LineRules, Rereading, Sources
-from photon.dispatcher.reporting import Troubles, tell_given_up
+from photon.dispatcher.reporting import RETIMED_S, Troubles, tell_given_up, tell_retimed
 from photon.dispatcher.retry import SETTLED_NS, Patience
 from photon.dispatcher.retry_loader import LOOK_S, RetryLoader
 from photon.dispatcher.shares import Shares
@@ -75,6 +75,8 @@ class Options:
     look_up_timeout_s: float = 2.0
     identical_copies: bool = False
     """All datacentres read the same foreign files byte by byte."""
+    uncertainty_ns: int = 0
+    """S: times of one id that are further apart are told."""
     measure_s: float = 3.0
     """The registry's commit time is measured this often."""
     first_measure_s: float = 0.25
@@ -154,6 +156,7 @@ class DispatcherEngine:
             shares=self._shares,
             homes=homes,
             identical_copies=self._options.identical_copies,
+            uncertainty_ns=self._options.uncertainty_ns,
         )
         self._troubles = Troubles(self._log)
         self._wake = asyncio.Event()
@@ -188,7 +191,7 @@ class DispatcherEngine:
         self._arrivals: Arrivals | None = None
         if waking is not None and not self._options.once:
             self._arrivals = Arrivals(waking, self._core, state, self._retries, clock, self._wake.set)
-        self._next_commit = 0.0
+        self._next_commit = self._next_retimed = 0.0
         self.times = JoinTimes()
         """How long joins took, for metrics."""
 
@@ -219,6 +222,7 @@ class DispatcherEngine:
             verdicts=verdicts,
             reread=total.reread + live[Verdict.REREAD],
             wasted=total.wasted + live[Verdict.WASTED],
+            retimed=total.retimed + live[Verdict.RETIMED],
             bytes_read=read,
             bytes_known=known,
             in_flight=self._flow.outstanding,
@@ -483,6 +487,9 @@ class DispatcherEngine:
     def _commit(self, now: float, *, spill_all: bool = False) -> None:
         if not (spill_all or self._state.ready()):
             return  # another worker is in a transaction
+        if self._core.retimed is not None and now >= self._next_retimed:
+            tell_retimed(self._log, self._core.retimed, self._core.live[Verdict.RETIMED])
+            self._core.retimed, self._next_retimed = None, now + RETIMED_S
         changes = self._core.changes(self._clock.now_ns(), now, spill_all=spill_all)
         if not changes:
             return

@@ -16,7 +16,7 @@ from photon.dispatcher.homes import NOBODY
 from photon.dispatcher.ledger import Verdict, unknown_cell
 from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, Span
 from photon.idregistry.api import Digester
-from photon.joiner.api import ForeignEvent, Outcome
+from photon.joiner.api import ForeignEvent, Outcome, TakenBy
 
 REJECTED, LATE = "rejected", "late"
 ITEM_BYTES = 600
@@ -80,6 +80,17 @@ class WaitingGroup:
     due: float
     trigger_ns: int
     left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retimed:
+    """A line whose id was registered ``by`` somebody with another event time."""
+
+    event_id: bytes
+    file: str
+    offset: int
+    event_time_ns: int
+    by: TakenBy
 
 
 @dataclass(frozen=True, slots=True)

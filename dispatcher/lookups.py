@@ -79,10 +79,11 @@ def settle(core: Core, batch: Batch, found: LookUps, now_ns: int, now: float) ->
         found.owner_kinds.tolist(),
         found.owner_datacentres.tolist(),
         found.owner_tags.tolist(),
+        [None] * len(answers) if found.owner_times is None else found.owner_times.tolist(),
     )
-    for item, answer, kind, datacentre, tag in zip(batch.items, *columns, strict=True):
+    for item, answer, kind, datacentre, tag, time_ns in zip(batch.items, *columns, strict=True):
         if answer == Answer.PRESENT and kind in _KINDS:
-            present.append((item, TakenBy(names[datacentre], _KINDS[kind], tag == tag_of(item.event))))
+            present.append((item, TakenBy(names[datacentre], _KINDS[kind], tag == tag_of(item.event), time_ns)))
         elif answer == Answer.BELOW_BOUNDARY:
             core.late(item, now_ns)
         else:

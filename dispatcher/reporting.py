@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
+from photon.config.clock import NS_PER_S
+from photon.dispatcher.events import Retimed
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 
 CALM_S = 2.0
 """Over is what has not happened for so long: with one shard of many without a leader every other batch goes well."""
 LASTS_S = 10.0
 """What is over sooner is not worth a line: at its start a dispatcher meets parts that are starting too."""
+RETIMED_S = 60.0
+"""Not more than one line in so long tells of ids with two event times."""
 _GIVEN_UP = {Outcome.REJECTED: "events rejected", Outcome.LATE: "events come late"}
 
 
@@ -33,6 +38,28 @@ def tell_given_up(log: Any, events: Sequence[ForeignEvent], answers: JoinAnswers
                 reason=answers.reasons.get(row),
                 events=answers.outcomes.count(outcome),
             )
+
+
+def tell_retimed(log: Any, found: Retimed, lines: int) -> None:
+    """``lines``: of this kind since the start."""
+    by = found.by
+    log.warning(
+        "an id came with two event times: one event, joined once; photon explain shows its record",
+        event_id=found.event_id,
+        log=found.file,
+        offset=found.offset,
+        event_time=_utc(found.event_time_ns),
+        registered_with=_utc(by.time_ns or 0),
+        registered_by=by.datacentre,
+        verdict=by.kind.name.lower(),
+        token=f"{by.token:016x}" if by.token else None,
+        lines=lines,
+    )
+
+
+def _utc(time_ns: int) -> str:
+    seconds, rest = divmod(time_ns, NS_PER_S)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest // 1000:06d}Z"
 
 
 @dataclass

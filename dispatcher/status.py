@@ -18,6 +18,7 @@ class Status:
     verdicts: Mapping[Verdict, int]
     reread: int
     wasted: int  # joins thrown away because another datacentre was first
+    retimed: int  # lines whose id was registered with another event time
     bytes_read: int
     bytes_known: int
     in_flight: int  # batches

@@ -155,6 +155,8 @@ class InsertAnswers:
     owner_tags: U32
     owner_datacentres: U8  # index into datacentres
     datacentres: tuple[str, ...]
+    owner_times: I64 | None = None
+    """Event times that the ids were registered with, ns; None: nobody said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,8 @@ class LookUps:
     owner_tags: U32
     owner_datacentres: U8
     datacentres: tuple[str, ...]
+    owner_times: I64 | None = None
+    """As in InsertAnswers, of what is PRESENT."""
 
 
 @dataclass(frozen=True, slots=True)

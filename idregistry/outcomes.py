@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from photon.idregistry.api import U8, U32, U64, Opened, Pulse, Slot
+from photon.idregistry.api import I64, U8, U32, U64, Opened, Pulse, Slot
 from photon.idregistry.clocks.watch import ClockFacts
 from photon.idregistry.commands import Range
 from photon.idregistry.state_checks import Checked
@@ -46,6 +46,8 @@ class OwnerColumns:
     tags: U32
     datacentres: U8
     names: tuple[str, ...]
+    times: I64
+    """Event time that an owned id was registered with, ns; 0 elsewhere."""
 
     def rows(self, start: int, end: int) -> OwnerColumns:
         """Some of the rows."""
@@ -57,6 +59,7 @@ class OwnerColumns:
             self.tags[part],
             self.datacentres[part],
             self.names,
+            self.times[part],
         )
 
     @classmethod
@@ -69,6 +72,7 @@ class OwnerColumns:
             np.zeros(n, np.uint32),
             np.zeros(n, np.uint8),
             names,
+            np.zeros(n, np.int64),
         )
 
 

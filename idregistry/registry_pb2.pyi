@@ -126,7 +126,7 @@ class InsertRequest(_message.Message):
     def __init__(self, shard: _Optional[int] = ..., caller: _Optional[int] = ..., slot: _Optional[_Union[SlotName, _Mapping]] = ..., digests: _Optional[bytes] = ..., times: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., kinds: _Optional[bytes] = ..., tags: _Optional[bytes] = ..., generations: _Optional[bytes] = ...) -> None: ...
 
 class InsertReply(_message.Message):
-    __slots__ = ("status", "leader_hint", "reason", "answers", "owner_tokens", "owner_kinds", "owner_tags", "owner_datacentres", "datacentres")
+    __slots__ = ("status", "leader_hint", "reason", "answers", "owner_tokens", "owner_kinds", "owner_tags", "owner_datacentres", "datacentres", "owner_times")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     LEADER_HINT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +136,7 @@ class InsertReply(_message.Message):
     OWNER_TAGS_FIELD_NUMBER: _ClassVar[int]
     OWNER_DATACENTRES_FIELD_NUMBER: _ClassVar[int]
     DATACENTRES_FIELD_NUMBER: _ClassVar[int]
+    OWNER_TIMES_FIELD_NUMBER: _ClassVar[int]
     status: Status
     leader_hint: str
     reason: str
@@ -145,7 +146,8 @@ class InsertReply(_message.Message):
     owner_tags: bytes
     owner_datacentres: bytes
     datacentres: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ..., answers: _Optional[bytes] = ..., owner_tokens: _Optional[bytes] = ..., owner_kinds: _Optional[bytes] = ..., owner_tags: _Optional[bytes] = ..., owner_datacentres: _Optional[bytes] = ..., datacentres: _Optional[_Iterable[str]] = ...) -> None: ...
+    owner_times: bytes
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ..., answers: _Optional[bytes] = ..., owner_tokens: _Optional[bytes] = ..., owner_kinds: _Optional[bytes] = ..., owner_tags: _Optional[bytes] = ..., owner_datacentres: _Optional[bytes] = ..., datacentres: _Optional[_Iterable[str]] = ..., owner_times: _Optional[bytes] = ...) -> None: ...
 
 class ClearRequest(_message.Message):
     __slots__ = ("shard", "digests", "times", "tokens")
@@ -182,7 +184,7 @@ class LookUpRequest(_message.Message):
     def __init__(self, shard: _Optional[int] = ..., digests: _Optional[bytes] = ..., times: _Optional[bytes] = ...) -> None: ...
 
 class LookUpReply(_message.Message):
-    __slots__ = ("status", "reason", "answers", "owner_kinds", "owner_tags", "owner_datacentres", "datacentres", "led")
+    __slots__ = ("status", "reason", "answers", "owner_kinds", "owner_tags", "owner_datacentres", "datacentres", "owner_times", "led")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
@@ -190,6 +192,7 @@ class LookUpReply(_message.Message):
     OWNER_TAGS_FIELD_NUMBER: _ClassVar[int]
     OWNER_DATACENTRES_FIELD_NUMBER: _ClassVar[int]
     DATACENTRES_FIELD_NUMBER: _ClassVar[int]
+    OWNER_TIMES_FIELD_NUMBER: _ClassVar[int]
     LED_FIELD_NUMBER: _ClassVar[int]
     status: Status
     reason: str
@@ -198,8 +201,9 @@ class LookUpReply(_message.Message):
     owner_tags: bytes
     owner_datacentres: bytes
     datacentres: _containers.RepeatedScalarFieldContainer[str]
+    owner_times: bytes
     led: bool
-    def __init__(self, status: _Optional[_Union[Status, str]] = ..., reason: _Optional[str] = ..., answers: _Optional[bytes] = ..., owner_kinds: _Optional[bytes] = ..., owner_tags: _Optional[bytes] = ..., owner_datacentres: _Optional[bytes] = ..., datacentres: _Optional[_Iterable[str]] = ..., led: _Optional[bool] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., reason: _Optional[str] = ..., answers: _Optional[bytes] = ..., owner_kinds: _Optional[bytes] = ..., owner_tags: _Optional[bytes] = ..., owner_datacentres: _Optional[bytes] = ..., datacentres: _Optional[_Iterable[str]] = ..., owner_times: _Optional[bytes] = ..., led: _Optional[bool] = ...) -> None: ...
 
 class ShardRange(_message.Message):
     __slots__ = ("start_ns", "end_ns", "shards")

@@ -31,7 +31,8 @@ def refused(reply: Any) -> Refusal | None:
 
 def owners(reply: Any, n: int, tokens: bytes) -> OwnerColumns | Refusal:
     columns = (reply.answers, reply.owner_kinds, reply.owner_tags, reply.owner_datacentres, tokens)
-    if [len(each) for each in columns] != [n, n, 4 * n, n, 8 * n]:
+    times = reply.owner_times or bytes(8 * n)
+    if [len(each) for each in (*columns, times)] != [n, n, 4 * n, n, 8 * n, 8 * n]:
         return Refusal(Status.UNKNOWN, f"a reply of {len(reply.answers)} answers for {n} ids")
     return OwnerColumns(
         np.frombuffer(reply.answers, np.uint8),
@@ -40,6 +41,7 @@ def owners(reply: Any, n: int, tokens: bytes) -> OwnerColumns | Refusal:
         np.frombuffer(reply.owner_tags, "<u4"),
         np.frombuffer(reply.owner_datacentres, np.uint8),
         tuple(reply.datacentres),
+        np.frombuffer(times, "<i8"),
     )
 
 

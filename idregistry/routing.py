@@ -150,7 +150,7 @@ class RoutedRegistry:
 
         await self._each_part(columns.digests, merge.answers, timeout, one, self._inserts)
         return InsertAnswers(
-            merge.answers, merge.tokens, merge.kinds, merge.tags, merge.datacentres, tuple(merge.names)
+            merge.answers, merge.tokens, merge.kinds, merge.tags, merge.datacentres, tuple(merge.names), merge.times
         )
 
     async def clear(self, digests: bytes, times: I64, tokens: U64, *, timeout: float) -> U8:
@@ -191,7 +191,7 @@ class RoutedRegistry:
             return isinstance(outcome, OwnerColumns)
 
         await self._each_part(digests, merge.answers, timeout, one, self._look_ups)
-        return LookUps(merge.answers, merge.kinds, merge.tags, merge.datacentres, tuple(merge.names))
+        return LookUps(merge.answers, merge.kinds, merge.tags, merge.datacentres, tuple(merge.names), merge.times)
 
     async def close(self) -> None:
         await self._backend.close()
@@ -347,12 +347,13 @@ class _Merge:
         self.kinds: U8 = np.zeros(n, np.uint8)
         self.tags: U32 = np.zeros(n, np.uint32)
         self.datacentres: U8 = np.zeros(n, np.uint8)
+        self.times: I64 = np.zeros(n, np.int64)
         self.names: list[str] = []
 
     def put(self, rows: I64, part: OwnerColumns) -> None:
         """One shard's answers."""
         self.answers[rows], self.kinds[rows], self.tags[rows] = part.answers, part.kinds, part.tags
-        self.tokens[rows] = part.tokens
+        self.tokens[rows], self.times[rows] = part.tokens, part.times
         if not part.names:
             return
         self.names += [name for name in part.names if name not in self.names]

@@ -219,4 +219,5 @@ def _owners(columns: OwnerColumns) -> dict[str, Any]:
         "owner_tags": columns.tags.astype("<u4", copy=False).tobytes(),
         "owner_datacentres": columns.datacentres.tobytes(),
         "datacentres": columns.names,
+        "owner_times": columns.times.astype("<i8", copy=False).tobytes() if columns.times.any() else b"",
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -106,9 +107,9 @@ class ShardServer:
         reply = await self._queued(columns.take(rows), caller, deadline, config)
         if not isinstance(reply, OwnerColumns):
             return _refused(reply)
-        for name in ("answers", "tokens", "kinds", "tags", "datacentres"):
+        for name in ("answers", "tokens", "kinds", "tags", "datacentres", "times"):
             getattr(whole, name)[rows] = getattr(reply, name)
-        return OwnerColumns(whole.answers, whole.tokens, whole.kinds, whole.tags, whole.datacentres, reply.names)
+        return replace(whole, names=reply.names)
 
     async def clear(self, columns: c.ClearColumns, *, timeout: float) -> ClearOutcome:
         """One attempt of at most ``timeout`` seconds."""

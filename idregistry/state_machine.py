@@ -476,7 +476,8 @@ class ShardMachine:
             datacentres[rows] = np.array(index, np.uint8)[back]
         kinds = np.where(where, met.kinds, 0).astype(np.uint8)
         tags = np.where(where, met.tags, 0).astype(np.uint32)
-        return OwnerColumns(answers, tokens, kinds, tags, datacentres, tuple(self._state.datacentres))
+        times = np.where(where, met.times, 0)
+        return OwnerColumns(answers, tokens, kinds, tags, datacentres, tuple(self._state.datacentres), times)
 
 
 def _may_reopen(entry: Entry, token: int, generation: int, operator: bool) -> bool:

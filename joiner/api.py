@@ -66,12 +66,15 @@ class TakenBy:
     """Whose an id is that was registered before.
 
     ``same_line``: the owner's line had this line's bytes, offset and log name. Of another datacentre's line that says
-    something only where both read identical copies of the logs; whoever asks knows.
+    something only where both read identical copies of the logs; whoever asks knows. ``time_ns``: the event time that
+    it was registered with; None: nobody said. ``token`` 0: the same.
     """
 
     datacentre: str
     kind: Kind
     same_line: bool
+    time_ns: int | None = None
+    token: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,7 +305,9 @@ class SlotCore:
                 datacentre = answers.datacentres[int(answers.owner_datacentres[at])]
                 tag = int(answers.owner_tags[at])
                 kind = _KIND_OF.get(int(answers.owner_kinds[at]), Kind.JOINED)
-                frame.taken[row] = TakenBy(datacentre, kind, tag == int(frame.rows.tags[row]))
+                time_ns = None if answers.owner_times is None else int(answers.owner_times[at])
+                token = int(answers.owner_tokens[at])
+                frame.taken[row] = TakenBy(datacentre, kind, tag == int(frame.rows.tags[row]), time_ns, token)
                 frame.owner_tags[row] = tag
 
     def _keep_unknown(self, frame: _Frame, unknown: RowIndexes, now: float) -> None:

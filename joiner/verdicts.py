@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -262,11 +262,11 @@ def settle_repeats(
         tag = tag_of(events[row])
         if outcome is Outcome.TAKEN:
             owner = answers.taken[first]
-            answers.taken[row] = TakenBy(owner.datacentre, owner.kind, owner_tags.get(first) == tag)
+            answers.taken[row] = replace(owner, same_line=owner_tags.get(first) == tag)
         elif outcome in (Outcome.JOINED, Outcome.FILTERED, Outcome.UNMATCHED, Outcome.REJECTED):
             outcome = Outcome.TAKEN
             same_line = tag == tag_of(events[first])
-            answers.taken[row] = TakenBy(datacentre, kind_of[first], same_line)
+            answers.taken[row] = TakenBy(datacentre, kind_of[first], same_line, events[first].event_time_ns)
         answers.outcomes[row] = outcome
 
 

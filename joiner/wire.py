@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -106,6 +106,8 @@ def reply(answers: JoinAnswers) -> pb.JoinReply:
         owner_datacentres=[answers.taken[row].datacentre for row in taken],
         owner_of=taken,
         same_lines=bytes([answers.taken[row].same_line for row in taken]),
+        owner_times=_times(answers.taken[row].time_ns for row in taken),
+        owner_tokens=b"".join([answers.taken[row].token.to_bytes(8, "little") for row in taken]),
     )
 
 
@@ -119,16 +121,26 @@ def answered(message: pb.JoinReply, n: int) -> JoinAnswers:
     if (owners and len(message.kinds) != n) or any(row >= n for row in (*message.owner_of, *message.reason_of)):
         raise WireError(f"rows beyond the {n} that were asked about")
     outcomes = [_OUTCOMES.get(code, Outcome.RETRY) for code in message.outcomes]
+    times = _column(message.owner_times, "<i8", owners, "owner_times") if message.owner_times else [_NO_TIME] * owners
+    tokens = _column(message.owner_tokens, "<u8", owners, "owner_tokens") if message.owner_tokens else [0] * owners
     taken = {}
     for at, row in enumerate(message.owner_of):
         kind = _KINDS.get(message.kinds[row])
         if kind is None:
             raise WireError(f"verdict {message.kinds[row]} of an owner is not known here")
-        taken[row] = TakenBy(message.owner_datacentres[at], kind, bool(message.same_lines[at]))
+        time_ns = None if times[at] == _NO_TIME else times[at]
+        taken[row] = TakenBy(message.owner_datacentres[at], kind, bool(message.same_lines[at]), time_ns, tokens[at])
     if any(outcome is Outcome.TAKEN and row not in taken for row, outcome in enumerate(outcomes)):
         raise WireError("an id is taken, and nobody owns it")
     reasons = dict(zip(message.reason_of, message.reasons, strict=True))
     return JoinAnswers(outcomes, taken, reasons, message.overloaded)
+
+
+_NO_TIME = -(2**63)
+
+
+def _times(times: Iterable[int | None]) -> bytes:
+    return b"".join([(_NO_TIME if each is None else each).to_bytes(8, "little", signed=True) for each in times])
 
 
 def _column(data: bytes, dtype: str, n: int, name: str) -> list[int]:

@@ -57,6 +57,7 @@ _DISPATCHER = [
         read="Events read from foreign logs. All workers of a pipeline say their common count.",
         reread="Lines read a second time that had their verdict already.",
         wasted_joins="Joins thrown away because another datacentre had registered first.",
+        retimed="Lines whose id was registered with an event time more than clock.uncertainty off: not joined again.",
         look_ups="Events asked about in the registry, since the start.",
         attempts="Batches sent to joiners, since the start.",
         woken="Tries of events because their primary event had come, since the start.",

@@ -27,7 +27,7 @@ time = { field = "time_us", unit = "us" }
 """
 
 
-APART = {"reread", "wasted"}
+APART = {"reread", "wasted", "retimed"}
 """What depends on the moment of a kill, and is no part of the balance."""
 
 

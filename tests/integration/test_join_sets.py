@@ -87,7 +87,7 @@ class Site:
         self.decided |= fresh.keys()
         totals = Counter(line.partition(b":")[0].decode() for line in output.elements())
         assert verdicts.total() == len(fresh)
-        assert {name: count for name, count in ledger.items() if name not in ("reread", "wasted")} == {
+        assert {name: count for name, count in ledger.items() if name not in ("reread", "wasted", "retimed")} == {
             "read": expected.read,
             "joined": totals["joined"],
             "filtered": 0,

@@ -152,6 +152,7 @@ def open_dispatcher(
             in_flight=limits.batches_in_flight,
             look_ups=plan.look_ups,
             identical_copies=configured.identical_copies,
+            uncertainty_ns=int(settings.clock.uncertainty * 1e9),
         ),
     )
     head_start = settings.dispatcher.head_start

@@ -66,6 +66,7 @@ def _all(answer: Answer) -> OwnerColumns:
         np.zeros(2, np.uint32),
         np.zeros(2, np.uint8),
         (),
+        np.zeros(2, np.int64),
     )
 
 

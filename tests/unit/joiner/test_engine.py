@@ -102,7 +102,7 @@ async def test_an_id_twice_in_a_batch_is_written_once(tmp_path: Path) -> None:
     same, other = event(b"a", b"k1", offset=3), event(b"a", b"k1", record=b"another line")
     answers = await engine.join([same, same, other], timeout=5.0)
     assert answers.outcomes == [Outcome.JOINED, Outcome.TAKEN, Outcome.TAKEN]
-    assert answers.taken == {1: TakenBy("dc0", Kind.JOINED, True), 2: TakenBy("dc0", Kind.JOINED, False)}
+    assert answers.taken == {1: TakenBy("dc0", Kind.JOINED, True, 1), 2: TakenBy("dc0", Kind.JOINED, False, 1)}
     again = await engine.join([other, same], timeout=5.0)
     assert again.outcomes == [Outcome.TAKEN, Outcome.TAKEN]
     assert [again.taken[row].same_line for row in (0, 1)] == [False, True]
