@@ -1,0 +1,1 @@
+"""The outside world breaks its word."""
