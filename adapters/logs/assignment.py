@@ -149,8 +149,8 @@ class Logs:
         self._problems.tell(
             ProblemKind.DUPLICATE_IDENTITY,
             path,
-            f"has the same log name and first record as {log.path}, so both are one log to Photon; only "
-            f"{log.path} is read: remove one of them or give them different names",
+            f"has the same log name and, as far as both go, the same bytes as {log.path}, so both are one log to "
+            f"Photon; only {log.path} is read: remove it if it is a copy, else give it a name of its own",
         )
 
     def tell_all_rivals(self) -> None:

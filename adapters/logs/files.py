@@ -163,6 +163,11 @@ class Files:
             self._problems.tell(ProblemKind.UNENDED, file.path, f"the last line, at offset {begin}, {why}")
         return not why
 
+    def hold(self, file: TrackedFile, identity: str) -> None:
+        """The file, whose head is known, holds this log, which begins like the one that its head names."""
+        assert file.head is not None
+        self._claim(file, replace(file.head, identity=identity))
+
     def _claim(self, file: TrackedFile, head: Head | None) -> None:
         """Which log a file holds: ``head`` None: none."""
         if file.head is not None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from photon.adapters.contract import LINES, Framing
+from photon.adapters.logs.alike import Alike
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.assignment import Logs
 from photon.adapters.logs.discovery import Found, Seen, check_directory, compile_patterns, discover, look_at
@@ -76,9 +77,11 @@ class Follower:
             rest=rest,
         )
         self._logs = Logs(positions, self._touched, self._sources, self._problems, held=held)
+        self._alike = Alike(self._files, self._logs, self._sources, self._problems)
         self._reader = LogReader(
             self._files,
             self._logs,
+            self._alike,
             self._sources,
             self._problems,
             max_record=max_record,
@@ -253,6 +256,7 @@ class Follower:
         return gone
 
     def _match(self) -> None:
+        self._alike.tell_apart(self._touched)
         for log in self._logs.match(self._files):
             if not log.is_done():
                 mark(log)

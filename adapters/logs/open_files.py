@@ -26,12 +26,19 @@ class OpenFiles:
         self._problems = problems
         self._sources: OrderedDict[str, Source] = OrderedDict()
         self.missed: set[str] = set()
-        """Paths that held another file, or none, when they were opened after the scan."""
+        """Paths that held another file or log, or none, when they were opened after the scan."""
         self._missed_before: set[str] = set()
 
     def scanned(self) -> None:
         """A scan begins: what was missed is looked for once more."""
         self._missed_before, self.missed = self.missed, set()
+
+    def look_elsewhere(self, path: str) -> bool:
+        """Another log than expected stands there. True: first a scan is to look where the one that was there is."""
+        if path in self._missed_before:
+            return False
+        self.missed.add(path)
+        return True
 
     def get(self, identity: str) -> Source | None:
         """The source of a log that is open."""

@@ -36,6 +36,8 @@ class ProblemKind(enum.StrEnum):
     """A file became shorter than what was read of it, and is read again from its start."""
     REWRITTEN = "rewritten"
     """Bytes that were read before have changed; the log is read again."""
+    ALIKE = "alike"
+    """A log begins like another one; both are read."""
     UNREADABLE = "unreadable"
     DAMAGED = "damaged"
     """A compressed file is cut short or its bytes are wrong; it is read up to that place."""

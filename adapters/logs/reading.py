@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from photon.adapters.contract import Framing
+from photon.adapters.logs.alike import Alike
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.assignment import Logs
 from photon.adapters.logs.files import CUT_SHORT, Files
@@ -48,6 +49,7 @@ class LogReader:
         self,
         files: Files,
         logs: Logs,
+        alike: Alike,
         sources: OpenFiles,
         problems: ProblemReporter,
         *,
@@ -59,6 +61,7 @@ class LogReader:
         """``touch``: the next scan has to match this log."""
         self._files = files
         self._logs = logs
+        self._alike = alike
         self._sources = sources
         self._problems = problems
         self._max_record = max_record
@@ -84,8 +87,7 @@ class LogReader:
             self._sources.close(log.identity)
             return [], False
         if read is None:  # not the bytes it was
-            self._replaced(log, file)
-            return [], log.file is not None
+            return [], self._replaced(log, file)
         self._last, data = read, read.data
         log.consumed = source.consumed()
         damage = source.damage() if at_end else ""
@@ -192,24 +194,31 @@ class LogReader:
         log.next, log.proof = start, b""
         return ReadBytes(start, again[:front], again[front:] + data)
 
-    def _replaced(self, log: TrackedLog, file: TrackedFile) -> None:
-        """The file of a log holds other bytes than it did: truncated, rewritten, or another log by now."""
+    def _replaced(self, log: TrackedLog, file: TrackedFile) -> bool:
+        """The file of a log holds other bytes than it did: truncated, rewritten, or another log by now. Whether the
+        log can be read on as it is now."""
         self._sources.close(log.identity)
         old_size, old_head = file.size, file.head
         if file.gone:
             log.done = None
             self._logs.leave(log)
-            return
+            return False
         self._files.look_again(file)
-        if file.head is not None and old_head is not None and file.head.identity == old_head.identity:
+        same = file.head is not None and old_head is not None and file.head.identity == old_head.identity
+        if same and self._sources.look_elsewhere(file.path):
+            log.done = None
+            return False
+        if same and (name := self._alike.known_as(log, file)) is not None:
+            self._files.hold(file, name)
+        elif same:
             at, shrunk = log.next, not file.compressed and min(file.size, old_size) < log.next
             log.next, log.proof, log.long, log.done = log.data_start, b"", None, None
             kind = ProblemKind.TRUNCATED if shrunk else ProblemKind.REWRITTEN
             now = "is shorter now" if shrunk else "holds other bytes before it now"
             what = f"was read up to byte {at}, and {now}: it is read again from its start"
             self._problems.tell(kind, log.path, what, again=True)
-            return
-        log.unread = 0 if file.compressed else max(old_size - log.next, 0)
+            return True
+        log.unread = 0 if same or file.compressed else max(old_size - log.next, 0)
         log.done = None
         self._logs.leave(log)
         self._touch(log.identity)
@@ -224,6 +233,7 @@ class LogReader:
                     self._logs.assign(taker, [each])
                     self._ready(taker)
                 self._touch(identity)
+        return log.file is not None
 
     def _source(self, log: TrackedLog) -> Source | None:
         source = self._sources.get(log.identity)

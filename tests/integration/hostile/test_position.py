@@ -1,0 +1,148 @@
+"""Logs replaced while nobody reads them, by longer ones that begin with the same record: nothing is left out."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from photon.demo.check import records
+from tests.integration.commands import Result
+from tests.integration.join_logs import Following, Logs
+
+TIME_US = 1_760_000_000_000_000
+
+
+def queries(names: Sequence[str]) -> bytes:
+    """Lines of one length: where one log has a line's begin, the other has, too."""
+    return b"".join(b'{"query_id":"%s","text":"%040d"}\n' % (name.encode(), at) for at, name in enumerate(names))
+
+
+def clicks(names: Sequence[str]) -> bytes:
+    """A click on each of these queries."""
+    line = b'{"click_id":"c-%s","query_id":"%s","time_us":%d}\n'
+    return b"".join(line % (name.encode(), name.encode(), TIME_US) for name in names)
+
+
+def named(letter: str, count: int) -> list[str]:
+    """The first is the same whatever the letter."""
+    return ["s-0000", *(f"{letter}-{at:04}" for at in range(1, count))]
+
+
+class Replaced(Logs):
+    """The two directories, with logs of our own making."""
+
+    def __init__(self, base: Path) -> None:
+        super().__init__(base, clicks=1)
+        self.output.mkdir()
+
+    def put(self, directory: Path, data: bytes) -> None:
+        """A new file in the place of the old one."""
+        log = next(directory.iterdir(), directory / f"{directory.name}.log")
+        log.unlink(missing_ok=True)
+        log.write_bytes(data)
+
+    def ids(self) -> list[str]:
+        """What was joined, sorted."""
+        return sorted(str(record["event_id"]) for record in records(self.output / "joined"))
+
+    def ran(self, result: Result, *expected: str) -> dict[str, int]:
+        """A run went well, and the output has a click on each of these queries, once."""
+        assert result.code == 0, result.err
+        assert self.ids() == sorted(f"c-{name}" for name in {*expected})
+        ledger: dict[str, int] = result.json
+        assert (ledger["unmatched"], ledger["pending"], ledger["rejected"]) == (0, 0, 0)
+        return ledger
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Replaced:
+    return Replaced(tmp_path)
+
+
+def test_a_foreign_log_replaced_between_two_runs_is_read_from_its_start(logs: Replaced) -> None:
+    old, new = named("a", 100), named("b", 200)
+    logs.put(logs.primary, queries([*old, *new]))
+    logs.put(logs.foreign, clicks(old))
+    logs.ran(logs.once(), *old)
+    logs.put(logs.foreign, clicks(new))
+    result = logs.once()
+    ledger = logs.ran(result, *old, *new)
+    told = [line for line in result.err.splitlines() if "clicks.log" in line]
+    assert len(told) == 1, result.err
+    assert f"was read up to byte {len(clicks(old))}" in told[0]
+    assert (ledger["read"], ledger["joined"], ledger["reread"]) == (299, 299, 1)
+    assert logs.ran(logs.once(), *old, *new)["read"] == 299
+
+
+def test_a_primary_log_replaced_between_two_runs_is_read_from_its_start(logs: Replaced) -> None:
+    old, new = named("a", 100), named("b", 200)
+    logs.put(logs.primary, queries(old))
+    logs.put(logs.foreign, clicks(old))
+    logs.ran(logs.once(), *old)
+    logs.put(logs.primary, queries(new))
+    with (logs.foreign / "clicks.log").open("ab") as log:
+        log.write(clicks(new[1:]))
+    result = logs.once()
+    logs.ran(result, *old, *new)
+    told = (logs.output / ".photon/logs/eventstore.log").read_text()
+    assert told.count(f"queries.log: was read up to byte {len(queries(old))}, and holds other bytes") == 1
+
+
+@pytest.mark.parametrize("longer", [True, False])
+def test_rolled_to_1_with_a_new_one_in_its_place_that_begins_alike(logs: Replaced, longer: bool) -> None:
+    old, more, new = named("a", 100), named("m", 30)[1:], named("b", 200 if longer else 50)
+    logs.put(logs.primary, queries(old))
+    logs.put(logs.foreign, clicks(old))
+    logs.ran(logs.once(), *old)
+    for directory, made in ((logs.primary, queries), (logs.foreign, clicks)):
+        (log,) = directory.iterdir()
+        with log.open("ab") as file:
+            file.write(made(more))
+        log.rename(f"{log}.1")
+        log.write_bytes(made(new))
+    result = logs.once()
+    logs.ran(result, *old, *more, *new)
+    assert "remove" not in result.err, result.err
+    assert "clicks.log: begins like clicks.log.1" in result.err
+    for directory, made in ((logs.primary, queries), (logs.foreign, clicks)):
+        with next(directory.glob("*.log")).open("ab") as file:
+            file.write(made(["z-0001"]))
+    logs.ran(logs.once(), *old, *more, *new, "z-0001")
+    for directory in (logs.primary, logs.foreign):
+        next(directory.glob("*.1")).unlink()  # all of it was read
+    with next(logs.foreign.glob("*.log")).open("ab") as file:
+        file.write(clicks(["z-0002"]))
+    with next(logs.primary.glob("*.log")).open("ab") as file:
+        file.write(queries(["z-0002"]))
+    result = logs.once()
+    logs.ran(result, *old, *more, *new, "z-0001", "z-0002")
+    assert "clicks.log" not in result.err, result.err
+
+
+def test_a_log_replaced_while_a_follower_was_killed(logs: Replaced) -> None:
+    old, new = named("a", 100), named("b", 200)
+    logs.put(logs.primary, queries([*old, *new]))
+    logs.put(logs.foreign, clicks(old))
+    with logs.following() as following:
+        _joined(logs, following, 100)
+        time.sleep(0.5)  # a commit
+        following.kill()
+    logs.put(logs.foreign, clicks(new))
+    with logs.following() as following:
+        _joined(logs, following, 299)
+        result = following.interrupt()
+    logs.ran(result, *old, *new)
+
+
+def _joined(logs: Replaced, following: Following, count: int) -> None:
+    end = time.monotonic() + 60
+    while time.monotonic() < end and following.process.poll() is None:
+        with contextlib.suppress(OSError):
+            if logs.joined() >= count:
+                return
+        time.sleep(0.05)
+    raise AssertionError(following.err.read_text())
