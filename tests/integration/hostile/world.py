@@ -121,7 +121,8 @@ class World:
         roll = random.choice(("3KiB", "12KiB", "128MiB"))
         self.config = base / "join.toml"
         self.config.write_text(
-            f'[output]\nroll_size = "{roll}"\n[join.x]\nmissing_logs = "forget"\n[join.x.primary]\n{self.shape.primary}\nkey = "key"\n'
+            f'[output]\nroll_size = "{roll}"\n[join.x]\nmissing_logs = "forget"\n'
+            f'[join.x.primary]\n{self.shape.primary}\nkey = "key"\n'
             f'[join.x.foreign]\n{self.shape.foreign}\nkey = "key"\nid = "id"\n'
             'time = { field = "at", unit = "us" }\n'
         )
