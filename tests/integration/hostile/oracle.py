@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-APART = {"reread", "wasted"}
-"""What is no part of the ledger's sum."""
+SUMMED = "joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate", "pending"
+"""What becomes of what was read, by the ledger."""
 TAKEN = "joined", "unmatched"
 """Kinds that take an id."""
 
@@ -273,7 +273,7 @@ class Oracle:
                 continue
             if counts[kind] > ledger[kind] or (counts[kind] < ledger[kind] and not self.twice):
                 raise Broken(f"the ledger says {ledger[kind]} {kind}, the output {counts[kind]}")
-        if ledger["read"] != sum(n for name, n in ledger.items() if name not in APART | {"read"}):
+        if ledger["read"] != sum(ledger[name] for name in SUMMED):
             raise Broken(f"the ledger does not balance: {dict(ledger)}")
         most = alone if not (self.twice or back) else ledger["pending"]
         if not len(waiting) <= ledger["pending"] <= most:

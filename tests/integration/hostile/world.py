@@ -31,6 +31,8 @@ DAY_US = 86_400_000_000
 KINDS = ("joined", "unmatched", "filtered", "rejected", "late")
 SIDES = {"primary": "q.log", "foreign": "c.log"}
 RESTING_S = 3600
+PATIENCE_S = float(os.environ.get("PHOTON_PATIENCE", 120))
+"""For a run, and half of it for one that was told to end; more where the machine is busy."""
 SHIFTED = """import time
 real = time.time_ns
 time.time_ns = lambda: real() + {0} * 10**9
@@ -119,7 +121,8 @@ class World:
         roll = random.choice(("3KiB", "12KiB", "128MiB"))
         self.config = base / "join.toml"
         self.config.write_text(
-            f'[output]\nroll_size = "{roll}"\n[join.x.primary]\n{self.shape.primary}\nkey = "key"\n'
+            f'[output]\nroll_size = "{roll}"\n[join.x]\nmissing_logs = "forget"\n'
+            f'[join.x.primary]\n{self.shape.primary}\nkey = "key"\n'
             f'[join.x.foreign]\n{self.shape.foreign}\nkey = "key"\nid = "id"\n'
             'time = { field = "at", unit = "us" }\n'
         )
@@ -462,7 +465,7 @@ class World:
         began = time.monotonic()
         arguments = self.arguments("--once", *(["--keep-pending"] if self.keeping else []))
         try:
-            result = photon(*arguments, env=self.environment())
+            result = photon(*arguments, timeout=PATIENCE_S, env=self.environment())
         except subprocess.TimeoutExpired as late:
             raise Broken(f"did not end: {late}") from None
         self.back = self.shift_s < self.ahead_s
@@ -549,9 +552,9 @@ class World:
             )
         try:
             yield process
-            process.wait(60)
+            process.wait(PATIENCE_S / 2)
         except subprocess.TimeoutExpired:
-            raise Broken("did not end within 60 s of a signal") from None
+            raise Broken(f"did not end within {PATIENCE_S / 2:g} s of a signal") from None
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
