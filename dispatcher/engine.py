@@ -212,6 +212,7 @@ class DispatcherEngine:
             verdicts=verdicts,
             reread=total.reread + live[Verdict.REREAD],
             wasted=total.wasted + live[Verdict.WASTED],
+            ambiguous=total.ambiguous + live[Verdict.AMBIGUOUS],
             bytes_read=read,
             bytes_known=known,
             in_flight=self._flow.outstanding,

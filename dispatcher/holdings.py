@@ -86,6 +86,7 @@ class Holdings:
             verdicts=verdicts,
             reread=counts.get(Verdict.REREAD, 0),
             wasted=counts.get(Verdict.WASTED, 0),
+            ambiguous=counts.get(Verdict.AMBIGUOUS, 0),
         )
 
     def turn(self, core: Core, now: float) -> None:

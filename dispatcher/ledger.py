@@ -3,7 +3,8 @@
 Invariant, at every commit: read = joined + filtered + unmatched + late + rejected + elsewhere + duplicate + pending.
 ``pending`` is not counted but found: the rows of the retry store. ``reread`` stands apart: lines that were read a
 second time and had their verdict already. So does ``wasted``: joins thrown away because another datacentre registered
-first; these events are elsewhere (or duplicates) as well.
+first; these events are elsewhere (or duplicates) as well. And ``ambiguous``: events that were joined or rejected
+though several primary records that differ have their key.
 """
 
 from __future__ import annotations
@@ -34,9 +35,12 @@ class Verdict(enum.IntEnum):
     REREAD = 8
     WASTED = 9
     """A join thrown away: another datacentre had registered first."""
+    AMBIGUOUS = 10
+    """Joined to one of several primary records that differ, or rejected for it."""
 
 
-FINAL = tuple(v for v in Verdict if v not in (Verdict.READ, Verdict.REREAD, Verdict.WASTED))
+APART = (Verdict.READ, Verdict.REREAD, Verdict.WASTED, Verdict.AMBIGUOUS)
+FINAL = tuple(v for v in Verdict if v not in APART)
 
 
 def cell(event_time_ns: int, verdict: int) -> int:
@@ -63,6 +67,7 @@ class LedgerLine:
     pending: int
     reread: int = 0
     wasted: int = 0
+    ambiguous: int = 0
 
     @property
     def balance(self) -> int:
@@ -71,7 +76,7 @@ class LedgerLine:
 
     def apart(self) -> dict[str, int]:
         """Counts outside the balance."""
-        return {"reread": self.reread, "wasted": self.wasted}
+        return {"reread": self.reread, "wasted": self.wasted, "ambiguous": self.ambiguous}
 
     def as_dict(self) -> dict[str, int]:
         """What balances, in the order of the command's JSON."""
@@ -133,4 +138,5 @@ def _line(counts: Mapping[int, int], pending: int) -> LedgerLine:
         pending=pending,
         reread=counts.get(Verdict.REREAD, 0),
         wasted=counts.get(Verdict.WASTED, 0),
+        ambiguous=counts.get(Verdict.AMBIGUOUS, 0),
     )

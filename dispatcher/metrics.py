@@ -43,6 +43,7 @@ def put_status(into: Readings, join: str, status: Status, now_ns: int) -> None:
             "read_total": status.read,
             "reread_total": status.reread,
             "wasted_joins_total": status.wasted,
+            "ambiguous_total": status.ambiguous,
             "look_ups_total": status.look_ups,
             "attempts_total": status.attempts,
             "pending_events": status.pending,

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from photon.eventstore import eventstore_pb2 as photon_dot_eventstore_dot_eventstore__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aphoton/joiner/joiner.proto\x12\tphoton.v1\x1a\"photon/eventstore/eventstore.proto\"\xe3\x01\n\x0bJoinRequest\x12\x0c\n\x04join\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\x0c\x12\x0f\n\x07\x64igests\x18\x03 \x01(\x0c\x12\r\n\x05times\x18\x04 \x01(\x0c\x12\x0c\n\x04keys\x18\x05 \x03(\x0c\x12\x0f\n\x07records\x18\x06 \x03(\x0c\x12%\n\x05\x66iles\x18\x07 \x03(\x0b\x32\x16.photon.v1.LogFileName\x12\x14\n\x0c\x66ile_indexes\x18\x08 \x01(\x0c\x12\x0f\n\x07offsets\x18\t \x01(\x0c\x12\x17\n\x0funmatched_as_of\x18\n \x01(\x0c\x12\x13\n\x0bgenerations\x18\x0b \x01(\x0c\"\xa5\x01\n\tJoinReply\x12\x12\n\noverloaded\x18\x01 \x01(\x08\x12\x10\n\x08outcomes\x18\x02 \x01(\x0c\x12\r\n\x05kinds\x18\x03 \x01(\x0c\x12\x11\n\treason_of\x18\x04 \x03(\r\x12\x0f\n\x07reasons\x18\x05 \x03(\t\x12\x19\n\x11owner_datacentres\x18\x06 \x03(\t\x12\x10\n\x08owner_of\x18\x07 \x03(\r\x12\x12\n\nsame_lines\x18\x08 \x01(\x0c\x32>\n\x06Joiner\x12\x34\n\x04Join\x12\x16.photon.v1.JoinRequest\x1a\x14.photon.v1.JoinReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aphoton/joiner/joiner.proto\x12\tphoton.v1\x1a\"photon/eventstore/eventstore.proto\"\xe3\x01\n\x0bJoinRequest\x12\x0c\n\x04join\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\x0c\x12\x0f\n\x07\x64igests\x18\x03 \x01(\x0c\x12\r\n\x05times\x18\x04 \x01(\x0c\x12\x0c\n\x04keys\x18\x05 \x03(\x0c\x12\x0f\n\x07records\x18\x06 \x03(\x0c\x12%\n\x05\x66iles\x18\x07 \x03(\x0b\x32\x16.photon.v1.LogFileName\x12\x14\n\x0c\x66ile_indexes\x18\x08 \x01(\x0c\x12\x0f\n\x07offsets\x18\t \x01(\x0c\x12\x17\n\x0funmatched_as_of\x18\n \x01(\x0c\x12\x13\n\x0bgenerations\x18\x0b \x01(\x0c\"\xb8\x01\n\tJoinReply\x12\x12\n\noverloaded\x18\x01 \x01(\x08\x12\x10\n\x08outcomes\x18\x02 \x01(\x0c\x12\r\n\x05kinds\x18\x03 \x01(\x0c\x12\x11\n\treason_of\x18\x04 \x03(\r\x12\x0f\n\x07reasons\x18\x05 \x03(\t\x12\x19\n\x11owner_datacentres\x18\x06 \x03(\t\x12\x10\n\x08owner_of\x18\x07 \x03(\r\x12\x12\n\nsame_lines\x18\x08 \x01(\x0c\x12\x11\n\tambiguous\x18\t \x03(\r2>\n\x06Joiner\x12\x34\n\x04Join\x12\x16.photon.v1.JoinRequest\x1a\x14.photon.v1.JoinReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,7 +35,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_JOINREQUEST']._serialized_start=78
   _globals['_JOINREQUEST']._serialized_end=305
   _globals['_JOINREPLY']._serialized_start=308
-  _globals['_JOINREPLY']._serialized_end=473
-  _globals['_JOINER']._serialized_start=475
-  _globals['_JOINER']._serialized_end=537
+  _globals['_JOINREPLY']._serialized_end=492
+  _globals['_JOINER']._serialized_start=494
+  _globals['_JOINER']._serialized_end=556
 # @@protoc_insertion_point(module_scope)

@@ -106,6 +106,7 @@ def reply(answers: JoinAnswers) -> pb.JoinReply:
         owner_datacentres=[answers.taken[row].datacentre for row in taken],
         owner_of=taken,
         same_lines=bytes([answers.taken[row].same_line for row in taken]),
+        ambiguous=answers.ambiguous,
     )
 
 
@@ -116,7 +117,8 @@ def answered(message: pb.JoinReply, n: int) -> JoinAnswers:
         raise WireError(f"{len(message.outcomes)} outcomes for {n} events")
     if len(message.owner_datacentres) != owners or len(message.same_lines) != owners:
         raise WireError(f"{owners} owners with {len(message.owner_datacentres)} datacentres")
-    if (owners and len(message.kinds) != n) or any(row >= n for row in (*message.owner_of, *message.reason_of)):
+    rows = (*message.owner_of, *message.reason_of, *message.ambiguous)
+    if (owners and len(message.kinds) != n) or any(row >= n for row in rows):
         raise WireError(f"rows beyond the {n} that were asked about")
     outcomes = [_OUTCOMES.get(code, Outcome.RETRY) for code in message.outcomes]
     taken = {}
@@ -128,7 +130,7 @@ def answered(message: pb.JoinReply, n: int) -> JoinAnswers:
     if any(outcome is Outcome.TAKEN and row not in taken for row, outcome in enumerate(outcomes)):
         raise WireError("an id is taken, and nobody owns it")
     reasons = dict(zip(message.reason_of, message.reasons, strict=True))
-    return JoinAnswers(outcomes, taken, reasons, message.overloaded)
+    return JoinAnswers(outcomes, taken, reasons, message.overloaded, ambiguous=tuple(message.ambiguous))
 
 
 def _column(data: bytes, dtype: str, n: int, name: str) -> list[int]:

@@ -76,7 +76,11 @@ def test_standard_output_is_the_ledger_alone_and_photon_ledger_agrees(finished: 
     logs.exact(result.json)
     shown = photon("ledger", logs.output, "-o", "json")
     told = json.loads(shown.out)
-    assert (shown.code, told["total"], told["balances"]) == (0, result.json | {"reread": 0, "wasted": 0}, True)
+    assert (shown.code, told["total"], told["balances"]) == (
+        0,
+        result.json | {"reread": 0, "wasted": 0, "ambiguous": 0},
+        True,
+    )
     assert {name: sum(hour[name] for hour in told["hours"].values()) for name in result.json} == result.json
     table = photon("ledger", logs.output)
     assert table.code == 0
