@@ -50,6 +50,7 @@ class ConfiguredAdapter(Adapter):
         self._foreign = side_reader(self.foreign_config, f"{where}.foreign", base)
         self.primary_has_header = self.primary_config.has_header
         self.foreign_has_header = self.foreign_config.has_header
+        self.primary_duplicates = self.primary_config.duplicates or "first"
         self.primary_framing = self.primary_config.framing
         self.foreign_framing = self.foreign_config.framing
 

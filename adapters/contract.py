@@ -118,6 +118,9 @@ class Adapter(ABC):
     primary_has_header: bool = False
     """The first record of each primary file is a header (as in CSV) and no event."""
     foreign_has_header: bool = False
+    primary_duplicates: str = "first"
+    """What becomes of events whose key several primary records share that differ: joined to the ``first`` or the
+    ``last`` in file order, or ``reject``. No part of ``rule``: it may be changed."""
     primary_framing: Framing = LINES
     foreign_framing: Framing = LINES
 

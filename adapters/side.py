@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from datetime import UTC
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -64,6 +64,8 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """csv, tsv: a line end inside a quoted field belongs to the field."""
     absent: str | None = None
     """csv, tsv, regex, logfmt: what stands where there is no value, as ``-`` in access logs."""
+    duplicates: Literal["first", "last", "reject"] | None = None
+    """primary: what becomes of events whose key several records share that differ. Absent: first."""
     descriptor: str | None = None
     """protobuf: the file with the FileDescriptorSet (``protoc --include_imports --descriptor_set_out=FILE``)."""
     message: str | None = None
@@ -132,6 +134,8 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
         raise _wrong(where, "id", side.id, "name the field that holds the event's id, or leave the line out")
     if not foreign and side.id is not None:
         raise _wrong(where, "id", side.id, "remove it: only foreign events have an id, the primary has its key")
+    if foreign and side.duplicates is not None:
+        raise _wrong(where, "duplicates", side.duplicates, "remove it: it is about several primary events")
     if side.time is not None:
         time_reader(side.time, f"{where}.time")
     elif foreign:

@@ -355,6 +355,9 @@ class Core:
                 self.late(item, now_ns)
             else:
                 waiting.setdefault(outcome, []).append(item)
+        for row in answers.ambiguous:
+            if outcomes[row] in (Outcome.JOINED, Outcome.REJECTED):
+                self._count_apart(batch.items[row], Verdict.AMBIGUOUS)
         if waiting:
             self._wait(batch, waiting, answers.overloaded, now_ns, now)
 
@@ -362,7 +365,7 @@ class Core:
         """Its id was registered before, under another token. ``joined``: a joiner had tried."""
         other = by.datacentre != self._datacentre
         if other and joined:
-            self._waste(item)
+            self._count_apart(item, Verdict.WASTED)
         if item.stretch is not None and item.event.offset < item.stretch.seen_to:
             self._reread(item)
             return
@@ -387,10 +390,10 @@ class Core:
         cells[cell(found.event_time_ns, Verdict.RETIMED)] += 1
         self.retimed = self.retimed or found
 
-    def _waste(self, item: Item) -> None:
-        self.live[Verdict.WASTED] += 1
+    def _count_apart(self, item: Item, verdict: Verdict) -> None:
+        self.live[verdict] += 1
         cells = self._stored_cells if item.stretch is None else item.stretch.cells
-        cells[cell(item.event.event_time_ns, Verdict.WASTED)] += 1
+        cells[cell(item.event.event_time_ns, verdict)] += 1
 
     def present(self, found: Sequence[tuple[Item, TakenBy]], others: Sequence[Item], now: float) -> None:
         """The registry knows these events, by a look-up, and does not know the others."""

@@ -223,6 +223,7 @@ class DispatcherEngine:
             reread=total.reread + live[Verdict.REREAD],
             wasted=total.wasted + live[Verdict.WASTED],
             retimed=total.retimed + live[Verdict.RETIMED],
+            ambiguous=total.ambiguous + live[Verdict.AMBIGUOUS],
             bytes_read=read,
             bytes_known=known,
             in_flight=self._flow.outstanding,

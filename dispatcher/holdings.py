@@ -87,6 +87,7 @@ class Holdings:
             reread=counts.get(Verdict.REREAD, 0),
             wasted=counts.get(Verdict.WASTED, 0),
             retimed=counts.get(Verdict.RETIMED, 0),
+            ambiguous=counts.get(Verdict.AMBIGUOUS, 0),
         )
 
     def turn(self, core: Core, now: float) -> None:

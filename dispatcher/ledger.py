@@ -4,7 +4,8 @@ Invariant, at every commit: read = joined + filtered + unmatched + late + reject
 ``pending`` is not counted but found: the rows of the retry store. ``reread`` stands apart: lines that were read a
 second time and had their verdict already. So does ``wasted``: joins thrown away because another datacentre registered
 first; these events are elsewhere (or duplicates) as well. And ``retimed``: of these two, those whose id came first
-with an event time more than ``clock.uncertainty`` away from theirs.
+with an event time more than ``clock.uncertainty`` away from theirs. And ``ambiguous``: events that were joined or
+rejected though several primary records that differ have their key.
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ class Verdict(enum.IntEnum):
     """A join thrown away: another datacentre had registered first."""
     RETIMED = 10
     """A line whose id was registered with another event time."""
+    AMBIGUOUS = 11
+    """Joined to one of several primary records that differ, or rejected for it."""
 
 
-APART = (Verdict.REREAD, Verdict.WASTED, Verdict.RETIMED)
-FINAL = tuple(v for v in Verdict if v is not Verdict.READ and v not in APART)
+APART = (Verdict.READ, Verdict.REREAD, Verdict.WASTED, Verdict.RETIMED, Verdict.AMBIGUOUS)
+FINAL = tuple(v for v in Verdict if v not in APART)
 
 
 def cell(event_time_ns: int, verdict: int) -> int:
@@ -68,6 +71,7 @@ class LedgerLine:
     reread: int = 0
     wasted: int = 0
     retimed: int = 0
+    ambiguous: int = 0
 
     @property
     def balance(self) -> int:
@@ -76,7 +80,12 @@ class LedgerLine:
 
     def apart(self) -> dict[str, int]:
         """Counts outside the balance."""
-        return {"reread": self.reread, "wasted": self.wasted, "retimed": self.retimed}
+        return {
+            "reread": self.reread,
+            "wasted": self.wasted,
+            "retimed": self.retimed,
+            "ambiguous": self.ambiguous,
+        }
 
     def as_dict(self) -> dict[str, int]:
         """What balances, in the order of the command's JSON."""
@@ -139,4 +148,5 @@ def _line(counts: Mapping[int, int], pending: int) -> LedgerLine:
         reread=counts.get(Verdict.REREAD, 0),
         wasted=counts.get(Verdict.WASTED, 0),
         retimed=counts.get(Verdict.RETIMED, 0),
+        ambiguous=counts.get(Verdict.AMBIGUOUS, 0),
     )

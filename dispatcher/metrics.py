@@ -44,6 +44,7 @@ def put_status(into: Readings, join: str, status: Status, now_ns: int) -> None:
             "reread_total": status.reread,
             "wasted_joins_total": status.wasted,
             "retimed_total": status.retimed,
+            "ambiguous_total": status.ambiguous,
             "look_ups_total": status.look_ups,
             "attempts_total": status.attempts,
             "woken_total": status.woken,

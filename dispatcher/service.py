@@ -57,7 +57,12 @@ class DispatcherService(dispatcher_pb2_grpc.DispatcherServicer):
 def reply(datacentre: str, join: str, status: Status) -> pb.StatusReply:
     """The message."""
     verdicts = {verdict.name.lower(): count for verdict, count in status.verdicts.items()}
-    apart = {"reread": status.reread, "wasted": status.wasted, "retimed": status.retimed}
+    apart = {
+        "reread": status.reread,
+        "wasted": status.wasted,
+        "retimed": status.retimed,
+        "ambiguous": status.ambiguous,
+    }
     return pb.StatusReply(
         datacentre=datacentre,
         join=join,

@@ -27,6 +27,7 @@ class Status:
     attempts: int
     oldest_first_read_ns: int | None  # of an event without a verdict
     caught_up: bool
+    ambiguous: int = 0  # joined or rejected though several primary records that differ have their key
     left: int = 0  # events that are left to their home now
     head_start_s: float = 0.0
     homes: Sequence[HomeStatus] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from photon.adapters.contract import LogFile
@@ -35,12 +35,21 @@ class PrimaryRecord(NamedTuple):
     offset: int  # uncompressed bytes
 
 
+class PrimaryPlace(NamedTuple):
+    """Where a primary event stands."""
+
+    file: LogFile
+    offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class EventLookUps:
     """Aligned with the keys asked for; ``records[i]`` is set exactly where ``answers[i]`` is FOUND."""
 
     answers: list[Found]
     records: list[PrimaryRecord | None]
+    ambiguous: dict[int, PrimaryPlace] = field(default_factory=dict)
+    """Row -> where another primary record of its key stands, with other bytes."""
 
 
 class Came(NamedTuple):
@@ -86,6 +95,10 @@ class Progress:
     """Segments that had to go since the start of the process that held them."""
     now_ns: int = 0
     """What the store's clock showed as the answer was given; 0: a store of an earlier version, or not reached yet."""
+    ambiguous: int = 0
+    """Keys that look-ups have found several different primary events for, since the start."""
+    ambiguous_example: str = ""
+    """The first of them: a line for a person."""
     unended: str = ""
     """Which last lines wait for their ends, and what to do; empty: none."""
     sought_keys: int = 0
@@ -141,7 +154,7 @@ class Forgotten:
 
 
 class EventStore(Protocol):
-    """Answers key -> primary event. The first record in (file, offset) order wins when a key occurs twice."""
+    """Answers key -> primary event. Where a key occurs twice ``Adapter.primary_duplicates`` says who wins."""
 
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
         """``as_of[i]`` (ns): the time up to which all primary bytes must have been read for a miss to be ABSENT."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from photon.adapters.contract import LogFile
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.api import Came, EventLookUps, Found, PrimaryRecord, Progress
+from photon.eventstore.api import Came, EventLookUps, Found, PrimaryPlace, PrimaryRecord, Progress
 
 MESSAGE_BYTES_MAX = 64 << 20
 """gRPC's limit, set on both ends."""
@@ -77,10 +77,17 @@ def reply(found: EventLookUps, bytes_max: int = REPLY_BYTES_MAX) -> pb.EventLook
     return pb.EventLookUpReply(
         answers=bytes(found.answers[:count]),
         records=records,
-        files=[pb.LogFileName(path=file.path, header=file.header) for file in files],
+        files=[_name(file) for file in files],
         file_indexes=np.asarray(indexes, dtype="<u4").tobytes(),
         offsets=np.asarray(offsets, dtype="<u8").tobytes(),
+        ambiguous_rows=(shared := [row for row in sorted(found.ambiguous) if row < count]),
+        ambiguous_files=[_name(found.ambiguous[row].file) for row in shared],
+        ambiguous_offsets=[found.ambiguous[row].offset for row in shared],
     )
+
+
+def _name(file: LogFile) -> pb.LogFileName:
+    return pb.LogFileName(path=file.path, header=file.header)
 
 
 def answered(message: pb.EventLookUpReply, keys: int) -> EventLookUps:
@@ -107,7 +114,12 @@ def answered(message: pb.EventLookUpReply, keys: int) -> EventLookUps:
             records.append(PrimaryRecord(record, files[index], offset))
         else:
             records.append(None)
-    return EventLookUps(answers, records)
+    places = zip(message.ambiguous_files, message.ambiguous_offsets, strict=False)
+    others = [PrimaryPlace(LogFile(file.path, file.header), offset) for file, offset in places]
+    rows = message.ambiguous_rows
+    if len(others) != len(rows) or any(row >= count or answers[row] is not Found.FOUND for row in rows):
+        raise WireError("ambiguous keys and their places do not fit together")
+    return EventLookUps(answers, records, dict(zip(rows, others, strict=True)))
 
 
 def progress_reply(progress: Progress) -> pb.ProgressReply:

@@ -180,7 +180,7 @@ class EmbeddedFileMap:
             new = np.concatenate(([True], (rows[1:] != rows[:-1]) | (locations[1:] != locations[:-1])))
             rows, locations = rows[new], locations[new]
         logs, offsets = unpack(locations)
-        rows, logs, offsets = first_places(rows, logs, offsets, self._logs, self._log_name)
+        rows, logs, offsets = first_places(rows, logs, offsets, self._logs, self._log_name, last=self._settings.last)
         exact = Places(rows, logs, offsets, np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -1))
         return exact if self._settings.kind is MapKind.DENSE else self._with_sparse(exact, keys)
 

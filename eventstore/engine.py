@@ -53,6 +53,7 @@ from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.maps import HBaseTable, open_map
 from photon.eventstore.primary_reader import PrimaryLogsIncomplete, PrimaryReader
 from photon.eventstore.segments import Located
+from photon.eventstore.shared_keys import SharedKeys, check_rule
 from photon.eventstore.sought import SOUGHT_MAX, SoughtKeys
 from photon.eventstore.sources import PATHS_SECONDS, PublishedSources
 from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore
@@ -103,7 +104,8 @@ class EventStoreConfig:
     def map_settings(self, adapter: Adapter) -> MapSettings:
         """What the map's entries depend on."""
         source = f"{self.join}\n{self.directory.absolute()}\n{self.patterns}\n{self.max_record}\n".encode()
-        return MapSettings(source + adapter.rule(), self.kind, self.window_micros, self.window_bytes)
+        last = adapter.primary_duplicates == "last"
+        return MapSettings(source + adapter.rule(), self.kind, self.window_micros, self.window_bytes, last)
 
 
 class EventStoreEngine:
@@ -122,10 +124,11 @@ class EventStoreEngine:
         """Opens map and logs. ``report`` is told one-line problems, from any thread; ``to_caches``: how cache nodes
         are called, None: in plain text. Which nodes there are ``nodes.set_nodes`` is told.
 
-        Raises FileMapBusy, LogDirectoryError, OSError.
+        Raises FileMapBusy, LogDirectoryError, UsageError, OSError.
         """
         self.config = config
         tell = self._tell = report or (lambda line: None)
+        check_rule(adapter.primary_duplicates, config.kind, hbase=config.hbase is not None)
         map_settings = config.map_settings(adapter)
         self._map, rebuilt = open_map(config.state, map_settings, log_name, disk, clock, config.hbase)
         if rebuilt:
@@ -156,6 +159,7 @@ class EventStoreEngine:
             troubles=self._unavailable,
         )
         self._reads = LogReads(self._logs)
+        self._shared = SharedKeys(adapter.primary_duplicates, tell)
         self._tiers = TieredEventStore(
             self._cache,
             self._map,
@@ -163,6 +167,7 @@ class EventStoreEngine:
             log_name,
             lambda: self._reader.read_past_ns,
             lambda: self._unavailable.given_up,
+            self._shared,
         )
         self._pool = ThreadPoolExecutor(LOOK_UP_THREADS, thread_name_prefix="look-up")
         # Not behind look-ups, which wait long for a map that is away.
@@ -418,6 +423,8 @@ class EventStoreEngine:
             log_bytes=reads.bytes,
             unended=reader.unended,
             **({} if self._sought is None else self._sought.counts()._asdict()),
+            ambiguous=self._shared.ambiguous,
+            ambiguous_example=self._shared.example,
         )
 
     async def details(self) -> Details:

@@ -25,18 +25,24 @@ class LogFileName(_message.Message):
     def __init__(self, path: _Optional[str] = ..., header: _Optional[bytes] = ...) -> None: ...
 
 class EventLookUpReply(_message.Message):
-    __slots__ = ("answers", "records", "files", "file_indexes", "offsets")
+    __slots__ = ("answers", "records", "files", "file_indexes", "offsets", "ambiguous_rows", "ambiguous_files", "ambiguous_offsets")
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     FILES_FIELD_NUMBER: _ClassVar[int]
     FILE_INDEXES_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    AMBIGUOUS_ROWS_FIELD_NUMBER: _ClassVar[int]
+    AMBIGUOUS_FILES_FIELD_NUMBER: _ClassVar[int]
+    AMBIGUOUS_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     answers: bytes
     records: _containers.RepeatedScalarFieldContainer[bytes]
     files: _containers.RepeatedCompositeFieldContainer[LogFileName]
     file_indexes: bytes
     offsets: bytes
-    def __init__(self, answers: _Optional[bytes] = ..., records: _Optional[_Iterable[bytes]] = ..., files: _Optional[_Iterable[_Union[LogFileName, _Mapping]]] = ..., file_indexes: _Optional[bytes] = ..., offsets: _Optional[bytes] = ...) -> None: ...
+    ambiguous_rows: _containers.RepeatedScalarFieldContainer[int]
+    ambiguous_files: _containers.RepeatedCompositeFieldContainer[LogFileName]
+    ambiguous_offsets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, answers: _Optional[bytes] = ..., records: _Optional[_Iterable[bytes]] = ..., files: _Optional[_Iterable[_Union[LogFileName, _Mapping]]] = ..., file_indexes: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., ambiguous_rows: _Optional[_Iterable[int]] = ..., ambiguous_files: _Optional[_Iterable[_Union[LogFileName, _Mapping]]] = ..., ambiguous_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ProgressRequest(_message.Message):
     __slots__ = ("join", "details")
@@ -47,7 +53,7 @@ class ProgressRequest(_message.Message):
     def __init__(self, join: _Optional[str] = ..., details: _Optional[bool] = ...) -> None: ...
 
 class ProgressReply(_message.Message):
-    __slots__ = ("read_past_ns", "events", "bytes_read", "bytes_known", "duplicates", "bad_records", "cache_hits", "cache_misses", "files", "missing_logs", "missing_keys", "log_reads", "log_bytes", "sources", "unavailable", "cache_bytes", "cache_evictions", "read_past_age_ns", "now_ns", "unended", "sought_keys", "sought_dropped", "sought_came")
+    __slots__ = ("read_past_ns", "events", "bytes_read", "bytes_known", "duplicates", "bad_records", "cache_hits", "cache_misses", "files", "missing_logs", "missing_keys", "log_reads", "log_bytes", "sources", "unavailable", "cache_bytes", "cache_evictions", "read_past_age_ns", "now_ns", "unended", "sought_keys", "sought_dropped", "sought_came", "ambiguous", "ambiguous_example")
     READ_PAST_NS_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     BYTES_READ_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +77,8 @@ class ProgressReply(_message.Message):
     SOUGHT_KEYS_FIELD_NUMBER: _ClassVar[int]
     SOUGHT_DROPPED_FIELD_NUMBER: _ClassVar[int]
     SOUGHT_CAME_FIELD_NUMBER: _ClassVar[int]
+    AMBIGUOUS_FIELD_NUMBER: _ClassVar[int]
+    AMBIGUOUS_EXAMPLE_FIELD_NUMBER: _ClassVar[int]
     read_past_ns: int
     events: int
     bytes_read: int
@@ -94,7 +102,9 @@ class ProgressReply(_message.Message):
     sought_keys: int
     sought_dropped: int
     sought_came: int
-    def __init__(self, read_past_ns: _Optional[int] = ..., events: _Optional[int] = ..., bytes_read: _Optional[int] = ..., bytes_known: _Optional[int] = ..., duplicates: _Optional[int] = ..., bad_records: _Optional[int] = ..., cache_hits: _Optional[int] = ..., cache_misses: _Optional[int] = ..., files: _Optional[int] = ..., missing_logs: _Optional[int] = ..., missing_keys: _Optional[int] = ..., log_reads: _Optional[int] = ..., log_bytes: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[PrimarySource, _Mapping]]] = ..., unavailable: _Optional[_Iterable[_Union[UnavailableLog, _Mapping]]] = ..., cache_bytes: _Optional[int] = ..., cache_evictions: _Optional[int] = ..., read_past_age_ns: _Optional[int] = ..., now_ns: _Optional[int] = ..., unended: _Optional[str] = ..., sought_keys: _Optional[int] = ..., sought_dropped: _Optional[int] = ..., sought_came: _Optional[int] = ...) -> None: ...
+    ambiguous: int
+    ambiguous_example: str
+    def __init__(self, read_past_ns: _Optional[int] = ..., events: _Optional[int] = ..., bytes_read: _Optional[int] = ..., bytes_known: _Optional[int] = ..., duplicates: _Optional[int] = ..., bad_records: _Optional[int] = ..., cache_hits: _Optional[int] = ..., cache_misses: _Optional[int] = ..., files: _Optional[int] = ..., missing_logs: _Optional[int] = ..., missing_keys: _Optional[int] = ..., log_reads: _Optional[int] = ..., log_bytes: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[PrimarySource, _Mapping]]] = ..., unavailable: _Optional[_Iterable[_Union[UnavailableLog, _Mapping]]] = ..., cache_bytes: _Optional[int] = ..., cache_evictions: _Optional[int] = ..., read_past_age_ns: _Optional[int] = ..., now_ns: _Optional[int] = ..., unended: _Optional[str] = ..., sought_keys: _Optional[int] = ..., sought_dropped: _Optional[int] = ..., sought_came: _Optional[int] = ..., ambiguous: _Optional[int] = ..., ambiguous_example: _Optional[str] = ...) -> None: ...
 
 class ArrivedRequest(_message.Message):
     __slots__ = ("join", "epoch", "number", "wait_ms")

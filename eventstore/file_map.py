@@ -33,7 +33,7 @@ LOG_BYTES_MAX = 1 << OFFSET_BITS
 """Longest log that can be mapped: 1 TiB of uncompressed bytes."""
 LOGS_MAX = 1 << 24
 PLACES_PER_KEY_MAX = 16
-"""So many places of one key are looked at, the first ones in file order."""
+"""So many places of one key are looked at, the first ones in file order (MapSettings.last: the last ones)."""
 _OFFSET_MASK = np.uint64(LOG_BYTES_MAX - 1)
 _LOG_SHIFT = np.uint64(OFFSET_BITS)
 
@@ -54,6 +54,8 @@ class MapSettings:
     kind: MapKind = MapKind.DENSE
     window_micros: int = SPARSE_MICROS
     window_bytes: int = SPARSE_BYTES
+    last: bool = False
+    """Of a key with more places than are named the last ones are, in file order. Entries do not depend on it."""
 
     def stored(self) -> dict[str, bytes]:
         """As catalogues keep them."""

@@ -93,6 +93,10 @@ class LogsEventStore:
         self._counts = ReadCounts()
         self._speeds: OrderedDict[str, float] = OrderedDict()  # identity -> bytes a microsecond, as last seen
 
+    def is_there(self, log: MappedLog) -> bool:
+        """Whether there is a file of this log now."""
+        return self._resolve(log.identity) is not None
+
     def read(self, wanted: WantedPlaces | Sequence[Wanted]) -> list[ReadRecord]:
         """Aligned with ``wanted``."""
         places = wanted if isinstance(wanted, WantedPlaces) else WantedPlaces.of(wanted)

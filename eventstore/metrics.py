@@ -20,6 +20,7 @@ def reads(join: str, store: OperatedStore, clock: Clock) -> Source:
                 "events_total": progress.events,
                 "duplicates_total": progress.duplicates,
                 "bad_records_total": progress.bad_records,
+                "ambiguous_keys_total": progress.ambiguous,
                 "cache_hits_total": progress.cache_hits,
                 "cache_misses_total": progress.cache_misses,
                 "cache_evictions_total": progress.cache_evictions,

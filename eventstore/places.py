@@ -11,9 +11,16 @@ from photon.eventstore.index import I64
 
 
 def first_places(
-    rows: I64, logs: I64, offsets: I64, known: Sequence[MappedLog], log_name: Callable[[str], str]
+    rows: I64,
+    logs: I64,
+    offsets: I64,
+    known: Sequence[MappedLog],
+    log_name: Callable[[str], str],
+    *,
+    last: bool = False,
 ) -> tuple[I64, I64, I64]:
-    """PLACES_PER_KEY_MAX of each row, the first in file order. ``rows`` ascend; ``known``: all logs by number."""
+    """PLACES_PER_KEY_MAX of each row, the first in file order, or the ``last``. ``rows`` ascend;
+    ``known``: all logs by number."""
     if len(rows) <= PLACES_PER_KEY_MAX:
         return rows, logs, offsets
     starts = np.searchsorted(rows, rows, side="left")
@@ -23,7 +30,9 @@ def first_places(
     ranks = np.empty(len(ranked), dtype=np.int64)
     ranks[[log.number for log in ranked]] = np.arange(len(ranked))
     order = np.lexsort((offsets, ranks[logs], rows))
-    order = order[np.arange(len(rows)) - starts < PLACES_PER_KEY_MAX]
+    at = np.arange(len(rows))
+    rank = np.searchsorted(rows, rows, side="right") - 1 - at if last else at - starts
+    order = order[rank < PLACES_PER_KEY_MAX]
     return rows[order], logs[order], offsets[order]
 
 

@@ -2,8 +2,9 @@
 the logs, may take long: the engine waits for it without holding a thread.
 
 Which record wins: of all records with a key, the first in (log order, offset), where log order is (log name
-without its rotation suffix, log identity): MappedLog.order. To hold that whatever the cache happens to have, a hit is
-checked against the file map's places: only a place before it makes the logs be read.
+without its rotation suffix, log identity): MappedLog.order; the last where the join says so. Whether such records
+differ is found out in ``shared_keys``. To hold the order whatever the cache happens to have, a hit is checked against
+the file map's places: only a place before it makes the logs be read.
 
 Invariant of a miss: the reader publishes ``read_past_ns`` after all that it read up to then is in the file map, and
 it is taken *before* the look-up here. So a key that is not found although read_past_ns >= as_of is ABSENT; every
@@ -15,22 +16,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, total_ordering
+from typing import Any
 
 import numpy as np
 
-from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
+from photon.eventstore.api import EventLookUps, Found, PrimaryPlace, PrimaryRecord
 from photon.eventstore.cache import CachedRecord, CacheEventStore, Hits
 from photon.eventstore.file_map import PLACES_PER_KEY_MAX, FileMap, MappedLog, Places
 from photon.eventstore.index import Mask, hash_keys
 from photon.eventstore.log_pass import Read, ReadRecord
 from photon.eventstore.logs_store import LogsEventStore
+from photon.eventstore.shared_keys import SharedKeys, places_of_several
 from photon.eventstore.wanted import Wanted, WantedPlaces
 
 NOTHING_READ_NS = -(2**63)
 """As ``read_past_ns``: no miss is ABSENT."""
 
-Order = tuple[tuple[str, str], int]  # log order, offset
+Order = tuple[Any, ...]  # log order, offset: who comes first wins
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class _LastFirst:
+    """Where the last of several records wins."""
+
+    order: Order
+
+    def __lt__(self, other: _LastFirst) -> bool:
+        return other.order < self.order
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +56,12 @@ class LookUp:
     read_past_ns: int
     best: dict[int, CachedRecord]
     wanted: WantedPlaces
+    several: dict[int, int]
+    """Row -> places, of the keys with more than one whose records are to be compared."""
+    ambiguous: dict[int, PrimaryPlace]
+    """Row -> another record of its key, of those that are known to have one."""
+    settled: bool
+    """What is found by comparing holds until a key gets another place."""
 
 
 class TieredEventStore:
@@ -55,8 +75,11 @@ class TieredEventStore:
         log_name: Callable[[str], str],
         read_past_ns: Callable[[], int],
         given_up: Callable[[], Collection[str]] = frozenset,
+        shared: SharedKeys | None = None,
     ) -> None:
-        """``given_up``: identities of logs whose records count as absent."""
+        """``given_up``: identities of logs whose records count as absent. ``shared``: what is known of keys that
+        several records have; None: nothing yet."""
+        self._shared = shared or SharedKeys("first", lambda line: None)
         self._cache = cache
         self._map = file_map
         self._logs = logs
@@ -86,8 +109,20 @@ class TieredEventStore:
         best: dict[int, CachedRecord] = {
             row: each[0] if len(each) == 1 else min(each, key=self._order) for row, each in hits.items()
         }
-        wanted = self._places_to_read(keys, places, hits, best)
-        return LookUp(keys, as_of, read_past_ns, best, wanted)
+        several, ambiguous = self._several(keys, places)
+        wanted = self._places_to_read(keys, places, hits, best, several)
+        settled = places.complete and not (several and any(log.rewritten for log in self._map.logs()))
+        return LookUp(keys, as_of, read_past_ns, best, wanted, several, ambiguous, settled)
+
+    def _several(self, keys: Sequence[bytes], places: Places) -> tuple[dict[int, int], dict[int, PrimaryPlace]]:
+        """Row -> places, where it has to be found out whether several records differ; and where that is known."""
+        several, ambiguous = places_of_several(places, len(keys)), {}
+        for row, count in list(several.items()):
+            if (known := self._shared.known(keys[row], count)) is not None:
+                del several[row]
+                if known.other is not None:
+                    ambiguous[row] = known.other
+        return several, ambiguous
 
     def end(self, begun: LookUp, reads: Sequence[ReadRecord]) -> EventLookUps:
         """The answers, when its places were read (``reads`` is aligned with ``begun.wanted``)."""
@@ -105,13 +140,48 @@ class TieredEventStore:
                 records[row] = PrimaryRecord(read.record, read.file, read.offset)
             elif read.outcome is Read.UNAVAILABLE:
                 answers[row] = Found.UNAVAILABLE
-        unavailable = self._improve([(begun.wanted[at], reads[at]) for at in contested], best)
+        read_places = [(begun.wanted[at], reads[at]) for at in contested]
+        before = {row: best[row] for row in begun.several if row in best}
+        unavailable = self._improve(read_places, best)
+        ambiguous = begun.ambiguous
+        if begun.several:
+            ambiguous = ambiguous | self._compared(begun, before, read_places, best)
         for row, found in best.items():
             answers[row], records[row] = Found.FOUND, found.primary
         for row, order in unavailable.items():
-            if row not in best or order < self._order(best[row]):
+            undecided = self._shared.rule == "reject" and row in begun.several and row not in ambiguous
+            if undecided or row not in best or order < self._order(best[row]):
                 answers[row], records[row] = Found.UNAVAILABLE, None
-        return EventLookUps(answers, records)
+        return EventLookUps(answers, records, {row: at for row, at in ambiguous.items() if records[row] is not None})
+
+    def _compared(
+        self,
+        begun: LookUp,
+        before: dict[int, CachedRecord],
+        read_places: Sequence[tuple[Wanted, ReadRecord]],
+        best: dict[int, CachedRecord],
+    ) -> dict[int, PrimaryPlace]:
+        """Row -> another record of its key, of the rows whose records were read to be compared."""
+        found: dict[int, dict[tuple[str, int], CachedRecord]] = {row: {} for row in begun.several}
+        for row, hit in before.items():
+            found[row][hit.identity, hit.primary.offset] = hit
+        looked = Counter[int]()
+        for want, read in read_places:
+            if want.row in found and read.outcome is not Read.UNAVAILABLE:
+                looked[want.row] += 1
+                if read.outcome is Read.FOUND:
+                    primary = PrimaryRecord(read.record, read.file, read.offset)
+                    found[want.row][want.log.identity, read.offset] = CachedRecord(want.log.identity, primary)
+        ambiguous = {}
+        for row, hits in found.items():
+            if row not in best:
+                continue
+            records = [hit.primary for hit in sorted(hits.values(), key=self._order)]
+            places = begun.several[row] if begun.settled and looked[row] == begun.several[row] else None
+            other = self._shared.judge(begun.keys[row], best[row].primary, records, places)
+            if other is not None:
+                ambiguous[row] = other
+        return ambiguous
 
     def _add_confirmed(self, hits: Hits, found: Hits, places: Places) -> None:
         """Adds those of ``found`` whose place the map names. Caches are fed before the map, so that what the map has
@@ -134,8 +204,9 @@ class TieredEventStore:
         places: Places,
         hits: dict[int, list[CachedRecord]],
         best: dict[int, CachedRecord],
+        several: Collection[int] = (),
     ) -> WantedPlaces:
-        """Those whose record is not at hand and could change an answer."""
+        """Those whose record is not at hand and could change an answer; of rows in ``several`` all that are there."""
         logs = self._map.logs()
         given_up = self._given_up()
         numbers = places.logs.tolist()
@@ -148,8 +219,9 @@ class TieredEventStore:
             log = logs[number]
             known = places.complete and not log.rewritten  # else an exact place may be missing
             alone[at] = span and known and not ((row, number) in exact or (row, -1) in exact)
-            if log.identity in given_up or not self._may_be_first(
-                log, offset, int(span), bool(alone[at]), best.get(row), hits.get(row, ())
+            if log.identity in given_up or not (
+                self._may_be_first(log, offset, int(span), bool(alone[at]), best.get(row), hits.get(row, ()))
+                or (row in several and (self._shared.rule != "first" or self._logs.is_there(log)))
             ):
                 needless.append(at)
         columns = (places.rows, places.offsets, places.spans, places.anchors, alone)
@@ -218,10 +290,12 @@ class TieredEventStore:
         return unavailable
 
     def _place_order(self, log: MappedLog, offset: int) -> Order:
-        return log.order(self._log_name), offset
+        order = log.order(self._log_name), offset
+        return (_LastFirst(order),) if self._shared.rule == "last" else order
 
     def _order(self, hit: CachedRecord) -> Order:
-        return (self._log_name(hit.primary.file.path), hit.identity), hit.primary.offset
+        order = (self._log_name(hit.primary.file.path), hit.identity), hit.primary.offset
+        return (_LastFirst(order),) if self._shared.rule == "last" else order
 
 
 def _decide_alone(begun: LookUp) -> Mask:

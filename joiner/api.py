@@ -87,6 +87,8 @@ class JoinAnswers:
     overloaded: bool = False
     failed: bool = False
     """The call broke: nobody knows what became of the batch, and all outcomes are RETRY."""
+    ambiguous: Sequence[int] = ()
+    """Rows whose key several primary records share that differ."""
 
 
 class Joiner(Protocol):

@@ -43,6 +43,7 @@ class JoinerClient:
             return await self._ask(events, timeout)
         whole = JoinAnswers([])
         failed = False
+        ambiguous: list[int] = []
         for part in slices:
             answers = await self._ask(events[part], timeout)
             failed |= answers.failed
@@ -50,7 +51,8 @@ class JoinerClient:
             whole.outcomes.extend(answers.outcomes)
             whole.taken.update((base + row, owner) for row, owner in answers.taken.items())
             whole.reasons.update((base + row, reason) for row, reason in answers.reasons.items())
-        return replace(whole, failed=failed)
+            ambiguous += [base + row for row in answers.ambiguous]
+        return replace(whole, failed=failed, ambiguous=tuple(ambiguous))
 
     async def _ask(self, events: Sequence[ForeignEvent], timeout: float) -> JoinAnswers:
         try:

@@ -15,6 +15,7 @@ from photon.adapters.envelope import Envelope
 from photon.adapters.faults import joined_fault
 from photon.adapters.logs.identity import log_name
 from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
+from photon.eventstore.shared_keys import shared
 from photon.idregistry.api import Kind
 from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, ForeignEvent, JoinAnswers, Outcome, TakenBy
 from photon.joiner.instructions import Reply
@@ -43,6 +44,8 @@ class Decided:
     undone_primaries: list[PrimaryRecord | None] = field(default_factory=list)
     mismatched: list[int] = field(default_factory=list)
     """Rows for which the store found a record that has another key."""
+    ambiguous: list[int] = field(default_factory=list)
+    """Rows whose key several primary records share that differ; joined to one of them, or rejected."""
     repeats: dict[int, int] = field(default_factory=dict)
     """Row -> the earlier row of the same id in this batch (rule 2)."""
 
@@ -97,9 +100,28 @@ class Judge:
                 del seen[event.digest]
             else:
                 chosen.append((row, primary))
+        if found.ambiguous:
+            chosen = self._ambiguous(decided, events, found, chosen)
         for (row, primary), result in zip(chosen, self._results(guard, events, chosen), strict=True):
             self._settle(decided, row, events[row], primary, result)
         return decided
+
+    def _ambiguous(
+        self,
+        decided: Decided,
+        events: Sequence[ForeignEvent],
+        found: EventLookUps,
+        chosen: list[tuple[int, PrimaryRecord]],
+    ) -> list[tuple[int, PrimaryRecord]]:
+        """Those of ``chosen`` that are joined, as the join says of keys that several primary records share."""
+        decided.ambiguous = [row for row, _ in chosen if row in found.ambiguous]
+        if self._adapter.primary_duplicates != "reject":
+            return chosen
+        for row, primary in chosen:
+            if (other := found.ambiguous.get(row)) is not None:
+                reason = f"several primary events have its key: {shared(events[row].key, primary, other)}"
+                decided.add_undone(row, Kind.REJECTED, reason, primary)
+        return [each for each in chosen if each[0] not in found.ambiguous]
 
     def _keys(self, guard: Guard, known: list[tuple[int, PrimaryRecord]]) -> list[bytes | Fault | None]:
         """Whether a record is what the key names: the store's index is not to be trusted with money."""
@@ -272,7 +294,7 @@ def settle_repeats(
 
 def merge_reply(events: Sequence[ForeignEvent], decided: Decided, reply: Reply, datacentre: str) -> JoinAnswers:
     """The answers to a batch: what was decided before, and what became of the rows that were registered."""
-    answers = JoinAnswers(decided.outcomes, reasons=decided.reasons)
+    answers = JoinAnswers(decided.outcomes, reasons=decided.reasons, ambiguous=decided.ambiguous)
     order = decided.joined + decided.undone
     for row, outcome in zip(order, reply.outcomes, strict=True):
         answers.outcomes[row] = outcome

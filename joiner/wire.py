@@ -108,6 +108,7 @@ def reply(answers: JoinAnswers) -> pb.JoinReply:
         same_lines=bytes([answers.taken[row].same_line for row in taken]),
         owner_times=_times(answers.taken[row].time_ns for row in taken),
         owner_tokens=b"".join([answers.taken[row].token.to_bytes(8, "little") for row in taken]),
+        ambiguous=answers.ambiguous,
     )
 
 
@@ -118,7 +119,8 @@ def answered(message: pb.JoinReply, n: int) -> JoinAnswers:
         raise WireError(f"{len(message.outcomes)} outcomes for {n} events")
     if len(message.owner_datacentres) != owners or len(message.same_lines) != owners:
         raise WireError(f"{owners} owners with {len(message.owner_datacentres)} datacentres")
-    if (owners and len(message.kinds) != n) or any(row >= n for row in (*message.owner_of, *message.reason_of)):
+    rows = (*message.owner_of, *message.reason_of, *message.ambiguous)
+    if (owners and len(message.kinds) != n) or any(row >= n for row in rows):
         raise WireError(f"rows beyond the {n} that were asked about")
     outcomes = [_OUTCOMES.get(code, Outcome.RETRY) for code in message.outcomes]
     times = _column(message.owner_times, "<i8", owners, "owner_times") if message.owner_times else [_NO_TIME] * owners
@@ -133,7 +135,7 @@ def answered(message: pb.JoinReply, n: int) -> JoinAnswers:
     if any(outcome is Outcome.TAKEN and row not in taken for row, outcome in enumerate(outcomes)):
         raise WireError("an id is taken, and nobody owns it")
     reasons = dict(zip(message.reason_of, message.reasons, strict=True))
-    return JoinAnswers(outcomes, taken, reasons, message.overloaded)
+    return JoinAnswers(outcomes, taken, reasons, message.overloaded, ambiguous=tuple(message.ambiguous))
 
 
 _NO_TIME = -(2**63)

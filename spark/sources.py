@@ -13,6 +13,7 @@ import msgspec
 
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.slices import Reading
+from photon.adapters.of_settings import adapter_of
 from photon.config.errors import UsageError
 from photon.config.settings import Pipeline, Settings
 from photon.idregistry.deployment_key import deployment_key
@@ -110,6 +111,11 @@ def pipeline_sources(
 
 def join_source(settings: Settings, base: Path, join: str) -> JoinSource:
     """Raises UsageError."""
+    if (rule := adapter_of(settings, join, base).primary_duplicates) != "first":
+        raise UsageError(
+            f'join.{join}: primary.duplicates = "{rule}": verification, repair and backfill on Spark join each event '
+            'to the first primary event of its key; they can be had with "first"'
+        )
     spec = adapter_spec(join, settings.join[join], base)
     return JoinSource(join=join, adapter=spec, key=deployment_key(settings, base))
 

@@ -27,8 +27,8 @@ time = { field = "time_us", unit = "us" }
 """
 
 
-APART = {"reread", "wasted", "retimed"}
-"""What depends on the moment of a kill, and is no part of the balance."""
+APART = {"reread", "wasted", "retimed", "ambiguous"}
+"""What is no part of the balance; the first two depend on the moment of a kill."""
 
 
 @dataclass(slots=True)

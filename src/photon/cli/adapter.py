@@ -66,7 +66,8 @@ def test(
     """
     from photon.config.loader import load
     from photon.embedded.adapter import adapter_of, join_named
-    from photon.embedded.adapter_trial import as_json, examined, matches, report_json, try_file
+    from photon.embedded.adapter_trial import ambiguous, as_json, examined, matches, report_json, try_file
+    from photon.eventstore.shared_keys import DOES
 
     if primary is None and foreign is None:
         raise click.UsageError("name a file with --primary, --foreign, or both")
@@ -76,9 +77,11 @@ def test(
     trials = {side: try_file(loaded, side, path, records) for side, path in named.items() if path is not None}
     found = matches(trials["primary"], trials["foreign"]) if len(trials) == 2 else None
     report = examined(loaded, trials) if checks else None
+    shared = ambiguous(trials["primary"]) if "primary" in trials else []
     if output_format == "json":
         out: dict[str, Any] = {side: as_json(trial) for side, trial in trials.items()}
-        click.echo(orjson.dumps({**out, "matched": found, **report_json(report)}))
+        places = [{"key": _shown(one.key), "offsets": [one.offset, two.offset]} for one, two in shared]
+        click.echo(orjson.dumps({**out, "matched": found, "ambiguous": places, **report_json(report)}))
     else:
         for side, trial in trials.items():
             _print(side, trial)
@@ -87,6 +90,14 @@ def test(
             click.echo(f"{found} of {total} foreign records name one of these primary records")
             if total and not found:
                 click.echo(f"  the first {records} of each file may be of different hours: try more with -n")
+        if shared:
+            one, two = shared[0]
+            many = "1 key has" if len(shared) == 1 else f"{len(shared)} keys have"
+            where = (
+                f"{trials['primary'].path}, offsets {one.offset} and {two.offset} (lines {one.line} and {two.line})"
+            )
+            click.echo(f"{many} several different primary records: {_shown(one.key)!r} stands in {where}")
+            click.echo(f"  {DOES[loaded.primary_duplicates]} (primary.duplicates)")
         _print_report(report)
     if report is not None and not report.kept:
         return FAILED

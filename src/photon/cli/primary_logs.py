@@ -97,6 +97,10 @@ def _show(details: Details, now_ns: int) -> None:
             ["cache", ratio],
             ["old logs", f"{progress.log_reads:,} places looked at{per_read}"],
             ["missing", _missing(progress)],
+            [
+                "ambiguous",
+                f"{progress.ambiguous:,} keys{': ' if progress.ambiguous else ''}{progress.ambiguous_example}",
+            ],
         ],
     )
     if details.sources:

@@ -120,6 +120,16 @@ def matches(primary: Trial, foreign: Trial) -> int:
     return sum(each.key in keys for each in foreign.read)
 
 
+def ambiguous(primary: Trial) -> list[tuple[Tried, Tried]]:
+    """Of each key that several primary records share, the first two that differ, in the order of the file."""
+    first: dict[bytes, Tried] = {}
+    found: dict[bytes, tuple[Tried, Tried]] = {}
+    for each in primary.read:
+        if (known := first.setdefault(each.key, each)).record != each.record:
+            found.setdefault(each.key, (known, each))
+    return list(found.values())
+
+
 def as_json(trial: Trial) -> dict[str, Any]:
     """For ``-o json``."""
     return {

@@ -134,6 +134,9 @@ async def run(
                 seen, primary = parts.dispatcher.status(), await parts.store.progress()
                 if primary.unended:
                     say(f"primary log {primary.unended}; events without a primary event wait as well")
+                if primary.ambiguous:
+                    many = "1 key has" if primary.ambiguous == 1 else f"{primary.ambiguous} keys have"
+                    say(f"{many} several different primary events: {primary.ambiguous_example}")
                 if bad := primary.bad_records:
                     say(
                         f"{bad} primary records cannot be read or name no key; no foreign event is joined with them "

@@ -11,7 +11,7 @@ from photon.dispatcher.ledger_reader import read_ledger as _read
 
 EMPTY = dict.fromkeys(
     ("read", "joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate", "pending",
-     "reread", "wasted", "retimed"), 0
+     "reread", "wasted", "retimed", "ambiguous"), 0
 )  # fmt: skip
 
 

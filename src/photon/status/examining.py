@@ -49,10 +49,12 @@ def process_of(heard: Heard, begun_s: float, ended_s: float) -> Process:
     target = heard.target
     if not heard.up:
         return Process(target.datacentre, target.name, target.address, heard.problem)
-    version, numbers = "", {}
+    version, numbers, ambiguous = "", {}, 0.0
     for sample in samples(heard.text):
         if sample.name == "photon_build_info":
             version = sample.labels.get("version", "")
+        elif sample.name == "photon_eventstore_ambiguous_keys_total":
+            ambiguous += sample.value
         elif not sample.labels:
             numbers[sample.name] = sample.value
     said = numbers.get("photon_clock_seconds")
@@ -65,6 +67,7 @@ def process_of(heard: Heard, begun_s: float, ended_s: float) -> Process:
         error_s=max(ended_s - begun_s, 0.0) / 2,
         open_files=numbers.get("process_open_fds", 0.0),
         max_files=numbers.get("process_max_fds", 0.0),
+        ambiguous_keys=ambiguous,
     )
 
 

@@ -67,3 +67,47 @@ def test_a_last_line_that_is_being_written_waits_for_its_end(tmp_path: Path, nam
     whole = site.once()
     assert (whole.code, site.joined()) == (0, {"c1": "one", "c2": "two", "c31": "one"}), whole.err
     assert whole.json["read"] == whole.json["joined"] == 3
+
+
+SHARED = "one,q1\ntwo,q2\nsame,q3\nother,q1\nsame,q3\n"
+JOINED = {"first": {"c1": "one", "c2": "two", "c3": "same"}, "last": {"c1": "other", "c2": "two", "c3": "same"}}
+
+
+@pytest.mark.parametrize("rule", ["first", "last", "reject"])
+def test_a_key_that_several_primaries_share_is_told_and_treated_as_the_join_says(tmp_path: Path, rule: str) -> None:
+    """``q1`` names two payments; ``q3`` one that was shipped twice."""
+    format_, line = FOREIGN["csv"]
+    site = Site(tmp_path, format_)
+    if rule != "first":
+        site.config.write_text(site.config.read_text().replace(PRIMARY, f'{PRIMARY}\nduplicates = "{rule}"'))
+    (site.primary / "q.log").write_text(SHARED)
+    events = [line.format(at=EPOCH + n, key=f"q{n}", id=f"c{n}") + "\n" for n in (1, 2, 3)]
+    (site.foreign / "c.log").write_text("".join(events))
+
+    result = site.once()
+    ledger = result.json
+    assert (ledger["read"], ledger["ambiguous"], ledger["unmatched"]) == (3, 1, 0), result.err
+    first, last = ("offset 0", "offset 22") if rule != "last" else ("offset 22", "offset 0")
+    places = f"'q1' stands in q.log, {first}, and with other content in q.log, {last}"
+    assert f"photon: 1 key has several different primary events: {places}; " in result.err
+    assert result.err.count("several different primary events") == 1
+    if rule == "reject":
+        assert (result.code, site.joined(), ledger["rejected"]) == (3, {"c2": "two", "c3": "same"}, 1)
+        (rejected,) = records(site.output / "rejected")
+        assert rejected["event_id"] == "c1"
+        assert rejected["reason"] == f"several primary events have its key: {places}"
+    else:
+        assert (result.code, site.joined()) == (0, JOINED[rule])
+    shown = photon("ledger", site.output, "-o", "json")
+    assert f'"ambiguous":{1}' in shown.out.replace(" ", "")
+
+
+def test_the_last_of_several_is_refused_where_it_is_not_to_be_had(tmp_path: Path) -> None:
+    site = Site(tmp_path, FOREIGN["csv"][0], 'file_map = "sparse"')
+    site.config.write_text(site.config.read_text().replace(PRIMARY, f'{PRIMARY}\nduplicates = "last"'))
+    (site.primary / "q.log").write_text(SHARED)
+    (site.foreign / "c.log").write_text("")
+    result = site.once()
+    assert result.code in (1, 2)
+    assert 'primary.duplicates = "last" and file_map = "sparse"' in result.err
+    assert "Traceback" not in result.err

@@ -83,6 +83,18 @@ def test_lines_that_are_rejected_are_named_with_their_numbers(tmp_path: Path) ->
     assert out["matched"] == 1
 
 
+def test_a_key_that_several_records_share_is_told_unless_they_are_alike(tmp_path: Path) -> None:
+    primary = b"q,t\nq1,x\nq2,y\nq1,x\nq1,z\nq2,w\n"
+    arguments = files(tmp_path, primary, GOOD)
+    result = photon(*arguments)
+    assert result.exit_code == 0, result.output
+    assert "2 keys have several different primary records: 'q1' stands in " in result.output
+    assert "offsets 4 and 19 (lines 2 and 5)" in result.output
+    assert "events are joined to the first in file order (primary.duplicates)" in result.output
+    shown = orjson.loads(photon(*arguments, "-o", "json").stdout)["ambiguous"]
+    assert shown == [{"key": "q1", "offsets": [4, 19]}, {"key": "q2", "offsets": [9, 24]}]
+
+
 @pytest.mark.parametrize(
     ("foreign", "code", "says"),
     [

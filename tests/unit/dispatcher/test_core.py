@@ -49,6 +49,19 @@ def counts(changes: Changes) -> dict[str, int]:
     return {name: n for name, n in found.items() if n}
 
 
+def test_events_of_ambiguous_keys_are_counted_apart_once_they_have_a_verdict() -> None:
+    c = core()
+    take(c, block(lines("a", "b", "c", "d")))
+    batch = batch_of(c)
+    outcomes = (Outcome.JOINED, Outcome.REJECTED, Outcome.RETRY, Outcome.JOINED)
+    reply(c, batch, *outcomes, ambiguous=[0, 1, 2])
+    again = c.next_batch(100.0, flush=True)
+    assert again is not None
+    reply(c, again, Outcome.JOINED, now=100.0, ambiguous=[0])
+    found = counts(c.changes(0, 100.0))
+    assert found == {"read": 4, "joined": 3, "rejected": 1, "ambiguous": 3}
+
+
 def test_the_offset_waits_for_the_slowest_event_of_its_stretch() -> None:
     c = core(limits=Limits(batch_events=2))
     take(c, block(lines("a", "b", "c")))

@@ -64,9 +64,9 @@ def block(
 
 
 def open_map(
-    directory: Path, kind: MapKind = MapKind.DENSE, rule: bytes = b"rule", **windows: int
+    directory: Path, kind: MapKind = MapKind.DENSE, rule: bytes = b"rule", *, last: bool = False, **windows: int
 ) -> EmbeddedFileMap:
-    settings = MapSettings(rule, kind, **windows)
+    settings = MapSettings(rule, kind, last=last, **windows)
     file_map, rebuilt = open_or_rebuild(directory, settings, log_name, RealDisk())
     assert not rebuilt
     return file_map

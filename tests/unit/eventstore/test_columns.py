@@ -7,7 +7,7 @@ import pytest
 from photon.adapters.contract import LogFile
 from photon.eventstore import columns
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.api import EventLookUps, Found, PrimaryRecord, Progress
+from photon.eventstore.api import EventLookUps, Found, PrimaryPlace, PrimaryRecord, Progress
 
 A, B = LogFile("a.log", b"head"), LogFile("b.log")
 FOUND = EventLookUps(
@@ -20,6 +20,7 @@ FOUND = EventLookUps(
         None,
         PrimaryRecord(b"three", A, 7),
     ],
+    {0: PrimaryPlace(B, 1 << 39), 5: PrimaryPlace(A, 8)},
 )
 
 
@@ -38,7 +39,8 @@ def test_round_trip() -> None:
 @pytest.mark.parametrize(("bytes_max", "count"), [(0, 2), (3, 5), (7, 5), (8, 6)])
 def test_a_large_reply_answers_a_prefix(bytes_max: int, count: int) -> None:
     message = columns.reply(FOUND, bytes_max)
-    assert columns.answered(message, 6) == EventLookUps(FOUND.answers[:count], FOUND.records[:count])
+    ambiguous = {row: place for row, place in FOUND.ambiguous.items() if row < count}
+    assert columns.answered(message, 6) == EventLookUps(FOUND.answers[:count], FOUND.records[:count], ambiguous)
 
 
 def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,6 +52,16 @@ def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert columns.request_slices([]) == []
     with pytest.raises(columns.WireError, match="at most 3"):
         columns.asked(columns.request("j", [b"k"] * 4, [0] * 4))
+
+
+def test_ambiguous_keys_are_among_the_found() -> None:
+    for change in ({"ambiguous_offsets": [1]}, {"ambiguous_rows": [1, 5]}, {"ambiguous_rows": [0, 6]}):
+        message = columns.reply(FOUND)
+        for name, value in change.items():
+            message.ClearField(name)  # type: ignore[arg-type]
+            getattr(message, name).extend(value)
+        with pytest.raises(columns.WireError, match="ambiguous"):
+            columns.answered(message, 6)
 
 
 def test_columns_that_do_not_fit_are_refused() -> None:

@@ -21,6 +21,7 @@ from photon.eventstore.cache import CacheEventStore
 from photon.eventstore.file_map import MapKind
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.primary_reader import PrimaryLogsIncomplete, PrimaryReader
+from photon.eventstore.shared_keys import SharedKeys
 from photon.eventstore.tiered import NOTHING_READ_NS, TieredEventStore
 
 from .helpers import LineAdapter, ManualClock, open_map
@@ -39,19 +40,29 @@ class Store:
         max_record: int = 1 << 20,
         adapter: Adapter | None = None,
         rest: Rest | None = None,
+        duplicates: str = "first",
     ) -> None:
         self.logs = base / "logs"
         self.logs.mkdir(exist_ok=True)
         self.clock = ManualClock()
         self.adapter = adapter or LineAdapter({})
-        self.map = open_map(base / "map", kind)
+        self.map = open_map(base / "map", kind, last=duplicates == "last")
+        self.told: list[str] = []
+        self.shared = SharedKeys(duplicates, self.told.append)
         self.follower = Follower(
             self.logs, has_header=False, max_record=max_record, positions=self.map.positions(), rest=rest
         )
         self.cache = CacheEventStore(self.adapter, cache_bytes)
         self.reader = PrimaryReader(self.follower, self.adapter, self.cache, self.map, self.clock, once=once)
         self.reads = LogsEventStore(self.logs, self.adapter, self.resolve)
-        self.tiers = TieredEventStore(self.cache, self.map, self.reads, log_name, lambda: self.reader.read_past_ns)
+        self.tiers = TieredEventStore(
+            self.cache,
+            self.map,
+            self.reads,
+            log_name,
+            lambda: self.reader.read_past_ns,
+            shared=self.shared,
+        )
 
     def resolve(self, identity: str) -> str | None:
         path = self.follower.path_of(identity)

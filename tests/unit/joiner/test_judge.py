@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Pair
-from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
+from photon.eventstore.api import EventLookUps, Found, PrimaryPlace, PrimaryRecord
 from photon.idregistry.api import Kind
 from photon.joiner.api import WAIT_NS, ForeignEvent, Outcome
 from photon.joiner.verdicts import HUNG_TIMES, Decided, Judge
@@ -144,3 +144,22 @@ def test_an_event_that_hangs_is_retried_and_then_rejected(cls: type[Adapter]) ->
     assert (found.joined, found.undone, found.undone_kinds) == ([0, 2], [1], [Kind.REJECTED])
     assert found.reasons[1].startswith("the adapter did not come back within 0.1 s (")
     assert "test_judge.py:" in found.reasons[1]
+
+
+@pytest.mark.parametrize("rule", ["first", "last", "reject"])
+def test_of_a_key_that_several_primaries_share_the_event_is_joined_or_rejected(rule: str) -> None:
+    """The bad record is rejected for what it is; the third event's key is its own."""
+    adapter = Alone({})
+    adapter.primary_duplicates = rule
+    found = found_of([b"ok", b"bad", b"ok"])
+    ambiguous = dict.fromkeys((0, 1), PrimaryPlace(LogFile("other.log"), 7))
+    made = Judge(adapter, check_payloads=True).decide(
+        events_of([b"ok", b"bad", b"ok"]), EventLookUps(found.answers, found.records, ambiguous), frozenset()
+    )
+    assert made.ambiguous == [0, 1]
+    assert made.joined == ([2] if rule == "reject" else [0, 2])
+    assert sorted(made.undone) == ([0, 1] if rule == "reject" else [1])
+    assert set(made.undone_kinds) == {Kind.REJECTED}
+    if rule == "reject":
+        place = f"'k' stands in {FILE.path}, offset 0, and with other content in other.log, offset 7"
+        assert made.reasons[0] == f"several primary events have its key: {place}"

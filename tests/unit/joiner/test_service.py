@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -50,6 +51,7 @@ ANSWERS = JoinAnswers(
     [Outcome.TAKEN, Outcome.REJECTED, Outcome.TAKEN],
     {0: TakenBy("dc1", Kind.UNMATCHED, False), 2: TakenBy("dc0", Kind.JOINED, True)},
     {1: "why — ünicode"},
+    ambiguous=(1,),
 )
 
 
@@ -90,6 +92,8 @@ def test_replies_that_do_not_fit_are_refused() -> None:
     for n in (2, 4):
         with pytest.raises(wire.WireError):
             wire.answered(wire.reply(ANSWERS), n)
+    with pytest.raises(wire.WireError):
+        wire.answered(wire.reply(replace(ANSWERS, ambiguous=(3,))), 3)
     for field in ("owner_of", "owner_datacentres", "same_lines", "kinds", "reasons"):
         message = wire.reply(ANSWERS)
         message.ClearField(field)
@@ -120,6 +124,7 @@ async def test_a_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
         assert twice.outcomes == ANSWERS.outcomes * 2
         assert twice.taken[5] == ANSWERS.taken[2]
         assert twice.reasons[4] == ANSWERS.reasons[1]
+        assert twice.ambiguous == (1, 4)
         assert (await client.join([], timeout=1.0)).outcomes == []
         other = JoinerClient(f"127.0.0.1:{server.port}", "another")
         answers = await other.join(EVENTS, timeout=5.0)

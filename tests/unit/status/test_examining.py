@@ -12,6 +12,8 @@ photon_build_info{version="0.1.0"} 1.0
 photon_clock_seconds 1.0000007e+09
 process_open_fds 40.0
 process_max_fds 1024.0
+photon_eventstore_ambiguous_keys_total{join="a"} 2.0
+photon_eventstore_ambiguous_keys_total{join="b"} 1.0
 """
 
 
@@ -21,6 +23,7 @@ def test_an_answer() -> None:
     assert said.ahead_s is not None
     assert abs(said.ahead_s - 699.75) < 1e-3
     assert said.error_s == 0.25
+    assert said.ambiguous_keys == 3.0
 
 
 def test_silence_and_an_older_release() -> None:

@@ -231,6 +231,11 @@ def _directory(each: Directory) -> Iterator[Finding]:
 def _logs(facts: Facts) -> Iterator[Finding]:
     for each in facts.logs:
         yield from _side(each)
+    for process in facts.processes:
+        if process.ambiguous_keys:
+            what = f"{process.ambiguous_keys:,.0f} of the keys that events name have several different primary events"
+            do = "photon eventstore status shows one; primary.duplicates says what becomes of such events"
+            yield _warning("logs", process.name, what, do)
     total = sum(each.matched for each in facts.logs)
     here = ", ".join(dict.fromkeys(each.datacentre for each in facts.logs))
     yield _ok("logs", f"{total:,} log files of {here}" if here else "no log directory is on this machine")

@@ -71,6 +71,8 @@ class Process:
     """And by how much this may be wrong, either way."""
     open_files: float = 0.0
     max_files: float = 0.0
+    ambiguous_keys: float = 0.0
+    """Of an event store: keys that it found several different primary events for."""
 
 
 @dataclass(frozen=True, slots=True)

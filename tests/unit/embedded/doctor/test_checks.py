@@ -152,6 +152,8 @@ def test_logs() -> None:
     names = [f"{n}.log" for n in range(9)]
     many = only("logs", Level.PROBLEM, logs=(replace(FOREIGN, unreadable=names),))
     assert ("9 files" in many.what, "and 4 more" in many.what) == (True, True)
+    shared = only("logs", Level.WARNING, processes=(replace(JOINER, name="event store", ambiguous_keys=7), WEST))
+    assert (shared.where, "7 of the keys" in shared.what) == ("event store", True)
 
 
 def test_descriptors() -> None:

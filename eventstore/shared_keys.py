@@ -1,0 +1,117 @@
+"""Keys that several primary records share: what is known of them, counted, and told once.
+
+A key names one primary event. Where a look-up meets a key with several places, all of them are read once and
+compared: byte-identical records are one event that a shipper has sent again, others make the key *ambiguous*. What
+was found is remembered while the key has as many places, so it costs the reading once a key.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from photon.config.errors import UsageError
+from photon.eventstore.api import PrimaryPlace, PrimaryRecord
+from photon.eventstore.file_map import MapKind, Places
+
+KEYS_MAX = 1 << 16
+"""So many keys are remembered; one that was forgotten is read, and counted, again."""
+KEY_SHOWN_BYTES = 100
+DOES = {
+    "first": "events are joined to the first in file order",
+    "last": "events are joined to the last in file order",
+    "reject": "events that name it are rejected",
+}
+
+
+class Known(NamedTuple):
+    """Of a key with so many places: where another record stands than the one that wins; None: all are alike."""
+
+    places: int
+    other: PrimaryPlace | None
+
+
+def check_rule(rule: str, kind: MapKind, *, hbase: bool) -> None:
+    """Raises UsageError where a rule cannot be kept: the last record would be looked for in vain."""
+    if rule not in DOES:
+        raise UsageError(f"primary.duplicates = {rule!r}: write one of {', '.join(DOES)}")
+    if rule == "last" and (hbase or kind is MapKind.SPARSE):
+        where = "a file map in HBase" if hbase else 'file_map = "sparse"'
+        raise UsageError(
+            f'primary.duplicates = "last" and {where}: it names the first records of a key, not the last one; '
+            'use "first" or "reject", or a dense file map on this machine'
+        )
+
+
+def places_of_several(places: Places, keys: int) -> dict[int, int]:
+    """Row -> places, of the rows with more than one. Spans alone are guesses: most of them hold no such record."""
+    if len(places.rows) < 2:
+        return {}
+    counts = np.bincount(places.rows, minlength=keys)
+    if not (several := counts > 1).any():
+        return {}
+    if places.spans.any():
+        several &= np.bincount(places.rows[places.spans == 0], minlength=keys) > 0
+    return {row: int(counts[row]) for row in np.flatnonzero(several).tolist()}
+
+
+class SharedKeys:
+    """Any thread may ask. ``report`` is told of the first ambiguous key."""
+
+    def __init__(self, rule: str, report: Callable[[str], None]) -> None:
+        self.rule = rule
+        """Adapter.primary_duplicates."""
+        self._report = report
+        self._known: OrderedDict[bytes, Known] = OrderedDict()
+        self._lock = threading.Lock()
+        self.ambiguous = 0
+        """Keys that look-ups have found to be ambiguous."""
+        self.example = ""
+        """The first of them, and what becomes of its events: a line for a person."""
+
+    def known(self, key: bytes, places: int) -> Known | None:
+        """What was found when it had as many places."""
+        with self._lock:
+            found = self._known.get(key)
+            if found is None or found.places != places:
+                return None
+            self._known.move_to_end(key)
+            return found
+
+    def judge(
+        self, key: bytes, winner: PrimaryRecord, records: Sequence[PrimaryRecord], places: int | None
+    ) -> PrimaryPlace | None:
+        """Compares what stands at its places, in file order. ``places`` None: not all could be read, so the next
+        look-up shall read them again."""
+        differs = (PrimaryPlace(each.file, each.offset) for each in records if each.record != winner.record)
+        other = next(differs, None)
+        with self._lock:
+            before = self._known.pop(key, None)
+            if places is not None:
+                self._known[key] = Known(places, other)
+                if len(self._known) > KEYS_MAX:
+                    self._known.popitem(last=False)
+            elif before is not None:
+                self._known[key] = before
+            if other is None or (before is not None and before.other is not None):
+                return other
+            self.ambiguous += 1
+            first = not self.example
+            if first:
+                self.example = f"{shared(key, winner, other)}; {DOES[self.rule]} (primary.duplicates)"
+        if first:
+            self._report(f"several primary events have one key: {self.example}")
+        return other
+
+
+def shared(key: bytes, winner: PrimaryRecord, other: PrimaryPlace) -> str:
+    """Which key, and where two of its records stand."""
+    name = key[:KEY_SHOWN_BYTES].decode("utf-8", "backslashreplace")
+    return (
+        f"{name!r} stands in {winner.file.path}, offset {winner.offset}, and with other content in "
+        f"{other.file.path}, offset {other.offset}"
+    )
