@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,8 @@ from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX
 
 COMPRESSED_CHUNK_BYTES = 256 << 10
 SKIP_BYTES = 1 << 20
-PROOF_BYTES = 64
-"""Compressed bytes before the place where a final file is read on: whoever finds others there reads another file."""
+END_BYTES = 64
+"""A final file is the same as long as its length and its last compressed bytes are, checksums among them."""
 _GZIP = 31
 """zlib's window bits for a gzip stream."""
 
@@ -60,25 +61,25 @@ class FileContent:
     def check(self) -> None:
         """All of a file was read: raises OutputMissing if it is a final one and its checksum says it is damaged."""
         if self._unpacking is not None:
-            more = self._read(1)  # the checksum stands behind the last byte
+            more = self._read(1, whole=True)  # the checksum stands behind the last byte
             if self._unpacking is not None:
-                self._unpacking.check(more)
+                self._unpacking.give_back(more)
 
-    def _read(self, length: int) -> bytes:
-        # The final file is there before the plain one goes. Once more round: after a power cut the plain one is back,
-        # and people compress final ones again.
-        for _ in range(3):
+    def _read(self, length: int, *, whole: bool = False) -> bytes:
+        # The final file is there before the plain one goes. After a power cut the plain one is back, and people
+        # compress final ones again: by turns until one of the two is there, at its place.
+        for _ in range(6):
             try:
                 if self._unpacking is not None:
-                    return self._unpacking.read(length)
+                    return self._unpacking.read(length, whole=whole)
                 return self._disk.read(self._plain, self.at, length)
             except FileNotFoundError:
-                self._unpacking = None
-            try:
-                self._unpacking = _Unpacking(self._disk, self._final)
-                self._unpacking.skip(self.at)
-            except FileNotFoundError:
-                self._unpacking = None
+                was, self._unpacking = self._unpacking, None
+            if was is None:
+                with contextlib.suppress(FileNotFoundError):
+                    unpacking = _Unpacking(self._disk, self._final)
+                    unpacking.skip(self.at)
+                    self._unpacking = unpacking
         raise OutputMissing(self._plain, "was published, but is gone, as .gz too (lost, or archived)")
 
 
@@ -89,7 +90,7 @@ class _Unpacking:
         self._disk = disk
         self._path = path
         self._at = 0
-        self._proof = b""
+        self._end: tuple[int, bytes] | None = None
         self._packed = b""
         self._given_back = b""
         self._member = zlib.decompressobj(_GZIP)
@@ -101,20 +102,16 @@ class _Unpacking:
     def give_back(self, data: bytes) -> None:
         self._given_back = data + self._given_back
 
-    def check(self, more: bytes) -> None:
-        """``more``: what was read behind the last byte. No word on a file of which there is more to read."""
-        if more:
-            self.give_back(more)
-        elif not self._member.eof:
-            raise OutputMissing(self._path, "is cut short")
-
-    def read(self, length: int) -> bytes:
+    def read(self, length: int, *, whole: bool = False) -> bytes:
+        """Fewer bytes at the end. ``whole``: there the file must end too."""
         parts = [self._given_back[:length]]
         self._given_back = self._given_back[length:]
         length -= len(parts[0])
         while length and (part := self._part(length)):
             parts.append(part)
             length -= len(part)
+        if whole and length and not self._member.eof:
+            raise OutputMissing(self._path, "is cut short")
         return b"".join(parts)
 
     def _part(self, length: int) -> bytes:
@@ -139,10 +136,14 @@ class _Unpacking:
         return bool(self._packed)
 
     def _chunk(self) -> bytes:
-        proof = len(self._proof)
-        data = self._disk.read(self._path, self._at - proof, proof + COMPRESSED_CHUNK_BYTES)
-        if data[:proof] != self._proof:
+        before = self._end or self._found_end()
+        data = self._disk.read(self._path, self._at, COMPRESSED_CHUNK_BYTES)
+        self._end = self._found_end()
+        if self._end != before:
             raise FileNotFoundError(self._path)
-        self._proof = data[-PROOF_BYTES:]
-        self._at += len(data) - proof
-        return data[proof:]
+        self._at += len(data)
+        return data
+
+    def _found_end(self) -> tuple[int, bytes]:
+        size = self._disk.size(self._path)
+        return size, self._disk.read(self._path, max(size - END_BYTES, 0))

@@ -33,6 +33,9 @@ AT_THE_END = [("final", 0), ("read", 0), ("members", 4), ("read", 1)]
 @example(start=len(DATA), steps=[*AT_THE_END, ("final", 0), ("read", 1)], chunk=40, level=9)  # and shorter again
 @example(start=0, steps=[("final", 0), ("read", 9), ("members", 4), ("read", 900)], chunk=40, level=9)
 @example(start=0, steps=[("final", 0), ("read", 9), ("members", 4), ("read", 900)], chunk=40, level=0)
+@example(start=7351, steps=[("final", 0), ("read", 0), ("members", 1), ("read", 185)], chunk=40, level=0)  # no shift
+@example(start=25, steps=[("members", 67), ("read", 0), ("members", 65), ("read", 41)], chunk=40, level=0)
+@example(start=0, steps=[("final", 0), ("read", 0), ("plain", 0), ("read", 3)], chunk=40, level=0)  # plain again
 @settings(max_examples=150, deadline=None)
 def test_it_goes_on_where_it_was_whatever_becomes_of_the_file(
     start: int, steps: list[tuple[str, int]], chunk: int, level: int
