@@ -369,9 +369,10 @@ class Core:
         if item.stretch is not None and item.event.offset < item.stretch.seen_to:
             self._reread(item)
             return
-        event = item.event
-        if by.time_ns is not None and self.apart(event.event_time_ns, by.time_ns):
-            cells = self._stored_cells if item.stretch is None else item.stretch.cells
+        event, stretch = item.event, item.stretch
+        counted_before = stretch is not None and stretch.again is not None
+        if by.time_ns is not None and not counted_before and self.apart(event.event_time_ns, by.time_ns):
+            cells = self._stored_cells if stretch is None else stretch.cells
             self.retime(cells, Retimed(event.event_id, event.file.path, event.offset, event.event_time_ns, by))
         if not by.same_line and (self._identical_copies or not other):
             self._count(item, Verdict.DUPLICATE)

@@ -21,7 +21,7 @@ from photon.joiner.slot.place import DIRECTORY_OF
 from photon.joiner.verdicts import tag_of
 from tests.simulation.datacentres.process import DispatcherProcess, JoinerProcess
 from tests.simulation.datacentres.retiring import listed_ids
-from tests.simulation.datacentres.truth import Event
+from tests.simulation.datacentres.truth import Event, time_in
 from tests.simulation.world.faulty_disk import FaultyDisk
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class Owner:
 
     entry: Entry
     datacentre: str
+    time_ns: int
+    """The event time that it was registered with."""
 
 
 # -- rest ------------------------------------------------------------------------------------------------------------
@@ -103,7 +105,7 @@ def owners(world: World) -> dict[bytes, Owner | None]:
             entry = machine._table.get(digest)
             if entry is not None:
                 seen = machine.look_up(digest, np.array([event.time_ns], np.int64))
-                found[event_id] = Owner(entry, seen.names[int(seen.datacentres[0])])
+                found[event_id] = Owner(entry, seen.names[int(seen.datacentres[0])], int(seen.times[0]))
     return found
 
 
@@ -210,7 +212,7 @@ def _wrong_contents(event: Event, record: Record) -> str:
     shown = fields["foreign"] if record.kind is Kind.JOINED else fields["record"]
     if line is None or shown.encode() != line:
         return "the foreign record"
-    if (fields["key"].encode(), fields["event_time_ns"]) != (event.key, event.time_ns):
+    if (fields["key"].encode(), fields["event_time_ns"]) != (event.key, time_in(line)):
         return "key or time"
     if record.kind is Kind.UNMATCHED:
         return "a primary event" if "primary_source" in fields else ""
@@ -245,7 +247,7 @@ def _ledger(world: World, place: Place) -> list[str]:
     total = process.engine._state.ledger().total
     expected: Counter[Verdict] = Counter({Verdict.REJECTED: len(world.truth.malformed)})
     lines = len(world.truth.malformed)
-    open_lines = 0
+    open_lines = retimed = 0
     files = {log.name: log.file for log in world.truth.foreign}
     for event_id, owner in owners(world).items():
         event = world.truth.events[event_id]
@@ -258,12 +260,15 @@ def _ledger(world: World, place: Place) -> list[str]:
         for (name, offset), record in event.lines.items():
             line = ForeignEvent(event_id, b"", event.time_ns, event.key, record, files[name], offset, 0)
             same, own = owner.entry.tag == tag_of(line), owner.datacentre == place.name
+            retimed += time_in(record) != owner.time_ns
             if not same and (own or world.identical_copies):
                 expected[Verdict.DUPLICATE] += 1
             elif not own:
                 expected[Verdict.ELSEWHERE] += 1
             else:
                 expected[_VERDICTS[owner.entry.kind - 1]] += 1
+    if not open_lines and total.retimed != retimed:
+        return [f"ledger of {place.name}: {total.retimed} retimed, expected {retimed}"]
     actual = {verdict: count for verdict, count in total.verdicts.items() if count}
     for verdict, count in actual.items():
         more = count - expected[verdict]

@@ -89,7 +89,7 @@ class Fate(enum.Enum):
 
 @dataclass
 class Event:
-    """A foreign event and the lines that carry its id: (log, offset) -> record."""
+    """A foreign event and the lines that carry its id: (log, offset) -> record. ``time_ns``: of the first one."""
 
     event_id: bytes
     key: bytes
@@ -97,6 +97,11 @@ class Event:
     fate: Fate
     primary: tuple[str, int, bytes] | None = None  # log, offset, record
     lines: dict[tuple[str, int], bytes] = field(default_factory=dict)
+
+
+def time_in(record: bytes) -> int:
+    """What a foreign line says of its event's time, ns."""
+    return int(record.split(b" ")[1])
 
 
 @dataclass
@@ -125,6 +130,8 @@ class Truth:
         return max(times[-1] for log in self.foreign + self.primary for times in log.arrivals.values() if times)
 
 
+RETIMED_S = (0, 1, 0, HOUR_S, 0, 26 * HOUR_S)
+"""By so much the time of an id's further lines is another one: sent again, stamped on arrival, a clock set wrong."""
 Fates = Sequence[tuple[Fate, int]]
 _FATES: Fates = (
     (Fate.JOINED, 60),
@@ -161,7 +168,8 @@ def make_truth(
             time_ns = EPOCH_NS + int((at + future * random.uniform(0.4, 1.0)) * 1e9)
         made[event_id] = Event(event_id, key, time_ns, fate)
         for copy in range(random.choice((1, 1, 1, 1, 1, 2, 3))):
-            record = b"%b %d %b c%d" % (event_id, time_ns, key, random.choice((0, copy)))
+            time = time_ns - RETIMED_S[number % len(RETIMED_S)] * 1_000_000_000 * (copy > 0)
+            record = b"%b %d %b c%d" % (event_id, time, key, random.choice((0, copy)))
             foreign[random.randrange(2)].append((at + copy * random.choice((0.0, 0.1, 5.0)), record))
         if (came := _primary_moment(random, fate, at, patience)) is not None:
             log = random.randrange(len(primary))

@@ -83,12 +83,17 @@ def found_for(entries: list[tuple[bytes, int]], drawn: list[tuple[Answer, int, i
     tags = [
         line_tag(record, offset, "a.log") ^ (not row[3]) for (record, offset), row in zip(entries, rows, strict=True)
     ]
+    times = [  # of another line with the id: now and then another one
+        int(record.split(b" ")[2]) * world.HOUR + (0 if row[3] else offset % 3 * world.HOUR)
+        for (record, offset), row in zip(entries, rows, strict=True)
+    ]
     return LookUps(
         np.array([row[0] for row in rows], np.uint8),
         np.array([row[1] for row in rows], np.uint8),
         np.array(tags, np.uint32),
         np.array([row[2] for row in rows], np.uint8),
         (OTHER, HERE),
+        np.array(times, np.int64),
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from photon.adapters.logs.api import OversizedRecord
 from photon.config.clock import NEVER_NS
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import Batch, Item
+from photon.dispatcher.events import Batch, Item, Retimed
 from photon.dispatcher.ledger import Verdict, split_cell
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Patience
@@ -17,7 +17,7 @@ from photon.dispatcher.spilling import HELD_LONG
 from photon.dispatcher.state import Changes
 from photon.idregistry.api import Kind
 from photon.joiner.api import WAIT_NS, JoinAnswers, Outcome, TakenBy
-from tests.unit.dispatcher.world import HERE, block, core, take
+from tests.unit.dispatcher.world import HERE, HOUR, block, core, take
 
 S = 1_000_000_000
 LIVE = Patience(unmatched_after_ns=3600 * S)
@@ -138,6 +138,18 @@ def test_taken_by_another_datacentre_is_elsewhere() -> None:
     take(c, block(lines("a")))
     reply(c, batch_of(c), Outcome.TAKEN, taken={0: TakenBy("there", Kind.JOINED, False)})
     assert counts(c.changes(0, 0.0)) == {"read": 1, "elsewhere": 1, "wasted": 1}
+
+
+def test_an_id_registered_with_another_time_is_counted_and_told() -> None:
+    c = core(uncertainty_ns=HOUR)
+    take(c, block(lines("a", "b", "c")))
+    batch = batch_of(c)
+    time_ns = batch.items[0].event.event_time_ns
+    by = [TakenBy("there", Kind.JOINED, False, time_ns + n * HOUR, 7) for n in (-2, 1, 0)]
+    reply(c, batch, *[Outcome.TAKEN] * 3, taken=dict(enumerate(by)))
+    assert c.live[Verdict.RETIMED] == 1, "the others are not further apart than clocks may be"
+    assert c.retimed == Retimed(b"a", "a.log", 0, time_ns, by[0])
+    assert counts(c.changes(0, 0.0)) == {"read": 3, "elsewhere": 3, "wasted": 3, "retimed": 1}
 
 
 def test_taken_by_another_line_is_a_duplicate() -> None:

@@ -6,9 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 
-from photon.dispatcher.reporting import CALM_S, LASTS_S, Troubles, tell_given_up
-from photon.joiner.api import JoinAnswers, Outcome
+from photon.dispatcher.events import Retimed
+from photon.dispatcher.reporting import CALM_S, LASTS_S, Troubles, tell_given_up, tell_retimed
+from photon.idregistry.api import Kind
+from photon.joiner.api import JoinAnswers, Outcome, TakenBy
 from tests.unit.dispatcher.test_state import item
 
 
@@ -25,6 +28,18 @@ class Lines:
 @pytest.fixture
 def lines() -> Lines:
     return Lines()
+
+
+def test_an_id_with_two_event_times_is_told_with_both_places() -> None:
+    with structlog.testing.capture_logs() as told:
+        by = TakenBy("west", Kind.JOINED, False, 1_760_000_000_000_001_000, 0x30000000002)
+        found = Retimed(b"c1", "clicks/b.jsonl", 120, 1_760_086_400_000_000_000, by)
+        tell_retimed(structlog.get_logger(), found, 3)
+    (line,) = told
+    assert (line["event_id"], line["log"], line["offset"], line["lines"]) == (b"c1", "clicks/b.jsonl", 120, 3)
+    assert line["event_time"] == "2025-10-10T08:53:20.000000Z"
+    assert line["registered_with"] == "2025-10-09T08:53:20.000001Z"
+    assert (line["registered_by"], line["verdict"], line["token"]) == ("west", "joined", "0000030000000002")
 
 
 def test_what_is_soon_over_is_not_said(lines: Lines) -> None:

@@ -49,7 +49,12 @@ def block(data: bytes, offset: int = 0, *, identity: str = "log1", path: str = "
 
 
 def core(
-    state: State | None = None, *, patience: Patience | None = None, limits: Limits | None = None, seed: int = 0
+    state: State | None = None,
+    *,
+    patience: Patience | None = None,
+    limits: Limits | None = None,
+    seed: int = 0,
+    uncertainty_ns: int = 0,
 ) -> Core:
     return Core(
         adapter=Words({}),
@@ -61,6 +66,7 @@ def core(
         random=random.Random(seed).random,
         highs=state.highs() if state else {},
         retry_bytes=state.retry_bytes if state else 0,
+        uncertainty_ns=uncertainty_ns,
     )
 
 

@@ -49,7 +49,7 @@ EVENTS = [
 ]
 ANSWERS = JoinAnswers(
     [Outcome.TAKEN, Outcome.REJECTED, Outcome.TAKEN],
-    {0: TakenBy("dc1", Kind.UNMATCHED, False), 2: TakenBy("dc0", Kind.JOINED, True)},
+    {0: TakenBy("dc1", Kind.UNMATCHED, False, -7, 1 << 63), 2: TakenBy("dc0", Kind.JOINED, True)},
     {1: "why — ünicode"},
     ambiguous=(1,),
 )
