@@ -22,8 +22,8 @@ import numpy as np
 
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
-from photon.adapters.logs.alike import ALIKE_MARK
 from photon.adapters.logs.api import Block, LogPosition
+from photon.adapters.logs.identity import ALIKE_MARK
 from photon.config.clock import NS_PER_S
 from photon.dispatcher.columns import Columns, columns_of, records_of
 from photon.dispatcher.events import (

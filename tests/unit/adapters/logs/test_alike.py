@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from photon.adapters.logs.api import LogPart
+from photon.adapters.logs.finding import find_logs
 from photon.adapters.logs.follower import ProblemKind
 from photon.adapters.logs.identity import HEAD_BYTES
 from photon.adapters.logs.shared import SharedFollower
+from photon.adapters.logs.slices import Reading, standing_logs
 from tests.unit.adapters.logs.test_follower import Tail, append
 
 
@@ -89,6 +91,11 @@ def test_at_a_first_start_the_oldest_is_the_first(tmp_path: Path) -> None:
     assert sorted(tail.read()) == [b"0", b"1", b"2", *[b"begin"] * 3]
     names = {position.path: position.identity.partition("~")[2] for position in tail.follower.positions()}
     assert names == {"a.log.1": "", "a.log": "1", "a.log.2.gz": "2"}  # plain ones first
+    for paths in (
+        {identity: log.file.path for identity, log in find_logs(tmp_path, ["**/*"], has_header=False).items()},
+        {log.identity: log.path for log in standing_logs(tmp_path, Reading(), pytest.fail)},
+    ):
+        assert paths == {position.identity: position.path for position in tail.follower.positions()}
 
 
 def test_a_copy_in_the_making_is_no_other_log(tmp_path: Path) -> None:
