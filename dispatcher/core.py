@@ -23,6 +23,7 @@ import numpy as np
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block, LogPosition
+from photon.adapters.logs.identity import ALIKE_MARK
 from photon.config.clock import NS_PER_S
 from photon.dispatcher.columns import Columns, columns_of, records_of
 from photon.dispatcher.events import (
@@ -134,7 +135,10 @@ class Core:
 
     def begin(self, block: Block, now: float) -> Stretch:
         """The block's stretch. The log's offset does not pass it before it is ``whole``."""
-        log = self._logs.setdefault(block.unit, OpenLog())
+        log = self._logs.get(block.unit)
+        if log is None:  # what it has from the log that it begins like was counted there
+            alike = self._logs.get(block.unit.partition(ALIKE_MARK)[0])
+            log = self._logs[block.unit] = OpenLog(end=alike.end if alike else 0)
         stretch = stretch_of(block, now, log.end)
         log.end = max(log.end, stretch.end)
         log.stretches.append(stretch)

@@ -14,13 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from photon.adapters.logs.assignment import Logs
 from photon.adapters.logs.files import Files
-from photon.adapters.logs.identity import HEAD_BYTES, PROOF_BYTES, proof_of
+from photon.adapters.logs.identity import ALIKE_MARK, HEAD_BYTES, PROOF_BYTES, may_be_copies, numbered, proof_of
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.tracked import TrackedFile, TrackedLog
 
-ALIKE_MARK = "~"
-"""Between the identity that name and first record make, and the number of a log that has them from another one."""
 COPIES_MAX = 1024
 """So many pairs of files are remembered to be copies as far as they are compared."""
 
@@ -94,12 +92,12 @@ class Alike:
                 return  # it is being compressed: more of it will tell
         what = f"begins like {keeper.path} and goes on otherwise: it is another log, and read as well"
         self._problems.tell(ProblemKind.ALIKE, file.path, what, again=True)
-        self._files.hold(file, f"{first}{ALIKE_MARK}{len(known) + 1}")
+        self._files.hold(file, numbered(first, len(known) + 1))
 
     def _names(self, first: str) -> Iterator[str]:
         """Of the known logs that begin like this one, in the order in which they were met."""
         number = 1
-        while (name := f"{first}{ALIKE_MARK}{number}") in self._logs.all or self._files.claims(name):
+        while (name := numbered(first, number)) in self._logs.all or self._files.claims(name):
             yield name
             number += 1
 
@@ -117,10 +115,11 @@ class Alike:
         if pair in self._copies:
             return False
         heads = self._read(one, 0, HEAD_BYTES), self._read(other, 0, HEAD_BYTES)
-        common = min(map(len, heads))
-        if heads[0][:common] != heads[1][:common]:
+        if not may_be_copies(*heads):
             return True
-        if common == HEAD_BYTES:  # a file that is being compressed is not to be looked into again and again
+        if (
+            len(heads[0]) == len(heads[1]) == HEAD_BYTES
+        ):  # a file that is being compressed is not to be looked into again and again
             if len(self._copies) >= COPIES_MAX:
                 self._copies.clear()
             self._copies.add(pair)

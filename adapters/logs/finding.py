@@ -9,7 +9,7 @@ from pathlib import Path
 from photon.adapters.contract import LINES, Framing
 from photon.adapters.logs.discovery import Found, compile_patterns, discover
 from photon.adapters.logs.framed import open_anywhere
-from photon.adapters.logs.identity import HEAD_BYTES, Head, read_head
+from photon.adapters.logs.identity import HEAD_BYTES, Head, copies, numbered, read_head
 from photon.adapters.logs.problems import ProblemReporter
 
 COMPRESSED = (".gz", ".zst")
@@ -40,10 +40,13 @@ class LogFinder:
     def find(self) -> dict[str, LogFound]:
         """The file of each log by identity, as the follower chooses it: plain before compressed, then by name.
 
+        Logs that begin alike are numbered from the oldest on; a follower that met them one by one may have numbered
+        them otherwise.
+
         Raises OSError when the directory cannot be listed; a file that cannot be read is left out.
         """
         silent = ProblemReporter(lambda problem: None)
-        logs: dict[str, LogFound] = {}
+        claims: dict[str, list[LogFound]] = {}
         heads: dict[tuple[str, tuple[int, int], int, int], Head | None] = {}
         found = discover(self._directory, self._patterns, silent)
         for each in sorted(found, key=lambda file: (file.path.endswith(COMPRESSED), file.path)):
@@ -52,9 +55,24 @@ class LogFinder:
             if len(heads) < HEADS_MAX:
                 heads[mark] = head
             if head is not None:
-                logs.setdefault(head.identity, LogFound(each, head))
+                claims.setdefault(head.identity, []).append(LogFound(each, head))
         self._heads = heads
+        logs: dict[str, LogFound] = {}
+        for identity, files in claims.items():
+            oldest_first = sorted(files, key=lambda log: (log.file.path.endswith(COMPRESSED), log.file.mtime_ns))
+            for number, same in enumerate(copies(oldest_first, self._first_bytes)):
+                logs[numbered(identity, number)] = next(log for log in files if log in same)
         return logs
+
+    def _first_bytes(self, log: LogFound) -> bytes:
+        try:
+            source = open_anywhere(self._directory / log.file.path, self._framing)
+            try:
+                return source.read(0, HEAD_BYTES)
+            finally:
+                source.close()
+        except OSError:
+            return b""
 
     def _head(self, path: str) -> Head | None:
         framing = self._framing

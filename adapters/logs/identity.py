@@ -7,16 +7,23 @@ rotation, compression and restarts, and is the same in every datacentre that hol
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import TypeVar
+
+from xxhash import xxh3_128_digest
 
 from photon.adapters.contract import LINES, Framing
 from photon.adapters.formats.delimited import LINE_END_MARK
 
+T = TypeVar("T")
 BOM = b"\xef\xbb\xbf"
 PROOF_BYTES = 4096
 """A position is proved by so many bytes before it: a page, read at once, that in most logs holds several records with
 their ids and times. That the bytes before these are the same is not proved: that would cost reading them all."""
+ALIKE_MARK = "~"
+"""Between the identity that name and first record make, and the number of a log that has them from another one."""
 IDENTITY_BYTES = 1 << 16
 """So much of the first data record decides; the rest of a longer one is not looked at."""
 HEAD_BYTES = 4 * IDENTITY_BYTES
@@ -115,7 +122,31 @@ def proof_of(before: bytes) -> bytes:
         return b""
     if LINE_END_MARK in before:
         before = before.replace(LINE_END_MARK, b"\n")
-    return blake2b(before, digest_size=16).digest()
+    return xxh3_128_digest(before)  # twice a read; nobody who may write logs has to forge it
+
+
+def may_be_copies(one: bytes, other: bytes) -> bool:
+    """Whether two files that begin so are the same as far as both go: then one may be a copy of the other."""
+    common = min(len(one), len(other))
+    return one[:common] == other[:common]
+
+
+def copies(files: Sequence[T], first_bytes: Callable[[T], bytes]) -> list[list[T]]:
+    """Files of one identity as groups of copies; each group after the first is a log that begins alike."""
+    groups: list[tuple[bytes, list[T]]] = []
+    for file in files:
+        data = first_bytes(file) if len(files) > 1 else b""
+        group = next((members for begin, members in groups if may_be_copies(begin, data)), None)
+        if group is None:
+            groups.append((data, [file]))
+        else:
+            group.append(file)
+    return [members for _, members in groups]
+
+
+def numbered(first: str, number: int) -> str:
+    """The identity of a log that begins like the one whose name and first record make ``first``; 0: of that one."""
+    return f"{first}{ALIKE_MARK}{number}" if number else first
 
 
 def identity_of(name: str, record: bytes) -> str:

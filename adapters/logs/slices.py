@@ -8,7 +8,7 @@ record once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from photon.adapters.contract import LINES, Framing, LogFile
@@ -18,7 +18,7 @@ from photon.adapters.logs.files import CUT_SHORT
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framed import Lines, as_lines
 from photon.adapters.logs.framing import LongRecord, Piece, frame
-from photon.adapters.logs.identity import HEAD_BYTES, Head, read_head
+from photon.adapters.logs.identity import HEAD_BYTES, Head, copies, numbered, read_head
 from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source, open_source
 from photon.adapters.logs.zeek_framing import split_headers
@@ -92,7 +92,23 @@ def standing_logs(directory: Path, reading: Reading, report: Callable[[Problem],
                 found.path, head.identity, head.header, head.data_start, found.size, found.mtime_ns, plain
             )
             claims.setdefault(log.identity, []).append(log)
-    return sorted((_chosen(each, problems) for each in claims.values()), key=lambda log: log.path)
+    logs: list[StandingLog] = []
+    for identity, files in claims.items():
+        oldest_first = sorted(files, key=lambda log: (log.path.endswith(COMPRESSED_SUFFIXES), log.mtime_ns))
+        for number, same in enumerate(copies(oldest_first, lambda log: _first_bytes(directory, log, reading))):
+            logs.append(replace(_chosen(same, problems), identity=numbered(identity, number)))
+    return sorted(logs, key=lambda log: log.path)
+
+
+def _first_bytes(directory: Path, log: StandingLog, reading: Reading) -> bytes:
+    try:
+        source = as_lines(open_source(directory / log.path), reading.framing)
+        try:
+            return source.read(0, HEAD_BYTES)
+        finally:
+            source.close()
+    except OSError:
+        return b""
 
 
 def _chosen(claims: list[StandingLog], problems: ProblemReporter) -> StandingLog:
@@ -100,7 +116,7 @@ def _chosen(claims: list[StandingLog], problems: ProblemReporter) -> StandingLog
         return log.path.endswith(COMPRESSED_SUFFIXES)
 
     best = min(claims, key=lambda log: (packed(log), log.path))
-    what = f"has the same log name and first record as {best.path}, so both are one log; only {best.path} is read"
+    what = f"has the same log name and, as far as both go, the same bytes as {best.path}: only {best.path} is read"
     for other in claims:
         if other is not best and packed(other) == packed(best):
             problems.tell(ProblemKind.DUPLICATE_IDENTITY, other.path, what)

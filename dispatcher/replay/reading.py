@@ -12,7 +12,7 @@ from photon.adapters.contract import LINES, Framing, LogFile
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.finding import LogFound, find_logs
 from photon.adapters.logs.framed import headed_pieces, open_anywhere
-from photon.adapters.logs.identity import HEAD_BYTES, read_head
+from photon.adapters.logs.identity import ALIKE_MARK, HEAD_BYTES, read_head
 from photon.adapters.logs.reader import Source
 from photon.dispatcher.replay.coverage import Chunk
 
@@ -124,7 +124,7 @@ class LogFiles:
     def _holds(self, source: Source, log: LogFound, identity: str) -> bool:
         data = source.read(0, HEAD_BYTES)
         head = read_head(log.file.path, data, has_header=self._has_header, final=True, framing=self._framing)
-        return head is not None and head.identity == identity
+        return head is not None and head.identity == identity.partition(ALIKE_MARK)[0]
 
 
 def records_between(

@@ -55,6 +55,7 @@ class Replaced(Logs):
         assert self.ids() == sorted(f"c-{name}" for name in {*expected})
         ledger: dict[str, int] = result.json
         assert (ledger["unmatched"], ledger["pending"], ledger["rejected"]) == (0, 0, 0)
+        assert ledger["joined"] == len(self.ids())
         return ledger
 
 

@@ -178,6 +178,17 @@ def test_a_line_that_was_counted_before_is_a_reread() -> None:
     assert counts(last) == {"read": 1, "joined": 1, "reread": 1}
 
 
+def test_what_a_log_has_from_the_one_that_it_begins_like_was_counted_there() -> None:
+    c = core()
+    mine = TakenBy(HERE, Kind.JOINED, True)
+    take(c, block(lines("a", "b"), identity="log1"))
+    reply(c, batch_of(c), Outcome.JOINED, Outcome.JOINED)
+    c.changes(0, 0.0)
+    take(c, block(lines("a", "c"), identity="log1~1"))
+    reply(c, batch_of(c), Outcome.TAKEN, Outcome.JOINED, taken={0: mine})
+    assert counts(c.changes(0, 0.0)) == {"read": 1, "joined": 1, "reread": 1}
+
+
 def test_taken_without_an_owner_is_no_verdict() -> None:
     c = core()
     take(c, block(lines("a")))

@@ -246,7 +246,7 @@ def test_commits_come_in_time(tmp_path: Path) -> None:
 def test_an_unread_log_holds_back_absent_and_fails_once(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.write("one.log", b"k,1\nx,1\n")
-    store.write("one.log.1", b"k,1\ny,1\n")  # the same name and first record: one log to the follower
+    store.write("one.log.1", b"k,1\nx,1\n")  # a copy: one log to the follower
     for _ in range(5):
         store.read_all()
         store.clock.ns += 1000
@@ -262,7 +262,7 @@ def test_an_unread_log_holds_back_absent_and_fails_once(tmp_path: Path) -> None:
 def test_progress_goes_on_once_the_unread_log_is_gone(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.write("one.log", b"k,1\nx,1\n")
-    store.write("one.log.1", b"k,1\ny,1\n")
+    store.write("one.log.1", b"k,1\nx,1\n")
     for _ in range(5):
         store.read_all()
         store.clock.ns += 1000

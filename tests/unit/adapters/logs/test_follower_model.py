@@ -10,6 +10,7 @@ import itertools
 import shutil
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,13 +36,29 @@ actions = st.lists(
     ),
     max_size=60,
 )
+hostile_actions = st.lists(
+    st.one_of(
+        st.tuples(
+            st.sampled_from(["lines", "lines", "rotate", "copytruncate", "compress", "replace", "truncate"]),
+            st.integers(0, 1),
+            st.integers(1, 5),
+        ),
+        st.tuples(st.just("poll"), st.just(0), st.integers(1, 40)),
+        st.tuples(st.sampled_from(["scan", "read", "restart", "kill"]), st.just(0), st.just(0)),
+    ),
+    max_size=40,
+)
 
 
 class World:
     """Two logs, who writes and rolls them, and the follower that reads along."""
 
-    def __init__(self, directory: Path, watch: Watch) -> None:
+    def __init__(self, directory: Path, watch: Watch, first: bytes = b"", *, proved: bool = True) -> None:
+        """``first``: the line that each new log begins with; ``proved``: positions are, over a restart."""
         self.directory = directory
+        self.first = first
+        self.proved = proved
+        self.gone: set[bytes] = set()  # written, and may have been overwritten before it was read
         self.watch = watch
         self.times = itertools.count()
         self.count = 0
@@ -64,6 +81,8 @@ class World:
 
     def write(self, log: int, data: bytes) -> None:
         with self.path(log).open("ab") as f:
+            if self.first and f.tell() == 0:
+                f.write(self.first + b"\n")
             f.write(data)
 
     def line(self) -> bytes:
@@ -118,6 +137,31 @@ class World:
             if all(self.seen[line] for line in data.split(b"\n")[:-1]):
                 old.unlink()
 
+    def do_replace(self, log: int, n: int) -> None:
+        """By another file that begins alike and is longer, while nobody reads."""
+        self.close()
+        if self.path(log).exists():
+            size = self.path(log).stat().st_size
+            self.overwritten(log)
+            self.path(log).unlink()
+            while not self.path(log).exists() or self.path(log).stat().st_size <= size:
+                self.do_lines(log, n)
+        self.open()
+
+    def do_truncate(self, log: int, n: int) -> None:
+        if self.path(log).exists():
+            self.overwritten(log)
+            self.path(log).write_bytes(b"")
+            self.do_lines(log, n)
+
+    def overwritten(self, log: int) -> None:
+        self.gone.update(line for line in self.path(log).read_bytes().split(b"\n") if not self.seen[line])
+
+    def do_read(self, _: int, __: int) -> None:
+        self.tail.scan()
+        while self.do_poll(0, 1 << 20):
+            pass
+
     def do_scan(self, _: int, __: int) -> None:
         self.tail.scan()
 
@@ -128,12 +172,14 @@ class World:
             assert not block.oversized
             for line in block.data.split(b"\n")[:-1]:
                 self.seen[line] += 1
-                assert self.places.setdefault((block.identity, at), line) == line
+                assert self.first or self.places.setdefault((block.identity, at), line) == line
                 at += len(line) + 1
         return len(blocks)
 
     def do_restart(self, _: int, __: int) -> None:
         self.durable = self.follower.positions()
+        if not self.proved:
+            self.durable = [replace(position, proof=b"") for position in self.durable]
         self.do_kill(0, 0)
 
     def do_kill(self, _: int, __: int) -> None:
@@ -174,3 +220,44 @@ def test_every_line_is_read_and_nothing_else(watch: Watch, script: list[tuple[st
         assert not set(world.follower.problems) - {ProblemKind.TRUNCATED, ProblemKind.REWRITTEN}
         if not any(action in ("kill",) for action, _, _ in script):
             assert max(world.seen.values()) == 1
+
+
+SILENT = {ProblemKind.UNREADABLE, ProblemKind.DAMAGED, ProblemKind.UNSUPPORTED}
+
+
+def hostile(watch: Watch, script: list[tuple[str, int, int]], *, proved: bool = True) -> None:
+    """Nothing that stands in a file at the end is left out, whatever other log stood there before."""
+    with tempfile.TemporaryDirectory() as name:
+        world = World(Path(name), watch, b"begin", proved=proved)
+        for action, log, n in script:
+            getattr(world, f"do_{action}")(log, n)
+        for log in (0, 1):
+            world.do_lines(log, 1)
+        for _ in range(2):
+            world.do_read(0, 0)
+        while world.do_poll(0, 1 << 20, final=True):
+            pass
+        world.close()
+        assert world.written - world.gone <= set(world.seen) <= world.written | {b"begin"}
+        assert not set(world.follower.problems) & SILENT
+        if not {"kill", "restart", "replace", "truncate"} & {action for action, _, _ in script}:
+            assert max(count for line, count in world.seen.items() if line != b"begin") == 1
+
+
+REPLACED = [("lines", 0, 3), ("read", 0, 0), ("restart", 0, 0), ("replace", 0, 5)]
+ROLLED = [("lines", 0, 3), ("read", 0, 0), ("restart", 0, 0), ("lines", 0, 2), ("rotate", 0, 0), ("lines", 0, 5)]
+BACK = [("kill", 0, 0), ("read", 0, 0), ("restart", 0, 0), ("rotate", 0, 0), ("lines", 0, 5), ("compress", 0, 0)]
+
+
+@settings(deadline=None, max_examples=100)
+@given(hostile_actions)
+@example(REPLACED)
+@example(ROLLED + BACK)
+@pytest.mark.parametrize("watch", [Watch.POLL, Watch.NATIVE])
+def test_logs_that_begin_alike_replaced_and_truncated(watch: Watch, script: list[tuple[str, int, int]]) -> None:
+    hostile(watch, script)
+
+
+def test_without_proofs_the_model_notices() -> None:
+    with pytest.raises(AssertionError):
+        hostile(Watch.POLL, REPLACED, proved=False)
