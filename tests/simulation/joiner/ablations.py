@@ -316,10 +316,10 @@ class LogNotCopied(SlotStore):
         redo = self._redo
         copy = redo.begin
 
-        def keep(kept: Sequence[tuple[int, RedoFrame]]) -> None:
+        def keep(kept: Sequence[tuple[int, RedoFrame]], *, after: int = 0) -> None:
             older = [(redo._path(number), redo._disk.read(redo._path(number))) for number in redo._numbers()]
             if not older or not kept:
-                copy(kept)
+                copy(kept, after=after)
                 return
             newest = older[-1][0]
             redo._file = redo._disk.append(newest)

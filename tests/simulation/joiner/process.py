@@ -56,6 +56,8 @@ class Variant:
     open: Callable[..., Coroutine[Any, Any, Opened]] = open_incarnation
     witness: bool = True
     ages: bool = True
+    mixes: bool = True
+    """Parts of a disk are put back from an older copy of it, not only all of it."""
     own_registry: float = 0.3
     """In so many of the schedules with one slot and copies the registry lies beside the slot."""
     unique_ids: bool = True

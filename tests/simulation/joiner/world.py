@@ -108,7 +108,7 @@ class World:
             site = Site(name, FaultyDisk(random), Slot(f"s{number}", name))
             site.pending = {number for number, _ in self.lines}
             self.sites.append(site)
-        if self.copies and len(self.sites) == 1 and self.ages.random() < variant.own_registry:
+        if self.copies and variant.mixes and len(self.sites) == 1 and self.ages.random() < variant.own_registry:
             self.own_registry, self.boundaries = True, False
         self.tails = {site.name: Tail(site.disk, OUTPUT, STATE, Random(f"{seed} {site.name}")) for site in self.sites}
 
@@ -354,6 +354,8 @@ class World:
     def _mixed(self, site: Site, older: Copy, newest: Copy) -> tuple[Copy, str]:
         """The newest disk with parts of an older one, and which: of state, redo log, output and registry."""
         parts = {"state": STATE, "redo": STATE / "redo", "output": OUTPUT}
+        if not self.variant.mixes:
+            return older, "all"
         whats = ["all", "state", "redo", "output", "no state"]
         if any(name not in older.get(at, {}) and _final(name) for at, names in newest.items() for name in names):
             whats.remove("output")  # final files that are not there were moved away: nobody misses them
