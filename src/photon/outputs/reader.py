@@ -171,14 +171,14 @@ class Reader:
         return content
 
     def _archived(self, path: Path, place: Place, step: NextRead) -> OutputMissing | None:
-        """What is said of a final file that is not there: how to go on behind it."""
+        """What is said of a finished file that is not there: how to go on behind it."""
         final = path.with_name(path.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX)
-        if not step.file.final or any(self._disk.exists(each) for each in (path, final)):
+        if not step.file.closed or any(self._disk.exists(each) for each in (path, final)):
             return None
         read = Cursor({each: log.at for each, log in self._logs.items() if log.at is not None})
         behind = read.moved(place, Position(step.file.number, step.file.length)).encode().decode()
         why = f"is gone: archived, or lost; its bytes {step.start} to {step.file.length} were not read yet"
-        return OutputMissing(final, f"{why}; the cursor {behind} stands behind it")
+        return OutputMissing(final if step.file.final else path, f"{why}; the cursor {behind} stands behind it")
 
     def _lines(self, content: FileContent, step: NextRead, path: Path) -> bytes:
         """A block of whole lines; ``content`` stands before it, and behind it afterwards."""

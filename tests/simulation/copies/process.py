@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 class CopyVariant(Variant):
     """What runs."""
 
+    mixes: bool = False
     shipper: type[Shipper] = Shipper
     kept: type[KeptCopy] = KeptCopy
     seals: bool = True
@@ -102,7 +103,10 @@ class CopyProcess(Process):
         of = CopyOf(slot.datacentre, slot.name)
         paths, around = SlotPaths(STATE, OUTPUT), Surroundings(self)
         try:
-            opened, ends = await open_slot(slot, paths, self.store, around, copying, pause=_no_pause, work=_at_once)
+            ages = world.ages_of(site)
+            opened, ends = await open_slot(
+                slot, paths, self.store, around, copying, pause=_no_pause, work=_at_once, ages=ages
+            )
         except CopySilent as silent:
             world.say(f"{site.name} is refused until its keeper is back")
             raise Refused from silent

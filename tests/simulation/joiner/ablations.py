@@ -316,10 +316,10 @@ class LogNotCopied(SlotStore):
         redo = self._redo
         copy = redo.begin
 
-        def keep(kept: Sequence[tuple[int, RedoFrame]]) -> None:
+        def keep(kept: Sequence[tuple[int, RedoFrame]], *, after: int = 0) -> None:
             older = [(redo._path(number), redo._disk.read(redo._path(number))) for number in redo._numbers()]
             if not older or not kept:
-                copy(kept)
+                copy(kept, after=after)
                 return
             newest = older[-1][0]
             redo._file = redo._disk.append(newest)
@@ -492,6 +492,7 @@ ABLATIONS: dict[str, Ablation] = {
     "rule 6: nonce reused": Ablation(Variant(open=reused_nonce), TWICE),
     "rule 6: nonce asked with before it is durable": Ablation(Variant(open=nonce_from_the_cache), "refused"),
     "rule 6: without a witness": Ablation(Variant(witness=False), f"{LOST}|changed|twice"),
+    "rule 6: ages not compared": Ablation(Variant(ages=False, own_registry=1.0), f"{LOST}|changed|twice"),
     "rule 7: failed sync tried again": Ablation(Variant(store=FailedSyncRetried), f"{LOST}|changed|damaged"),
     "rule 7: output's tail not rewritten": Ablation(Variant(store=TailsNotRewritten), f"{LOST}|changed|damaged"),
     "rule 7: kept log not copied": Ablation(Variant(store=LogNotCopied), f"{LOST}|damaged"),

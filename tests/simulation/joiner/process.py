@@ -25,7 +25,7 @@ from photon.joiner.instructions import (
 from photon.joiner.rows import Rows
 from photon.joiner.slot.identity import open_incarnation, read_state
 from photon.joiner.slot.output import OutputLimits
-from photon.joiner.slot.slot import STATE_NAME, Ages, SlotPaths, SlotStore
+from photon.joiner.slot.slot import STATE_NAME, SlotPaths, SlotStore
 from photon.joiner.slot.witness import WitnessKeeper, ask_witness
 from photon.joiner.verdicts import Decided, merge_reply
 from photon.verifier.recovery import RecoveryLimits, RecoveryReport, SlotRecovery
@@ -56,6 +56,10 @@ class Variant:
     open: Callable[..., Coroutine[Any, Any, Opened]] = open_incarnation
     witness: bool = True
     ages: bool = True
+    mixes: bool = True
+    """Parts of a disk are put back from an older copy of it, not only all of it."""
+    own_registry: float = 0.3
+    """In so many of the schedules with one slot and copies the registry lies beside the slot."""
     unique_ids: bool = True
     locks: bool = True
     rots: float = 0.3
@@ -80,6 +84,11 @@ class Site:
     """A copy of the whole disk that was made some time ago."""
     newest: Copy | None = None
     """The disk as it was when the older copy was put back; None once a joiner serves."""
+    reached: tuple[int, int] | None = None
+    """How far the redo log was durable when its dispatcher was last answered."""
+    registry_copy: dict[str, Any] = field(default_factory=dict)
+    newest_registry: dict[str, Any] = field(default_factory=dict)
+    """The registry as of those copies, for where it lies beside the slot."""
     generations: dict[bytes, int] = field(default_factory=dict)
     """Of ids that the dispatcher found on the list of reopened ones."""
     rotted: bool = False
@@ -156,7 +165,7 @@ class Process:
             self.store.check_witness(seen)
             if variant.ages:
                 last = read_state(self.site.disk, STATE / STATE_NAME, slot).last
-                self.store.check_age(last, known, ages=Ages(self.site.accepts_damage))
+                self.store.check_age(last, known, ages=self.world.ages_of(self.site))
         opened = await variant.open(
             self.site.disk, STATE / STATE_NAME, slot, self.registry, draw_nonce=self.world.nonce, pause=_no_pause
         )
@@ -203,6 +212,7 @@ class Process:
     def _reply(self, asked: Asked | None, reply: Reply) -> None:
         if asked is None:
             return
+        self.site.reached = self.store.redo_end
         answers = merge_reply(asked.events, asked.decided, reply, self.site.slot.datacentre)
         if self.world.random.random() < self.world.loss:
             return  # the dispatcher never hears of it

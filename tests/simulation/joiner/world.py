@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -22,13 +24,14 @@ from photon.joiner.api import ForeignEvent, Outcome
 from photon.joiner.slot.identity import OutOfStep, SlotRefused
 from photon.joiner.slot.output import OutputDamaged
 from photon.joiner.slot.redo_log import RedoLogDamaged
+from photon.joiner.slot.slot import Ages
 from photon.joiner.verdicts import Decided, Judge, envelope_lines, rows_of
 from photon.verifier.verifier import VerifierDamaged
 from tests.simulation.joiner.process import OUTPUT, STATE, Asked, Process, Site, Variant
 from tests.simulation.joiner.tail import Tail
 from tests.simulation.world.disk import Copy, PowerOff
 from tests.simulation.world.faulty_disk import FaultyDisk
-from tests.simulation.world.registry import CONFIG_CALLS, Network
+from tests.simulation.world.registry import CONFIG_CALLS, ModelRegistry, Network
 
 QUIET_STEPS_MAX = 1500
 
@@ -63,6 +66,10 @@ class PairAdapter(Adapter):
 LOG = LogFile("clicks.log")
 
 
+def _final(name: str) -> bool:
+    return name.endswith(".jsonl.gz")
+
+
 class World:
     """A schedule. ``run`` raises Violation."""
 
@@ -90,6 +97,10 @@ class World:
         doubled = [each for each in self.ids if random.random() < 0.4]
         self.lines = [(number, each) for number, each in enumerate(self.ids + doubled)]
         self.copies = random.random() < 0.3
+        self.ages = Random(f"{seed} ages")
+        """Which part of a copy is put back; its own, so that the rest of the schedule stays what it is."""
+        self.own_registry = False
+        """The registry lies beside the slot, as in ``photon join``, and is put back with it or alone."""
         self.rots = random.random() < variant.rots
         self.sites: list[Site] = []
         for number in range(random.choice((1, 1, 2))):
@@ -97,6 +108,8 @@ class World:
             site = Site(name, FaultyDisk(random), Slot(f"s{number}", name))
             site.pending = {number for number, _ in self.lines}
             self.sites.append(site)
+        if self.copies and variant.mixes and len(self.sites) == 1 and self.ages.random() < variant.own_registry:
+            self.own_registry, self.boundaries = True, False
         self.tails = {site.name: Tail(site.disk, OUTPUT, STATE, Random(f"{seed} {site.name}")) for site in self.sites}
 
     def say(self, what: str) -> None:
@@ -210,11 +223,19 @@ class World:
                 self._end(site, power=False)
                 site.accepts_damage = True
                 return
-            if not isinstance(refusal, SlotRefused) or site.newest is None:
+            other_log = isinstance(refusal, RedoLogDamaged | OutOfStep) and not self.own_registry
+            if site.newest is not None and other_log and not site.accepts_damage and self.ages.random() < 0.5:
+                self.say(f"{site.name}: {refusal}, and what stands in the output is kept")
+                self._end(site, power=False)
+                site.accepts_damage = True
+                return
+            if not isinstance(refusal, SlotRefused | RedoLogDamaged) or site.newest is None:
                 raise Violation(f"{site.name}: {refusal}") from refusal
             self.say(f"{site.name} is an older copy and refused ({refusal}); the newest disk is put back")
             self._replace_disk(site, site.newest)
-            site.newest = None
+            if self.own_registry:
+                self._put_registry(site.newest_registry)
+            site.newest, site.accepts_damage = None, False
         except OSError as error:
             self.say(f"{site.name}: {error}")
             self._end(site, power=False)
@@ -318,14 +339,45 @@ class World:
         if site.copy is None or self.random.random() < 0.3:
             self.say(f"{site.name} is copied")
             site.copy = site.disk.copy()
+            site.registry_copy = deepcopy(self.model.__dict__)
         elif site.newest is None:
             self._end(site, power=False)
             for under_way in (self.network.messages, self.network.stragglers):
-                under_way[:] = [each for each in under_way if each.call.what not in CONFIG_CALLS]
-            site.newest = site.disk.copy()
-            self.say(f"{site.name}: the copy is put back")
+                late = [each for each in under_way if each.call.what not in CONFIG_CALLS]
+                under_way[:] = [] if self.own_registry else late  # nothing is under way to a registry beside it
+            site.newest, site.newest_registry = site.disk.copy(), deepcopy(self.model.__dict__)
+            copy, what = self._mixed(site, site.copy, site.newest)
+            self.say(f"{site.name}: {what} is put back")
             site.put_back = True
-            self._replace_disk(site, site.copy)
+            self._replace_disk(site, copy)
+
+    def _mixed(self, site: Site, older: Copy, newest: Copy) -> tuple[Copy, str]:
+        """The newest disk with parts of an older one, and which: of state, redo log, output and registry."""
+        parts = {"state": STATE, "redo": STATE / "redo", "output": OUTPUT}
+        if not self.variant.mixes:
+            return older, "all"
+        whats = ["all", "state", "redo", "output", "no state"]
+        if any(name not in older.get(at, {}) and _final(name) for at, names in newest.items() for name in names):
+            whats.remove("output")  # final files that are not there were moved away: nobody misses them
+        what = self.ages.choice(whats)
+        if self.own_registry:  # beside its dispatcher, which stays as it is, all of it cannot be older
+            what = self.ages.choice(("state", "no state"))
+            empty = ModelRegistry(len(self.model.shards), checks_stale=False)
+            self._put_registry(site.registry_copy if what == "state" else empty.__dict__)
+        if what == "all":
+            return older, what
+        part = parts[what.removeprefix("no ")]
+        kept = {at: names for at, names in newest.items() if not Path(at).is_relative_to(part)}
+        taken = {} if what == "no state" else older
+        return kept | {at: names for at, names in taken.items() if Path(at).is_relative_to(part)}, what
+
+    def ages_of(self, site: Site) -> Ages:
+        """What its next start is told."""
+        return Ages(site.accepts_damage, self.own_registry, site.reached if self.own_registry else None)
+
+    def _put_registry(self, state: dict[str, Any]) -> None:
+        self.model.__dict__.clear()
+        self.model.__dict__.update(deepcopy(state))
 
     def _replace_disk(self, site: Site, copy: Copy) -> None:
         for process in site.processes:

@@ -1,0 +1,113 @@
+"""Seeded schedules of the rejected and late logs: killed anywhere, their database lost or put back from older copies.
+
+What readers were shown stays where it is.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from photon.config.disk import RealDisk
+from photon.dispatcher.events import Export
+from photon.dispatcher.exports import LOGS, Exports
+from photon.dispatcher.previous import copy_state
+from photon.dispatcher.state import Changes, State
+from photon.outputs import OutputPlace
+from tests.simulation.world.noticed import notice
+from tests.simulation.world.seeds import run_each
+
+STEPS = 12
+SEEDS_OF_THE_ABLATION = 50
+
+
+class Violation(Exception):
+    """Readers were shown what is not there any more."""
+
+
+class CutWithoutAPlace(Exports):
+    """What stands behind the recorded place, or without one, is cut."""
+
+    def _writes_again(self, *_: Any) -> bool:
+        return True
+
+
+class Schedule:
+    def __init__(self, directory: Path, seed: int, exports: type[Exports]) -> None:
+        self.random, self.exports = Random(seed), exports
+        self.directory, self.state = directory, directory / "s"
+        self.shown: dict[tuple[str, str], bytes] = {}
+        self.lines = 0
+
+    def run(self) -> None:
+        for _ in range(STEPS):
+            self._life()
+            if self.random.random() < 0.3 and self.state.exists():
+                copy_state(self.state)
+            self._lose()
+
+    def _life(self) -> None:
+        """One process: what it found, some lines, and its end, before or after they were written out."""
+        state = State(self.state)
+        roll = self.random.choice((1, 30, 1 << 20))
+        exports = self.exports(
+            self.directory, RealDisk(), state, warn=lambda _: None, roll_bytes=roll, published=self.directory / "p"
+        )
+        self._look()
+        for _ in range(self.random.randrange(4)):
+            self.lines += 1
+            state.commit(Changes(exports=[Export(self.random.choice(LOGS), b"line %d\n" % self.lines)]))
+            if self.random.random() < 0.3:
+                break  # killed before it was written
+            exports.flush()
+            self._look()
+        exports.close()
+        state.close()
+
+    def _lose(self) -> None:
+        what = self.random.random()
+        previous = self.state.with_name("s.previous")
+        if what < 0.15:
+            for path in self.directory.glob("s*"):
+                path.unlink()
+        elif what < 0.3 and previous.exists():
+            for path in self.directory.glob("s-*"):
+                path.unlink()
+            shutil.copy(previous, self.state)
+        if what < 0.3 and self.random.random() < 0.5:
+            shutil.rmtree(self.directory / "p", ignore_errors=True)
+
+    def _look(self) -> None:
+        found: dict[tuple[str, str], bytes] = {}
+        for slot in OutputPlace(self.directory, self.directory / "p").published(RealDisk()):
+            for file in slot.files:
+                path = self.directory / file.name
+                data = path.read_bytes()[: file.length] if path.exists() else b""
+                found[slot.slot, file.kind] = found.get((slot.slot, file.kind), b"") + data
+        for log, data in self.shown.items():
+            if not found.get(log, b"").startswith(data):
+                raise Violation(f"{log}: shown {data!r}, now {found.get(log)!r}")
+        self.shown |= found
+
+
+def run_seed(seed: int, exports: type[Exports] = Exports) -> None:
+    with TemporaryDirectory() as directory:
+        try:
+            Schedule(Path(directory), seed, exports).run()
+        except Violation as violation:
+            raise Violation(f"seed {seed}: {violation}") from None
+
+
+@pytest.mark.seeded
+def test_what_was_shown_stays() -> None:
+    run_each(run_seed, lambda seed: [], 10)
+
+
+def test_the_simulator_notices_exports_that_are_cut_without_a_place() -> None:
+    seeds = range(SEEDS_OF_THE_ABLATION)
+    notice("exports: cut without a place", seeds, lambda seed: run_seed(seed, CutWithoutAPlace), "shown", Violation)
