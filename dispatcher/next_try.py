@@ -22,6 +22,8 @@ from photon.dispatcher.retry import (
     RETRY_BACKOFF,
     SETTLED_NS,
     TOO_NEW_CHECK_S,
+    TOO_NEW_ONCE_S,
+    TOO_NEW_ONCE_TRIES,
     Patience,
 )
 from photon.joiner.api import Outcome
@@ -108,9 +110,10 @@ class NextTries:
             # Without keep_pending the complete logs give a verdict, unless the store has started again meanwhile.
             return NextTry(delay, trigger, settled=trigger == SETTLED_NS and patience.keep_pending)
         if attempt.outcome == Outcome.TOO_NEW:
-            newest = max(item.event.event_time_ns for item in items)
-            delay = min(max((newest - now_ns) / NS_PER_S, RETRY_BACKOFF.floor), TOO_NEW_CHECK_S)
-            return NextTry(delay, settled=patience.once and delay > self._hold_s)
+            ahead_s = (max(item.event.event_time_ns for item in items) - now_ns) / NS_PER_S
+            delay = min(max(ahead_s, RETRY_BACKOFF.delay(attempts, self._random)), TOO_NEW_CHECK_S)
+            far = ahead_s > min(self._hold_s, TOO_NEW_ONCE_S) or attempts >= TOO_NEW_ONCE_TRIES
+            return NextTry(delay, settled=patience.once and far)
         tried = 0 if attempt.overloaded else min(item.attempts for item in items) + 1
         complete = patience.once and attempt.read_past_ns >= NEVER_NS
         settled = complete and tried >= ONCE_ATTEMPTS_MAX

@@ -49,6 +49,10 @@ ONCE_ATTEMPTS_MAX = 20
 for the next run. A primary log that was deleted after it was mapped, say, would be waited for in vain."""
 TOO_NEW_CHECK_S = 600.0
 """An event of the future is looked at this often, in case the clock was wrong."""
+TOO_NEW_ONCE_S = 5.0
+"""With --once an event further in the future than this waits for the next run,"""
+TOO_NEW_ONCE_TRIES = 6
+"""and so does one for which the registry's clock, not this one, has not come so far after so many tries."""
 NOT_YET_MOST_S = 3600.0
 """However many rows there are, each is tried about twice in an hour."""
 LONGEST_S = 2 * NOT_YET_MOST_S

@@ -12,7 +12,7 @@ import pytest
 from photon.config.clock import NS_PER_S
 from photon.dispatcher.events import Item
 from photon.dispatcher.next_try import Attempt, NextTries
-from photon.dispatcher.retry import EARLY_BACKOFF, EARLY_S, Patience
+from photon.dispatcher.retry import EARLY_BACKOFF, EARLY_S, TOO_NEW_ONCE_S, TOO_NEW_ONCE_TRIES, Patience
 from photon.joiner.api import Outcome
 from tests.unit.joiner.helpers import event
 
@@ -85,3 +85,31 @@ def test_many_that_wait_are_tried_less_often() -> None:
     ]
     assert max(delays) > 5 * EARLY_BACKOFF.first
     assert max(delays) <= EARLY_BACKOFF.most
+
+
+def early(ahead_s: float, attempts: int) -> Item:
+    made = item(b"early", 0.0, attempts)
+    made.event = made.event._replace(event_time_ns=NOW_NS + int(ahead_s * NS_PER_S))
+    return made
+
+
+def test_with_once_an_event_of_the_future_does_not_hold_up_the_end() -> None:
+    too_new = attempt(Outcome.TOO_NEW)
+    assert tries(once=True).after(too_new, [early(TOO_NEW_ONCE_S + 1, 0)], NOW_NS).settled
+    near = tries(once=True).after(too_new, [early(3.0, 0)], NOW_NS)
+    assert not near.settled
+    assert near.delay_s == 3.0
+    assert not tries().after(too_new, [early(10**6, 0)], NOW_NS).settled
+
+
+def test_where_only_the_registrys_clock_is_behind_it_is_not_asked_all_the_time_nor_for_ever() -> None:
+    too_new = attempt(Outcome.TOO_NEW)
+    made, waited_s = early(-3600.0, 0), 0.0
+    while not (plan := tries(once=True).after(too_new, [made], NOW_NS)).settled:
+        waited_s += plan.delay_s
+        made.attempts += 1
+    assert made.attempts == TOO_NEW_ONCE_TRIES - 1
+    assert waited_s < TOO_NEW_ONCE_S
+    for attempts in range(20):
+        assert tries().after(too_new, [early(-3600.0, attempts)], NOW_NS).delay_s >= 0.01
+    assert max(tries().after(too_new, [early(-3600.0, 12)], NOW_NS).delay_s for _ in range(3)) > 1.0
