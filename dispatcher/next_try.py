@@ -112,8 +112,10 @@ class NextTries:
         if attempt.outcome == Outcome.TOO_NEW:
             ahead_s = (max(item.event.event_time_ns for item in items) - now_ns) / NS_PER_S
             delay = min(max(ahead_s, RETRY_BACKOFF.delay(attempts, self._random)), TOO_NEW_CHECK_S)
-            far = ahead_s > min(self._hold_s, TOO_NEW_ONCE_S) or attempts >= TOO_NEW_ONCE_TRIES
-            return NextTry(delay, settled=patience.once and far)
+            far = ahead_s > min(self._hold_s, TOO_NEW_ONCE_S)
+            # By this clock its time has come; once all is read nothing else is waited for.
+            behind = ahead_s <= 0.0 and attempt.read_past_ns >= NEVER_NS and attempts >= TOO_NEW_ONCE_TRIES
+            return NextTry(delay, settled=patience.once and (far or behind))
         tried = 0 if attempt.overloaded else min(item.attempts for item in items) + 1
         complete = patience.once and attempt.read_past_ns >= NEVER_NS
         settled = complete and tried >= ONCE_ATTEMPTS_MAX

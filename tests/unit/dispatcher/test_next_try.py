@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from photon.config.clock import NS_PER_S
+from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.dispatcher.events import Item
 from photon.dispatcher.next_try import Attempt, NextTries
 from photon.dispatcher.retry import EARLY_BACKOFF, EARLY_S, TOO_NEW_ONCE_S, TOO_NEW_ONCE_TRIES, Patience
@@ -103,7 +103,7 @@ def test_with_once_an_event_of_the_future_does_not_hold_up_the_end() -> None:
 
 
 def test_where_only_the_registrys_clock_is_behind_it_is_not_asked_all_the_time_nor_for_ever() -> None:
-    too_new = attempt(Outcome.TOO_NEW)
+    too_new = replace(attempt(Outcome.TOO_NEW), read_past_ns=NEVER_NS)
     made, waited_s = early(-3600.0, 0), 0.0
     while not (plan := tries(once=True).after(too_new, [made], NOW_NS)).settled:
         waited_s += plan.delay_s
