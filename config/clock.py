@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 NS_PER_S = 1_000_000_000
 NEVER_NS = 2**63 - 1
 """A time that no clock reaches: 'for ever', and 'not before all has been read for ever'."""
+
+
+def utc(time_ns: int) -> str:
+    """A time for a person: ``2026-11-24T20:22:11Z``."""
+    return datetime.fromtimestamp(time_ns // NS_PER_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Clock(Protocol):

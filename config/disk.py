@@ -79,11 +79,17 @@ class Disk(Protocol):
 REWRITE_CHUNK_BYTES = 4 << 20
 
 
+def _named(error: OSError, path: Path) -> OSError:
+    """The same failure with the file that it is about, which calls on a descriptor do not say."""
+    return OSError(error.errno, error.strerror, str(path))
+
+
 class RealAppendFile:
     """AppendFile over a descriptor; close-on-exec, so no child inherits it."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._path = path
         self._size = os.fstat(self._fd).st_size
 
     @property
@@ -93,13 +99,19 @@ class RealAppendFile:
     def write(self, *chunks: bytes) -> None:
         data: bytes | memoryview = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         total = len(data)
-        done = os.write(self._fd, data)
-        while done < total:  # a short write: disk nearly full, or a signal
-            done += os.write(self._fd, memoryview(data)[done:])
+        try:
+            done = os.write(self._fd, data)
+            while done < total:  # a short write: disk nearly full, or a signal
+                done += os.write(self._fd, memoryview(data)[done:])
+        except OSError as error:
+            raise _named(error, self._path) from None
         self._size += total
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            raise _named(error, self._path) from None
 
     def close(self) -> None:
         os.close(self._fd)

@@ -8,6 +8,7 @@ line of the kind that is written says in ``left_out`` how many were not.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import threading
@@ -15,7 +16,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO, cast
 
 from photon.config.structured import structlog
 
@@ -91,6 +92,22 @@ def bounded(logger: Any, method: str, fields: Fields) -> Fields:
     return fields
 
 
+class Unfailing:
+    """A stream whose text is lost where it cannot be written: a full disk under its log ends no process."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+
 def configure(*, json: bool, level: int = logging.INFO) -> None:
     """Call once, at the entry point."""
     renderer: structlog.typing.Processor
@@ -106,5 +123,5 @@ def configure(*, json: bool, level: int = logging.INFO) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, Unfailing(sys.stderr))),
     )

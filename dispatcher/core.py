@@ -212,13 +212,15 @@ class Core:
         self.live[Verdict.READ] += 1
         self.live[Verdict.REJECTED] += 1
 
-    def load(self, rows: Sequence[StoredEvent], now_ns: int, *, anew: bool = False, arrived: bool = False) -> None:
+    def load(
+        self, rows: Sequence[StoredEvent], now_ns: int, now: float, *, anew: bool = False, arrived: bool = False
+    ) -> None:
         """Takes ``unloaded`` rows of the retry store that are to be tried now. ``anew``: of an earlier process;
         ``arrived``: their primary event has."""
         into = self._came if arrived else self._woken
         for row in rows:
             event = row.event._replace(unmatched_as_of_ns=self.patience.at_first_ns)
-            item = Item(event, None, row.first_read_ns)
+            item = Item(event, None, self._first_read.not_after(row.first_read_ns, now_ns, now))
             item.row_id, item.attempts = row.row_id, 0 if anew else row.attempts
             item.behind = self._is_behind(row.first_read_ns, now_ns)
             into.append(item)

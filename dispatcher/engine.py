@@ -17,7 +17,7 @@ from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import UNREAD, ProblemKind
 from photon.adapters.logs.tail import Tail
 from photon.adapters.logs.watching import Watcher
-from photon.config.clock import Clock
+from photon.config.clock import NS_PER_S, Clock, utc
 from photon.config.structured import get_logger
 from photon.dispatcher.arrivals import Arrivals
 from photon.dispatcher.asking import Asking
@@ -39,7 +39,7 @@ from photon.dispatcher.oldest import Pending, oldest
 from photon.dispatcher.progress import IDLE_S, AskProgress, Pace, ProgressWatch
 from photon.dispatcher.replay.rereading import LineRules, Rereading, Sources
 from photon.dispatcher.reporting import RETIMED_S, Troubles, tell_given_up, tell_retimed
-from photon.dispatcher.retry import SETTLED_NS, Patience
+from photon.dispatcher.retry import SETTLED_NS, TOO_NEW_ONCE_S, Patience
 from photon.dispatcher.retry_loader import LOOK_S, RetryLoader
 from photon.dispatcher.shares import Shares
 from photon.dispatcher.state import State
@@ -60,6 +60,8 @@ UNSETTLED_MAX = 4
 """Look-ups of a backlog at a time, each of what was read at once."""
 UNSETTLED_BUSY = 2
 """The same beside fresh traffic, whose look-ups and registrations take turns with them."""
+CLOCK_BACK_NS = 5 * NS_PER_S
+"""A clock that goes back by more, and by more than the clocks may differ, has been set."""
 COMMIT_TIME = "commit time"
 """What may be in trouble, as the log names it."""
 
@@ -192,6 +194,8 @@ class DispatcherEngine:
         if waking is not None and not self._options.once:
             self._arrivals = Arrivals(waking, self._core, state, self._retries, clock, self._wake.set)
         self._next_commit = self._next_retimed = 0.0
+        self._clock_ns = state.clock_ns  # the latest that was seen
+        self._early_told = False
         self.times = JoinTimes()
         """How long joins took, for metrics."""
 
@@ -296,8 +300,9 @@ class DispatcherEngine:
             if self._arrivals is not None:
                 self._arrivals.seek(claimed)
         read = await self._read()
-        now = self._clock.monotonic()
-        self._retries.look(self._clock.now_ns(), now)
+        now, now_ns = self._clock.monotonic(), self._clock.now_ns()
+        self._look_at_clock(now_ns)
+        self._retries.look(now_ns, now)
         sent = self._send(now)
         if now >= self._next_commit:
             self._commit(now)
@@ -312,6 +317,35 @@ class DispatcherEngine:
                     await self._wake.wait()
             except TimeoutError:
                 pass
+
+    def _look_at_clock(self, now_ns: int) -> None:
+        """Whether it stands before what it showed, in this process or an earlier one."""
+        back_ns, self._clock_ns = self._clock_ns - now_ns, now_ns
+        if back_ns > max(CLOCK_BACK_NS, self._core.patience.slack_ns):
+            self._log.warning(
+                "this machine's clock has gone back: what waits for a time is tried now and then goes on by it; what "
+                "is newer than the clock waits until it has come there; correct it if it is behind",
+                clock=utc(now_ns),
+                was=utc(now_ns + back_ns),
+            )
+            self._retries.clock_went_back(now_ns)
+
+    def _tell_early(self, batch: Batch, reply: JoinAnswers, now_ns: int) -> None:
+        """Once: events that the registry does not take yet. Those of the next moments are nothing to speak of."""
+        early = [item for item, out in zip(batch.items, reply.outcomes, strict=True) if out is Outcome.TOO_NEW]
+        newest = max(early, key=lambda item: item.event.event_time_ns, default=None)
+        if newest is None or newest.event.event_time_ns <= now_ns + TOO_NEW_ONCE_S * NS_PER_S:
+            return
+        self._early_told = True
+        self._log.warning(
+            "events lie in the future of this machine's clock and wait until it has come there, with --once for a "
+            "later run; correct the clock if it is behind",
+            clock=utc(now_ns),
+            event_time=utc(newest.event.event_time_ns),
+            event_id=newest.event.event_id,
+            log=newest.event.file.path,
+            offset=newest.event.offset,
+        )
 
     def _pause(self, now: float) -> float:
         moments = [self._next_commit]
@@ -450,6 +484,8 @@ class DispatcherEngine:
         reply = answers or JoinAnswers([Outcome.RETRY] * len(batch.items))
         tell_given_up(self._log, [item.event for item in batch.items], reply)
         now_ns = self._clock.now_ns()
+        if not self._early_told and Outcome.TOO_NEW in reply.outcomes:
+            self._tell_early(batch, reply, now_ns)
         self.times.joined(batch.items, reply.outcomes, now_ns)
         self._core.answered(batch, reply, now_ns, now)
 
@@ -491,9 +527,11 @@ class DispatcherEngine:
         if self._core.retimed is not None and now >= self._next_retimed:
             tell_retimed(self._log, self._core.retimed, self._core.live[Verdict.RETIMED])
             self._core.retimed, self._next_retimed = None, now + RETIMED_S
-        changes = self._core.changes(self._clock.now_ns(), now, spill_all=spill_all)
+        now_ns = self._clock.now_ns()
+        changes = self._core.changes(now_ns, now, spill_all=spill_all)
         if not changes:
             return
+        changes.also.append(("INSERT OR REPLACE INTO meta VALUES ('clock_ns', ?)", (now_ns,)))
         self._state.commit(changes)
         self._core.committed()
         if changes.exports:

@@ -24,6 +24,8 @@ from photon.dispatcher.retry import (
     RETRY_BACKOFF,
     SETTLED_NS,
     TOO_NEW_CHECK_S,
+    TOO_NEW_ONCE_S,
+    TOO_NEW_ONCE_TRIES,
     TOO_NEW_STEP_S,
     Patience,
 )
@@ -77,19 +79,19 @@ class NextTries:
         early = self._early(attempt, items, now_ns) if attempt.outcome == Outcome.NOT_YET else []
         chosen = set(map(id, early))
         for soon, some in ((True, early), (False, [item for item in items if id(item) not in chosen])):
-            alike: dict[tuple[int, int], list[Item]] = {}
+            alike: dict[tuple[tuple[int, int], int], list[Item]] = {}
             for item in some:
                 alike.setdefault(self._likeness(attempt, item, now_ns, early=soon), []).append(item)
             for (_, trigger_ns), group in alike.items():
                 yield group, self._soon(attempt, trigger_ns) if soon else self.after(attempt, group, now_ns)
 
-    def _likeness(self, attempt: Attempt, item: Item, now_ns: int, *, early: bool) -> tuple[int, int]:
+    def _likeness(self, attempt: Attempt, item: Item, now_ns: int, *, early: bool) -> tuple[tuple[int, int], int]:
         """What decides about the next try of an event beside its draw; and its trigger."""
         if attempt.outcome == Outcome.NOT_YET:
-            return 0 if early else item.attempts, self._trigger_ns(attempt, item)
+            return (0 if early else item.attempts, 0), self._trigger_ns(attempt, item)
         if attempt.outcome == Outcome.TOO_NEW:
-            return _too_new_steps(item, now_ns), SETTLED_NS
-        return item.attempts, SETTLED_NS
+            return (item.attempts, _too_new_steps(item, now_ns)), SETTLED_NS
+        return (item.attempts, 0), SETTLED_NS
 
     def _early(self, attempt: Attempt, items: Sequence[Item], now_ns: int) -> list[Item]:
         """Where several datacentres share the work only the events' home: else they would all join them at once.
@@ -113,7 +115,7 @@ class NextTries:
         return self._patience.trigger_ns(item.first_read_ns, attempt.read_past_ns)
 
     def after(self, attempt: Attempt, alike: Sequence[Item], now_ns: int) -> NextTry:
-        """``alike``: one at least, all with as many ``attempts`` without this one, and one trigger."""
+        """``alike``: one at least, all of one ``_likeness``."""
         patience, first = self._patience, alike[0]
         attempts = max(1, first.attempts + (not attempt.overloaded))
         if attempt.outcome == Outcome.NOT_YET:
@@ -124,8 +126,12 @@ class NextTries:
             hopeless = patience.keep_pending or (patience.once and attempt.read_past_ns < NEVER_NS)
             return NextTry(delay, trigger, settled=trigger == SETTLED_NS and hopeless)
         if attempt.outcome == Outcome.TOO_NEW:
-            delay = min(_too_new_steps(first, now_ns) * TOO_NEW_STEP_S, TOO_NEW_CHECK_S)
-            return NextTry(delay, settled=patience.once and delay > self._hold_s)
+            ahead_s = _too_new_steps(first, now_ns) * TOO_NEW_STEP_S
+            delay = min(max(ahead_s, RETRY_BACKOFF.delay(attempts, self._random)), TOO_NEW_CHECK_S)
+            far = ahead_s > min(self._hold_s, TOO_NEW_ONCE_S)
+            # By this clock its time has come; once all is read nothing else is waited for.
+            behind = ahead_s <= 0.0 and attempt.read_past_ns >= COMPLETE_NS and attempts >= TOO_NEW_ONCE_TRIES
+            return NextTry(delay, settled=patience.once and (far or behind))
         tried = 0 if attempt.overloaded else attempts
         complete = patience.once and attempt.read_past_ns >= COMPLETE_NS
         settled = complete and tried >= ONCE_ATTEMPTS_MAX
@@ -133,5 +139,6 @@ class NextTries:
 
 
 def _too_new_steps(item: Item, now_ns: int) -> int:
-    """Steps until its event time has come: one at least."""
-    return max(1, math.ceil((item.event.event_time_ns - now_ns) / NS_PER_S / TOO_NEW_STEP_S))
+    """Steps until its event time has come: 0 if it has; no more than make up TOO_NEW_CHECK_S."""
+    ahead_s = (item.event.event_time_ns - now_ns) / NS_PER_S
+    return math.ceil(min(max(ahead_s, 0.0), TOO_NEW_CHECK_S) / TOO_NEW_STEP_S)

@@ -52,6 +52,10 @@ TOO_NEW_CHECK_S = 600.0
 """An event of the future is looked at this often, in case the clock was wrong."""
 TOO_NEW_STEP_S = 0.05
 """It is tried when its time has come, to so much."""
+TOO_NEW_ONCE_S = 5.0
+"""With --once an event further in the future than this waits for the next run,"""
+TOO_NEW_ONCE_TRIES = 6
+"""and so does one for which the registry's clock, not this one, has not come so far after so many tries."""
 NOT_YET_MOST_S = 3600.0
 """However many rows there are, each is tried about twice in an hour."""
 LONGEST_S = 2 * NOT_YET_MOST_S

@@ -8,6 +8,8 @@
   once, and tried before others of their age.
 - Rows of an earlier process: all of them are tried once with --once; else those that no back-off can have put off so
   far (settled in an earlier run, or by a clock that was wrong). They are behind too.
+- When the clock has gone back (``clock_went_back``), all rows whose time has not come by it: what they wait for was
+  reckoned by a clock that was ahead, or has to be reckoned by one that is behind.
 
 What one look costs does not depend on how many rows there are.
 """
@@ -61,10 +63,16 @@ class RetryLoader:
         """Whether there are rows to take up at the next look, however soon it comes."""
         return bool(self._arrived)
 
+    def clock_went_back(self, now_ns: int) -> None:
+        """To ``now_ns``: no row waits until it has come where it was."""
+        if self._state.retry_rows:
+            self._swept_to, self.swept = min(self._swept_to, (now_ns, 0)), False
+            self._last_row = self._state.last_row()
+
     def look(self, now_ns: int, now: float) -> None:
         """Takes up what is to be tried now; seldom enough by itself."""
         core, state = self._core, self._state
-        self._look_for_arrived(now_ns)
+        self._look_for_arrived(now_ns, now)
         room = min(LOOK_ROWS, ROWS_MAX - len(core.loaded))
         if self._next_look is None:  # what is fresh comes first, and has not been read yet
             self._next_look = now + (0.0 if self._once else CALM_S)
@@ -81,11 +89,11 @@ class RetryLoader:
             behind = state.triggered_ids(min(passed_ns, old_ns), seen) + state.due_ids(now_ns, seen)
             known = set(ids)
             ids += [row_id for row_id in core.unloaded(dict.fromkeys(behind)) if row_id not in known][:room]
-        core.load(self._rows(ids), now_ns)
+        core.load(self._rows(ids), now_ns, now)
         if not self.swept and (room := min(room, core.room_for_rows(now))) > 0:
-            self._sweep(room, now_ns)
+            self._sweep(room, now_ns, now)
 
-    def _look_for_arrived(self, now_ns: int) -> None:
+    def _look_for_arrived(self, now_ns: int, now: float) -> None:
         core, state = self._core, self._state
         room = min(LOOK_ROWS, ROWS_MAX - len(core.loaded))
         while self._arrived and room > 0 and core.loaded.bytes < BYTES_MAX:
@@ -93,17 +101,17 @@ class RetryLoader:
             seen = room + len(core.loaded)
             found = state.ids_of_keys(keys, seen)
             ids = core.unloaded(found)[:room]
-            core.load(self._rows(ids), now_ns, arrived=True)
+            core.load(self._rows(ids), now_ns, now, arrived=True)
             if len(found) == seen:
                 return  # there may be more of them
             for _ in keys:
                 self._arrived.popleft()
             room -= len(ids)
 
-    def _sweep(self, room: int, now_ns: int) -> None:
+    def _sweep(self, room: int, now_ns: int, now: float) -> None:
         found = self._state.far_ids(self._swept_to, self._last_row, room)
         ids = self._core.unloaded([row_id for _, row_id in found])
-        self._core.load(self._rows(ids), now_ns, anew=True)
+        self._core.load(self._rows(ids), now_ns, now, anew=True)
         if found:
             self._swept_to = found[-1]
         self.swept = len(found) < room

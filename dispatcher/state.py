@@ -104,6 +104,8 @@ class State:
             self._begin()
             self.retry_bytes = self._number("retry_bytes")
             self.retry_rows = self._number("retry_rows")
+            self.clock_ns = self._number("clock_ns")
+            """What the wall clock showed at the last commit before; 0: not known."""
             self.last_row_at_open = self._last_row()
         except BaseException:
             self._db.close()
@@ -189,6 +191,10 @@ class State:
         """(row, key) of the rows behind this one, in order."""
         sql = "SELECT id, key FROM retries WHERE owner = ? AND id > ? ORDER BY id LIMIT ?"
         return self._all(sql, self.owner, row_id, limit)
+
+    def last_row(self) -> int:
+        """The newest row of the retry store, or one after it."""
+        return self._last_row()
 
     def far_ids(self, after: tuple[int, int], last: int, limit: int) -> list[tuple[int, int]]:
         """Rows up to ``last`` behind (next try, id), in this order."""

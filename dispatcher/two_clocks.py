@@ -10,6 +10,9 @@ Both are needed, and either may be wrong by more than S (``clock.uncertainty``),
   a clock that nothing sets, so that a clock set back between two answers changes nothing; and no block is taken
   before the first answer.
 
+- An event was read before now. Where the retry store says later, the clock has gone back since, and the patience with
+  it begins now (``not_after``): else it would last until the clock has come there again.
+
 So a clock that is wrong makes events wait for longer, at most. Where both are wrong by as much, on one machine, only
 ``clock.require_sync`` helps.
 """
@@ -73,6 +76,12 @@ class FirstRead:
     def at_ns(self, now_ns: int, now: float) -> int:
         """From when on an event that is read now is waited for."""
         return max(now_ns + self._ahead_ns, self._at_ns + int((now - self._at) * NS_PER_S))
+
+    def not_after(self, first_read_ns: int, now_ns: int, now: float) -> int:
+        """When the patience with an event began that was read before, ``first_read_ns`` by the clock of that time."""
+        if not self._at_ns:  # the store's clock is not known yet
+            return first_read_ns
+        return min(first_read_ns, self.at_ns(now_ns, now) + self._slack_ns)
 
 
 def ask_for_final(items: Iterable[Item], patience: Patience, read_past_ns: int) -> None:

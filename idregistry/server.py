@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from photon.config.clock import Clock
+from photon.config.clock import Clock, utc
 from photon.config.interval_clock import IntervalClock
 from photon.config.structured import get_logger
 from photon.idregistry import commands as c
@@ -33,7 +33,7 @@ from photon.idregistry.outcomes import (
 from photon.idregistry.proposing import proposed
 from photon.idregistry.raft.api import Applied, Group, NotLeader, StateMachine
 from photon.idregistry.raft.identity import KnownGroups
-from photon.idregistry.resharding.api import Ask, Resharding, ReshardOutcome
+from photon.idregistry.resharding.api import NO_TIME, Ask, Resharding, ReshardOutcome
 from photon.idregistry.resharding.keeper import GroupOpener, ShardKeeper
 from photon.idregistry.shard_server import PROPOSAL_TIMEOUT, ShardServer
 from photon.idregistry.state_machine import ShardMachine
@@ -124,6 +124,7 @@ class RegistryReplica:
         )
         self._watch = Watch(shards=self._shards, memory=self._memory, clock=clock)
         self._tasks: list[asyncio.Task[None]] = []
+        self._remembered_told = False
         self.conflict: asyncio.Future[str] | None = None
         """Resolves when the deployment was set up otherwise than this replica is configured: it must end."""
 
@@ -334,6 +335,8 @@ class RegistryReplica:
         machine = server.machine
         todo = self._keeper.steps(server)
         todo += [c.Fence(slot) for slot in retired if not machine.is_fenced(slot)]
+        if not self._remembered_told:
+            self._tell_remembered(server)
         if self._retention_ns is not None:
             boundary = self.clocks.not_after_ns() - self._retention_ns
             if boundary >= machine.boundary + BOUNDARY_STEP_NS and not self.clocks.objection():
@@ -343,6 +346,22 @@ class RegistryReplica:
             if not isinstance(outcome, Applied):
                 return False
         return True
+
+    def _tell_remembered(self, server: ShardServer) -> None:
+        """Once, where the shard was at work when the clock showed more than it does now."""
+        facts, now = server.machine.sharding, self.clocks.time.read()
+        by_boundary = facts.boundary + (self._retention_ns or 0) if facts.boundary > NO_TIME else NO_TIME
+        was_ns = max(facts.latest, by_boundary)  # the boundary counts in ``latest``; how far the clock was, is more
+        if was_ns > self.clocks.too_new_after_ns() + self.clocks.time.uncertainty_ns:
+            self._remembered_told = True
+            log.warning(
+                "this clock stands before what the registry remembers: ids with later event times wait until it has "
+                "come there, and those below the boundary are late; correct it if it is behind",
+                replica=self.name,
+                shard=server.number,
+                clock=utc(now.now_ns),
+                remembered=utc(was_ns),
+            )
 
 
 def _checked(columns: c.Columns | c.ClearColumns) -> Refusal | None:

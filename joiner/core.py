@@ -22,11 +22,12 @@ Invariants
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from photon.idregistry.api import U8, Answer, InsertAnswers, Kind, split_digests, token_of
 from photon.joiner.api import VERDICT_OF_KIND, Outcome, TakenBy
@@ -42,6 +43,8 @@ from photon.joiner.instructions import (
     Write,
 )
 from photon.joiner.rows import RowIndexes, Rows, concat, take_digests
+
+Bools = npt.NDArray[np.bool_]
 
 CARRY_ROWS_MAX = 4096
 """Rows that one carry-over frame takes."""
@@ -101,6 +104,8 @@ class _Frame:
     replied: bool = False
     synced: bool = False
     inserting: bool = False
+    early: int = 0
+    """Open rows that were TOO_NEW when they were asked for last."""
     asked_before: bool = False
     """An insert of these rows may have been applied without our hearing of it."""
     retry_at: float = 0.0
@@ -124,6 +129,7 @@ class SlotCore:
         self._settled: list[_Frame] = []  # without open rows, waiting for the output's sync
         self._past: set[int] | None = set()  # frames with tokens of predecessors; None: Redone was said
         self._outstanding: set[bytes] = set()  # digests answered UNKNOWN at least once, still open
+        self._early: dict[bytes, int] = {}  # those of them that were TOO_NEW last, with their event times
         self._write_number = 0
         self._written = 0
         self._synced = 0
@@ -144,6 +150,16 @@ class SlotCore:
     def outstanding(self) -> frozenset[bytes] | set[bytes]:
         """Digests whose registration is unknown. Logging them again would only fill the log: answer RETRY."""
         return self._outstanding
+
+    @property
+    def early(self) -> Mapping[bytes, int]:
+        """Open digests that the registry takes when its clock has come to their event times (ns), not before."""
+        return self._early
+
+    @property
+    def waits_for_time(self) -> bool:
+        """All that is left to do waits for a clock."""
+        return bool(self._open) and not self._settled and all(f.early == len(f.open) for f in self._open.values())
 
     def take_token(self) -> int:
         """The token of the next batch; each call gives another one, whether it is used or not (rule 2)."""
@@ -198,6 +214,7 @@ class SlotCore:
             return [Stop(reason)]
         if frame.asked_before:
             # An earlier insert may own the id meanwhile: a refusal that never looked at the entry says nothing.
+            self._note_early(frame, asked, codes == Answer.TOO_NEW)
             codes = np.where(codes == Answer.TOO_NEW, Answer.UNKNOWN, codes).astype(np.uint8)
         out = self._commit(frame, asked[codes == Answer.COMMITTED], now)
         self._drop(frame, asked, codes, answers)
@@ -290,6 +307,16 @@ class SlotCore:
             for row in won.tolist():
                 frame.outcomes[row] = VERDICT_OF_KIND[_KIND_OF[int(kinds[row])]]
         return [Write(self._write_number, chunks)]
+
+    def _note_early(self, frame: _Frame, asked: RowIndexes, early: Bools) -> None:
+        if self._early:
+            for digest in split_digests(take_digests(frame.rows.digests, asked)):
+                self._early.pop(digest, None)
+        frame.early = int(np.count_nonzero(early))
+        if frame.early:
+            rows = asked[early]
+            digests = split_digests(take_digests(frame.rows.digests, rows))
+            self._early.update(zip(digests, frame.rows.times[rows].tolist(), strict=True))
 
     def _drop(self, frame: _Frame, asked: RowIndexes, codes: U8, answers: InsertAnswers) -> None:
         """Final answers other than COMMITTED: the would-be record is not written (or was, and is cleared: DONE)."""

@@ -199,9 +199,10 @@ class JoinerEngine:
 
     async def settle(self, timeout: float) -> bool:
         """Like ``drain``, but goes on serving: all that was taken up so far is dropped, or durable in the output and
-        shown to readers and verifier."""
+        shown to readers and verifier; or it waits for a clock, in the redo log."""
         deadline = self._world.clock.monotonic() + timeout
-        return await self.shell.drain(deadline) and await self.shell.witnessed(deadline)
+        done = await self.shell.drain(deadline) or self.shell.core.waits_for_time
+        return done and await self.shell.witnessed(deadline)
 
     async def close(self, *, at_once: bool = False) -> None:
         """Drains for a bounded time (``at_once``: not), ends the threads, releases the lock.
@@ -293,7 +294,8 @@ class JoinerEngine:
     async def _decide(self, events: Sequence[ForeignEvent]) -> Decided:
         store = self._world.store
         found = await store.look_up([event.key for event in events], [event.unmatched_as_of_ns for event in events])
-        decided = self._judge.decide(events, found, self.shell.core.outstanding)
+        core = self.shell.core
+        decided = self._judge.decide(events, found, core.outstanding, core.early)
         if decided.mismatched:
             settle_mismatched(events, decided, (await store.progress()).read_past_ns)
         return decided

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -43,8 +43,9 @@ class JoinerFailed(PhotonError):
 
 def die(reason: str) -> NoReturn:
     """Ends the process at once, as rule 7 demands: no buffer is flushed, no file is closed in order."""
-    sys.stderr.write(f"photon: {reason}\n")
-    sys.stderr.flush()
+    with suppress(OSError):  # a full disk
+        sys.stderr.write(f"photon: {reason}\n")
+        sys.stderr.flush()
     os._exit(EXIT_FAILED)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from photon.config.clock import Clock
+from photon.config.clock import Clock, utc
 from photon.config.structured import get_logger
 from photon.idregistry.api import Answer, InsertAnswers, Inserts, Kind, Registry
 from photon.joiner.copies.shipping import PERIOD_S as COPIES_S
@@ -80,6 +80,7 @@ class SlotShell:
         self._witnessing = asyncio.Lock()
         self._finishing = asyncio.Lock()
         self._calls: dict[int, asyncio.Future[Reply]] = {}
+        self._told_early = False
         self._appends: list[tuple[int, Rows]] = []
         self._releases: list[int] = []
         self._writes: list[Write] = []
@@ -113,9 +114,10 @@ class SlotShell:
         return await call
 
     async def drain(self, deadline: float) -> bool:
-        """Waits until the redo log is empty, all output durable and that published; False when time ran out first."""
+        """Waits until the redo log is empty, all output durable and that published; False when time ran out first,
+        or when all that is left waits for a clock."""
         while not self.core.empty or self._redone is not None:
-            if self._clock.monotonic() >= deadline:
+            if self._clock.monotonic() >= deadline or self.core.waits_for_time:
                 return False
             self._do(self.core.tick(self._clock.monotonic(), hurry=True))
             self._progress.clear()
@@ -229,7 +231,21 @@ class SlotShell:
             log.exception("the registry client failed; asking again", ids=len(inserts.tokens))
             answers = unknown_answers(len(inserts.tokens))
         self._do(self.core.answered(frame, answers, self._clock.monotonic()))
+        self._tell_early()
         self._progress.set()
+
+    def _tell_early(self) -> None:
+        """Once, as long as there are any: what was logged before the clock was set back waits until it has come there
+        again."""
+        early = self.core.early
+        if early and not self._told_early:
+            log.warning(
+                "logged records lie in the future of the registry's clock and wait in the redo log; correct it",
+                records=len(early),
+                clock=utc(self._clock.now_ns()),
+                newest=utc(max(early.values())),
+            )
+        self._told_early = bool(early)
 
     # -- loops -----------------------------------------------------------------------------------------------
     async def _redo_loop(self) -> None:
@@ -323,8 +339,9 @@ class SlotShell:
         try:
             await work(*args)
         except OSError as error:
+            where = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             self._die(
-                f"the slot's disk failed ({error}); free space or replace the disk, then start the joiner again"
+                f"the slot's disk failed ({where}); free space or replace the disk, then start the joiner again"
             )
         except Exception as error:
             log.exception("the slot failed")

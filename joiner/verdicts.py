@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -67,9 +67,14 @@ class Judge:
         self._hung: dict[bytes, int] = {}
 
     def decide(
-        self, events: Sequence[ForeignEvent], found: EventLookUps, outstanding: set[bytes] | frozenset[bytes]
+        self,
+        events: Sequence[ForeignEvent],
+        found: EventLookUps,
+        outstanding: Collection[bytes],
+        early: Collection[bytes] = (),
     ) -> Decided:
-        """``outstanding``: digests whose registration is under way; they are not registered again."""
+        """``outstanding``: digests whose registration is under way; they are not registered again. ``early``: those
+        of them that wait for the registry's clock."""
         decided = Decided([Outcome.RETRY] * len(events))
         known = [
             (row, primary)
@@ -82,7 +87,10 @@ class Judge:
         chosen: list[tuple[int, PrimaryRecord]] = []
         for row, (event, answer) in enumerate(zip(events, found.answers, strict=True)):
             if event.digest in outstanding:
-                decided.reasons[row] = UNKNOWN_REASON
+                if event.digest in early:
+                    decided.outcomes[row] = Outcome.TOO_NEW
+                else:
+                    decided.reasons[row] = UNKNOWN_REASON
             elif answer is Found.NOT_YET or (answer is Found.ABSENT and event.unmatched_as_of_ns == WAIT_NS):
                 decided.outcomes[row] = Outcome.NOT_YET
             elif answer is Found.UNAVAILABLE:

@@ -320,9 +320,12 @@ class RaftHost:
                 delay = min(due - self._clock.monotonic(), _SLEEP_MAX)
                 if delay > 0:
                     self._wake.wait(delay)
-        except RaftStopped as e:
+        except (RaftStopped, DiskFull) as e:  # full at a start: there is nothing in memory to keep still with
             self._failure = e
             log.error("raft.stopped", replica=self._name, reason=str(e))
+        except OSError as e:
+            self._failure = RaftStopped(f"{e.filename or self._directory}: {e.strerror or e}")
+            log.error("raft.stopped", replica=self._name, reason=str(self._failure))
         except Exception as e:
             self._failure = e
             log.exception("raft.stopped", replica=self._name, reason=str(e))

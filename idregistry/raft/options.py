@@ -118,4 +118,4 @@ def no_space(path: Path) -> Iterator[None]:
     except OSError as e:
         if e.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise DiskFull(f"{path}: {e.strerror}: free some space, the replica goes on by itself") from e
+        raise DiskFull(f"{path}: {e.strerror}; free some space") from e

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -52,8 +53,9 @@ class SlotLock:
                     ) from error
             sleep(POLL_S)
             waited += POLL_S
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"pid {os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # a full disk: for people only
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"pid {os.getpid()}\n".encode(), 0)
         self._fd = fd
 
     def release(self) -> None:

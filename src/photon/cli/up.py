@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -152,7 +153,8 @@ def _sayer(names: list[str], stop: asyncio.Event, *, dated: bool) -> Callable[[s
         try:
             at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} " if dated else ""
             click.echo(at + click.style(f"{name:{width}} |", fg=colours.get(name)) + f" {line}")
-        except OSError:  # whoever read this is gone
-            stop.set()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # whoever read this is gone
+                stop.set()
 
     return say

@@ -56,7 +56,8 @@ def locked(run: Path) -> Iterator[None]:
         if not _taken(descriptor, fcntl.LOCK_EX, LOCK_WAIT_S):
             raise busy(run)
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"pid {os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # a full disk: for people only
+            os.pwrite(descriptor, f"pid {os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)

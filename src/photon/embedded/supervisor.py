@@ -395,8 +395,9 @@ class Supervisor:
             self._tell(running.service.name, f"cannot be looked after: {error}")
 
     async def _check(self, running: _Running, watching: Watching) -> None:
-        if watching.log_bytes is not None and is_above(running.service.log, watching.log_bytes):
-            await asyncio.to_thread(cut_log, running.service.log)
+        with contextlib.suppress(OSError):  # a full disk; tried again
+            if watching.log_bytes is not None and is_above(running.service.log, watching.log_bytes):
+                await asyncio.to_thread(cut_log, running.service.log)
         process, answers, service = running.process, running.answers, running.service
         if process is None or process.returncode is not None or running.paused:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import time
@@ -40,7 +41,8 @@ def take(directory: Path, *, wait_s: float = WAIT_S, sleep: Callable[[float], No
                 raise VerifierBusy(f"{path}: another verifier ({holder}) runs here; stop it first") from None
         left -= 1
         sleep(POLL_S)
-    os.pwrite(fd, f"pid {os.getpid()}".ljust(HOLDER_BYTES).encode(), 0)
+    with contextlib.suppress(OSError):  # a full disk: for people only
+        os.pwrite(fd, f"pid {os.getpid()}".ljust(HOLDER_BYTES).encode(), 0)
     return fd
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from photon.embedded.ports import free_ports
-from tests.integration.commands import alive, photon, running, until
+from tests.integration.commands import Result, alive, photon, running, until
 
 UP_S = 150.0
 LIMIT_S = 2.0
@@ -133,3 +134,144 @@ def test_one_that_is_kept_from_running_is_left_alone_and_one_that_hangs_is_not(
         [told] = [line for line in log.read_text().splitlines() if "kill -9" in line]
         assert told.startswith("verifier east")
         assert "it hangs" in told
+
+
+CLOCK = """
+import os, sys, time
+ahead_s, now, now_ns = float(os.environ["TEST_CLOCK_AHEAD_S"]), time.time, time.time_ns
+def grpc():
+    return sys._getframe(2).f_globals.get("__name__", "").startswith("grpc")
+time.time = lambda: now() + (0 if grpc() else ahead_s)
+time.time_ns = lambda: now_ns() + int(ahead_s * 1e9)
+"""
+"""The wall clock of every process of a run; but for gRPC, half of which is not written in Python and has another."""
+DIES = """
+import os, photon.joiner.core as core
+from photon.cli.main import main
+core.SlotCore.redo_synced = lambda self, upto: os.kill(os.getpid(), 9)
+main()
+"""
+"""A photon that is killed when its first records are logged, and before the registry is asked."""
+DAY_S = 86_400.0
+
+
+class Site:
+    """Logs, an output, and runs of ``photon join`` over them by a clock that is off."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.output = directory / "out"
+        for name in ("q", "c"):
+            (directory / name).mkdir()
+        (directory / "clock").mkdir()
+        (directory / "clock" / "sitecustomize.py").write_text(CLOCK)
+
+    def write(self, name: str, clicks: int, ago_s: float) -> None:
+        """Clicks of which every tenth has no query; their times begin that long ago by the true clock."""
+        first_us = int((time.time() - ago_s) * 1e6)
+        with open(self.directory / "q" / "q.log", "a") as queries, open(self.directory / "c" / "c.log", "a") as log:
+            for n in range(clicks):
+                each = {"query_id": f"{name}{n}", "time_us": first_us + n}
+                if n % 10:
+                    queries.write(json.dumps(each) + "\n")
+                log.write(json.dumps({"click_id": f"c{name}{n}", **each}) + "\n")
+
+    def command(self, *arguments: str) -> list[str]:
+        logs = ["--primary", str(self.directory / "q"), "--foreign", str(self.directory / "c")]
+        return ["join", *logs, "--output", str(self.output), *arguments]
+
+    def run(self, ahead_s: float, *arguments: str) -> Result:
+        return photon(*self.command("--once", *arguments), env=self._clock(ahead_s))
+
+    def killed(self, ahead_s: float) -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", DIES, *self.command("--once", "--keep-pending")],
+            env={**os.environ, **self._clock(ahead_s)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=120,
+        )
+        assert done.returncode == -signal.SIGKILL, done.stderr
+
+    def _clock(self, ahead_s: float) -> dict[str, str]:
+        path = os.pathsep.join([str(self.directory / "clock"), os.environ.get("PYTHONPATH", "")])
+        return {"TEST_CLOCK_AHEAD_S": str(ahead_s), "PYTHONPATH": path}
+
+    def joined(self) -> list[str]:
+        """Keys of all joined records, sorted."""
+        lines = photon("read", self.output).out.splitlines()
+        return sorted(json.loads(line)["key"] for line in lines)
+
+
+def _ledger(result: Result) -> dict[str, int]:
+    rows = re.findall(r"(?m)^(\w+) +([\d,]+)$", result.out)
+    return {name: int(count.replace(",", "")) for name, count in rows}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_clock_that_stands_before_what_is_remembered_is_told_and_holds_up_no_end(
+    tmp_path: Path, killed: bool
+) -> None:
+    """A day ahead in one run, ten days back in the next."""
+    site = Site(tmp_path)
+    site.write("a", 100, ago_s=3600)
+    if killed:
+        site.killed(DAY_S)
+    else:
+        assert _ledger(site.run(DAY_S, "--keep-pending"))["joined"] == 90
+    site.write("b", 50, ago_s=1800)
+    site.write("old", 20, ago_s=11 * DAY_S)
+    second = site.run(-10 * DAY_S, "--keep-pending")
+    assert second.code == 0, second.err
+    ledger = _ledger(second)
+    assert ledger["joined"] == (18 if killed else 108)
+    assert ledger["pending"] == 170 - ledger["joined"]
+    told = [line for line in second.err.splitlines() if "warning" in line]
+    assert any("events lie in the future" in line and "clock=" in line and "event_time=" in line for line in told)
+    if killed:
+        assert any("logged records lie in the future" in line for line in told)
+    else:
+        assert any("clock has gone back" in line and "clock=" in line and "was=" in line for line in told)
+        assert any("stands before what the registry remembers" in line for line in told)
+    third = site.run(0.0)
+    assert third.code == 0, third.err
+    expected = [f"{name}{n}" for name, count in (("a", 100), ("b", 50), ("old", 20)) for n in range(count) if n % 10]
+    assert site.joined() == sorted(expected)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a few KiB, for root."""
+    directory = tmp_path / "small"
+    directory.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "none", directory], capture_output=True).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    yield directory
+    subprocess.run(["umount", "--lazy", directory], check=True)
+
+
+def _resize(directory: Path, kib: int) -> None:
+    subprocess.run(["mount", "-o", f"remount,size={kib}k", directory], check=True)
+
+
+def test_a_full_disk_ends_a_join_in_one_line_wherever_it_is_met(tmp_path: Path, small_disk: Path) -> None:
+    """The registry's journal, the file map, the dispatcher's database, the redo log and the output come to need more
+    than there is, each at another size; every run goes on with what the one before has left."""
+    site = Site(tmp_path)
+    site.write("a", 1000, ago_s=3600)
+    site.output = small_disk / "out"
+    told = set()
+    for kib in (8, 24, 120, 160, 240, 320, 480):
+        _resize(small_disk, kib)
+        run = site.run(0.0)
+        assert run.code == 1, (kib, run)
+        assert "Traceback" not in run.err, (kib, run.err)
+        [line] = re.findall(r"(?m)^photon: .*(?:No space left on device|disk is full).*$", run.err)
+        assert str(small_disk) in line, line
+        told.add(re.sub(r".*/small/out/?([^ :]*).*", r"\1", line))
+    assert len(told) >= 3, told
+    _resize(small_disk, 1 << 18)
+    last = site.run(0.0)
+    assert last.code == 0, last.err
+    assert site.joined() == sorted(f"a{n}" for n in range(1000) if n % 10)
+    assert _ledger(last)["read"] == 1000

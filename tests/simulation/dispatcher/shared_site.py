@@ -99,7 +99,7 @@ class SharedSite:
             n = self.rows.popleft()
             event = ForeignEvent(b"o%d" % n, b"%16d" % n, 1, b"k", b"x" * 100, self._row_file, n, WAIT_NS)
             rows.append(StoredEvent(n, event, 1, 3))
-        self.core.load(rows, self._wall())
+        self.core.load(rows, self._wall(), 0.0)
 
     def _send(self) -> None:
         while (target := self.flow.choose(self.now)) is not None:

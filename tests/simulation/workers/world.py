@@ -155,7 +155,7 @@ class Worker:
     def load(self) -> None:
         ids = self.state.due_ids(self.sea.now_ns(), 5)
         ids += self.state.triggered_ids(self.core.read_past_ns, 5)
-        self.core.load(self.state.rows(self.core.unloaded(dict.fromkeys(ids))), self.sea.now_ns())
+        self.core.load(self.state.rows(self.core.unloaded(dict.fromkeys(ids))), self.sea.now_ns(), 0.0)
 
     def commit(self, *, flush: bool = True) -> None:
         changes = self.core.changes(self.sea.now_ns(), self.sea.now)

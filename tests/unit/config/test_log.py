@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -92,3 +93,12 @@ def test_the_readable_form(capsys: pytest.CaptureFixture[str]) -> None:
     assert "dispatcher serves" in said
     assert "datacentre=east" in said
     assert not said.startswith("{")
+
+
+def test_a_full_disk_under_the_log_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr("sys.stderr", full)
+        log.configure(json=True)
+        for number in range(3):
+            structlog.get_logger("test").warning("lost", number=number)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())  # so that it can be closed

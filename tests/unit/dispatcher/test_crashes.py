@@ -96,7 +96,7 @@ class Run:
         ids = self.state.ids_between(self.swept, self.state.last_row_at_open, 5)
         self.swept = ids[-1] if ids else self.swept
         ids += self.state.due_ids(self.wall(), 5) + self.state.triggered_ids(self.core.read_past_ns, 5)
-        self.core.load(self.state.rows(self.core.unloaded(dict.fromkeys(ids))), self.wall())
+        self.core.load(self.state.rows(self.core.unloaded(dict.fromkeys(ids))), self.wall(), 0.0)
 
     def commit(self, *, flush: bool = True) -> None:
         self.state.commit(self.core.changes(self.wall(), self.now))

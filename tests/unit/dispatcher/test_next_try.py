@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.dispatcher.events import Item
 from photon.dispatcher.next_try import Attempt, NextTries, NextTry
-from photon.dispatcher.retry import EARLY_BACKOFF, EARLY_S, NOT_YET_BACKOFF, ONCE_ATTEMPTS_MAX, Patience
+from photon.dispatcher.retry import (
+    EARLY_BACKOFF,
+    EARLY_S,
+    NOT_YET_BACKOFF,
+    ONCE_ATTEMPTS_MAX,
+    TOO_NEW_ONCE_S,
+    TOO_NEW_ONCE_TRIES,
+    Patience,
+)
 from photon.eventstore.api import ALL_BUT_ENDS_NS
 from photon.joiner.api import Outcome
 from tests.unit.joiner.helpers import event
@@ -137,3 +145,31 @@ def test_an_event_that_may_name_a_last_line_without_end_waits_for_the_next_run()
     given_up = item(b"a", 30.0, attempts=ONCE_ATTEMPTS_MAX)
     ((_, plan),) = tries(once=True).plans(unavailable, [given_up], NOW_NS)
     assert plan.given_up
+
+
+def early(ahead_s: float, attempts: int) -> Item:
+    made = item(b"early", 0.0, attempts)
+    made.event = made.event._replace(event_time_ns=NOW_NS + int(ahead_s * NS_PER_S))
+    return made
+
+
+def test_with_once_an_event_of_the_future_does_not_hold_up_the_end() -> None:
+    too_new = attempt(Outcome.TOO_NEW)
+    assert tries(once=True).after(too_new, [early(TOO_NEW_ONCE_S + 1, 0)], NOW_NS).settled
+    near = tries(once=True).after(too_new, [early(3.0, 0)], NOW_NS)
+    assert not near.settled
+    assert near.delay_s == 3.0
+    assert not tries().after(too_new, [early(10**6, 0)], NOW_NS).settled
+
+
+def test_where_only_the_registrys_clock_is_behind_it_is_not_asked_all_the_time_nor_for_ever() -> None:
+    too_new = replace(attempt(Outcome.TOO_NEW), read_past_ns=NEVER_NS)
+    made, waited_s = early(-3600.0, 0), 0.0
+    while not (plan := tries(once=True).after(too_new, [made], NOW_NS)).settled:
+        waited_s += plan.delay_s
+        made.attempts += 1
+    assert made.attempts == TOO_NEW_ONCE_TRIES - 1
+    assert waited_s < TOO_NEW_ONCE_S
+    for attempts in range(20):
+        assert tries().after(too_new, [early(-3600.0, attempts)], NOW_NS).delay_s >= 0.01
+    assert max(tries().after(too_new, [early(-3600.0, 12)], NOW_NS).delay_s for _ in range(3)) > 1.0

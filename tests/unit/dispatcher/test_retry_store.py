@@ -181,6 +181,48 @@ def test_a_start_tries_what_no_back_off_can_have_put_off_so_far_and_nothing_else
     assert store.loader.swept
 
 
+def test_when_the_clock_has_gone_back_no_row_waits_until_it_has_come_there_again(store: Store) -> None:
+    store.put(*(item(n, next_try_ns=NOW_NS + (n + 1) * 1000 * S) for n in range(3)))
+    store.look()
+    assert store.tried() == []
+    store.loader.clock_went_back(store.now_ns())
+    store.look()
+    assert sorted(store.tried()) == [b"id0", b"id1", b"id2"]
+    assert store.loader.swept
+
+
+def _left_after_steps(store: Store, monkeypatch: pytest.MonkeyPatch, seed: int, *, noticed: bool) -> set[bytes]:
+    """Rows of back-offs up to 300 s, put and tried while the clock is set to and fro by days; those that were not
+    tried within ten minutes after the last one was put."""
+    draw = random.Random(seed)
+    off_s, before_ns, left = 0.0, 0, set()
+    monkeypatch.setattr(store, "now_ns", lambda: NOW_NS + int((store.now + off_s) * S))
+    for step in range(180):
+        if step < 60 and draw.random() < 0.1:
+            off_s = draw.choice((-10, -1, 0, 1, 10)) * 86_400.0
+        if step < 60 and draw.random() < 0.5:
+            store.put(item(step, next_try_ns=store.now_ns() + int(draw.uniform(0.0, 300.0) * S)))
+            left.add(b"id%d" % step)
+        if noticed and store.now_ns() < before_ns:
+            store.loader.clock_went_back(store.now_ns())
+        before_ns = store.now_ns()
+        store.look()
+        left.difference_update(store.tried())
+        store.now += 5.0
+    return left
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_however_the_clock_steps_every_row_is_tried(store: Store, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    assert _left_after_steps(store, monkeypatch, seed, noticed=True) == set()
+
+
+def test_a_clock_that_goes_back_and_is_not_noticed_leaves_rows_behind(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _left_after_steps(store, monkeypatch, 1, noticed=False)
+
+
 def test_with_once_a_start_tries_every_row_once_in_bounded_steps(store: Store) -> None:
     store.put(*(item(n, next_try_ns=SETTLED_NS if n % 2 else NOW_NS + n) for n in range(5000)))
     store.reopen(once=True)

@@ -62,6 +62,17 @@ def test_a_clock_that_is_set_back_between_two_answers_changes_nothing() -> None:
     assert first.at_ns(1005 * S, 12.0) == 1065 * S  # right again, and not heard since: it waits for longer
 
 
+def test_an_event_that_was_read_after_now_is_waited_for_from_now_on() -> None:
+    first = FirstRead(PATIENCE.slack_ns)
+    assert first.not_after(9000 * S, 1000 * S, 7.0) == 9000 * S  # the store's clock is not known
+    first.hear(Heard(1000 * S, 7.0, 0))
+    assert first.not_after(9000 * S, 1000 * S, 7.0) == 1005 * S
+    assert first.not_after(900 * S, 1000 * S, 7.0) == 900 * S
+    assert first.not_after(1002 * S, 942 * S, 9.0) == 1002 * S  # this clock alone has been set back meanwhile
+    first.hear(Heard(943 * S, 10.0, 60 * S))
+    assert first.not_after(1003 * S, 944 * S, 11.0) == 1003 * S  # the store's was not
+
+
 def test_a_store_whose_clock_is_ahead_is_not_asked_for_a_verdict_early() -> None:
     c = core(patience=PATIENCE)
     c.clocks(Heard(READ, 0.0, 60 * S))

@@ -131,6 +131,30 @@ def test_too_new_after_an_unheard_insert_says_nothing() -> None:
     assert core.open_rows == 1
 
 
+def test_what_waits_for_a_clock_is_known_and_holds_up_no_end() -> None:
+    core = SlotCore(1)
+    number = inserted(core, [b"a", b"b"])
+    core.answered(number, answers_of([U, U]), 0.0)
+    assert not core.waits_for_time
+    core.tick(1.0)
+    core.answered(number, answers_of([Answer.TOO_NEW, U]), 1.0)
+    assert len(core.early) == 1
+    assert set(core.early) < core.outstanding
+    assert not core.waits_for_time
+    core.tick(4.0)
+    core.answered(number, answers_of([Answer.TOO_NEW, Answer.TOO_NEW]), 4.0)
+    assert core.waits_for_time
+    core.tick(9.0)
+    core.answered(number, answers_of([C, Answer.TOO_NEW]), 9.0)
+    assert len(core.early) == 1
+    assert core.waits_for_time  # what is written is synced with the rest
+    core.tick(20.0)
+    core.answered(number, answers_of([C]), 20.0)
+    assert not core.early
+    assert not core.outstanding
+    assert not core.waits_for_time
+
+
 @pytest.mark.parametrize("code", [Answer.FENCED, Answer.STALE_INCARNATION, Answer.REFUSED])
 def test_fenced_stale_or_senseless_answers_stop_the_process(code: Answer) -> None:
     core = SlotCore(1)
