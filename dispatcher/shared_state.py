@@ -222,12 +222,11 @@ class SharedState(State):
             return False
         with self._changing():
             if some is not None:
-                claimed = self._all(
-                    "UPDATE retries SET owner = ? WHERE id IN (SELECT id FROM retries WHERE owner = ? LIMIT ?) "
-                    "RETURNING key",
-                    self.owner, some, CLAIMED_AT_ONCE,
-                )  # fmt: skip
-                self.claimed = [*self.claimed, *(key for (key,) in claimed)]
+                rows = self._all("SELECT id, key FROM retries WHERE owner = ? LIMIT ?", some, CLAIMED_AT_ONCE)
+                self._db.executemany(
+                    "UPDATE retries SET owner = ? WHERE id = ?", [(self.owner, row_id) for row_id, _ in rows]
+                )
+                self.claimed = [*self.claimed, *(key for _, key in rows)]
                 return True
             rest = [(incarnation,) for incarnation in gone[1:]]
             self._db.executemany("DELETE FROM leases WHERE owner = ?", rest)

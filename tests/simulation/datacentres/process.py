@@ -292,7 +292,7 @@ class DispatcherProcess(Process):
                 homes=self._homes(),
                 measure=commit_s,
                 sources=Sources(SimulatedReads(world, place), registry.recovery, settings.REOPENED_S),
-                waking=store,
+                waking=store if world.tells else None,
             )
             await self.engine.run()
         finally:

@@ -33,7 +33,8 @@ class StoreModel:
         self._place = process.place
         self._read_past_ns = NOTHING_READ_NS
         self._read_past_at = process.clock.monotonic()
-        self.sought = process.world.variant.sought(process.random.getrandbits(63) | 1, process.clock.monotonic)
+        epoch = process.random.getrandbits(63) | 1 if process.world.tells else 1
+        self.sought = process.world.variant.sought(epoch, process.clock.monotonic)
         self._news = asyncio.Event()
 
     async def read(self) -> None:

@@ -111,6 +111,8 @@ class World:
         """``races``: primary events come about when patience ends; half of these seeds are quiet days."""
         self.races = races
         self.quiet = races and seed % 2 == 0
+        self.tells = seed % 2 == 1
+        """Event stores tell what arrives; those of an earlier version do not."""
         self.random = random = Random(seed)
         self.seed = seed
         self.variant = variant or Variant()
