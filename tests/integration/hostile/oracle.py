@@ -148,7 +148,7 @@ class Oracle:
     twice: bool = False
     """A log was read again from its beginning: the ledger may count some of its lines again."""
     doubled: bool = False
-    """The dispatcher lost its state: its ledger begins with what the logs have now, and its own records come again."""
+    """The dispatcher lost its state: its ledger begins with what the logs have now; its own records come again."""
     verdicts: dict[str, str] = field(default_factory=dict)
     """Id -> kind, as the output said it last."""
     keys_here: set[str] = field(default_factory=set)
