@@ -15,9 +15,10 @@ import pytest
 from tests.integration.hostile.oracle import Broken
 from tests.integration.hostile.world import ACTS, World, draw, parsed
 
+HERE = "tests/integration/hostile/test_worlds.py"
 PINNED = (508, 1450)
 ROUNDS = 3
-FULL = 100
+FULL = 50
 LONG = 8
 """Rounds of each of so many worlds, where there is time."""
 
@@ -42,5 +43,5 @@ def test_world(tmp_path: Path, seed: int) -> None:
         try:
             world.do(step)
         except Broken as broken:
-            replay = f'PHOTON_WORLDS={seed} PHOTON_STEPS="{" ".join(map(str, steps))}" .venv/bin/pytest {__file__}'
+            replay = f'PHOTON_WORLDS={seed} PHOTON_STEPS="{" ".join(map(str, steps))}" .venv/bin/pytest {HERE}'
             pytest.fail("\n".join([str(broken), *world.story, f"at {step}", replay]), pytrace=False)

@@ -409,7 +409,8 @@ class World:
             return
         shutil.rmtree(right)
         self.oracle.twice = True
-        self.oracle.doubled = self.oracle.doubled or part in ("dispatcher.db", "exports")
+        if part == "dispatcher.db":
+            self.oracle.dispatcher_lost()
         self.check(result, keep=self.keeping)
 
     def act_archive(self, random: Random) -> None:
