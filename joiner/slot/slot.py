@@ -34,7 +34,7 @@ from photon.joiner.slot.recovery import (
     next_numbers,
     repair_output,
 )
-from photon.joiner.slot.redo_log import SEGMENT_BYTES, RedoFrame, RedoLog
+from photon.joiner.slot.redo_log import SEGMENT_BYTES, RedoFrame, RedoLog, segments_in
 from photon.joiner.slot.redo_salvage import Lost, salvage, set_aside
 from photon.joiner.slot.redone import write_redone
 from photon.joiner.slot.witness import check_output
@@ -244,12 +244,17 @@ class SlotStore:
         # All that the output holds is durable and published by now: only then may the log forget it.
         frames_kept = [(number, RedoFrame(note, each.tokens, each.encode())) for number, each in kept]
         self._redo.begin(frames_kept, after=self._files.log[0] if self._files.log else 0)
+        self._files.publish()  # from now on a log of an earlier start is known for one, whatever is said of it
         incarnations = sorted({incarnation_of(int(token)) for _, each in kept for token in np.unique(each.tokens)})
         return Recovered(kept, tuple(incarnations), found, sum(map(len, rows)), tuple(lost))
 
     def _read_log(self, accept_damaged: bool) -> tuple[list[RedoFrame], list[Lost]]:
+        directory = self._paths.state / REDO_NAME
+        if accept_damaged and self._files.log is not None and self._redo.lacking(self._files.log):
+            # An older log: what had left it since may have been given up meanwhile, and must not be redone.
+            return [], [Lost(path, 0, self._disk.size(path)) for _, path in segments_in(self._disk, directory)]
         if accept_damaged:
-            return salvage(self._disk, self._paths.state / REDO_NAME)
+            return salvage(self._disk, directory)
         if self._files.log is not None:
             self._redo.check_reaches(self._files.log)
         return self._redo.read(), []
