@@ -98,11 +98,16 @@ class Kept:
     content: dict[str, bytes]
 
 
+def sockets(directory: str, names: Sequence[str]) -> list[str]:
+    """What a run that was killed has left, and nothing can copy."""
+    return [name for name in names if (Path(directory) / name).is_socket()]
+
+
 def copied(source: Path, target: Path) -> None:
     """A directory that a process which was just killed, or one of its children, may still change."""
     for _ in range(20):
         try:
-            shutil.copytree(source, target)
+            shutil.copytree(source, target, ignore=sockets)
             return
         except (shutil.Error, FileNotFoundError):
             shutil.rmtree(target, ignore_errors=True)
