@@ -33,12 +33,15 @@ SIDES = {"primary": "q.log", "foreign": "c.log"}
 RESTING_S = 3600
 PATIENCE_S = float(os.environ.get("PHOTON_PATIENCE", 120))
 """For a run, and half of it for one that was told to end; more where the machine is busy."""
-SHIFTED = """import time
-real = time.time_ns
-time.time_ns = lambda: real() + {0} * 10**9
-time.time = lambda: time.time_ns() / 1e9
+SHIFTED = """
+import sys, time
+now, now_ns = time.time, time.time_ns
+def grpc():
+    return sys._getframe(2).f_globals.get("__name__", "").startswith("grpc")
+time.time = lambda: now() + (0 if grpc() else {0})
+time.time_ns = lambda: now_ns() + {0} * 10**9
 """
-"""What a process imports first whose clock is ``{0}`` seconds ahead."""
+"""What a process imports first whose clock is ``{0}`` seconds ahead; but for gRPC, of which half is not Python."""
 REFUSED = (1, 2)
 
 
@@ -95,11 +98,16 @@ class Kept:
     content: dict[str, bytes]
 
 
+def sockets(directory: str, names: Sequence[str]) -> list[str]:
+    """What a run that was killed has left, and nothing can copy."""
+    return [name for name in names if (Path(directory) / name).is_socket()]
+
+
 def copied(source: Path, target: Path) -> None:
     """A directory that a process which was just killed, or one of its children, may still change."""
     for _ in range(20):
         try:
-            shutil.copytree(source, target)
+            shutil.copytree(source, target, ignore=sockets)
             return
         except (shutil.Error, FileNotFoundError):
             shutil.rmtree(target, ignore_errors=True)
