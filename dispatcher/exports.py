@@ -89,7 +89,7 @@ class Exports:
             self._disk.truncate(path, length)
         if self._disk.exists(following):  # begun, but not recorded
             self._disk.truncate(following, 0)
-        if recorded and size < length:
+        if recorded and max(size, 0) < length:
             warn(f"{path}: {'is gone' if size < 0 else 'is shorter than it was'}; going on in {following.name}")
             number += 1
         self._numbers[log] = number

@@ -51,10 +51,10 @@ def _core(core: type[SlotCore]) -> Variant:
 class HastyJudge(Judge):
     """What the event store has not read yet counts as absent."""
 
-    def decide(self, events: Any, found: EventLookUps, outstanding: Any) -> Decided:
+    def decide(self, events: Any, found: EventLookUps, *under_way: Any) -> Decided:
         answers = [Found.ABSENT if each is Found.NOT_YET else each for each in found.answers]
         hasty = [event._replace(unmatched_as_of_ns=0) for event in events]
-        return super().decide(hasty, EventLookUps(answers, found.records), outstanding)
+        return super().decide(hasty, EventLookUps(answers, found.records), *under_way)
 
 
 class UnmatchedUnregistered(RoutedRegistry):
@@ -195,7 +195,7 @@ def deleted(self: ShardMachine, command: c.Reopen) -> U8:
     for row in np.flatnonzero(answers == Answer.REOPENED).tolist():
         digest = command.digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES]
         time = int(c.i64(command.times)[row])
-        entry = self._table.get(digest, time)
+        entry = self._table.get(digest)
         assert entry is not None
         self._table.put(digest, time, replace(entry, generation=0))
     return answers

@@ -29,6 +29,8 @@ class Images:
 
     def __init__(self) -> None:
         self.history: list[bytes] = [_empty()]
+        self.wipes = 0
+        """So often all was deleted."""
 
     def committed(self, image: bytes, *, synced: bool) -> None:
         if synced:
@@ -42,6 +44,7 @@ class Images:
 
     def wipe(self) -> None:
         self.history = [_empty()]
+        self.wipes += 1
 
 
 class SimulatedState(State):
