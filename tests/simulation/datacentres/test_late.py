@@ -4,6 +4,7 @@ once whatever goes wrong with the news of them."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -23,17 +24,18 @@ from tests.simulation.world.seeds import seeds, share
 
 SEEDS = 6
 ABLATION_SEEDS = 150
-PROMPT_S = 2.5
+PROMPT_S = 3.0
 """From the moment when both lines are there: a pass over the primary logs, a head start, a registration far away."""
 LATE_S = 3.0
 """A primary event that comes so much later is late: back-off alone would mostly take longer than is prompt."""
 
 
 class LateWorld(World):
-    """A quiet day with many hopeless events."""
+    """A quiet day with many hopeless events, and room to read on behind those that wait."""
 
     def _draw(self) -> None:
         super()._draw()
+        self.dispatcher_limits = replace(self.dispatcher_limits, left_events=1000, window_bytes=1 << 20)
         self.quiet = self.tells = True
         self.unavailable = self.commit_crashes = 0.0
         self.store_slowness = 1.0

@@ -31,10 +31,12 @@ from photon.dispatcher.retry import Patience
 from photon.dispatcher.shared_state import SharedState
 from photon.idregistry.api import Kind
 from photon.joiner.api import JoinAnswers
+from photon.outputs.place import OutputPlace
 from tests.unit.dispatcher import world
 
 LIMITS = Limits(batch_events=4, hold_s=3.0, window_bytes=6000, spill_bytes=4000, parse_records=3)
 LEASE_S = 10.0
+STATE = "state"
 OTHER = "there"
 EVENT_IDS = 60
 LOGS_MAX = 12
@@ -88,7 +90,7 @@ class Worker:
         self.name = name
         self.paused = False
         self.sent: list[Sent] = []
-        self.state = sea.variant.state(sea.directory / "state" / "s.db", name, now_ns=sea.now_ns())
+        self.state = sea.variant.state(sea.directory / STATE / "s.db", name, now_ns=sea.now_ns())
         self.follower = SharedFollower(sea.directory / "logs", has_header=False, held=True)
         self.exports = self._exports(name)
         self.core: Core = world.core(self.state, limits=LIMITS, patience=sea.patience, seed=sea.random.randrange(99))
@@ -97,7 +99,10 @@ class Worker:
         )
 
     def _exports(self, name: str) -> Exports:
-        return Exports(self.sea.directory, RealDisk(), self.state, warn=lambda line: None, worker=name)
+        directory = self.sea.directory
+        return Exports(
+            directory, RealDisk(), self.state, warn=lambda line: None, worker=name, published=directory / STATE
+        )
 
     def _adopt(self, name: str) -> None:
         lock = lock_worker(self.state.path, name)
@@ -361,9 +366,10 @@ class Sea:
         found = Counter({Verdict.READ: total.read} | dict(total.verdicts))
         if +found != +expected or total.pending or total.reread:
             raise Violation(f"ledger: {total}, expected {+expected}")
+        place = OutputPlace(self.directory, self.directory / STATE)
         for log in ("rejected", "late"):
-            files = sorted((self.directory / log).glob("dispatcher-*.jsonl"))
-            written = b"".join(file.read_bytes() for file in files)
+            shown = [file for each in place.published(RealDisk()) for file in each.files if file.kind == log]
+            written = b"".join((self.directory / file.name).read_bytes()[: file.length] for file in shown)
             try:
                 lines = [orjson.loads(line) for line in written.splitlines()]
             except ValueError as error:
