@@ -73,7 +73,7 @@ class Site:
 
     def check_state(self, disk: Disk) -> None:
         """Before anything is made: raises OutOfStep where the output holds records, and there is no state of them."""
-        if not disk.exists(self.slot.state / STATE_NAME):
+        if self.output.is_dir() and not disk.exists(self.slot.state / STATE_NAME):
             check_never_opened(OutputFiles(disk, self.output, self.slot.state / DURABLE_NAME, SLOT))
 
     def take(self) -> SlotLock:
