@@ -16,7 +16,7 @@ import pytest
 from photon.idregistry.api import Answer, Slot, token_of
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.leading import PERIOD_S
-from photon.idregistry.sharding import single_range, split
+from photon.idregistry.sharding import shards_of, single_range
 from photon.wan.client import WanClient
 from tests.integration.registry_processes import SHARDS, RegionProcesses, client_of, leader_of, regions, rows
 
@@ -29,9 +29,8 @@ _batches = count()
 
 
 def shard_of(number: int) -> int:
-    one = rows([number], [0])
-    (part,) = split(one.digests, one.times, single_range(SHARDS))
-    return part.shard
+    (shard,) = shards_of(rows([number], [0]).digests, single_range(SHARDS)[0].shards)
+    return int(shard)
 
 
 class Caller:
