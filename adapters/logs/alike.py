@@ -117,9 +117,8 @@ class Alike:
         heads = self._read(one, 0, HEAD_BYTES), self._read(other, 0, HEAD_BYTES)
         if not may_be_copies(*heads):
             return True
-        if (
-            len(heads[0]) == len(heads[1]) == HEAD_BYTES
-        ):  # a file that is being compressed is not to be looked into again and again
+        # A file that is being compressed is not to be looked into again and again.
+        if len(heads[0]) == len(heads[1]) == HEAD_BYTES:
             if len(self._copies) >= COPIES_MAX:
                 self._copies.clear()
             self._copies.add(pair)

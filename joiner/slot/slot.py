@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -69,6 +70,16 @@ class Recovered:
     """What could not be read of the log, and was accepted; the segments are set aside."""
 
 
+class _Log(NamedTuple):
+    """The redo log as a start has read it."""
+
+    frames: list[RedoFrame]
+    rows: list[Rows]  # of each frame
+    lines: set[bytes]
+    """All of them, without their newline."""
+    lost: list[Lost]
+
+
 @dataclass(frozen=True, slots=True)
 class Ages:
     """What a start may rely on when it compares ages (rule 6)."""
@@ -105,7 +116,7 @@ class SlotStore:
         self._files.log_end = lambda: self._redo.end or self._files.log
         self._finals = Finals(disk, paths.output, paths.state / MANIFEST_NAME)
         self._outputs: Outputs | None = None
-        self._log_read: tuple[list[RedoFrame], list[Lost]] | None = None
+        self._log_read: _Log | None = None
         self.ships = False
         """The output is copied: ``local_files`` is kept up to date, and what the copy lacks is not made final."""
         self.local_files: tuple[tuple[tuple[int, int], ...], ...] = ()
@@ -164,9 +175,9 @@ class SlotStore:
             )
         if ages.own_registry:
             check_registry(self._files, self._finals, known.witness)
-        self._log_read = frames, _ = self._read_log(accept_damaged_log)
-        logged = {line[:-1] for frame in frames for line in Rows.decode(frame.tokens, b"".join(frame.body)).lines}
-        check_age(self._files, self._finals.length_of, None if accept_damaged_log else logged, copied)
+        self._log_read = self._read_log(accept_damaged_log)
+        logged = None if accept_damaged_log else self._log_read.lines
+        check_age(self._files, self._finals.length_of, logged, copied)
 
     def lacks(self, ends: Witness) -> Lacking:
         """In which logs the output lacks what its copy has. Raises SlotRefused, OSError."""
@@ -227,13 +238,11 @@ class SlotStore:
         self._finals.load()
         self._finals.settle(self._files)
         self._files.close_older()
-        frames, lost = self._log_read or self._read_log(accept_damaged_log)
+        frames, rows, logged, lost = self._log_read or self._read_log(accept_damaged_log)
         self._log_read = None
         for path in dict.fromkeys(each.path for each in lost):
             set_aside(self._disk, path)  # before the new log voids the old one
-        rows = [Rows.decode(frame.tokens, b"".join(frame.body)) for frame in frames]
         place = oldest(decode_place(frame.note) for frame in frames) if frames else None
-        logged = {line[:-1] for each in rows for line in each.lines}
         found = repair_output(self._files, place, logged, log_is_whole=not lost)
         starts = next_numbers(self._files, self._finals.highest(self._slot), place)
         self._outputs = Outputs(self._files, self._output_limits, starts)
@@ -248,7 +257,12 @@ class SlotStore:
         incarnations = sorted({incarnation_of(int(token)) for _, each in kept for token in np.unique(each.tokens)})
         return Recovered(kept, tuple(incarnations), found, sum(map(len, rows)), tuple(lost))
 
-    def _read_log(self, accept_damaged: bool) -> tuple[list[RedoFrame], list[Lost]]:
+    def _read_log(self, accept_damaged: bool) -> _Log:
+        frames, lost = self._frames(accept_damaged)
+        rows = [Rows.decode(frame.tokens, b"".join(frame.body)) for frame in frames]
+        return _Log(frames, rows, {line[:-1] for each in rows for line in each.lines}, lost)
+
+    def _frames(self, accept_damaged: bool) -> tuple[list[RedoFrame], list[Lost]]:
         directory = self._paths.state / REDO_NAME
         if accept_damaged and self._files.log is not None and self._redo.lacking(self._files.log):
             # An older log: what had left it since may have been given up meanwhile, and must not be redone.

@@ -18,6 +18,7 @@ import pytest
 
 from photon.embedded.ports import free_ports
 from tests.integration.commands import Result, alive, photon, running, until
+from tests.integration.join_logs import CONFIG
 
 UP_S = 150.0
 LIMIT_S = 2.0
@@ -25,18 +26,12 @@ BURDEN_S = 1.2
 BUSY = 4
 
 
-DEPLOYMENT = """
+HEAD = """
 key_file = "key"
 [join.clicks]
 unmatched_after = "1h"
-[join.clicks.primary]
-format = "jsonl"
-key = "query_id"
-[join.clicks.foreign]
-format = "jsonl"
-key = "query_id"
-id = "click_id"
-time = {{ field = "time_us", unit = "us" }}
+"""
+DEPLOYMENT = """
 [registry]
 shards = 1
 [registry.replicas.r1]
@@ -63,7 +58,7 @@ def _one_datacentre(directory: Path) -> Path:
         (directory / name).mkdir(parents=True)
     (directory / "key").write_bytes(b"k" * 32)
     file = directory / "photon.toml"
-    file.write_text(DEPLOYMENT.format(*free_ports(5)))
+    file.write_text(HEAD + CONFIG + DEPLOYMENT.format(*free_ports(5)))
     return file
 
 
