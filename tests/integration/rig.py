@@ -44,6 +44,7 @@ class Rig:
         self.seconds = seconds
         self._seed = seed
         self._prompt = prompt
+        self._forgotten: set[Path] = set()
         self.demo = DemoDeployment(directory, shape)
         self.supervisor = Supervisor()
         self.wan = WanClient(self.demo.wan, towards(self.demo.tls, WAN))
@@ -95,7 +96,7 @@ class Rig:
         """Every click exactly once over both datacentres, contents right, ledgers in agreement with the truth, and
         nothing that the verifiers object to."""
         outputs = [place.output for place in self.demo.places.values()]
-        problems = check(outputs, self.generator.truth).problems
+        problems = check(outputs, self.generator.truth, self._forgotten).problems
         problems += ledger_problems(self.observer.ledgers(), self.generator.truth)
         problems += alarms_in(self.demo)
         assert not problems, problems
@@ -172,6 +173,7 @@ class Rig:
             self.supervisor.kill(name, hold=True)
         await self._gone(names)
         place = self.demo.places[datacentre]
+        self._forgotten.add(place.output)
         for found in place.state.glob("dispatcher.db*"):
             found.unlink()
         shutil.rmtree(place.state / "eventstore")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,8 +53,11 @@ def _content(path: Path) -> bytes:
     return gzip.decompress(path.read_bytes())
 
 
-def check(outputs: Iterable[Path], truth: Truth) -> Findings:
-    """``outputs``: the output directory of each datacentre; a line that cannot be read is rejected once in each."""
+def check(outputs: Iterable[Path], truth: Truth, forgotten: Collection[Path] = ()) -> Findings:
+    """``outputs``: the output directory of each datacentre; a line that cannot be read is rejected once in each.
+
+    ``forgotten``: those whose dispatcher lost its state, and exports again what it had rejected.
+    """
     findings = Findings()
     joined: Counter[str] = Counter()
     unmatched: Counter[str] = Counter()
@@ -66,7 +69,8 @@ def check(outputs: Iterable[Path], truth: Truth) -> Findings:
             if not _right(record, click, truth):
                 wrong.add(click)
         unmatched.update(record["event_id"] for record in records(output / "unmatched"))
-        rejected = sum(1 for _ in records(output / "rejected"))
+        places = [tuple(record["source"].values()) for record in records(output / "rejected")]
+        rejected = len(set(places) if output in forgotten else places)
         if rejected != truth.malformed:
             findings.problems.append(f"{truth.malformed} malformed lines, but {rejected} in {output / 'rejected'}")
         findings.rejected += rejected
