@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
+from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile, Pairs, Payloads
 from photon.adapters.formats.base import SideReader, Stop
 from photon.adapters.formats.delimited import DelimitedSide
 from photon.adapters.formats.json_lines import JsonLinesSide
@@ -54,14 +54,6 @@ class ConfiguredAdapter(Adapter):
         self.primary_framing = self.primary_config.framing
         self.foreign_framing = self.foreign_config.framing
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        # The fast methods know nothing of an overridden meaning.
-        if "primary_key" in vars(cls) and "primary_keys" not in vars(cls):
-            cls.primary_keys = Adapter.primary_keys  # type: ignore[method-assign]
-        if "foreign_header" in vars(cls) and "foreign_headers" not in vars(cls):
-            cls.foreign_headers = Adapter.foreign_headers  # type: ignore[method-assign]
-
     @classmethod
     def from_sides(cls, primary: SideConfig, foreign: SideConfig, where: str = "join") -> ConfiguredAdapter:
         """From structs that exist already. ``where`` ("join.clicks") stands in error messages."""
@@ -87,8 +79,13 @@ class ConfiguredAdapter(Adapter):
         return self._primary.keys(block, file)
 
     def primary_keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
-        """``primary_key`` of each record, whole and checked; None for a bad one."""
         return self._primary.keys_of(records, file)
+
+    def join_columns(self, pairs: Pairs) -> Payloads:
+        foreign = self._foreign.payloads(pairs.foreign, pairs.foreign_files)
+        primary = self._primary.payloads(pairs.primary, pairs.primary_files)
+        # As ``join`` does: what is wrong with the foreign record goes first.
+        return Payloads(foreign.payloads, primary.payloads, {**primary.bad, **foreign.bad})
 
     def located_primary_keys(
         self, block: bytes, file: LogFile

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from photon.batch.files import LogFile as LogFile
 from photon.config.errors import UsageError
 
 API_VERSION = 1
@@ -22,17 +23,6 @@ API_VERSION = 1
 API_SPOKEN = (API_VERSION,)
 """Versions that adapters may be written for; docs/adapters.md says how long an old one is spoken."""
 TIME_LIMIT_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class LogFile:
-    """The log file a record stands in, as an adapter may know it."""
-
-    path: str
-    """Relative to its log directory, without a compression suffix's meaning: just the name as found."""
-    header: bytes = b""
-    """The file's header record without its line end; empty for formats that have none. Of Zeek's logs: the header
-    lines in force at the record, separated by ``\\n``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +92,36 @@ class Filtered:
     """Business rules say that this pair is not to be joined. Registered, and leaves one line with the reason."""
 
     reason: str
+
+
+class Pairs(NamedTuple):
+    """Columns of ``Pair``: row by row the arguments of ``join``."""
+
+    foreign: Sequence[bytes]
+    foreign_files: Sequence[LogFile]
+    primary: Sequence[bytes]
+    primary_files: Sequence[LogFile]
+
+
+class Payloads(NamedTuple):
+    """Columns of what becomes of pairs: the two payloads of those that are joined, as in ``Joined``."""
+
+    foreign: Sequence[bytes | None]
+    primary: Sequence[bytes | None]
+    others: Mapping[int, Filtered | BadRecord]
+    """Row -> what becomes of a pair that is not joined; what the columns hold there means nothing."""
+
+    @staticmethod
+    def of(made: Sequence[Joined | Filtered | BadRecord]) -> Payloads:
+        """From what ``join_many`` gives."""
+        others = {row: each for row, each in enumerate(made) if not isinstance(each, Joined)}
+        joined = [each if isinstance(each, Joined) else Joined(None, None) for each in made]
+        return Payloads([each.foreign for each in joined], [each.primary for each in joined], others)
+
+    def rows(self) -> list[Joined | Filtered | BadRecord]:
+        """What ``join_many`` gives."""
+        joined = zip(self.foreign, self.primary, strict=True)
+        return [self.others.get(row) or Joined(*each) for row, each in enumerate(joined)]
 
 
 class Adapter(ABC):
@@ -189,6 +209,19 @@ class Adapter(ABC):
                 keys.append(None)
         return keys
 
+    def primary_keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
+        """primary_key of each record of one file, None for a bad one.
+
+        Used by joiners where a class defines it; as with ``join_many``.
+        """
+        keys: list[bytes | None] = []
+        for record in records:
+            try:
+                keys.append(self.primary_key(record, file))
+            except BadRecord:
+                keys.append(None)
+        return keys
+
     def join_many(self, pairs: Sequence[Pair]) -> list[Joined | Filtered | BadRecord]:
         """join of each pair, in order; where it would raise BadRecord, its place holds that.
 
@@ -202,22 +235,37 @@ class Adapter(ABC):
                 out.append(bad)
         return out
 
-    @property
-    def joins_many(self) -> bool:
-        """Whether its class defines ``join_many``."""
-        return "join_many" in vars(self) or type(self).join_many is not Adapter.join_many
+    def join_columns(self, pairs: Pairs) -> Payloads:
+        """``join_many`` for columns, which go before it where a class defines both."""
+        return Payloads.of(self.join_many([Pair(*pair) for pair in zip(*pairs, strict=True)]))
+
+    def defines(self, many: str) -> bool:
+        """Whether its class has a method of its own for many records, of this name."""
+        return many in vars(self) or getattr(type(self), many) is not getattr(Adapter, many)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         # A form for many records that is inherited knows nothing of a meaning that is overridden here.
-        own = vars(cls)
-        if "join_many" not in own and own.keys() & {"join", "foreign_payload", "primary_payload"}:
-            cls.join_many = Adapter.join_many  # type: ignore[method-assign]
+        own = vars(cls).keys()
+        for many, alone in _MEANINGS.items():
+            if many not in own and own & alone:
+                setattr(cls, many, getattr(Adapter, many))
 
     def rule(self) -> bytes:
         """What derives id, key and time from a record, as canonical bytes. Two datacentres must agree on it."""
         cls = type(self)
         return f"{cls.__module__}:{cls.__qualname__}:{self.api_version}:{sorted(self.options.items())!r}".encode()
+
+
+_JOINS = {"join", "foreign_payload", "primary_payload"}
+_MEANINGS = {
+    "foreign_headers": {"foreign_header"},
+    "primary_keys": {"primary_key"},
+    "primary_keys_of": {"primary_key"},
+    "join_many": _JOINS,
+    "join_columns": {*_JOINS, "join_many"},
+}
+"""Form for many records -> the methods that fix its meaning."""
 
 
 @dataclass

@@ -16,46 +16,19 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import Protocol
 
 import orjson
 
-from photon.adapters.contract import Adapter, Joined, LogFile
+from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.shown import Shown, shown
 from photon.adapters.times import rfc3339_us
+from photon.batch.events import Events
+from photon.batch.records import PrimaryRecord, Records
 
 FILE_NAMES_MAX = 8192
 """File names whose JSON is remembered."""
 _PLAIN = re.compile(rb"[ !#-\[\]-~]*+")
 """Needs no escaping in JSON."""
-
-
-class ForeignEventLike(Protocol):
-    """What is read of a foreign event (``joiner.api.ForeignEvent`` fits)."""
-
-    @property
-    def event_id(self) -> bytes: ...
-    @property
-    def key(self) -> bytes: ...
-    @property
-    def event_time_ns(self) -> int: ...
-    @property
-    def record(self) -> bytes: ...
-    @property
-    def file(self) -> LogFile: ...
-    @property
-    def offset(self) -> int: ...
-
-
-class PrimaryRecordLike(Protocol):
-    """What is read of a primary record (``eventstore.api.PrimaryRecord`` fits)."""
-
-    @property
-    def record(self) -> bytes: ...
-    @property
-    def file(self) -> LogFile: ...
-    @property
-    def offset(self) -> int: ...
 
 
 class Envelope:
@@ -72,9 +45,10 @@ class Envelope:
 
     def joined(
         self,
-        events: Sequence[ForeignEventLike],
-        primaries: Sequence[PrimaryRecordLike],
-        payloads: Sequence[Joined],
+        events: Events,
+        primaries: Records,
+        foreign: Sequence[bytes | None],
+        primary: Sequence[bytes | None],
         *,
         token: int,
         at_ns: int,
@@ -84,44 +58,55 @@ class Envelope:
         Raises ValueError when a payload holds a newline: the line would be torn. Ask ``faults.payload_fault``
         first where the adapter is not one of ours.
         """
+        template = _JOINED
+        if None in foreign or None in primary:
+            template = _JOINED_RAW
+            foreign = [_payload(b"foreign", *both) for both in zip(foreign, events.records, strict=True)]
+            primary = [_payload(b"primary", *both) for both in zip(primary, primaries.records, strict=True)]
+        columns = zip(
+            _ids_and_keys(events),
+            events.times.tolist(),
+            foreign,
+            primary,
+            self._sources(events),
+            events.offsets.tolist(),
+            self._sources(primaries),
+            primaries.offsets.tolist(),
+            strict=True,
+        )
         tail = self._tail(b"joined_at", token, at_ns)
-        place = self._source
-        lines = []
-        for event, primary, payload in zip(events, primaries, payloads, strict=True):
-            foreign, attached = payload.foreign, payload.primary
-            line = b'{%b,"event_time_ns":%d,%b,%b,"source":%b%d},"primary_source":%b%d}%b' % (
-                _id_and_key(event.event_id, event.key),
-                event.event_time_ns,
-                _raw(b"foreign", event.record) if foreign is None else b'"foreign":' + foreign,
-                _raw(b"primary", primary.record) if attached is None else b'"primary":' + attached,
-                place(event.file.path),
-                event.offset,
-                place(primary.file.path),
-                primary.offset,
-                tail,
-            )
-            if line.find(b"\n") != len(line) - 1:
-                raise ValueError(f"the payload of {event.file.path}:{event.offset} holds a newline")
-            lines.append(line)
+        lines = [template % row + tail for row in columns]
+        if b"".join(lines).count(b"\n") != len(lines):
+            at = next(at for at, line in enumerate(lines) if line.find(b"\n") != len(line) - 1)
+            place = f"{events.files[events.file_index[at]].path}:{events.offsets[at]}"
+            raise ValueError(f"the payload of {place} holds a newline")
         return lines
 
     def undone(
         self,
-        events: Sequence[ForeignEventLike],
+        events: Events,
         reasons: Sequence[str],
         *,
         token: int | None,
         at_ns: int,
-        primaries: Sequence[PrimaryRecordLike | None] | None = None,
+        primaries: Sequence[PrimaryRecord | None] | None = None,
     ) -> list[bytes]:
         """Lines of events that were not joined, with why: unmatched, filtered, rejected, late (``token`` None)."""
         tail = self._tail(b"decided_at", token, at_ns)
         lines = []
-        rows = [(event.record, event.file, reason) for event, reason in zip(events, reasons, strict=True)]
-        for row, (event, what) in enumerate(zip(events, shown(self._adapter, rows), strict=True)):
-            head = b'%b,"event_time_ns":%d,' % (_id_and_key(event.event_id, event.key), event.event_time_ns)
-            primary = primaries[row] if primaries is not None else None
-            lines.append(self._line(head, what, event.file.path, event.offset, primary, tail))
+        rows = list(zip(events.records, events.of_file(), reasons, strict=True))
+        columns = zip(
+            _ids_and_keys(events),
+            events.times.tolist(),
+            shown(self._adapter, rows),
+            events.of_file(),
+            events.offsets.tolist(),
+            primaries or [None] * len(rows),
+            strict=True,
+        )
+        for names, time_ns, what, file, offset, primary in columns:
+            head = b'%b,"event_time_ns":%d,' % (names, time_ns)
+            lines.append(self._line(head, what, file.path, offset, primary, tail))
         return lines
 
     def unreadable(self, record: bytes, file: LogFile, offset: int, reason: str, *, at_ns: int) -> bytes:
@@ -135,7 +120,7 @@ class Envelope:
         what: Shown,
         path: str,
         offset: int,
-        primary: PrimaryRecordLike | None,
+        primary: PrimaryRecord | None,
         tail: bytes,
     ) -> bytes:
         found = b""
@@ -151,6 +136,10 @@ class Envelope:
             found,
             tail,
         )
+
+    def _sources(self, rows: Events | Records) -> list[bytes]:
+        of_file = [self._source(file.path) for file in rows.files]
+        return [of_file[at] for at in rows.file_index.tolist()]
 
     def _source(self, path: str) -> bytes:
         known = self._files.get(path)
@@ -178,10 +167,19 @@ def member(name: bytes, value: bytes) -> bytes:
     return b'"%b":%b' % (name, orjson.dumps(text))
 
 
-def _id_and_key(event_id: bytes, key: bytes) -> bytes:
-    if _PLAIN.fullmatch(event_id) and _PLAIN.fullmatch(key):
-        return b'"event_id":"%b","key":"%b"' % (event_id, key)
-    return member(b"event_id", event_id) + b"," + member(b"key", key)
+_JOINED = b'{%b,"event_time_ns":%d,"foreign":%b,"primary":%b,"source":%b%d},"primary_source":%b%d}'
+_JOINED_RAW = b'{%b,"event_time_ns":%d,%b,%b,"source":%b%d},"primary_source":%b%d}'
+
+
+def _ids_and_keys(events: Events) -> list[bytes]:
+    names = list(zip(events.ids, events.keys, strict=True))
+    if _PLAIN.fullmatch(b"".join(map(b"".join, names))):
+        return [b'"event_id":"%b","key":"%b"' % both for both in names]
+    return [member(b"event_id", event_id) + b"," + member(b"key", key) for event_id, key in names]
+
+
+def _payload(name: bytes, payload: bytes | None, record: bytes) -> bytes:
+    return _raw(name, record) if payload is None else b'"%b":%b' % (name, payload)
 
 
 def _raw(name: bytes, value: bytes) -> bytes:

@@ -25,6 +25,8 @@ from photon.adapters.contract import (
     Joined,
     LogFile,
     Pair,
+    Pairs,
+    Payloads,
     Skipped,
 )
 from photon.adapters.shape import KEY_BYTES, Condition, Derived, Shape, compiled, shape_from_table, side_and_path
@@ -119,7 +121,7 @@ def shaped_adapter(adapter: Adapter, table: Mapping[str, Any], where: str, base:
     """
     shape = shape_from_table(table, where)
     shaper = Shaper(shape, where, _key(shape, where, base))
-    join, join_many, many = adapter.join, adapter.join_many, adapter.joins_many
+    join, join_many, join_columns = adapter.join, adapter.join_many, adapter.join_columns
 
     def shaped(foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
         result = join(foreign, foreign_file, primary, primary_file)
@@ -128,10 +130,16 @@ def shaped_adapter(adapter: Adapter, table: Mapping[str, Any], where: str, base:
     def shaped_many(pairs: Sequence[Pair]) -> list[Joined | Filtered | BadRecord]:
         return [_or_bad(shaper, each) for each in join_many(pairs)]
 
+    def shaped_columns(pairs: Pairs) -> Payloads:
+        return Payloads.of([_or_bad(shaper, each) for each in join_columns(pairs).rows()])
+
+    many, columns = adapter.defines("join_many"), adapter.defines("join_columns")
     adapter.shape = {"table": dict(table), "where": where, "base": str(base)}
     adapter.join = shaped  # type: ignore[method-assign]
     if many:
         adapter.join_many = shaped_many  # type: ignore[method-assign]
+    if columns:
+        adapter.join_columns = shaped_columns  # type: ignore[method-assign]
     if shaper.hides:
         _showing(adapter, shaper)
     if shaper.skips:

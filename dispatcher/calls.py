@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from photon.batch.events import Events
 from photon.config.clock import Clock
 from photon.dispatcher.flow import Flow, Target
 from photon.dispatcher.reporting import Troubles
@@ -62,7 +63,7 @@ class Calls:
         what = f"{JOINER} {name}"
         try:
             async with asyncio.timeout(self._timeout_s * GRACE):
-                answers = await joiner.join(events, timeout=self._timeout_s)
+                answers = await joiner.join(Events.of(events), timeout=self._timeout_s)
         except Exception as error:
             self._troubles.met(what, f"{type(error).__name__}: {error}", self._clock.monotonic())
             return None

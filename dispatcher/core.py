@@ -24,6 +24,7 @@ from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.identity import ALIKE_MARK
+from photon.batch.events import Events
 from photon.config.clock import NS_PER_S
 from photon.dispatcher.columns import Columns, columns_of, records_of
 from photon.dispatcher.events import (
@@ -412,7 +413,7 @@ class Core:
 
     def late(self, item: Item, now_ns: int) -> None:
         """Below the boundary: this datacentre claims it as late (protocol rule 10)."""
-        (line,) = self._envelope.undone([item.event], [LATE_REASON], token=None, at_ns=now_ns)
+        (line,) = self._envelope.undone(Events.of([item.event]), [LATE_REASON], token=None, at_ns=now_ns)
         stretch = item.stretch
         if stretch is None:
             self._changes.exports.append(Export(LATE, line))

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from photon.adapters.contract import LogFile
+import numpy as np
+
+from photon.batch.columns import RowIndexes
+from photon.batch.files import LogFile
+from photon.batch.records import PrimaryRecord as PrimaryRecord
+from photon.batch.records import Records
 from photon.config.clock import NEVER_NS
 
 ALL_BUT_ENDS_NS = NEVER_NS - 1
@@ -27,14 +33,6 @@ class Found(enum.IntEnum):
     """Not there, and everything written up to the time that was asked about has been read."""
 
 
-class PrimaryRecord(NamedTuple):
-    """A primary event as it stands in its log."""
-
-    record: bytes  # without its line end
-    file: LogFile
-    offset: int  # uncompressed bytes
-
-
 class PrimaryPlace(NamedTuple):
     """Where a primary event stands."""
 
@@ -42,14 +40,59 @@ class PrimaryPlace(NamedTuple):
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class EventLookUps:
-    """Aligned with the keys asked for; ``records[i]`` is set exactly where ``answers[i]`` is FOUND."""
+    """Aligned with the keys asked for."""
 
-    answers: list[Found]
-    records: list[PrimaryRecord | None]
-    ambiguous: dict[int, PrimaryPlace] = field(default_factory=dict)
+    codes: bytes  # n x Found
+    found: Records  # of the rows that are FOUND, in their order
+    ambiguous: Mapping[int, PrimaryPlace] = field(default_factory=dict)
     """Row -> where another primary record of its key stands, with other bytes."""
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @staticmethod
+    def of(
+        answers: Sequence[Found],
+        records: Sequence[PrimaryRecord | None],
+        ambiguous: Mapping[int, PrimaryPlace] = MappingProxyType({}),
+    ) -> EventLookUps:
+        """``records[row]`` is set exactly where ``answers[row]`` is FOUND."""
+        return EventLookUps(bytes(answers), Records.of([each for each in records if each is not None]), ambiguous)
+
+    @staticmethod
+    def unavailable(n: int) -> EventLookUps:
+        """Of n keys."""
+        return EventLookUps(bytes(n), Records.of(()))
+
+    @staticmethod
+    def concat(parts: Sequence[EventLookUps]) -> EventLookUps:
+        """Of one key after another."""
+        if len(parts) == 1:
+            return parts[0]
+        ambiguous: dict[int, PrimaryPlace] = {}
+        base = 0
+        for part in parts:
+            ambiguous.update((base + row, other) for row, other in part.ambiguous.items())
+            base += len(part)
+        found = Records.concat([part.found for part in parts])
+        return EventLookUps(b"".join([part.codes for part in parts]), found, ambiguous)
+
+    def rows(self) -> RowIndexes:
+        """Those that are FOUND."""
+        return np.flatnonzero(np.frombuffer(self.codes, np.uint8) == Found.FOUND)
+
+    @property
+    def answers(self) -> list[Found]:
+        """The codes by their names: as ``records``, for what looks at few."""
+        return [Found(code) for code in self.codes]
+
+    @property
+    def records(self) -> list[PrimaryRecord | None]:
+        """By row, None where nothing is found."""
+        found = iter(self.found.rows())
+        return [next(found) if code == Found.FOUND else None for code in self.codes]
 
 
 class Came(NamedTuple):

@@ -12,7 +12,7 @@ from photon.config.clock import NS_PER_S
 from photon.config.tls import Towards, open_channel, unreachable
 from photon.eventstore import columns, eventstore_pb2_grpc
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.api import Came, EventLookUps, Found, PrimaryPlace, PrimaryRecord, Progress
+from photon.eventstore.api import Came, EventLookUps, Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
 
 TIMEOUT_SECONDS = 10.0
@@ -52,18 +52,14 @@ class EventStoreClient:
 
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
         """See api.EventStore."""
-        answers: list[Found] = []
-        records: list[PrimaryRecord | None] = []
-        ambiguous: dict[int, PrimaryPlace] = {}
+        parts: list[EventLookUps] = []
         for part in columns.request_slices(keys):
             at, stop = part.start, part.stop
             while at < stop:
                 found = await self._ask(keys[at:stop], as_of[at:stop])
-                answers += found.answers
-                records += found.records
-                ambiguous.update((at + row, other) for row, other in found.ambiguous.items())
-                at += len(found.answers)
-        return EventLookUps(answers, records, ambiguous)
+                parts.append(found)
+                at += len(found)
+        return EventLookUps.concat(parts)
 
     async def _ask(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
         """Answers of a prefix of the keys, one at least."""
@@ -72,7 +68,7 @@ class EventStoreClient:
             found = columns.answered(message, len(keys))
         except (grpc.aio.AioRpcError, columns.WireError) as err:
             self.error = self._line(err)
-            return EventLookUps([Found.UNAVAILABLE] * len(keys), [None] * len(keys))
+            return EventLookUps.unavailable(len(keys))
         self.error = ""
         return found
 

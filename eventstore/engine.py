@@ -296,7 +296,7 @@ class EventStoreEngine:
         self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[Located]
     ) -> EventLookUps:
         """``elsewhere``: what cache nodes had."""
-        nothing = EventLookUps([Found.UNAVAILABLE] * len(keys), [None] * len(keys))
+        nothing = EventLookUps.unavailable(len(keys))
         if self._over():
             return nothing
         run = asyncio.get_running_loop().run_in_executor
@@ -320,7 +320,7 @@ class EventStoreEngine:
         try:
             begun = self._tiers.begin(keys, as_of, hits)
         except FileMapError:  # the reader's thread meets it too, and says so
-            return EventLookUps([Found.UNAVAILABLE] * len(keys), [None] * len(keys))
+            return EventLookUps.unavailable(len(keys))
         return begun if begun.wanted else self._end(begun, (), mark)
 
     def _end(self, begun: LookUp, reads: Sequence[ReadRecord], mark: int) -> EventLookUps:
@@ -328,9 +328,9 @@ class EventStoreEngine:
         found = self._tiers.end(begun, reads)
         if self._sought is not None:
             # Who asks as of no time goes on waiting after ABSENT, too.
-            columns = zip(begun.keys, begun.as_of, found.answers, strict=True)
+            columns = zip(begun.keys, begun.as_of, found.codes, strict=True)
             absent = (Found.ABSENT, NOTHING_READ_NS)
-            missed = [key for key, at, its in columns if its is Found.NOT_YET or (its, at) == absent]
+            missed = [key for key, at, its in columns if its == Found.NOT_YET or (its, at) == absent]
             if missed:
                 self._missed(missed, mark)
         return found

@@ -152,7 +152,9 @@ class TieredEventStore:
             undecided = self._shared.rule == "reject" and row in begun.several and row not in ambiguous
             if undecided or row not in best or order < self._order(best[row]):
                 answers[row], records[row] = Found.UNAVAILABLE, None
-        return EventLookUps(answers, records, {row: at for row, at in ambiguous.items() if records[row] is not None})
+        return EventLookUps.of(
+            answers, records, {row: at for row, at in ambiguous.items() if records[row] is not None}
+        )
 
     def _compared(
         self,

@@ -12,20 +12,17 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from photon.batch.columns import DIGEST_BYTES as DIGEST_BYTES
+from photon.batch.columns import I64 as I64
+from photon.batch.columns import U8 as U8
+from photon.batch.columns import U32 as U32
+from photon.batch.columns import U64 as U64
+from photon.batch.columns import split_digests as split_digests
 from photon.idregistry.witness import Witness, Witnessed
 
-DIGEST_BYTES = 16
 BATCH_BITS = 40
 KEY_PROOF = b"photon: the key of this deployment"
 INCARNATION_BITS = 24
-
-U8 = npt.NDArray[np.uint8]
-U32 = npt.NDArray[np.uint32]
-U64 = npt.NDArray[np.uint64]
-I64 = npt.NDArray[np.int64]
 
 
 class Kind(enum.IntEnum):
@@ -75,11 +72,6 @@ def token_of(incarnation: int, batch: int) -> int:
 def incarnation_of(token: int) -> int:
     """The incarnation that a token names."""
     return token >> BATCH_BITS
-
-
-def split_digests(digests: bytes) -> list[bytes]:
-    """n x 16 bytes, one by one."""
-    return [digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)]
 
 
 class Digester:

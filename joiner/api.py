@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from photon.adapters.contract import LogFile
+from photon.batch.events import Events, ForeignEvent
 from photon.idregistry.api import I64, Kind
 
 
@@ -37,22 +37,6 @@ VERDICT_OF_KIND = {
     Kind.UNMATCHED: Outcome.UNMATCHED,
     Kind.REJECTED: Outcome.REJECTED,
 }
-
-
-class ForeignEvent(NamedTuple):
-    """One row of a batch."""
-
-    event_id: bytes
-    digest: bytes
-    event_time_ns: int
-    key: bytes
-    record: bytes  # without its line end
-    file: LogFile
-    offset: int
-    unmatched_as_of_ns: int
-    """ABSENT as of then makes it unmatched; NEVER_NS: only when the primary logs are complete for ever;
-    WAIT (below): never."""
-    generation: int = 0
 
 
 UNKNOWN_REASON = "its registration is still unknown"
@@ -94,7 +78,7 @@ class JoinAnswers:
 class Joiner(Protocol):
     """Any joiner serves any event; nothing is routed by state."""
 
-    async def join(self, events: Sequence[ForeignEvent], *, timeout: float) -> JoinAnswers:
+    async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
         """One attempt. An unreachable joiner answers RETRY for all."""
         ...
 

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
+from photon.batch.events import Events
 from photon.config.disk import Disk
 from photon.config.structured import get_logger
 from photon.idregistry.api import Slot
 from photon.idregistry.outcomes import Refusal
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.adopter import has_work_left
-from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
+from photon.joiner.api import JoinAnswers, Outcome
 from photon.joiner.engine import JoinerEngine, JoinerStats
 from photon.joiner.slot.auto import AUTO_MAX, Here, auto_name, is_auto, to_try
 from photon.joiner.slot.identity import SlotRefused
@@ -123,7 +124,7 @@ class AutoJoiner:
         assert self._engine is not None, "start comes first"
         return self._engine.stats()
 
-    async def join(self, events: Sequence[ForeignEvent], *, timeout: float) -> JoinAnswers:
+    async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
         """As JoinerEngine."""
         if self._engine is None:
             reasons: Mapping[int, str] = dict.fromkeys(range(len(events)), "the joiner is not started")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from photon.batch.events import Events
 from photon.config.tls import Towards, open_channel, unreachable
 from photon.joiner import joiner_pb2_grpc, wire
-from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
+from photon.joiner.api import JoinAnswers, Outcome
 
 SERVICE = "photon.v1.Joiner"
 OPTIONS = (
@@ -36,16 +36,16 @@ class JoinerClient:
         self.error = ""
         """Why the last request failed; "" when it did not."""
 
-    async def join(self, events: Sequence[ForeignEvent], *, timeout: float) -> JoinAnswers:
+    async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
         """See api.Joiner. A batch too big for one message goes in several, one after the other."""
-        slices = wire.request_slices(events)
-        if len(slices) == 1:
+        parts = events.parts(wire.EVENTS_MAX, wire.REQUEST_BYTES_MAX)
+        if len(parts) == 1:
             return await self._ask(events, timeout)
         whole = JoinAnswers([])
         failed = False
         ambiguous: list[int] = []
-        for part in slices:
-            answers = await self._ask(events[part], timeout)
+        for part in parts:
+            answers = await self._ask(part, timeout)
             failed |= answers.failed
             base = len(whole.outcomes)
             whole.outcomes.extend(answers.outcomes)
@@ -54,7 +54,7 @@ class JoinerClient:
             ambiguous += [base + row for row in answers.ambiguous]
         return replace(whole, failed=failed, ambiguous=tuple(ambiguous))
 
-    async def _ask(self, events: Sequence[ForeignEvent], timeout: float) -> JoinAnswers:
+    async def _ask(self, events: Events, timeout: float) -> JoinAnswers:
         try:
             message = await self._stub.Join(wire.request(self._join, events), timeout=timeout)
             answers = wire.answered(message, len(events))

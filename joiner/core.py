@@ -29,7 +29,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from photon.idregistry.api import U8, Answer, InsertAnswers, Kind, split_digests, token_of
+from photon.batch.columns import U8, RowIndexes, split_digests, take_digests
+from photon.idregistry.api import Answer, InsertAnswers, Kind, token_of
 from photon.joiner.api import VERDICT_OF_KIND, Outcome, TakenBy
 from photon.joiner.instructions import (
     Append,
@@ -42,7 +43,7 @@ from photon.joiner.instructions import (
     SyncOutput,
     Write,
 )
-from photon.joiner.rows import RowIndexes, Rows, concat, take_digests
+from photon.joiner.rows import Rows, concat
 
 Bools = npt.NDArray[np.bool_]
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
 from photon.adapters.contract import Adapter
+from photon.batch.events import Events
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.structured import get_logger
 from photon.eventstore.api import EventStore
 from photon.idregistry.api import Registry, Slot
 from photon.joiner.admission import Bounds, Throttle
-from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
+from photon.joiner.api import JoinAnswers, Outcome
 from photon.joiner.copies.shipping import Copying
 from photon.joiner.core import CoreLimits, OpenRecord, SlotCore
 from photon.joiner.opening import open_slot, shipping, to_its_end
@@ -260,7 +261,7 @@ class JoinerEngine:
         return JoinerStats(dict(self._counts), core.open_rows, held, store.redo_bytes, self._refused, self._redone)
 
     # -- one batch -------------------------------------------------------------------------------------------
-    async def join(self, events: Sequence[ForeignEvent], *, timeout: float) -> JoinAnswers:
+    async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
         """One attempt at each event; ``timeout`` in seconds, after which what is unknown is RETRY."""
         if self._shell is None or (reason := self._refusal(len(events))):
             self._refused += 1
@@ -268,7 +269,7 @@ class JoinerEngine:
             return JoinAnswers(
                 [Outcome.RETRY] * len(events), reasons=dict.fromkeys(range(len(events)), why), overloaded=True
             )
-        if not events:
+        if not len(events):
             return JoinAnswers([])
         deadline = self._world.clock.monotonic() + timeout
         self._throttle.looking_up += len(events)
@@ -277,7 +278,9 @@ class JoinerEngine:
         finally:
             self._throttle.looking_up -= len(events)
         answers = await self._register(events, decided, deadline)
-        self._counts.update(answers.outcomes)
+        outcomes = bytes(answers.outcomes)
+        for outcome in set(outcomes):
+            self._counts[Outcome(outcome)] += outcomes.count(outcome)
         return answers
 
     def _refusal(self, ids: int) -> str:
@@ -291,16 +294,16 @@ class JoinerEngine:
             redo_bytes=self.shell.store.redo_bytes,
         )
 
-    async def _decide(self, events: Sequence[ForeignEvent]) -> Decided:
+    async def _decide(self, events: Events) -> Decided:
         store = self._world.store
-        found = await store.look_up([event.key for event in events], [event.unmatched_as_of_ns for event in events])
+        found = await store.look_up(events.keys, events.as_of.tolist())
         core = self.shell.core
         decided = self._judge.decide(events, found, core.outstanding, core.early)
         if decided.mismatched:
             settle_mismatched(events, decided, (await store.progress()).read_past_ns)
         return decided
 
-    async def _register(self, events: Sequence[ForeignEvent], decided: Decided, deadline: float) -> JoinAnswers:
+    async def _register(self, events: Events, decided: Decided, deadline: float) -> JoinAnswers:
         if not decided.joined and not decided.undone:
             return JoinAnswers(decided.outcomes, reasons=decided.reasons)
         shell = self.shell

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from photon.idregistry.api import DIGEST_BYTES, I64, U8, U32, U64, Inserts, split_digests
-
-RowIndexes = npt.NDArray[np.intp]
+from photon.batch.columns import DIGEST_BYTES, I64, U8, U32, U64, RowIndexes, split_digests, take_digests
+from photon.idregistry.api import Inserts
 
 _COUNT = struct.Struct("<I")
 _BYTES_PER_ROW = DIGEST_BYTES + 8 + 1 + 4 + 4 + 4
@@ -107,8 +105,3 @@ def concat(parts: Sequence[Rows]) -> Rows:
         generations=np.concatenate([part.generations for part in parts]),
         lines=[line for part in parts for line in part.lines],
     )
-
-
-def take_digests(digests: bytes, index: RowIndexes) -> bytes:
-    """The digests at ``index``. Opaque 16-byte items: an 'S' dtype would strip trailing zeros."""
-    return np.frombuffer(digests, "V16")[index].tobytes()

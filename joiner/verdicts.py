@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 import xxhash
 
 from photon.adapters.containment import Fault, Guard
-from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined, Pair
+from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined, LogFile, Pair, Pairs, Payloads
 from photon.adapters.envelope import Envelope
 from photon.adapters.faults import joined_fault
 from photon.adapters.logs.identity import log_name
-from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
+from photon.batch.columns import U32, split_digests
+from photon.batch.events import Events, ForeignEvent
+from photon.batch.records import NO_RECORDS, PrimaryRecord, Records
+from photon.eventstore.api import EventLookUps, Found, PrimaryPlace
 from photon.eventstore.shared_keys import shared
 from photon.idregistry.api import Kind
-from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, ForeignEvent, JoinAnswers, Outcome, TakenBy
+from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, JoinAnswers, Outcome, TakenBy
 from photon.joiner.instructions import Reply
 from photon.joiner.rows import Rows
+
+_Batch = TypeVar("_Batch", Events, Records)
 
 REASON_CHARS_MAX = 500
 LOG_NAMES_MAX = 65_536
@@ -32,13 +38,15 @@ ABSENT_REASON = "no primary event has this key"
 
 @dataclass(slots=True)
 class Decided:
-    """Verdicts to register, as columns by event row; the other rows have their outcome already."""
+    """What is to be registered of a batch, by event row; the other rows have their outcome already."""
 
     outcomes: list[Outcome]
     reasons: dict[int, str] = field(default_factory=dict)
     joined: list[int] = field(default_factory=list)
-    primaries: list[PrimaryRecord] = field(default_factory=list)
-    payloads: list[Joined] = field(default_factory=list)
+    primaries: Records = NO_RECORDS
+    """Of the ``joined`` rows, as the payloads."""
+    foreign: Sequence[bytes | None] = ()
+    primary: Sequence[bytes | None] = ()
     undone: list[int] = field(default_factory=list)
     undone_kinds: list[Kind] = field(default_factory=list)
     undone_primaries: list[PrimaryRecord | None] = field(default_factory=list)
@@ -56,6 +64,10 @@ class Decided:
         self.undone_kinds.append(kind)
         self.undone_primaries.append(primary)
 
+    def order(self) -> list[int]:
+        """The rows to be registered."""
+        return self.joined + self.undone
+
 
 class Judge:
     """Applies an adapter to what the store found. It remembers only what the adapter did not come back from."""
@@ -67,118 +79,139 @@ class Judge:
         self._hung: dict[bytes, int] = {}
 
     def decide(
-        self,
-        events: Sequence[ForeignEvent],
-        found: EventLookUps,
-        outstanding: Collection[bytes],
-        early: Collection[bytes] = (),
+        self, events: Events, found: EventLookUps, outstanding: Collection[bytes], early: Collection[bytes] = ()
     ) -> Decided:
         """``outstanding``: digests whose registration is under way; they are not registered again. ``early``: those
         of them that wait for the registry's clock."""
         decided = Decided([Outcome.RETRY] * len(events))
-        known = [
-            (row, primary)
-            for row, (answer, primary) in enumerate(zip(found.answers, found.records, strict=True))
-            if answer is Found.FOUND and primary is not None and events[row].digest not in outstanding
-        ]
+        digests = split_digests(events.digests)
+        held = {row for row, digest in enumerate(digests) if digest in outstanding} if outstanding else frozenset()
+        records = found.found
+        if held:
+            kept = [at for at, row in enumerate(found.rows().tolist()) if row not in held]
+            records = records.take(np.array(kept, np.intp))
         guard = Guard(self._adapter)
-        keys = dict(zip([row for row, _ in known], self._keys(guard, known), strict=True))
+        keys, named = self._keys(guard, records), events.keys
+        waits = (events.as_of == WAIT_NS).tolist()
+        several = len(set(digests)) < len(digests)
         seen: dict[bytes, int] = {}
-        chosen: list[tuple[int, PrimaryRecord]] = []
-        for row, (event, answer) in enumerate(zip(events, found.answers, strict=True)):
-            if event.digest in outstanding:
-                if event.digest in early:
+        rows: list[int] = []  # to be joined, and at which of the records
+        at_record: list[int] = []
+        at = -1
+        for row, answer in enumerate(found.codes):
+            if row in held:
+                if digests[row] in early:
                     decided.outcomes[row] = Outcome.TOO_NEW
                 else:
                     decided.reasons[row] = UNKNOWN_REASON
-            elif answer is Found.NOT_YET or (answer is Found.ABSENT and event.unmatched_as_of_ns == WAIT_NS):
+                continue
+            if answer == Found.FOUND:
+                at += 1
+            if answer == Found.NOT_YET or (answer == Found.ABSENT and waits[row]):
                 decided.outcomes[row] = Outcome.NOT_YET
-            elif answer is Found.UNAVAILABLE:
+            elif answer == Found.UNAVAILABLE:
                 decided.reasons[row] = "the event store cannot say now: its log says why"
-            elif (first := seen.setdefault(event.digest, row)) != row:
+            elif several and (first := seen.setdefault(digests[row], row)) != row:
                 decided.repeats[row] = first
-            elif answer is Found.ABSENT:
+            elif answer == Found.ABSENT:
                 decided.add_undone(row, Kind.UNMATCHED, ABSENT_REASON)
-            elif (primary := found.records[row]) is None:
-                decided.reasons[row] = "the event store found a record and did not send it"
-            elif isinstance(key := keys[row], Fault):
-                self._settle(decided, row, event, primary, key)
-            elif key != event.key:
-                decided.mismatched.append(row)
-                del seen[event.digest]
+            elif (key := keys[at]) == named[row]:
+                rows.append(row)
+                at_record.append(at)
+            elif isinstance(key, Fault):
+                self._settle(decided, row, digests[row], records.row(at), key)
             else:
-                chosen.append((row, primary))
+                decided.mismatched.append(row)
+                seen.pop(digests[row], None)
         if found.ambiguous:
-            chosen = self._ambiguous(decided, events, found, chosen)
-        for (row, primary), result in zip(chosen, self._results(guard, events, chosen), strict=True):
-            self._settle(decided, row, events[row], primary, result)
+            rows, at_record = self._ambiguous(decided, events, found.ambiguous, rows, at_record, records)
+        if rows:
+            self._join(decided, guard, events, rows, taken(records, at_record))
         return decided
 
     def _ambiguous(
         self,
         decided: Decided,
-        events: Sequence[ForeignEvent],
-        found: EventLookUps,
-        chosen: list[tuple[int, PrimaryRecord]],
-    ) -> list[tuple[int, PrimaryRecord]]:
-        """Those of ``chosen`` that are joined, as the join says of keys that several primary records share."""
-        decided.ambiguous = [row for row, _ in chosen if row in found.ambiguous]
+        events: Events,
+        others: Mapping[int, PrimaryPlace],
+        rows: list[int],
+        at_record: list[int],
+        records: Records,
+    ) -> tuple[list[int], list[int]]:
+        """Those of ``rows`` that are joined, as the join says of keys that several primary records share."""
+        decided.ambiguous = [row for row in rows if row in others]
         if self._adapter.primary_duplicates != "reject":
-            return chosen
-        for row, primary in chosen:
-            if (other := found.ambiguous.get(row)) is not None:
-                reason = f"several primary events have its key: {shared(events[row].key, primary, other)}"
+            return rows, at_record
+        left = []
+        for row, at in zip(rows, at_record, strict=True):
+            if (other := others.get(row)) is None:
+                left.append((row, at))
+            else:
+                primary = records.row(at)
+                reason = f"several primary events have its key: {shared(events.keys[row], primary, other)}"
                 decided.add_undone(row, Kind.REJECTED, reason, primary)
-        return [each for each in chosen if each[0] not in found.ambiguous]
+        return [row for row, _ in left], [at for _, at in left]
 
-    def _keys(self, guard: Guard, known: list[tuple[int, PrimaryRecord]]) -> list[bytes | Fault | None]:
+    def _keys(self, guard: Guard, records: Records) -> Sequence[bytes | Fault | None]:
         """Whether a record is what the key names: the store's index is not to be trusted with money."""
-        primary_key = self._adapter.primary_key
+        adapter = self._adapter
+        if adapter.defines("primary_keys_of"):
+            if len(records.files) == 1:
+                many = guard.many(lambda: adapter.primary_keys_of(records.records, records.files[0]))
+            else:
+                many = guard.many(lambda: by_file(records, adapter.primary_keys_of))
+            if isinstance(many, list) and len(many) == len(records):
+                return many
 
-        def ask(each: tuple[int, PrimaryRecord]) -> bytes | None:
+        def ask(each: PrimaryRecord) -> bytes | None:
             try:
-                return primary_key(each[1].record, each[1].file)
+                return adapter.primary_key(each.record, each.file)
             except BadRecord:
                 return None
 
-        return guard.each(known, ask)
+        return guard.each(records.rows(), ask)
 
-    def _results(
-        self, guard: Guard, events: Sequence[ForeignEvent], chosen: list[tuple[int, PrimaryRecord]]
-    ) -> Sequence[object]:
-        """What the adapter makes of each pair: all at once where it can, one by one where that goes wrong."""
-        adapter = self._adapter
-        if adapter.joins_many and chosen:
-            pairs = [
-                Pair(event.record, event.file, primary.record, primary.file)
-                for event, primary in ((events[row], primary) for row, primary in chosen)
-            ]
-            many: object = guard.many(lambda: adapter.join_many(pairs))
-            if isinstance(many, list) and len(many) == len(pairs):
-                return many
-            return guard.each(pairs, lambda pair: adapter.join(*pair))
-        join = adapter.join
+    def _join(self, decided: Decided, guard: Guard, events: Events, rows: list[int], primaries: Records) -> None:
+        """What the adapter makes of each pair; ``primaries`` are those of ``rows``."""
+        events = taken(events, rows)
+        made = self._payloads(guard, Pairs(events.records, events.of_file(), primaries.records, primaries.of_file()))
+        others: dict[int, object] = dict(made.others)
+        if self._check:
+            for at, both in enumerate(zip(made.foreign, made.primary, strict=True)):
+                if at not in others and (fault := joined_fault(Joined(*both))) is not None:
+                    others[at] = BadRecord(fault)
+        if not others:
+            decided.joined, decided.primaries = rows, primaries
+            decided.foreign, decided.primary = made.foreign, made.primary
+            return
+        digests = split_digests(events.digests)
+        for at, other in sorted(others.items()):
+            self._settle(decided, rows[at], digests[at], primaries.row(at), other)
+        kept = [at for at in range(len(rows)) if at not in others]
+        decided.joined = [rows[at] for at in kept]
+        decided.primaries = primaries.take(np.array(kept, np.intp))
+        decided.foreign = [made.foreign[at] for at in kept]
+        decided.primary = [made.primary[at] for at in kept]
 
-        def ask(each: tuple[int, PrimaryRecord]) -> object:
-            event, primary = events[each[0]], each[1]
-            return join(event.record, event.file, primary.record, primary.file)
+    def _payloads(self, guard: Guard, pairs: Pairs) -> Payloads:
+        """All at once where the adapter can, one by one where that goes wrong."""
+        adapter, n = self._adapter, len(pairs.foreign)
+        if adapter.defines("join_columns"):
+            made: object = guard.many(lambda: adapter.join_columns(pairs))
+            if isinstance(made, Payloads) and len(made.foreign) == len(made.primary) == n:
+                return made
+        alone = [Pair(*pair) for pair in zip(*pairs, strict=True)]
+        if adapter.defines("join_many"):
+            many: object = guard.many(lambda: adapter.join_many(alone))
+            if isinstance(many, list) and len(many) == n:
+                return Payloads.of(many)
+        return Payloads.of(guard.each(alone, lambda pair: adapter.join(*pair)))  # type: ignore[arg-type]
 
-        return guard.each(chosen, ask)
-
-    def _settle(
-        self, decided: Decided, row: int, event: ForeignEvent, primary: PrimaryRecord, result: object
-    ) -> None:
-        if isinstance(result, Joined):
-            fault = joined_fault(result) if self._check else None
-            if fault is None:
-                decided.joined.append(row)
-                decided.primaries.append(primary)
-                decided.payloads.append(result)
-            else:
-                decided.add_undone(row, Kind.REJECTED, fault, primary)
-        elif isinstance(result, Filtered):
+    def _settle(self, decided: Decided, row: int, digest: bytes, primary: PrimaryRecord, result: object) -> None:
+        """A pair that is not joined."""
+        if isinstance(result, Filtered):
             decided.add_undone(row, Kind.FILTERED, str(result.reason), primary)
-        elif isinstance(result, Fault) and result.hung and (times := self._times_hung(event.digest)) < HUNG_TIMES:
+        elif isinstance(result, Fault) and result.hung and (times := self._times_hung(digest)) < HUNG_TIMES:
             decided.reasons[row] = f"{result.reason}: time {times} of {HUNG_TIMES}"[:REASON_CHARS_MAX]  # RETRY
         elif isinstance(result, Fault | BadRecord):
             decided.add_undone(row, Kind.REJECTED, str(result.reason), primary)
@@ -196,14 +229,28 @@ class Judge:
         return times
 
 
-def settle_mismatched(events: Sequence[ForeignEvent], decided: Decided, read_past_ns: int) -> None:
+def by_file(records: Records, keys_of: Callable[[list[bytes], LogFile], list[bytes | None]]) -> list[bytes | None]:
+    """Of records of several files; ``keys_of`` is asked for those of one file at a time."""
+    keys: list[bytes | None] = [None] * len(records)
+    for number, file in enumerate(records.files):
+        rows = np.flatnonzero(records.file_index == number).tolist()
+        if rows:
+            for row, key in zip(rows, keys_of([records.records[row] for row in rows], file), strict=True):
+                keys[row] = key
+    return keys
+
+
+def settle_mismatched(events: Events, decided: Decided, read_past_ns: int) -> None:
     """The store's record had another key: a miss, as far as the primary logs have been read."""
-    first_of = {events[row].digest: row for row in decided.joined + decided.undone}
+    if not decided.mismatched:
+        return
+    digests = split_digests(events.digests)
+    first_of = {digests[row]: row for row in decided.order()}
     for row in decided.mismatched:
-        event = events[row]
-        if event.unmatched_as_of_ns == WAIT_NS or read_past_ns < event.unmatched_as_of_ns:
+        as_of = int(events.as_of[row])
+        if as_of == WAIT_NS or read_past_ns < as_of:
             decided.outcomes[row] = Outcome.NOT_YET
-        elif (first := first_of.setdefault(event.digest, row)) != row:
+        elif (first := first_of.setdefault(digests[row], row)) != row:
             decided.repeats[row] = first
         else:
             decided.add_undone(row, Kind.UNMATCHED, ABSENT_REASON)
@@ -223,26 +270,35 @@ def line_tag(record: bytes, offset: int, path: str) -> int:
     return xxhash.xxh32_intdigest(record, (offset ^ _log_seed(path)) & 0xFFFFFFFF)
 
 
+def tags_of(events: Events) -> U32:
+    """``tag_of`` each event."""
+    seeds = np.array([_log_seed(file.path) for file in events.files], np.int64)[events.file_index]
+    seeds = (seeds ^ events.offsets) & 0xFFFFFFFF
+    tag = xxhash.xxh32_intdigest
+    return np.array([tag(*each) for each in zip(events.records, seeds.tolist(), strict=True)], np.uint32)
+
+
 @lru_cache(maxsize=LOG_NAMES_MAX)
 def _log_seed(path: str) -> int:
     return xxhash.xxh32_intdigest(log_name(path).encode("utf-8", "surrogateescape"))
 
 
-LineBuilder = Callable[[Sequence[ForeignEvent], Decided, int, int], list[bytes]]
+LineBuilder = Callable[[Events, Decided, int, int], list[bytes]]
 """(events, decided, token, now in ns) -> a line for each of ``decided.joined``, then for each of ``undone``."""
 
 
 def envelope_lines(envelope: Envelope) -> LineBuilder:
     """The output format of ``photon.adapters.envelope``."""
 
-    def build(events: Sequence[ForeignEvent], decided: Decided, token: int, at_ns: int) -> list[bytes]:
+    def build(events: Events, decided: Decided, token: int, at_ns: int) -> list[bytes]:
         lines: list[bytes] = []
         if decided.joined:
-            chosen = [events[row] for row in decided.joined]
-            lines = envelope.joined(chosen, decided.primaries, decided.payloads, token=token, at_ns=at_ns)
+            chosen = taken(events, decided.joined)
+            payloads = decided.foreign, decided.primary
+            lines = envelope.joined(chosen, decided.primaries, *payloads, token=token, at_ns=at_ns)
         if decided.undone:
             lines += envelope.undone(
-                [events[row] for row in decided.undone],
+                taken(events, decided.undone),
                 [decided.reasons[row] for row in decided.undone],
                 token=token,
                 at_ns=at_ns,
@@ -253,26 +309,31 @@ def envelope_lines(envelope: Envelope) -> LineBuilder:
     return build
 
 
-def rows_of(events: Sequence[ForeignEvent], decided: Decided, lines: list[bytes], token: int) -> Rows:
+def taken(batch: _Batch, rows: list[int]) -> _Batch:
+    """These rows; most batches are taken whole, in their order."""
+    n = len(batch)
+    return batch if len(rows) == n and rows == list(range(n)) else batch.take(np.array(rows, np.intp))
+
+
+def rows_of(events: Events, decided: Decided, lines: list[bytes], token: int) -> Rows:
     """The columns to log and register: first the joined rows, then the undone ones."""
-    order = decided.joined + decided.undone
-    chosen = [events[row] for row in order]
+    chosen = taken(events, decided.order())
     n = len(chosen)
     kinds = np.full(n, Kind.JOINED, dtype=np.uint8)
     kinds[len(decided.joined) :] = decided.undone_kinds
     return Rows(
-        digests=b"".join([event.digest for event in chosen]),
-        times=np.array([event.event_time_ns for event in chosen], dtype=np.int64),
+        digests=chosen.digests,
+        times=chosen.times,
         tokens=np.full(n, token, dtype=np.uint64),
         kinds=kinds,
-        tags=np.array([tag_of(event) for event in chosen], dtype=np.uint32),
-        generations=np.array([event.generation for event in chosen], dtype=np.uint32),
+        tags=tags_of(chosen),
+        generations=chosen.generations,
         lines=lines,
     )
 
 
 def settle_repeats(
-    events: Sequence[ForeignEvent],
+    events: Events,
     decided: Decided,
     answers: JoinAnswers,
     owner_tags: Mapping[int, int],
@@ -287,23 +348,23 @@ def settle_repeats(
     kind_of = dict.fromkeys(decided.joined, Kind.JOINED) | dict(
         zip(decided.undone, decided.undone_kinds, strict=True)
     )
+    tags = tags_of(events).tolist()
     for row, first in decided.repeats.items():
         outcome = answers.outcomes[first]
-        tag = tag_of(events[row])
         if outcome is Outcome.TAKEN:
             owner = answers.taken[first]
-            answers.taken[row] = replace(owner, same_line=owner_tags.get(first) == tag)
+            answers.taken[row] = replace(owner, same_line=owner_tags.get(first) == tags[row])
         elif outcome in (Outcome.JOINED, Outcome.FILTERED, Outcome.UNMATCHED, Outcome.REJECTED):
             outcome = Outcome.TAKEN
-            same_line = tag == tag_of(events[first])
-            answers.taken[row] = TakenBy(datacentre, kind_of[first], same_line, events[first].event_time_ns)
+            same_line = tags[row] == tags[first]
+            answers.taken[row] = TakenBy(datacentre, kind_of[first], same_line, int(events.times[first]))
         answers.outcomes[row] = outcome
 
 
-def merge_reply(events: Sequence[ForeignEvent], decided: Decided, reply: Reply, datacentre: str) -> JoinAnswers:
+def merge_reply(events: Events, decided: Decided, reply: Reply, datacentre: str) -> JoinAnswers:
     """The answers to a batch: what was decided before, and what became of the rows that were registered."""
     answers = JoinAnswers(decided.outcomes, reasons=decided.reasons, ambiguous=decided.ambiguous)
-    order = decided.joined + decided.undone
+    order = decided.order()
     for row, outcome in zip(order, reply.outcomes, strict=True):
         answers.outcomes[row] = outcome
         if outcome is Outcome.RETRY:

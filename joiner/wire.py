@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from photon.adapters.contract import LogFile
+from photon.batch.columns import DIGEST_BYTES
+from photon.batch.events import Events
+from photon.batch.files import LogFile
 from photon.eventstore import eventstore_pb2 as store_pb
-from photon.idregistry.api import DIGEST_BYTES, Kind, split_digests
+from photon.idregistry.api import Kind
 from photon.joiner import joiner_pb2 as pb
-from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome, TakenBy
+from photon.joiner.api import JoinAnswers, Outcome, TakenBy
 
 MESSAGE_BYTES_MAX = 64 << 20
 """gRPC's limit, set on both ends."""
@@ -22,49 +26,32 @@ REQUEST_BYTES_MAX = 32 << 20
 """Records and keys in one request, unless a single event is bigger."""
 
 _KINDS = {int(kind): kind for kind in Kind}
-_OUTCOMES = {int(outcome): outcome for outcome in Outcome}
+_OUTCOMES = [Outcome(code) if code in set(Outcome) else Outcome.RETRY for code in range(256)]
 
 
 class WireError(ValueError):
     """A message whose columns do not fit together."""
 
 
-def request_slices(events: Sequence[ForeignEvent]) -> list[slice]:
-    """The events of each request: EVENTS_MAX, or REQUEST_BYTES_MAX of them."""
-    slices = []
-    begin = size = 0
-    for at, event in enumerate(events):
-        bytes_of = len(event.record) + len(event.key) + len(event.event_id)
-        if at > begin and (at - begin >= EVENTS_MAX or size + bytes_of > REQUEST_BYTES_MAX):
-            slices.append(slice(begin, at))
-            begin, size = at, 0
-        size += bytes_of
-    if len(events) > begin:
-        slices.append(slice(begin, len(events)))
-    return slices
-
-
-def request(join: str, events: Sequence[ForeignEvent]) -> pb.JoinRequest:
+def request(join: str, events: Events) -> pb.JoinRequest:
     """The message that asks."""
-    files: dict[LogFile, int] = {}
-    indexes = [files.setdefault(event.file, len(files)) for event in events]
-    generations = [event.generation for event in events]
+    generations = events.generations
     return pb.JoinRequest(
         join=join,
-        ids=[event.event_id for event in events],
-        digests=b"".join([event.digest for event in events]),
-        times=np.array([event.event_time_ns for event in events], dtype="<i8").tobytes(),
-        keys=[event.key for event in events],
-        records=[event.record for event in events],
-        files=[store_pb.LogFileName(path=_text(file.path), header=file.header) for file in files],
-        file_indexes=np.array(indexes, dtype="<u4").tobytes(),
-        offsets=np.array([event.offset for event in events], dtype="<i8").tobytes(),
-        unmatched_as_of=np.array([event.unmatched_as_of_ns for event in events], dtype="<i8").tobytes(),
-        generations=np.array(generations, dtype="<u4").tobytes() if any(generations) else b"",
+        ids=events.ids,
+        digests=events.digests,
+        times=events.times.astype("<i8", copy=False).tobytes(),
+        keys=events.keys,
+        records=events.records,
+        files=[store_pb.LogFileName(path=_text(file.path), header=file.header) for file in events.files],
+        file_indexes=events.file_index.astype("<u4", copy=False).tobytes(),
+        offsets=events.offsets.astype("<i8", copy=False).tobytes(),
+        unmatched_as_of=events.as_of.astype("<i8", copy=False).tobytes(),
+        generations=generations.astype("<u4", copy=False).tobytes() if generations.any() else b"",
     )
 
 
-def asked(message: pb.JoinRequest) -> list[ForeignEvent]:
+def asked(message: pb.JoinRequest) -> Events:
     """The batch. Raises WireError."""
     n = len(message.ids)
     if n > EVENTS_MAX:
@@ -72,22 +59,21 @@ def asked(message: pb.JoinRequest) -> list[ForeignEvent]:
     if len(message.keys) != n or len(message.records) != n or len(message.digests) != n * DIGEST_BYTES:
         raise WireError(f"{n} ids with {len(message.keys)} keys, {len(message.records)} records and other columns")
     files = [LogFile(file.path, file.header) for file in message.files]
-    indexes = _column(message.file_indexes, "<u4", n, "file_indexes")
-    if n and max(indexes) >= len(files):
-        raise WireError(f"file index {max(indexes)} of {len(files)} files")
-    columns = zip(
-        message.ids,
-        split_digests(message.digests),
-        _column(message.times, "<i8", n, "times"),
-        message.keys,
-        message.records,
-        [files[index] for index in indexes],
-        _column(message.offsets, "<i8", n, "offsets"),
-        _column(message.unmatched_as_of, "<i8", n, "unmatched_as_of"),
-        _column(message.generations, "<u4", n, "generations") if message.generations else [0] * n,
-        strict=True,
+    index = _column(message.file_indexes, "<u4", n, "file_indexes")
+    if n and index.max() >= len(files):
+        raise WireError(f"file index {index.max()} of {len(files)} files")
+    return Events(
+        files=files,
+        file_index=index,
+        offsets=_column(message.offsets, "<i8", n, "offsets"),
+        times=_column(message.times, "<i8", n, "times"),
+        digests=message.digests,
+        keys=list(message.keys),
+        ids=list(message.ids),
+        records=list(message.records),
+        as_of=_column(message.unmatched_as_of, "<i8", n, "unmatched_as_of"),
+        generations=_column(message.generations or bytes(4 * n), "<u4", n, "generations"),
     )
-    return [ForeignEvent(*row) for row in columns]
 
 
 def reply(answers: JoinAnswers) -> pb.JoinReply:
@@ -122,9 +108,12 @@ def answered(message: pb.JoinReply, n: int) -> JoinAnswers:
     rows = (*message.owner_of, *message.reason_of, *message.ambiguous)
     if (owners and len(message.kinds) != n) or any(row >= n for row in rows):
         raise WireError(f"rows beyond the {n} that were asked about")
-    outcomes = [_OUTCOMES.get(code, Outcome.RETRY) for code in message.outcomes]
-    times = _column(message.owner_times, "<i8", owners, "owner_times") if message.owner_times else [_NO_TIME] * owners
-    tokens = _column(message.owner_tokens, "<u8", owners, "owner_tokens") if message.owner_tokens else [0] * owners
+    outcomes = [_OUTCOMES[code] for code in message.outcomes]
+    times, tokens = [_NO_TIME] * owners, [0] * owners
+    if message.owner_times:
+        times = _column(message.owner_times, "<i8", owners, "owner_times").tolist()
+    if message.owner_tokens:
+        tokens = _column(message.owner_tokens, "<u8", owners, "owner_tokens").tolist()
     taken = {}
     for at, row in enumerate(message.owner_of):
         kind = _KINDS.get(message.kinds[row])
@@ -132,7 +121,7 @@ def answered(message: pb.JoinReply, n: int) -> JoinAnswers:
             raise WireError(f"verdict {message.kinds[row]} of an owner is not known here")
         time_ns = None if times[at] == _NO_TIME else times[at]
         taken[row] = TakenBy(message.owner_datacentres[at], kind, bool(message.same_lines[at]), time_ns, tokens[at])
-    if any(outcome is Outcome.TAKEN and row not in taken for row, outcome in enumerate(outcomes)):
+    if message.outcomes.count(Outcome.TAKEN) != sum(outcomes[row] is Outcome.TAKEN for row in taken):
         raise WireError("an id is taken, and nobody owns it")
     reasons = dict(zip(message.reason_of, message.reasons, strict=True))
     return JoinAnswers(outcomes, taken, reasons, message.overloaded, ambiguous=tuple(message.ambiguous))
@@ -145,12 +134,10 @@ def _times(times: Iterable[int | None]) -> bytes:
     return b"".join([(_NO_TIME if each is None else each).to_bytes(8, "little", signed=True) for each in times])
 
 
-def _column(data: bytes, dtype: str, n: int, name: str) -> list[int]:
-    width = int(dtype[-1])
-    if len(data) != width * n:
+def _column(data: bytes, dtype: str, n: int, name: str) -> npt.NDArray[Any]:
+    if len(data) != int(dtype[-1]) * n:
         raise WireError(f"{name} has {len(data)} bytes for {n} events")
-    values: list[int] = np.frombuffer(data, dtype).tolist()
-    return values
+    return np.frombuffer(data, dtype)
 
 
 def _text(text: str) -> str:

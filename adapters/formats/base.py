@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +26,13 @@ class Stop(NamedTuple):
     wanted: str
 
 
+class SidePayloads(NamedTuple):
+    """payload() of each record; what it raises stands in ``bad``, by row."""
+
+    payloads: Sequence[bytes | None]
+    bad: Mapping[int, BadRecord]
+
+
 class SideReader(ABC):
     """Reads the records of one side. Meanings are those of the methods of the same name in ``contract.Adapter``."""
 
@@ -40,6 +47,19 @@ class SideReader(ABC):
     @abstractmethod
     def payload(self, record: bytes, file: LogFile) -> bytes | None:
         """JSON on one line; None when the record is not UTF-8. Raises BadRecord."""
+
+    def payloads(self, records: Sequence[bytes], files: Sequence[LogFile]) -> SidePayloads:
+        """payload() of each record of its file."""
+        out: list[bytes | None] = []
+        bad = {}
+        payload = self.payload
+        for record, file in zip(records, files, strict=True):
+            try:
+                out.append(payload(record, file))
+            except BadRecord as why:
+                bad[len(out)] = why
+                out.append(None)
+        return SidePayloads(out, bad)
 
     def stops_at(self, record: bytes) -> Stop | None:
         """Where the reading of a record that is rejected ends, for a person; None where that says no more."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import orjson
 
@@ -25,6 +27,17 @@ def are_json(lines: bytes, count: int) -> bool:
         return len(_SKIP.decode_lines(lines)) == count and (lines.isascii() or _is_utf8(lines))
     except (msgspec.DecodeError, RecursionError):
         return False
+
+
+def are_bare(lines: Sequence[bytes]) -> bool:
+    """Whether each line is, with no white space around it, and none in it that could be taken for a line end."""
+    text = b"\n".join(lines)
+    try:
+        found = _SKIP.decode_lines(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    # Values may share a line, or reach over several: only when each is one line do they all.
+    return list(map(bytes, found)) == list(lines) and b"\r" not in text and (text.isascii() or _is_utf8(text))
 
 
 def _is_utf8(text: bytes) -> bool:

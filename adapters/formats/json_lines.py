@@ -23,8 +23,8 @@ import msgspec
 import orjson
 
 from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
-from photon.adapters.formats.base import SideReader
-from photon.adapters.formats.json_check import is_json
+from photon.adapters.formats.base import SidePayloads, SideReader
+from photon.adapters.formats.json_check import are_bare, is_json
 from photon.adapters.formats.json_scan import I64, KeyScan, escaped_spelling
 from photon.adapters.times import TimeReader
 
@@ -112,6 +112,10 @@ class JsonLinesSide(SideReader):
         text = record.strip(b" \t\r\n")
         # Between tokens a carriage return is white space; in the output some readers would take it for a line end.
         return text.replace(b"\r", b" ") if b"\r" in text else text
+
+    def payloads(self, records: Sequence[bytes], files: Sequence[LogFile]) -> SidePayloads:
+        """Most records are JSON as they stand."""
+        return SidePayloads(records, {}) if are_bare(records) else super().payloads(records, files)
 
     def keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
         quick, out = self._quick_key, list[bytes | None]()

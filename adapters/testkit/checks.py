@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from photon.adapters.containment import Fault
-from photon.adapters.contract import API_SPOKEN, API_VERSION, Adapter, BadRecord, Pair
+from photon.adapters.contract import API_SPOKEN, API_VERSION, Adapter, BadRecord, Pair, Pairs
 from photon.adapters.testkit.answers import (
     answers,
     asked,
@@ -106,6 +106,8 @@ def check_batches(adapter: Adapter, samples: Samples) -> list[str]:
         file, block = group[0].file, b"".join(each.record + b"\n" for each in group)
         singles = [asked(adapter, partial(adapter.primary_key, each.record, each.file)) for each in group]
         found += _compared(adapter, "primary_keys", group, singles, partial(adapter.primary_keys, block, file))
+        each_of = partial(adapter.primary_keys_of, [each.record for each in group], file)
+        found += _compared(adapter, "primary_keys_of", group, singles, each_of)
     for group in by_file(samples.foreign):
         file, records = group[0].file, [each.record for each in group]
         singles = [asked(adapter, partial(adapter.foreign_header, each.record, each.file)) for each in group]
@@ -179,13 +181,15 @@ def bounded(found: list[str]) -> list[str]:
 
 def _join_many_findings(adapter: Adapter, samples: Samples) -> list[str]:
     together = pairs(adapter, samples)
-    if not adapter.joins_many or not together:
+    if not together:
         return []
     many = [Pair(foreign.record, foreign.file, primary.record, primary.file) for foreign, primary in together]
     handed = list(many)
     singles = [asked(adapter, partial(adapter.join, *each)) for each in many]
     own = [foreign for foreign, _ in together]
     found = _compared(adapter, "join_many", own, singles, partial(adapter.join_many, handed))
+    columns = Pairs(*(list(column) for column in zip(*many, strict=True)))
+    found += _compared(adapter, "join_columns", own, singles, lambda: adapter.join_columns(columns).rows())
     return [*found, "join_many changes the list of pairs that it is given"] if handed != many else found
 
 

@@ -16,12 +16,14 @@ import numpy as np
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LogFile
 from photon.adapters.envelope import Envelope
+from photon.batch.events import Events, ForeignEvent
+from photon.batch.records import PrimaryRecord, Records
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.eventstore.api import EventLookUps, Found, PrimaryRecord, Progress
+from photon.eventstore.api import EventLookUps, Found, Progress
 from photon.idregistry.api import Answer, Digester, InsertAnswers, Inserts, Opened, Slot
 from photon.idregistry.witness import Witness, Witnessed
-from photon.joiner.api import ForeignEvent, Outcome
+from photon.joiner.api import Outcome
 from photon.joiner.engine import JoinerEngine, Surroundings
 from photon.joiner.process import die
 from photon.joiner.slot.slot import SlotPaths
@@ -56,10 +58,12 @@ class DictStore:
     """Finds everything."""
 
     def __init__(self, records: dict[bytes, PrimaryRecord]) -> None:
-        self._records = records
+        self._all = Records.of(list(records.values()))
+        self._number = {key: number for number, key in enumerate(records)}
 
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
-        return EventLookUps([Found.FOUND] * len(keys), [self._records[key] for key in keys])
+        found = self._all.take(np.array([self._number[key] for key in keys]))
+        return EventLookUps(bytes([Found.FOUND]) * len(keys), found)
 
     async def progress(self) -> Progress:
         return Progress(0)
@@ -89,13 +93,13 @@ async def measure(n: int, batch: int, calls: int, base: Path) -> str:
     paths = SlotPaths(base / "state", base / "output")
     engine = JoinerEngine(Slot("s0", "dc0"), paths, world, adapter, envelope_lines(Envelope()), check_payloads=False)
     await engine.start()
-    starts = iter(range(0, n, batch))
+    batches = iter([Events.of(events[start : start + batch]) for start in range(0, n, batch)])
     waits: list[float] = []
 
     async def caller() -> None:
-        for start in starts:
+        for some in batches:
             begin = time.perf_counter()
-            answers = await engine.join(events[start : start + batch], timeout=30.0)
+            answers = await engine.join(some, timeout=30.0)
             waits.append(time.perf_counter() - begin)
             assert set(answers.outcomes) == {Outcome.JOINED}, "everything is joined, or the figure means nothing"
 

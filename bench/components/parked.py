@@ -19,13 +19,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LogFile
 from photon.adapters.envelope import Envelope
+from photon.batch.events import Events
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.dispatcher.database import STATE_NAME
@@ -85,8 +85,8 @@ class InstantJoiner:
     def __init__(self) -> None:
         self.parked = 0
 
-    async def join(self, events: Sequence[ForeignEvent], *, timeout: float) -> JoinAnswers:
-        outcomes = [Outcome.NOT_YET if e.key.startswith(PARKED) else Outcome.JOINED for e in events]
+    async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
+        outcomes = [Outcome.NOT_YET if key.startswith(PARKED) else Outcome.JOINED for key in events.keys]
         self.parked += outcomes.count(Outcome.NOT_YET)
         return JoinAnswers(outcomes)
 

@@ -27,6 +27,7 @@ from photon.idregistry.api import Digester
 from photon.joiner.api import ForeignEvent
 from photon.joiner.verdicts import ABSENT_REASON
 from photon.spark.sources import OutputSource, PipelineSources, RegistrySource
+from tests.lines import joined_lines, undone_lines
 from tests.spark.small_deployment import FOREIGN, HOUR_NS, KEY, PRIMARY, Deployment, LogSource
 
 AT_NS = 1_760_100_000_000_000_000
@@ -73,11 +74,11 @@ def prepare(root: Path, clicks: int) -> None:
             event = ForeignEvent(header.event_id, digest, header.event_time_ns, header.key, record, file, offset, 0)
             found = primaries.get(header.key)
             if found is None:
-                unmatched.writelines(envelope.undone([event], [ABSENT_REASON], token=token, at_ns=AT_NS))
+                unmatched.writelines(undone_lines(envelope, [event], [ABSENT_REASON], token=token, at_ns=AT_NS))
             else:
                 payload = adapter.join(record, file, found.record, found.file)
                 assert isinstance(payload, Joined)
-                joined.writelines(envelope.joined([event], [found], [payload], token=token, at_ns=AT_NS))
+                joined.writelines(joined_lines(envelope, [event], [found], [payload], token=token, at_ns=AT_NS))
             rows.append({"digest": digest, "event_time_ns": header.event_time_ns, "token": f"{token:016x}",
                          "hour": header.event_time_ns // HOUR_NS, "kind": "unmatched" if found is None else "joined",
                          "shard": 1, "state": "cleared", "tag": 0, "generation": 0, "incarnation": 1,

@@ -34,6 +34,7 @@ from photon.verifier.slot_work import LineFindings
 from photon.verifier.source_logs import Side
 from photon.verifier.sources import Sources
 from photon.verifier.verifier import Verifier
+from tests.lines import joined_lines
 from tests.unit.verifier.logs import Event, Record
 
 SIDE = {"format": "jsonl", "key": "q"}
@@ -87,11 +88,9 @@ def write(base: Path, count: int, *, packed: bool) -> tuple[Path, Path]:
                 for n in rows
             ]  # fmt: skip
             primaries = [Record(queries[order[n]], LogFile("queries.log"), places[1][order[n]]) for n in rows]
-            payloads = [
-                Joined(event.record, primary.record) for event, primary in zip(events, primaries, strict=True)
-            ]
+            payloads = [Joined(each.record, other.record) for each, other in zip(events, primaries, strict=True)]
             token = 1 << 40 | begin
-            file.writelines(envelope.joined(events, primaries, payloads, token=token, at_ns=time.time_ns()))
+            file.writelines(joined_lines(envelope, events, primaries, payloads, token=token, at_ns=time.time_ns()))
         size = file.tell()
     said = {"version": 1, "slot": "s0", "files": {NAME: size}, "rolled": []}
     (state / "durable.json").write_bytes(msgspec.json.encode(said))

@@ -15,11 +15,11 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.envelope import Envelope
+from photon.batch.events import Events
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
 from photon.dispatcher.database import STATE_NAME
@@ -30,7 +30,7 @@ from photon.dispatcher.retry import Patience
 from photon.dispatcher.worker import Worker
 from photon.eventstore.api import Progress
 from photon.idregistry.api import Digester
-from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
+from photon.joiner.api import JoinAnswers, Outcome
 
 SIDE = {"format": "jsonl", "key": "query_id", "id": "click_id", "time": {"field": "time_us", "unit": "us"}}
 ADAPTER = {"primary": {"format": "jsonl", "key": "query_id"}, "foreign": SIDE}
@@ -42,7 +42,7 @@ REST_S = 10.0
 class Prompt:
     """A joiner that has joined everything."""
 
-    async def join(self, events: Sequence[ForeignEvent], *, timeout: float) -> JoinAnswers:
+    async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
         return JoinAnswers([Outcome.JOINED] * len(events))
 
 

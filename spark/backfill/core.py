@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from photon.batch.columns import RowIndexes
 from photon.idregistry.api import Answer, InsertAnswers, incarnation_of
-from photon.joiner.rows import RowIndexes, Rows
+from photon.joiner.rows import Rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
+from photon.batch.columns import RowIndexes
 from photon.config.disk import Disk
 from photon.idregistry.api import Kind
-from photon.joiner.rows import RowIndexes, Rows
+from photon.joiner.rows import Rows
 from photon.spark.backfill.names import DIRECTORY_OF_KIND, HOUR_NS, Places, hour_directory
 from photon.spark.backfill.staging import Part
 

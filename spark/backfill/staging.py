@@ -14,10 +14,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from photon.batch.columns import RowIndexes
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.idregistry.api import DIGEST_BYTES, I64
-from photon.joiner.rows import RowIndexes, Rows
+from photon.joiner.rows import Rows
 from photon.spark.backfill.names import RESULT_SUFFIX, STAGED_SUFFIX, BatchName, Places
 
 MAGIC = b"PHOTBACK"

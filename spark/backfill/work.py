@@ -13,13 +13,15 @@ import numpy as np
 
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.envelope import Envelope
+from photon.batch.events import Events, ForeignEvent
+from photon.batch.records import PrimaryRecord
 from photon.config.certificate_files import load
 from photon.config.clock import NEVER_NS, Clock, SystemClock
 from photon.config.disk import RealDisk
-from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
+from photon.eventstore.api import EventLookUps, Found
 from photon.idregistry.api import Slot
 from photon.idregistry.client import RegistryClient
-from photon.joiner.api import WAIT_NS, ForeignEvent, Outcome
+from photon.joiner.api import WAIT_NS, Outcome
 from photon.joiner.rows import Rows
 from photon.joiner.verdicts import Judge, envelope_lines, rows_of, settle_mismatched
 from photon.spark.backfill.attempt import BatchShell
@@ -205,7 +207,7 @@ def batches(rows: Iterable[Row], rows_max: int, bytes_max: int) -> Iterator[list
         yield some
 
 
-def columns_of(rows: list[Row], *, unmatched: bool) -> tuple[list[ForeignEvent], EventLookUps]:
+def columns_of(rows: list[Row], *, unmatched: bool) -> tuple[Events, EventLookUps]:
     """As a joiner's batch and its event store's answers. All that there is has been read: a miss is final, where the
     operator said that it may be."""
     as_of = NEVER_NS if unmatched else WAIT_NS
@@ -217,7 +219,7 @@ def columns_of(rows: list[Row], *, unmatched: bool) -> tuple[list[ForeignEvent],
     records = [
         None if row[9] is None else PrimaryRecord(row[12], LogFile(row[9], row[11] or b""), row[10]) for row in rows
     ]
-    return events, EventLookUps(answers, records)
+    return Events.of(events), EventLookUps.of(answers, records)
 
 
 def clear_group(task: Task, batches_of_group: list[str]) -> int:

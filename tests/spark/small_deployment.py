@@ -26,6 +26,7 @@ from photon.joiner.verdicts import ABSENT_REASON
 from photon.spark.classes import Class
 from photon.spark.shipped_adapter import adapter_spec
 from photon.spark.sources import JoinSource, LogSource, OutputSource
+from tests.lines import joined_lines, undone_lines
 
 KEY = b"a key of the deployment, secret!"
 PRIMARY = {"format": "jsonl", "key": "query_id"}
@@ -164,12 +165,12 @@ def _join(deployment: Deployment, adapter: ConfiguredAdapter, rnd: random.Random
             found = primaries.get(header.key)
             if found is None:
                 kind = "unmatched"
-                (line,) = envelope.undone([event], [ABSENT_REASON], token=token, at_ns=AT_NS)
+                (line,) = undone_lines(envelope, [event], [ABSENT_REASON], token=token, at_ns=AT_NS)
             else:
                 kind = "joined"
                 payload = adapter.join(record, file, found.record, found.file)
                 assert isinstance(payload, Joined)
-                (line,) = envelope.joined([event], [found], [payload], token=token, at_ns=AT_NS)
+                (line,) = joined_lines(envelope, [event], [found], [payload], token=token, at_ns=AT_NS)
             deployment.lines.append(Written(site, kind, line))
             deployment.registry[name] = Entry(digest, header.event_time_ns, f"{token:016x}", kind, site)
     _left_over(deployment, adapter, digester, envelope)
@@ -197,11 +198,11 @@ def _left_over(deployment: Deployment, adapter: ConfiguredAdapter, digester: Dig
             event = ForeignEvent(header.event_id, digest, header.event_time_ns, header.key, record, file, offset, 0)
             found, token = primaries.get(header.key), 9 << 40
             if found is None:
-                (line,) = envelope.undone([event], [ABSENT_REASON], token=token, at_ns=AT_NS)
+                (line,) = undone_lines(envelope, [event], [ABSENT_REASON], token=token, at_ns=AT_NS)
             else:
                 payload = adapter.join(record, file, found.record, found.file)
                 assert isinstance(payload, Joined)
-                (line,) = envelope.joined([event], [found], [payload], token=token, at_ns=AT_NS)
+                (line,) = joined_lines(envelope, [event], [found], [payload], token=token, at_ns=AT_NS)
             kind = "unmatched" if found is None else "joined"
             deployment.lines.append(Written(site, kind, line))
             entry = Entry(digest, header.event_time_ns, f"{token:016x}", kind, site)
@@ -265,7 +266,7 @@ def doubled_across(deployment: Deployment, at: Written, rnd: random.Random) -> N
                 payload = adapter.join(record, file, primary, primary_file)
                 assert isinstance(payload, Joined)
                 found = PrimaryRecord(primary, primary_file, primary_offset)
-                (line,) = Envelope().joined([one], [found], [payload], token=77, at_ns=AT_NS)
+                (line,) = joined_lines(Envelope(), [one], [found], [payload], token=77, at_ns=AT_NS)
                 deployment.lines.append(Written(other, "joined", line))
                 _expect(deployment, Class.DUPLICATED_ACROSS, event)
                 return

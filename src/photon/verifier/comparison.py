@@ -14,9 +14,13 @@ import orjson
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, Filtered, ForeignHeader, Joined, LogFile, Pair
 from photon.adapters.envelope import Envelope
+from photon.batch.columns import DIGEST_BYTES
+from photon.batch.events import Events, ForeignEvent
+from photon.batch.records import PrimaryRecord, Records
 from photon.verifier.published_lines import PublishedLine
 
 JOINED, FILTERED = "joined", "filtered"
+_NO_DIGEST = bytes(DIGEST_BYTES)
 SHOWN_MAX = 60
 """Bytes of a value that a difference shows."""
 
@@ -30,18 +34,6 @@ class SourceRecord:
     offset: int
     identity: str
     """Of the log that holds it."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Event:
-    """What the envelope reads of a foreign event."""
-
-    event_id: bytes
-    key: bytes
-    event_time_ns: int
-    record: bytes
-    file: LogFile
-    offset: int
 
 
 def header_of(adapter: Adapter, source: SourceRecord) -> ForeignHeader | None:
@@ -89,8 +81,15 @@ def differences(
     header = header_of(adapter, foreign)
     if header is None:
         return ["the adapter cannot read the foreign record"]
-    event = _Event(
-        id_of(header, foreign), header.key, header.event_time_ns, foreign.record, foreign.file, foreign.offset
+    event = ForeignEvent(
+        event_id=id_of(header, foreign),
+        digest=_NO_DIGEST,
+        event_time_ns=header.event_time_ns,
+        key=header.key,
+        record=foreign.record,
+        file=foreign.file,
+        offset=foreign.offset,
+        unmatched_as_of_ns=0,
     )
     if kind == JOINED:
         if primary is None:
@@ -103,11 +102,12 @@ def differences(
             return ["reason: is missing"]
         if kind == FILTERED and (why := _not_filtered(event, primary, adapter)):
             return [why]
-        (made,) = envelope.undone([event], [line.reason], token=None, at_ns=0, primaries=[primary])
+        found = None if primary is None else _record(primary)
+        (made,) = envelope.undone(Events.of([event]), [line.reason], token=None, at_ns=0, primaries=[found])
     return [] if made == line.body else _fields(line.body, made)
 
 
-def _joined(event: _Event, primary: SourceRecord, adapter: Adapter, envelope: Envelope) -> bytes | str:
+def _joined(event: ForeignEvent, primary: SourceRecord, adapter: Adapter, envelope: Envelope) -> bytes | str:
     """The line, or why there should be none."""
     result = _asked_to_join(event, primary, adapter)
     if isinstance(result, Fault):
@@ -115,12 +115,17 @@ def _joined(event: _Event, primary: SourceRecord, adapter: Adapter, envelope: En
     if not isinstance(result, Joined):
         return f"the adapter's answer now is {type(result).__name__}, not Joined"
     try:
-        return envelope.joined([event], [primary], [result], token=0, at_ns=0)[0]
+        records = Records.of([_record(primary)])
+        return envelope.joined(Events.of([event]), records, [result.foreign], [result.primary], token=0, at_ns=0)[0]
     except (TypeError, ValueError) as error:
         return f"the adapter's answer now cannot be written ({type(error).__name__})"
 
 
-def _not_filtered(event: _Event, primary: SourceRecord | None, adapter: Adapter) -> str:
+def _record(source: SourceRecord) -> PrimaryRecord:
+    return PrimaryRecord(source.record, source.file, source.offset)
+
+
+def _not_filtered(event: ForeignEvent, primary: SourceRecord | None, adapter: Adapter) -> str:
     if primary is None:
         return "primary_source: is missing"
     result = _asked_to_join(event, primary, adapter)
@@ -131,7 +136,7 @@ def _not_filtered(event: _Event, primary: SourceRecord | None, adapter: Adapter)
     )
 
 
-def _asked_to_join(event: _Event, primary: SourceRecord, adapter: Adapter) -> object:
+def _asked_to_join(event: ForeignEvent, primary: SourceRecord, adapter: Adapter) -> object:
     pair = Pair(event.record, event.file, primary.record, primary.file)
     (result,) = Guard(adapter).each([pair], lambda each: adapter.join(*each))
     return result

@@ -52,9 +52,9 @@ class HastyJudge(Judge):
     """What the event store has not read yet counts as absent."""
 
     def decide(self, events: Any, found: EventLookUps, *under_way: Any) -> Decided:
-        answers = [Found.ABSENT if each is Found.NOT_YET else each for each in found.answers]
-        hasty = [event._replace(unmatched_as_of_ns=0) for event in events]
-        return super().decide(hasty, EventLookUps(answers, found.records), *under_way)
+        answers = found.codes.replace(bytes([Found.NOT_YET]), bytes([Found.ABSENT]))
+        hasty = replace(events, as_of=np.zeros_like(events.as_of))
+        return super().decide(hasty, replace(found, codes=answers), *under_way)
 
 
 class UnmatchedUnregistered(RoutedRegistry):

@@ -104,7 +104,7 @@ class StoreModel:
             records.append(record)
         missed = [key for key, its in zip(keys, answers, strict=True) if its in (Found.NOT_YET, Found.ABSENT)]
         self._missed(missed, self.sought.mark())
-        return EventLookUps(answers, records)
+        return EventLookUps.of(answers, records)
 
     async def progress(self) -> Progress:
         age_ns = int((self._process.clock.monotonic() - self._read_past_at) * 1e9)

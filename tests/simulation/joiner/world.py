@@ -18,6 +18,7 @@ import msgspec
 from photon.adapters.contract import Adapter, Filtered, ForeignHeader, Joined, LogFile
 from photon.adapters.envelope import Envelope
 from photon.adapters.envelope_reader import EnvelopeError, read_line
+from photon.batch.events import Events
 from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
 from photon.idregistry.api import Digester, Slot
 from photon.joiner.api import ForeignEvent, Outcome
@@ -251,8 +252,10 @@ class World:
             return
         random.shuffle(lines)
         core = process.serving
-        events = [self._event(site, number) for number in lines]
-        decided = self.judge.decide(events, self._found(events), core.outstanding if random.random() < 0.5 else set())
+        events = Events.of([self._event(site, number) for number in lines])
+        decided = self.judge.decide(
+            events, self._found(len(events)), core.outstanding if random.random() < 0.5 else set()
+        )
         if not self.variant.unique_ids:
             decided = self._without_uniqueness(events)
         order = decided.joined + decided.undone
@@ -265,7 +268,7 @@ class World:
         self.say(f"{site.name} logs frame {frame}: lines {[lines[row] for row in order]} under {token:x}")
         process.do(instructions)
 
-    def _without_uniqueness(self, events: list[ForeignEvent]) -> Decided:
+    def _without_uniqueness(self, events: Events) -> Decided:
         decided = Decided([Outcome.RETRY] * len(events))
         for row in range(len(events)):
             decided.add_undone(row, 3, "absent")  # type: ignore[arg-type]
@@ -286,11 +289,11 @@ class World:
                     site.pending.add(number)
                     site.generations[event_id] = generation
 
-    def _found(self, events: list[ForeignEvent]) -> EventLookUps:
+    def _found(self, n: int) -> EventLookUps:
         random = self.random
-        answers = [random.choice((Found.FOUND, Found.FOUND, Found.ABSENT, Found.NOT_YET)) for _ in events]
+        answers = [random.choice((Found.FOUND, Found.FOUND, Found.ABSENT, Found.NOT_YET)) for _ in range(n)]
         record = PrimaryRecord(b"k", LogFile("queries.log"), 0)
-        return EventLookUps(answers, [record if answer is Found.FOUND else None for answer in answers])
+        return EventLookUps.of(answers, [record if answer is Found.FOUND else None for answer in answers])
 
     # -- faults ------------------------------------------------------------------------------------------------
     def _fault(self) -> None:

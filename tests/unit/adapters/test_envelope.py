@@ -15,6 +15,7 @@ from photon.adapters.contract import Joined, LogFile
 from photon.adapters.envelope import Envelope
 from photon.adapters.envelope_reader import EnvelopeError, OutputRef, read_block, read_line
 from photon.adapters.faults import payload_fault
+from tests.lines import joined_lines, undone_lines
 
 TOKEN = 5 << 40 | 17
 AT = 1_588_206_048_592_985_999
@@ -44,7 +45,7 @@ PRIMARY = Primary(b'{"q":1}', LogFile("queries.log"), 7)
 
 def one(event: Event = EVENT, payload: Joined | None = None, **settings: bool) -> bytes:
     payload = payload or Joined(event.record, PRIMARY.record)
-    (line,) = Envelope(**settings).joined([event], [PRIMARY], [payload], token=TOKEN, at_ns=AT)
+    (line,) = joined_lines(Envelope(**settings), [event], [PRIMARY], [payload], token=TOKEN, at_ns=AT)
     return line
 
 
@@ -94,8 +95,8 @@ def test_reader_finds_what_was_written(rows: list[tuple[bytes, bytes, int, str]]
         for event_id, key, time, path in rows
     ]
     payloads = [Joined(event.record, event.record) for event in events]
-    lines = envelope.joined(
-        events, [Primary(b"", LogFile(e.file.path), 2) for e in events], payloads, token=token, at_ns=AT
+    lines = joined_lines(
+        envelope, events, [Primary(b"", LogFile(e.file.path), 2) for e in events], payloads, token=token, at_ns=AT
     )
     for event, line in zip(events, lines, strict=True):
         assert read_line(line) == OutputRef(event.event_id, token, event.event_time_ns)
@@ -134,8 +135,8 @@ def test_faults_of_adapters(payload: object, fault: str | None) -> None:
 def test_lines_of_the_other_logs() -> None:
     envelope = Envelope()
     odd = replace(EVENT, record=b"\xff", key="é".encode())
-    lines = envelope.undone(
-        [EVENT, odd], ["no primary", 'said "no"'], token=TOKEN, at_ns=AT, primaries=[None, PRIMARY]
+    lines = undone_lines(
+        envelope, [EVENT, odd], ["no primary", 'said "no"'], token=TOKEN, at_ns=AT, primaries=[None, PRIMARY]
     )
     assert orjson.loads(lines[0]) == {
         "event_id": "10.0.0.1:7:99", "key": "q1", "event_time_ns": 123, "reason": "no primary", "record": '{"c":1}',
@@ -147,7 +148,7 @@ def test_lines_of_the_other_logs() -> None:
     assert second["record_raw_base64"] == "/w=="
     assert second["primary_source"] == {"file": "queries.log", "offset": 7}
     assert [read_line(line) for line in lines] == [OutputRef(EVENT.event_id, TOKEN, 123)] * 2
-    (late,) = envelope.undone([EVENT], ["late"], token=None, at_ns=AT)
+    (late,) = undone_lines(envelope, [EVENT], ["late"], token=None, at_ns=AT)
     assert read_line(late) == OutputRef(EVENT.event_id, None, 123)
     unreadable = envelope.unreadable(b'{"k', LogFile("a.log"), 9, "is not JSON", at_ns=AT)
     assert orjson.loads(unreadable) == {

@@ -233,6 +233,6 @@ def test_written_adapters_have_shapes_too() -> None:
     own = Own(SIDES)
     click, query = b'{"c":"c1","q":"q1","t":5}', b'{"q":"q1"}'
     assert own.join(click, FILE, query, FILE) == Joined(b'{"c":"c1"}', b"{}")
-    assert own.joins_many
+    assert own.defines("join_many")
     assert own.join_many([Pair(click, FILE, query, FILE)]) == [Joined(b'{"c":"c1"}', b"{}")]
     check_adapter(own, Samples.of(primary=[query], foreign=[click]))

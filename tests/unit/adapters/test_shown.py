@@ -13,6 +13,7 @@ from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.envelope import Envelope
 from photon.adapters.shaping import shaped_adapter
 from photon.adapters.shown import shown, shown_record
+from tests.lines import undone_lines
 
 SECRET = "ada@example.org"
 REDACT = {"foreign.mail": "drop", "foreign.user.card": "mask", "primary.name": "drop"}
@@ -44,7 +45,9 @@ RECORD = orjson.dumps(
 
 
 def test_an_event_that_is_not_joined_shows_its_record_without_what_is_redacted() -> None:
-    lines = Envelope(adapter=redacting()).undone([Event(RECORD)], ["no primary event has this key"], token=1, at_ns=0)
+    lines = undone_lines(
+        Envelope(adapter=redacting()), [Event(RECORD)], ["no primary event has this key"], token=1, at_ns=0
+    )
     line = orjson.loads(lines[0])
     assert orjson.loads(line["record"]) == {
         "id": "c1", "q": "q1", "t": 1, "user": {"card": "****1234"}, "n": 12345678901234567890,
@@ -54,7 +57,7 @@ def test_an_event_that_is_not_joined_shows_its_record_without_what_is_redacted()
 
 def test_without_a_redaction_of_the_foreign_side_a_record_stands_as_it_is() -> None:
     for adapter in (None, redacting(redact={"primary.name": "drop"}), redacting(redact={})):
-        lines = Envelope(adapter=adapter).undone([Event(RECORD)], ["why"], token=1, at_ns=0)
+        lines = undone_lines(Envelope(adapter=adapter), [Event(RECORD)], ["why"], token=1, at_ns=0)
         assert orjson.loads(lines[0])["record"].encode() == RECORD
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.problems import LogDirectoryError, Problem
+from photon.batch.events import Events
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
 from photon.dispatcher.database import STATE_NAME
@@ -104,7 +105,8 @@ class FakeJoiner:
         self.seen: list[ForeignEvent] = []
         self.most = self.now = 0
 
-    async def join(self, events: Sequence[ForeignEvent], *, timeout: float) -> JoinAnswers:
+    async def join(self, batch: Events, *, timeout: float) -> JoinAnswers:
+        events = batch.rows()
         self.now += 1
         self.most = max(self.most, self.now)
         try:

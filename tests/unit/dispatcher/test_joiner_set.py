@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import pytest
 import structlog
 
+from photon.batch.events import Events
 from photon.config.clock import SystemClock
 from photon.dispatcher import discovery
 from photon.dispatcher.calls import Calls
@@ -28,7 +29,7 @@ from photon.dispatcher.joiner_set import (
 from photon.dispatcher.reporting import Troubles
 from photon.idregistry.outcomes import Refusal, Status
 from photon.idregistry.witness import KnownSlot
-from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
+from photon.joiner.api import JoinAnswers, Outcome
 from photon.joiner.whereabouts import noted
 
 SEED = int(os.environ.get("PHOTON_SEED", "1"))
@@ -210,7 +211,7 @@ class FakeJoiner:
         assert not self.closed.is_set()
         return self._site.get(self.address)
 
-    async def join(self, events: Sequence[ForeignEvent], *, timeout: float) -> JoinAnswers:
+    async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
         await self.closed.wait()
         return JoinAnswers([Outcome.RETRY] * len(events), failed=True)
 

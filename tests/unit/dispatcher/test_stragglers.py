@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from photon.batch.events import Events
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.process import Policy
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.spilling import STRAGGLERS
-from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
+from photon.joiner.api import JoinAnswers, Outcome
 from tests.unit.dispatcher.test_engine import QUICK, World, running, until
 from tests.unit.dispatcher.world import block, core, take
 
@@ -83,11 +83,11 @@ class SlowForOne:
         self.gate = asyncio.Event()
         self.held = 0
 
-    async def join(self, events: Sequence[ForeignEvent], *, timeout: float) -> JoinAnswers:
-        if any(event.event_id == b"id7" for event in events):
+    async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
+        if b"id7" in events.ids:
             self.held += 1
             await self.gate.wait()
-        return self.world.registry.answers(events)
+        return self.world.registry.answers(events.rows())
 
     async def close(self) -> None: ...
 

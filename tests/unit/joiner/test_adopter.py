@@ -20,13 +20,13 @@ from photon.config.disk import RealDisk
 from photon.idregistry.api import Slot
 from photon.joiner.adopter import MARK_NAME, Adopted, Adopter
 from photon.joiner.api import Outcome
-from photon.joiner.engine import JoinerEngine, JoinerLimits, Surroundings
+from photon.joiner.engine import JoinerLimits, Surroundings
 from photon.joiner.shell import Die, ShellLimits
 from photon.joiner.slot.lock import SlotLock
 from photon.joiner.slot.slot import SlotPaths
 from photon.joiner.verdicts import envelope_lines
 from photon.verifier.verifier import Verifier
-from tests.unit.joiner.helpers import DIGESTER, NONCES, FakeRegistry, FakeStore, TextAdapter, die, event
+from tests.unit.joiner.helpers import DIGESTER, NONCES, Engine, FakeRegistry, FakeStore, TextAdapter, die, event
 
 LIMITS = JoinerLimits(
     shell=ShellLimits(insert_timeout_s=0.5, tick_s=0.005, maintain_s=0.05), lock_wait_s=0.2, close_drain_s=0.2
@@ -46,11 +46,11 @@ class Claiming:
         return getattr(self._own, name)
 
 
-def engine_of(path: Path, slot: str, registry: Any, ends: Die = die, disk: Any = None) -> JoinerEngine:
+def engine_of(path: Path, slot: str, registry: Any, ends: Die = die, disk: Any = None) -> Engine:
     world = Surroundings(registry, STORE, disk or RealDisk(), SystemClock(), ends, lambda: b"%016d" % next(NONCES))
     paths = SlotPaths(path / "slots" / slot, path / "out")
     named = Slot(slot, "dc0", f"here:{slot}")
-    return JoinerEngine(named, paths, world, TextAdapter({}), envelope_lines(Envelope()), limits=LIMITS)
+    return Engine(named, paths, world, TextAdapter({}), envelope_lines(Envelope()), limits=LIMITS)
 
 
 def adopter_of(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from photon.batch.events import Events
 from photon.config.disk import RealDisk
 from photon.idregistry.outcomes import Refusal, Status
 from photon.idregistry.witness import KnownSlot
@@ -136,7 +137,9 @@ async def test_joiners_that_start_at_once_take_different_slots(tmp_path: Path) -
     joiners = [world.joiner() for _ in range(4)]
     await asyncio.gather(*(joiner.start() for joiner in joiners))
     assert world.held() == [f"dc0-auto-{number}" for number in (1, 2, 3, 4)]
-    answers = [await joiner.join([event(b"e%d" % at, b"k1")], timeout=3.0) for at, joiner in enumerate(joiners)]
+    answers = [
+        await joiner.join(Events.of([event(b"e%d" % at, b"k1")]), timeout=3.0) for at, joiner in enumerate(joiners)
+    ]
     assert [each.outcomes for each in answers] == [[Outcome.JOINED]] * 4
     assert all(joiner.started and joiner.stats().outcomes[Outcome.JOINED] == 1 for joiner in joiners)
     for joiner in joiners:
@@ -151,7 +154,7 @@ async def test_a_slot_that_was_left_is_redone_by_the_next_joiner(tmp_path: Path)
     await one.start()
     await two.start()
     world.registry.down.update((0, 1))
-    assert (await two.join([event(b"e1", b"k1")], timeout=0.3)).outcomes == [Outcome.RETRY]
+    assert (await two.join(Events.of([event(b"e1", b"k1")]), timeout=0.3)).outcomes == [Outcome.RETRY]
     await two.close(at_once=True)
     world.registry.down.clear()
     third = world.joiner()
@@ -211,7 +214,7 @@ async def test_it_waits_for_the_registry(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.refusals = 1
     joiner = world.joiner()
-    assert (await joiner.join([event(b"e1", b"k1")], timeout=1.0)).overloaded
+    assert (await joiner.join(Events.of([event(b"e1", b"k1")]), timeout=1.0)).overloaded
     await joiner.start()
     assert world.held() == ["dc0-auto-1"]
     await joiner.close()

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Pair
+from photon.batch.events import Events, ForeignEvent
 from photon.eventstore.api import EventLookUps, Found, PrimaryPlace, PrimaryRecord
 from photon.idregistry.api import Kind
-from photon.joiner.api import WAIT_NS, ForeignEvent, Outcome
+from photon.joiner.api import WAIT_NS, Outcome
 from photon.joiner.verdicts import HUNG_TIMES, Decided, Judge
 
 FILE = LogFile("a.log")
@@ -77,21 +78,24 @@ def decided(adapter: Adapter, records: Sequence[bytes], keys: Sequence[bytes] | 
     return Judge(adapter, check_payloads=True).decide(events_of(records), found_of(records, keys), frozenset())
 
 
-def events_of(records: Sequence[bytes]) -> list[ForeignEvent]:
-    return [
+def events_of(records: Sequence[bytes]) -> Events:
+    rows = [
         ForeignEvent(b"e%d" % at, at.to_bytes(16, "big"), 0, b"k", record, FILE, at, WAIT_NS)
         for at, record in enumerate(records)
     ]
+    return Events.of(rows)
 
 
 def found_of(records: Sequence[bytes], keys: Sequence[bytes] | None = None) -> EventLookUps:
     primaries = keys or [b"k"] * len(records)
-    return EventLookUps([Found.FOUND] * len(records), [PrimaryRecord(key, FILE, 0) for key in primaries])
+    return EventLookUps.of([Found.FOUND] * len(records), [PrimaryRecord(key, FILE, 0) for key in primaries])
 
 
 def verdicts(found: Decided) -> list[tuple[int, object]]:
     """By row: what is written, or the kind and reason."""
-    rows: list[tuple[int, object]] = list(zip(found.joined, found.payloads, strict=True))
+    rows: list[tuple[int, object]] = list(
+        zip(found.joined, zip(found.foreign, found.primary, strict=True), strict=True)
+    )
     rows += [
         (row, (kind, found.reasons[row].partition(" (")[0]))
         for row, kind in zip(found.undone, found.undone_kinds, strict=True)
@@ -124,8 +128,8 @@ def test_a_batch_that_raises_costs_only_the_event_to_blame() -> None:
 
 
 def test_what_is_overridden_is_not_asked_of_an_inherited_batch() -> None:
-    assert Together({}).joins_many
-    assert not Overridden({}).joins_many
+    assert Together({}).defines("join_many")
+    assert not Overridden({}).defines("join_many")
     assert decided(Overridden({}), [b"ok"]).undone_kinds == [Kind.FILTERED]
 
 
@@ -154,7 +158,7 @@ def test_of_a_key_that_several_primaries_share_the_event_is_joined_or_rejected(r
     found = found_of([b"ok", b"bad", b"ok"])
     ambiguous = dict.fromkeys((0, 1), PrimaryPlace(LogFile("other.log"), 7))
     made = Judge(adapter, check_payloads=True).decide(
-        events_of([b"ok", b"bad", b"ok"]), EventLookUps(found.answers, found.records, ambiguous), frozenset()
+        events_of([b"ok", b"bad", b"ok"]), EventLookUps(found.codes, found.found, ambiguous), frozenset()
     )
     assert made.ambiguous == [0, 1]
     assert made.joined == ([2] if rule == "reject" else [0, 2])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from photon.adapters.contract import LogFile
+from photon.batch.events import Events
 from photon.config.disk import RealDisk
 from photon.config.serving import CannotListen
 from photon.idregistry.api import Kind
@@ -33,8 +33,8 @@ class Recorder:
         self.asked: list[list[ForeignEvent]] = []
         self.timeouts: list[float] = []
 
-    async def join(self, events: Sequence[ForeignEvent], *, timeout: float) -> JoinAnswers:
-        self.asked.append(list(events))
+    async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
+        self.asked.append(events.rows())
         self.timeouts.append(timeout)
         return self.answers
 
@@ -42,11 +42,12 @@ class Recorder:
         return None
 
 
-EVENTS = [
+ROWS = [
     ForeignEvent(b"\xffa", bytes(16), -5, b"", b"raw \x00\xff", LogFile("a.csv", b"x,y"), 2**40, WAIT_NS, 3),
     ForeignEvent(b"b", bytes(range(16)), 2**62, b"k", b"", LogFile("b.log"), 0, 7),
     ForeignEvent(b"c", b"c" * 16, 0, b"k", b"r", LogFile("a.csv", b"x,y"), 1, 0),
 ]
+EVENTS = Events.of(ROWS)
 ANSWERS = JoinAnswers(
     [Outcome.TAKEN, Outcome.REJECTED, Outcome.TAKEN],
     {0: TakenBy("dc1", Kind.UNMATCHED, False, -7, 1 << 63), 2: TakenBy("dc0", Kind.JOINED, True)},
@@ -57,7 +58,7 @@ ANSWERS = JoinAnswers(
 
 def test_batches_and_answers_survive_the_wire() -> None:
     message = pb.JoinRequest.FromString(wire.request("clicks", EVENTS).SerializeToString())
-    assert wire.asked(message) == EVENTS
+    assert wire.asked(message).rows() == ROWS
     reply = pb.JoinReply.FromString(wire.reply(ANSWERS).SerializeToString())
     assert wire.answered(reply, 3) == ANSWERS
     assert wire.answered(wire.reply(JoinAnswers([])), 0) == JoinAnswers([])
@@ -65,7 +66,7 @@ def test_batches_and_answers_survive_the_wire() -> None:
 
 def test_a_file_name_that_is_not_text_arrives_as_the_output_shows_it() -> None:
     odd = event(b"a", b"k").__class__(b"a", bytes(16), 0, b"k", b"r", LogFile("clicks\udcff.log"), 0, 0)
-    (back,) = wire.asked(wire.request("clicks", [odd]))
+    (back,) = wire.asked(wire.request("clicks", Events.of([odd]))).rows()
     assert back.file.path == "clicks\\xff.log"
 
 
@@ -103,12 +104,22 @@ def test_replies_that_do_not_fit_are_refused() -> None:
 
 def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "EVENTS_MAX", 2)
-    assert wire.request_slices(EVENTS) == [slice(0, 2), slice(2, 3)]
     with pytest.raises(wire.WireError, match="at most 2"):
         wire.asked(wire.request("clicks", EVENTS))
-    monkeypatch.setattr(wire, "EVENTS_MAX", 9)
-    monkeypatch.setattr(wire, "REQUEST_BYTES_MAX", 1)
-    assert len(wire.request_slices(EVENTS)) == 3
+
+
+@pytest.mark.parametrize(("rows", "size"), [(2, 99), (99, 3), (99, 1), (1, 99), (3, 99), (3, 9)])
+def test_a_large_batch_goes_in_parts(rows: int, size: int) -> None:
+    """Ids, keys and records of the three events have 7, 2 and 3 bytes."""
+    parts = [part.rows() for part in EVENTS.parts(rows, size)]
+    assert [row for part in parts for row in part] == ROWS
+    for at, part in enumerate(parts):
+        sizes = [len(row.event_id + row.key + row.record) for row in part]
+        assert len(part) == 1 or (len(part) <= rows and sum(sizes) <= size)
+        following = parts[at + 1][0] if at + 1 < len(parts) else None
+        if following is not None:
+            more = sum(sizes) + len(following.event_id + following.key + following.record)
+            assert len(part) == rows or more > size
 
 
 async def test_a_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,15 +128,15 @@ async def test_a_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
     client = JoinerClient(f"127.0.0.1:{server.port}", "clicks")
     try:
         assert await client.join(EVENTS, timeout=20.0) == ANSWERS
-        assert recorder.asked == [EVENTS]
+        assert recorder.asked == [ROWS]
         assert 10.0 < recorder.timeouts[0] < 20.0
         monkeypatch.setattr(wire, "EVENTS_MAX", 3)
-        twice = await client.join([*EVENTS, *EVENTS], timeout=20.0)
+        twice = await client.join(Events.of([*ROWS, *ROWS]), timeout=20.0)
         assert twice.outcomes == ANSWERS.outcomes * 2
         assert twice.taken[5] == ANSWERS.taken[2]
         assert twice.reasons[4] == ANSWERS.reasons[1]
         assert twice.ambiguous == (1, 4)
-        assert (await client.join([], timeout=1.0)).outcomes == []
+        assert (await client.join(Events.of([]), timeout=1.0)).outcomes == []
         other = JoinerClient(f"127.0.0.1:{server.port}", "another")
         answers = await other.join(EVENTS, timeout=5.0)
         assert answers.outcomes == [Outcome.RETRY] * 3
@@ -163,7 +174,7 @@ async def test_a_process_serves_verifies_and_stops_in_order(tmp_path: Path) -> N
             health = await stub.Check(health_pb2.HealthCheckRequest(service=SERVICE_NAME))
         assert health.status == health_pb2.HealthCheckResponse.SERVING
         client = JoinerClient(address, "clicks")
-        answers = await client.join([event(b"id-%d" % n, b"k") for n in range(5)], timeout=10.0)
+        answers = await client.join(Events.of([event(b"id-%d" % n, b"k") for n in range(5)]), timeout=10.0)
         assert answers.outcomes == [Outcome.JOINED] * 5
         while verifier.total.cleared < 5:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.005)
@@ -210,7 +221,7 @@ class Hanging(Recorder):
         super().__init__(ANSWERS)
         self.begun = asyncio.Event()
 
-    async def join(self, events: Sequence[ForeignEvent], *, timeout: float) -> JoinAnswers:
+    async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
         self.begun.set()
         await asyncio.Event().wait()
         raise AssertionError

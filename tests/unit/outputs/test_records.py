@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from photon.adapters.contract import Joined, LogFile
 from photon.adapters.envelope import Envelope
 from photon.outputs import decode
+from tests.lines import joined_lines, undone_lines
 
 CLICKS, QUERIES = LogFile("clicks.log"), LogFile("queries.log")
 NOT_UTF8 = b"\xff\xfe"
@@ -33,7 +34,7 @@ def test_a_joined_line() -> None:
     events = [Event(b"a", b"k", 5, b"{}"), Event(b'"\n\xc3\xa9', NOT_UTF8, -5, NOT_UTF8)]
     primaries = [Primary(b"{}"), Primary(NOT_UTF8)]
     payloads = [Joined(b'{"f": 1}', b"[ 2 ]"), Joined(None, None)]
-    lines = Envelope().joined(events, primaries, payloads, token=255, at_ns=0)
+    lines = joined_lines(Envelope(), events, primaries, payloads, token=255, at_ns=0)
     found = decode(b"".join(lines), 100)
     assert found.offset == [100, 100 + len(lines[0])]
     assert found.event_id == [b"a", b'"\n\xc3\xa9']
@@ -52,8 +53,8 @@ def test_a_joined_line() -> None:
 
 def test_lines_that_are_no_join_and_bad_ones() -> None:
     envelope = Envelope()
-    [undone] = envelope.undone(
-        [Event(b"a", b"k", 5, NOT_UTF8)], ["why"], token=None, at_ns=0, primaries=[Primary(b"")]
+    [undone] = undone_lines(
+        envelope, [Event(b"a", b"k", 5, NOT_UTF8)], ["why"], token=None, at_ns=0, primaries=[Primary(b"")]
     )
     unreadable = envelope.unreadable(b"junk", LogFile("clicks.log"), 3, "not JSON", at_ns=0)
     bad = [b"{\n", b'{"event_id":"x"}\n', b'{"event_id_raw_base64":"!","source":{"file":"f","offset":1}}\n', b"{\0"]

@@ -9,6 +9,7 @@ import pytest
 from photon.adapters.contract import Joined, LogFile
 from photon.adapters.envelope import Envelope
 from photon.spark.output_lines import NoRecord, OutputLine, read_output_line, read_output_lines
+from tests.lines import joined_lines, undone_lines
 
 AT_NS = 1_700_000_000_123_456_000
 TIME = "2023-11-14T22:13:20.123456Z"
@@ -28,7 +29,7 @@ class Event:
 
 
 def joined(payload: Joined, event: Event = Event(), *, token: int = 0xAB) -> bytes:
-    (line,) = Envelope().joined([event], [Event(offset=99)], [payload], token=token, at_ns=AT_NS)
+    (line,) = joined_lines(Envelope(), [event], [Event(offset=99)], [payload], token=token, at_ns=AT_NS)
     return line.removesuffix(b"\n")
 
 
@@ -61,7 +62,7 @@ def test_what_is_no_text_stands_as_base64() -> None:
 @pytest.mark.parametrize("kind", ["unmatched", "filtered", "rejected", "late"])
 def test_lines_that_are_no_join(kind: str) -> None:
     event = Event(record=b'not "json" \xc3\xa4')
-    (made,) = Envelope().undone([event], ["why"], token=None, at_ns=AT_NS)
+    (made,) = undone_lines(Envelope(), [event], ["why"], token=None, at_ns=AT_NS)
     line = read_output_line(made.removesuffix(b"\n"), kind)
     assert (line.record, line.reason, line.token, line.foreign) == (event.record, "why", None, None)
     assert (line.event_id, line.event_time_ns, line.written_at) == (b"e1", 12345, TIME)

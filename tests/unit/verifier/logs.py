@@ -10,6 +10,7 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LINES, Adapter, Joined, LogFile
 from photon.adapters.envelope import Envelope
 from photon.verifier.source_logs import Side
+from tests.lines import joined_lines, undone_lines
 
 ADAPTER = ConfiguredAdapter(
     {
@@ -88,11 +89,11 @@ class Logs:
             made = adapter.join(event.record, event.file, primary.record, primary.file)
             assert isinstance(made, Joined)
             payloads.append(made)
-        return Envelope().joined(events, primaries, payloads, token=token, at_ns=AT_NS)
+        return joined_lines(Envelope(), events, primaries, payloads, token=token, at_ns=AT_NS)
 
     def undone(self, *numbers: int, reason: str = "no primary event has this key") -> list[bytes]:
         events = [self.event(n) for n in numbers]
-        return Envelope().undone(events, [reason] * len(events), token=TOKEN, at_ns=AT_NS)
+        return undone_lines(Envelope(), events, [reason] * len(events), token=TOKEN, at_ns=AT_NS)
 
 
 def side(directory: Path) -> Side:

@@ -18,6 +18,7 @@ from photon.adapters.envelope import Envelope
 from photon.adapters.shaping import shaped_adapter
 from photon.verifier.comparison import SourceRecord, differences, header_of, id_of, is_foreign, is_primary
 from photon.verifier.published_lines import NotPublished, Place, read_published
+from tests.lines import joined_lines, undone_lines
 from tests.unit.verifier.logs import ADAPTER, AT_NS, Logs
 
 BARE = Envelope(with_joined_at=False, with_token=False)
@@ -54,7 +55,8 @@ def test_what_a_line_says_of_itself(logs: Logs) -> None:
     assert seen.written_ns == AT_NS
     assert (
         seen.body
-        == Envelope(with_joined_at=False, with_token=False).joined(
+        == joined_lines(
+            Envelope(with_joined_at=False, with_token=False),
             [logs.event(2)],
             [logs.primary_of(2)],
             [Joined(logs.foreign_records[2], logs.primary_records[2])],
@@ -92,7 +94,7 @@ def test_a_payload_that_looks_like_a_source(logs: Logs) -> None:
 def test_names_and_ids_that_need_escapes(logs: Logs) -> None:
     event = logs.event(1)
     odd = type(event)(b'a"\\\xff', "k\n\u00e9".encode(), 5, b"\xff\x00", LogFile('d/"odd\\ name".log'), 3)
-    (line,) = Envelope().undone([odd], ['why "so"'], token=None, at_ns=AT_NS)
+    (line,) = undone_lines(Envelope(), [odd], ['why "so"'], token=None, at_ns=AT_NS)
     seen = read_published(line)
     assert (seen.event_id, seen.key) == (odd.event_id, odd.key)
     assert (seen.source, seen.reason) == (Place('d/"odd\\ name".log', 3), 'why "so"')
@@ -103,7 +105,7 @@ def test_right_lines_have_no_differences(logs: Logs, kind: str) -> None:
     for n in range(4):
         assert compare(logs, logs.joined(n)[0], n) == []
         assert compare(logs, logs.undone(n)[0], n, kind) == []
-    bare = Envelope(with_joined_at=False, with_token=False).undone([logs.event(1)], ["r"], token=None, at_ns=0)
+    bare = undone_lines(Envelope(with_joined_at=False, with_token=False), [logs.event(1)], ["r"], token=None, at_ns=0)
     assert compare(logs, bare[0], 1, kind) == []
 
 
@@ -205,7 +207,7 @@ def test_what_the_adapter_says_now(logs: Logs) -> None:
     own = type(event)(
         b"f" * 32 + b":%d" % event.offset, event.key, event.event_time_ns, event.record, event.file, event.offset
     )
-    (filtered,) = Envelope().undone([own], ["small"], token=1, at_ns=0, primaries=[logs.primary_of(1)])
+    (filtered,) = undone_lines(Envelope(), [own], ["small"], token=1, at_ns=0, primaries=[logs.primary_of(1)])
     assert wrong("filter", "filtered", filtered) == []
     assert wrong("", "filtered", filtered) == ["the adapter's answer now is Joined, not Filtered"]
     assert orjson.loads(filtered)["primary_source"]["file"] == "queries.log"
@@ -223,7 +225,7 @@ def test_a_join_that_is_shaped_is_checked_in_its_shape(logs: Logs) -> None:
     result = shaped.join(event.record, event.file, primary.record, primary.file)
     assert isinstance(result, Joined)
     assert orjson.loads(result.foreign or b"") == {"click": "c2", "pair": "c2-q2"}
-    (line,) = Envelope().joined([event], [primary], [result], token=7, at_ns=AT_NS)
+    (line,) = joined_lines(Envelope(), [event], [primary], [result], token=7, at_ns=AT_NS)
     assert compare(logs, line, 2, adapter=shaped) == []
     assert compare(logs, line, 2, adapter=ADAPTER) != []
     other = shaped_adapter(ConfiguredAdapter(ADAPTER.options), {**table, "redact": {}}, "shape", Path())
@@ -239,7 +241,7 @@ def test_what_is_not_joined_is_checked_without_what_is_redacted(logs: Logs) -> N
     bare = Envelope(with_joined_at=False, with_token=False, adapter=hiding)
     foreign, _ = sources(logs, 2)
     for envelope, wrong in ((Envelope(adapter=hiding), False), (Envelope(), True)):
-        (made,) = envelope.undone([logs.event(2)], ["no primary"], token=1, at_ns=0)
+        (made,) = undone_lines(envelope, [logs.event(2)], ["no primary"], token=1, at_ns=0)
         assert bool(differences(read_published(made), "unmatched", foreign, None, hiding, bare)) is wrong
 
 

@@ -23,6 +23,7 @@ from photon.verifier.service import Limits, Pipeline, VerifierService, World
 from photon.verifier.slot_work import SlotPlace, Step
 from photon.verifier.sources import Sources
 from photon.verifier.status import acknowledged, status_of
+from tests.lines import undone_lines
 from tests.simulation.world.registry import CLEARED
 from tests.unit.joiner.helpers import DIGESTER, SLOT, FakeRegistry, event
 from tests.unit.verifier.logs import ADAPTER, side
@@ -64,7 +65,7 @@ class Setup:
         events = [event(each, b"k") for each in ids]
         for each in events if owned else []:
             self.registry.model.insert(SLOT, 1, each.digest, each.event_time_ns, TOKEN, 1, 0)
-        data = b"".join(Envelope().undone(events, ["r"] * len(ids), token=TOKEN, at_ns=0))
+        data = b"".join(undone_lines(Envelope(), events, ["r"] * len(ids), token=TOKEN, at_ns=0))
         name = f"joined/{slot}-000001.jsonl"
         (self.path / "output" / name).write_bytes(data)
         state = self.pipeline.slots / slot

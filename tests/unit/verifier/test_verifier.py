@@ -11,6 +11,7 @@ import pytest
 from photon.adapters.envelope import Envelope
 from photon.config.disk import RealDisk
 from photon.verifier.verifier import Verifier, VerifierDamaged, VerifierLimits
+from tests.lines import undone_lines
 from tests.simulation.world.registry import CLEARED
 from tests.unit.joiner.helpers import DIGESTER, SLOT, FakeRegistry, event
 
@@ -40,7 +41,7 @@ class Setup:
         if owned:
             for each in events:
                 self.registry.model.insert(SLOT, 1, each.digest, each.event_time_ns, token, 1, 0)
-        return Envelope().undone(events, ["r"] * len(ids), token=token, at_ns=0)
+        return undone_lines(Envelope(), events, ["r"] * len(ids), token=token, at_ns=0)
 
     def publish(self, data: bytes, durable: int | None = None) -> None:
         (self.path / "out" / NAME).write_bytes(data)

@@ -11,6 +11,7 @@ import pytest
 import structlog
 
 from photon.adapters.logs import reading as log_reading
+from photon.batch.events import Events
 from photon.dispatcher import process
 from photon.dispatcher.engine import DispatcherEngine
 from photon.dispatcher.replay import coverage, reading, reopened
@@ -83,10 +84,10 @@ class Taking:
         self.seen: list[ForeignEvent] = []
         self.not_yet = False
 
-    async def join(self, events: list[ForeignEvent], *, timeout: float) -> JoinAnswers:
-        self.seen += events
+    async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
+        self.seen += events.rows()
         outcomes = []
-        for event in events:
+        for event in events.rows():
             listed = self.ids.ids.get(event.digest)
             if self.not_yet or listed is None or listed[1] != event.generation:
                 outcomes.append(Outcome.NOT_YET)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from photon.adapters.contract import LogFile
+from photon.batch.records import NO_RECORDS
 from photon.eventstore.api import EventLookUps, Found
 from photon.eventstore.cache_nodes import wire
 from photon.eventstore.cache_nodes.hedged import HedgedLookUps
@@ -67,7 +68,7 @@ class Answers:
             except asyncio.CancelledError:
                 self.cancelled += 1
                 raise
-        return EventLookUps([Found.FOUND if located else Found.NOT_YET] * len(keys), [None] * len(keys))
+        return EventLookUps(bytes([Found.FOUND if located else Found.NOT_YET]) * len(keys), NO_RECORDS)
 
 
 async def test_nodes_that_answer_in_time_are_waited_for() -> None:

@@ -31,6 +31,7 @@ from photon.spark.backfill.staging import (
     staged_batches,
     write_result,
 )
+from tests.lines import joined_lines
 from tests.simulation.backfill.world import Event, rows_of
 
 DISK = RealDisk()
@@ -128,7 +129,7 @@ def test_a_deployment_knows_its_backfills(places: Places, tmp_path: Path) -> Non
 def test_parquet_has_the_members_of_the_line(tmp_path: Path) -> None:
     event = ForeignEvent(b"c1", bytes(16), 5, b"q1", b'{"a": 1}', LogFile("c.log"), 10, 0)
     primary = PrimaryRecord(b'{"b": 2}', LogFile("q.log"), 20)
-    [line] = Envelope().joined([event], [primary], [Joined(b'{"a": 1}', None)], token=255, at_ns=0)
+    [line] = joined_lines(Envelope(), [event], [primary], [Joined(b'{"a": 1}', None)], token=255, at_ns=0)
     path = tmp_path / "x.parquet"
     path.write_bytes(to_parquet([line]))
     [row] = pq.read_table(path).to_pylist()

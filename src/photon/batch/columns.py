@@ -1,0 +1,24 @@
+"""Types of columns, and what is common to all shapes made of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+U8 = npt.NDArray[np.uint8]
+U32 = npt.NDArray[np.uint32]
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+RowIndexes = npt.NDArray[np.intp]
+
+DIGEST_BYTES = 16
+
+
+def split_digests(digests: bytes) -> list[bytes]:
+    """n x 16 bytes, one by one."""
+    return [digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)]
+
+
+def take_digests(digests: bytes, index: RowIndexes) -> bytes:
+    """The digests at ``index``. Opaque 16-byte items: an 'S' dtype would strip trailing zeros."""
+    return np.frombuffer(digests, "V16")[index].tobytes()

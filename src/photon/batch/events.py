@@ -1,0 +1,124 @@
+"""A batch of foreign events: from the log to the output line they are rows of these columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from photon.batch.columns import I64, U32, RowIndexes, split_digests, take_digests
+from photon.batch.files import LogFile, intern_files
+
+
+class ForeignEvent(NamedTuple):
+    """One row of a batch."""
+
+    event_id: bytes
+    digest: bytes
+    event_time_ns: int
+    key: bytes
+    record: bytes  # without its line end
+    file: LogFile
+    offset: int
+    unmatched_as_of_ns: int
+    """ABSENT as of then makes it unmatched; NEVER_NS: only when the primary logs are complete for ever;
+    WAIT_NS (``joiner.api``): never."""
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Events:
+    """n foreign events, a row each. Columns are not changed once they are made."""
+
+    files: Sequence[LogFile]
+    file_index: U32
+    offsets: I64
+    times: I64  # event times, ns UTC
+    digests: bytes  # n x 16
+    keys: Sequence[bytes]
+    ids: Sequence[bytes]
+    records: Sequence[bytes]  # without their line ends
+    as_of: I64  # ForeignEvent.unmatched_as_of_ns
+    generations: U32
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @staticmethod
+    def of(rows: Iterable[ForeignEvent]) -> Events:
+        """From events one by one."""
+        columns = tuple(zip(*rows, strict=True)) or ((),) * len(ForeignEvent._fields)
+        ids, digests, times, keys, records, of_file, offsets, as_of, generations = columns
+        files, file_index = intern_files(of_file)
+        return Events(
+            files=files,
+            file_index=file_index,
+            offsets=np.array(offsets, np.int64),
+            times=np.array(times, np.int64),
+            digests=b"".join(digests),
+            keys=keys,
+            ids=ids,
+            records=records,
+            as_of=np.array(as_of, np.int64),
+            generations=np.array(generations, np.uint32),
+        )
+
+    def of_file(self) -> list[LogFile]:
+        """The file of each row."""
+        files = self.files
+        return [files[at] for at in self.file_index.tolist()]
+
+    def take(self, index: RowIndexes) -> Events:
+        """The rows at ``index``, in its order."""
+        rows = index.tolist()
+        return Events(
+            files=self.files,
+            file_index=self.file_index[index],
+            offsets=self.offsets[index],
+            times=self.times[index],
+            digests=take_digests(self.digests, index),
+            keys=[self.keys[row] for row in rows],
+            ids=[self.ids[row] for row in rows],
+            records=[self.records[row] for row in rows],
+            as_of=self.as_of[index],
+            generations=self.generations[index],
+        )
+
+    def rows(self) -> list[ForeignEvent]:
+        """The events one by one: for people, and for what looks at few."""
+        return list(
+            map(
+                ForeignEvent,
+                self.ids,
+                split_digests(self.digests),
+                self.times.tolist(),
+                self.keys,
+                self.records,
+                self.of_file(),
+                self.offsets.tolist(),
+                self.as_of.tolist(),
+                self.generations.tolist(),
+            )
+        )
+
+    def parts(self, events_max: int, bytes_max: int) -> list[Events]:
+        """In order, each of ``events_max`` rows, or ``bytes_max`` of ids, keys and records (one row at least)."""
+        n = len(self)
+        if n <= events_max and (size := sum(map(len, self.records))) <= bytes_max:
+            size += sum(map(len, self.keys)) + sum(map(len, self.ids))
+            if size <= bytes_max:
+                return [self] if n else []
+        sizes = np.fromiter(map(len, self.records), np.int64, n)
+        sizes += np.fromiter(map(len, self.keys), np.int64, n) + np.fromiter(map(len, self.ids), np.int64, n)
+        ends = np.cumsum(sizes)
+        parts = []
+        begin = 0
+        while begin < n:
+            before = int(ends[begin - 1]) if begin else 0
+            end = int(np.searchsorted(ends, before + bytes_max, side="right"))
+            end = min(max(end, begin + 1), begin + events_max)
+            parts.append(self.take(np.arange(begin, end)))
+            begin = end
+        return parts

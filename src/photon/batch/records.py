@@ -1,0 +1,79 @@
+"""Primary records of a batch, in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from photon.batch.columns import I64, U32, RowIndexes
+from photon.batch.files import LogFile, intern_files
+
+
+class PrimaryRecord(NamedTuple):
+    """A primary event as it stands in its log."""
+
+    record: bytes  # without its line end
+    file: LogFile
+    offset: int  # uncompressed bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Records:
+    """n primary records, a row each."""
+
+    files: Sequence[LogFile]
+    file_index: U32
+    offsets: I64
+    records: Sequence[bytes]  # without their line ends
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @staticmethod
+    def of(rows: Sequence[PrimaryRecord]) -> Records:
+        """From records one by one."""
+        records, of_file, offsets = tuple(zip(*rows, strict=True)) or ((), (), ())
+        files, file_index = intern_files(of_file)
+        return Records(files, file_index, np.array(offsets, np.int64), records)
+
+    def row(self, at: int) -> PrimaryRecord:
+        """One of them."""
+        return PrimaryRecord(self.records[at], self.files[self.file_index[at]], int(self.offsets[at]))
+
+    def of_file(self) -> list[LogFile]:
+        """The file of each row."""
+        files = self.files
+        return [files[at] for at in self.file_index.tolist()]
+
+    @staticmethod
+    def concat(parts: Sequence[Records]) -> Records:
+        """One after another."""
+        if len(parts) == 1:
+            return parts[0]
+        files: list[LogFile] = []
+        shifted = []
+        for part in parts:
+            shifted.append(part.file_index + np.uint32(len(files)))
+            files += part.files
+        return Records(
+            files,
+            np.concatenate([np.empty(0, np.uint32), *shifted]),
+            np.concatenate([np.empty(0, np.int64), *(part.offsets for part in parts)]),
+            [record for part in parts for record in part.records],
+        )
+
+    def take(self, index: RowIndexes) -> Records:
+        """The rows at ``index``, in its order."""
+        return Records(
+            self.files, self.file_index[index], self.offsets[index], [self.records[row] for row in index.tolist()]
+        )
+
+    def rows(self) -> list[PrimaryRecord]:
+        """One by one."""
+        return list(map(PrimaryRecord, self.records, self.of_file(), self.offsets.tolist()))
+
+
+NO_RECORDS = Records.of(())
