@@ -27,9 +27,9 @@ test: test-unit test-sim test-integration  ## unit, simulation and integration t
 test-unit: install       ## seconds
 	$(BIN)/pytest tests/unit tests/docs -n $(WORKERS)
 
-test-sim: install        ## N fresh seeds of each simulation, a minute or two
-	@base=$$(date +%s); echo "fresh seeds from $$base to $$((base + $(N) - 1))"; \
-	  PHOTON_SIM_BASE=$$base PHOTON_SIM_SEEDS=$(N) $(BIN)/pytest tests/simulation -n $(WORKERS)
+test-sim: install        ## N seeds of each simulation, the same each time, and a few fresh ones: some minutes
+	@fresh=$$(date +%s); echo "$(N) seeds, and fresh ones from $$fresh; to replay one: make sim SEED=..."; \
+	  PHOTON_SIM_FRESH=$$fresh PHOTON_SIM_SEEDS=$(N) $(BIN)/pytest tests/simulation -n $(WORKERS)
 
 test-integration: install  ## real processes, real kills
 	$(BIN)/pytest tests/integration -n $(WORKERS) --dist loadfile

@@ -69,7 +69,7 @@ async def test_round_trip_and_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         check = health_pb2_grpc.HealthStub(channel).Check
         reply = await check(health_pb2.HealthCheckRequest(service=SERVICE_NAME))
         assert reply.status == health_pb2.HealthCheckResponse.SERVING
-    assert await client.look_up([], []) == type(found)([], [])
+    assert len(await client.look_up([], [])) == 0
     await server.stop(0)
     gone = await client.look_up(keys[:3], [0] * 3)
     assert gone.answers == [Found.UNAVAILABLE] * 3
