@@ -122,9 +122,9 @@ def repair_output(files: OutputFiles, place: Place | None, logged: set[bytes], *
 
     Afterwards all of the output is durable and published. A line names its token and its id, so whole lines are
     compared: nothing needs to be parsed here. Above the published durable length, all lines come from the log; a
-    damaged one (a hole after a power cut) is cut off with all after it, for what is cut counts as not found. Where
-    frames of the log are lost a torn line may be of one of them, though only another logged line begins like it: it
-    is cut.
+    damaged one (a hole after a power cut) is cut off with all after it, for what is cut counts as not found. A torn
+    line is completed where exactly one logged line begins like it, but only from a log that could be read to its last
+    byte: else it may be of a frame that is lost. Then it is cut, and redone.
     """
     found = Found()
     for at, kind in enumerate(KINDS):

@@ -78,6 +78,8 @@ class _Log(NamedTuple):
     lines: set[bytes]
     """All of them, without their newline."""
     lost: list[Lost]
+    whole: bool
+    """It could be read to its last byte, and nobody says that it is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,12 +240,12 @@ class SlotStore:
         self._finals.load()
         self._finals.settle(self._files)
         self._files.close_older()
-        frames, rows, logged, lost = self._log_read or self._read_log(accept_damaged_log)
+        frames, rows, logged, lost, whole = self._log_read or self._read_log(accept_damaged_log)
         self._log_read = None
         for path in dict.fromkeys(each.path for each in lost):
             set_aside(self._disk, path)  # before the new log voids the old one
         place = oldest(decode_place(frame.note) for frame in frames) if frames else None
-        found = repair_output(self._files, place, logged, log_is_whole=not lost)
+        found = repair_output(self._files, place, logged, log_is_whole=whole)
         starts = next_numbers(self._files, self._finals.highest(self._slot), place)
         self._outputs = Outputs(self._files, self._output_limits, starts)
         self._final_files = [self._finals.kept(self._slot, kind) if self.ships else {} for kind in KINDS]
@@ -260,7 +262,8 @@ class SlotStore:
     def _read_log(self, accept_damaged: bool) -> _Log:
         frames, lost = self._frames(accept_damaged)
         rows = [Rows.decode(frame.tokens, b"".join(frame.body)) for frame in frames]
-        return _Log(frames, rows, {line[:-1] for each in rows for line in each.lines}, lost)
+        lines = {line[:-1] for each in rows for line in each.lines}
+        return _Log(frames, rows, lines, lost, self._redo.whole and not accept_damaged)
 
     def _frames(self, accept_damaged: bool) -> tuple[list[RedoFrame], list[Lost]]:
         directory = self._paths.state / REDO_NAME

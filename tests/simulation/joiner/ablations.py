@@ -19,7 +19,7 @@ from photon.joiner.slot.identity import read_state
 from photon.joiner.slot.place import KINDS
 from photon.joiner.slot.redo_log import RedoFrame
 from photon.joiner.slot.redone import write_redone
-from photon.joiner.slot.slot import Recovered, SlotStore
+from photon.joiner.slot.slot import Recovered, SlotStore, _Log
 from photon.verifier.recovery import RecoveryReport, SlotRecovery
 from photon.verifier.verifier import Verifier
 from tests.simulation.joiner.process import Variant
@@ -217,13 +217,16 @@ class CutToRememberedLength(SlotStore):
 class CompletesWithLostFrames(SlotStore):
     """Rule 5: a torn line is completed from what is left of a damaged log."""
 
-    def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
-        repair = slot.repair_output
-        slot.repair_output = lambda *args, log_is_whole: repair(*args, log_is_whole=True)
-        try:
-            return super().recover(accept_damaged_log=accept_damaged_log)
-        finally:
-            slot.repair_output = repair
+    def _read_log(self, accept_damaged: bool) -> _Log:
+        return super()._read_log(accept_damaged)._replace(whole=True)
+
+
+class CompletesBeforeABadEnd(SlotStore):
+    """Rule 5: a bad frame at the log's end is taken for one that was never synced, when a torn line is completed."""
+
+    def _read_log(self, accept_damaged: bool) -> _Log:
+        log = super()._read_log(accept_damaged)
+        return log._replace(whole=not log.lost)
 
 
 async def reused_nonce(disk: Any, path: Path, named: Any, registry: Any, *, draw_nonce: Any, pause: Any) -> Opened:
@@ -487,6 +490,9 @@ ABLATIONS: dict[str, Ablation] = {
     "rule 5: cut to a remembered length": Ablation(Variant(store=CutToRememberedLength), LOST),
     "rule 5: a torn line completed from a damaged log": Ablation(
         Variant(store=CompletesWithLostFrames, rots=1.0), EITHER
+    ),
+    "rule 5: a torn line completed from a log with a bad end": Ablation(
+        Variant(store=CompletesBeforeABadEnd, rots=1.0), "not at rest.*lost"
     ),
     "rule 6: no lock": Ablation(Variant(locks=False), TWICE),
     "rule 6: nonce reused": Ablation(Variant(open=reused_nonce), TWICE),
