@@ -84,6 +84,8 @@ class Site:
     """A copy of the whole disk that was made some time ago."""
     newest: Copy | None = None
     """The disk as it was when the older copy was put back; None once a joiner serves."""
+    newest_incarnation: int = 0
+    """That the registry knew then."""
     reached: tuple[int, int] | None = None
     """How far the redo log was durable when its dispatcher was last answered."""
     registry_copy: dict[str, Any] = field(default_factory=dict)
