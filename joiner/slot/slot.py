@@ -119,6 +119,7 @@ class SlotStore:
         self._finals = Finals(disk, paths.output, paths.state / MANIFEST_NAME)
         self._outputs: Outputs | None = None
         self._log_read: _Log | None = None
+        self._beyond: set[bytes] = set()  # logged lines that ``check_age`` found above what was durable
         self.ships = False
         """The output is copied: ``local_files`` is kept up to date, and what the copy lacks is not made final."""
         self.local_files: tuple[tuple[tuple[int, int], ...], ...] = ()
@@ -179,7 +180,17 @@ class SlotStore:
             check_registry(self._files, self._finals, known.witness)
         self._log_read = self._read_log(accept_damaged_log)
         logged = None if accept_damaged_log else self._log_read.lines
-        check_age(self._files, self._finals.length_of, logged, copied)
+        self._beyond = check_age(self._files, self._finals.length_of, logged, copied)
+
+    def standing(self) -> list[Rows]:
+        """After ``check_age``: the logged rows whose lines stand in the output above what was durable, or will once
+        a torn one is completed. No digest is twice in one of them."""
+        assert self._log_read is not None, "check_age comes first"
+        found = []
+        for rows in self._log_read.rows if self._beyond else ():
+            index = [row for row, line in enumerate(rows.lines) if line[:-1] in self._beyond]
+            found += [rows.take(np.array(index, dtype=np.intp))] if index else []
+        return _together(found)
 
     def lacks(self, ends: Witness) -> Lacking:
         """In which logs the output lacks what its copy has. Raises SlotRefused, OSError."""
@@ -241,7 +252,7 @@ class SlotStore:
         self._finals.settle(self._files)
         self._files.close_older()
         frames, rows, logged, lost, whole = self._log_read or self._read_log(accept_damaged_log)
-        self._log_read = None
+        self._log_read, self._beyond = None, set()
         for path in dict.fromkeys(each.path for each in lost):
             set_aside(self._disk, path)  # before the new log voids the old one
         place = oldest(decode_place(frame.note) for frame in frames) if frames else None
@@ -256,8 +267,7 @@ class SlotStore:
         frames_kept = [(number, RedoFrame(note, each.tokens, each.encode())) for number, each in kept]
         self._redo.begin(frames_kept, after=self._files.log[0] if self._files.log else 0)
         self._files.publish()  # from now on a log of an earlier start is known for one, whatever is said of it
-        incarnations = sorted({incarnation_of(int(token)) for _, each in kept for token in np.unique(each.tokens)})
-        return Recovered(kept, tuple(incarnations), found, sum(map(len, rows)), tuple(lost))
+        return Recovered(kept, incarnations_in([rows for _, rows in kept]), found, sum(map(len, rows)), tuple(lost))
 
     def _read_log(self, accept_damaged: bool) -> _Log:
         frames, lost = self._frames(accept_damaged)
@@ -350,6 +360,11 @@ class SlotStore:
         if self._outputs is not None:
             self._outputs.close()
         self._redo.close()
+
+
+def incarnations_in(frames: Sequence[Rows]) -> tuple[int, ...]:
+    """Of their tokens, oldest first."""
+    return tuple(sorted({incarnation_of(int(token)) for rows in frames for token in np.unique(rows.tokens)}))
 
 
 def _missing(frames: Sequence[Rows], present: set[bytes]) -> list[Rows]:

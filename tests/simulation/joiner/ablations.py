@@ -229,6 +229,13 @@ class CompletesBeforeABadEnd(SlotStore):
         return log._replace(whole=not log.lost)
 
 
+class NothingStands(SlotStore):
+    """Rule 6: what stands in the output is not asked for again, whatever the age of the registry beside it."""
+
+    def standing(self) -> list[Rows]:
+        return []
+
+
 async def reused_nonce(disk: Any, path: Path, named: Any, registry: Any, *, draw_nonce: Any, pause: Any) -> Opened:
     """Rule 6: a nonce serves every start that finds it."""
     state = read_state(disk, path, named)
@@ -499,6 +506,7 @@ ABLATIONS: dict[str, Ablation] = {
     "rule 6: nonce asked with before it is durable": Ablation(Variant(open=nonce_from_the_cache), "refused"),
     "rule 6: without a witness": Ablation(Variant(witness=False), f"{LOST}|changed|twice"),
     "rule 6: ages not compared": Ablation(Variant(ages=False, own_registry=1.0), f"{LOST}|changed|twice"),
+    "rule 6: what stands not registered again": Ablation(Variant(store=NothingStands, own_registry=1.0), TWICE),
     "rule 7: failed sync tried again": Ablation(Variant(store=FailedSyncRetried), f"{LOST}|changed|damaged"),
     "rule 7: output's tail not rewritten": Ablation(Variant(store=TailsNotRewritten), f"{LOST}|changed|damaged"),
     "rule 7: kept log not copied": Ablation(Variant(store=LogNotCopied), f"{LOST}|damaged"),

@@ -22,6 +22,7 @@ from photon.joiner.instructions import (
     SyncOutput,
     Write,
 )
+from photon.joiner.opening import register_standing
 from photon.joiner.rows import Rows
 from photon.joiner.slot.identity import open_incarnation, read_state
 from photon.joiner.slot.output import OutputLimits
@@ -174,6 +175,8 @@ class Process:
         incarnation = opened.incarnation
         if variant.witness and opened.witness != seen:
             self.store.check_witness(opened.witness)
+        if variant.witness and variant.ages and self.world.own_registry:
+            await register_standing(slot, incarnation, self.store, self.registry, _no_pause)
         recovered = self.store.recover(accept_damaged_log=self.site.accepts_damage)
         self.site.accepts_damage = False
         if variant.witness:
