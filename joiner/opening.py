@@ -73,7 +73,7 @@ async def open_slot(
     """
     work = work or to_its_end
     path = paths.state / STATE_NAME
-    last = read_state(world.disk, path, slot).last  # another slot's directory is no old copy
+    state = read_state(world.disk, path, slot)  # another slot's directory is no old copy
     known = await ask_witness(world.registry, slot.name, pause)
     seen = known.witness
     of = CopyOf(slot.datacentre, slot.name)
@@ -81,7 +81,7 @@ async def open_slot(
     if short is not None:
         await _expect_all_in_copy(copying, of, seen, short, pause)
     if copying is None:
-        await work(partial(store.check_age, last, known, ages=ages))
+        await work(partial(store.check_age, state, known, ages=ages))
     opened = await open_incarnation(world.disk, path, slot, world.registry, draw_nonce=world.draw_nonce, pause=pause)
     ends = None
     if copying is not None:
@@ -93,7 +93,7 @@ async def open_slot(
     if copying is not None:
         try:
             copied = opened.witness if ends is None else ends
-            await work(partial(store.check_age, last, known, copied, ages))
+            await work(partial(store.check_age, state, known, copied, ages))
         except OutOfStep as other:
             if ends is None:  # what an earlier start took from the copy may be there
                 raise _silent(other) from None

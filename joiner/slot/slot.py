@@ -24,7 +24,7 @@ from photon.joiner.copies.local import LocalOutput
 from photon.joiner.copies.taking import Lacking, lacking, take
 from photon.joiner.rows import Rows, concat
 from photon.joiner.slot.finals import Finals, read_cleared, ready
-from photon.joiner.slot.identity import OutOfStep
+from photon.joiner.slot.identity import OutOfStep, SlotState
 from photon.joiner.slot.output import OutputFiles, OutputLimits, Outputs
 from photon.joiner.slot.place import KINDS, Place, decode_place, encode_place, oldest
 from photon.joiner.slot.recovery import (
@@ -159,16 +159,21 @@ class SlotStore:
         check_output(self._disk, self._paths.output, self._slot, witness[: len(KINDS)], name, self._finals.length_of)
         self._files.witness = witness or None
 
-    def check_age(self, last: int, known: Witnessed, copied: Witness = (), ages: Ages = AGES) -> None:
+    def check_age(self, state: SlotState, known: Witnessed, copied: Witness = (), ages: Ages = AGES) -> None:
         """Before anything is changed: raises OutOfStep where state, output and what else is known are not of one age,
         RedoLogDamaged where the log is not (rule 6).
 
-        ``last``: the incarnation that the state remembers, ``known``: what the registry knows; ``copied``: what the
-        output's copy has.
+        ``state``, ``known``: what the directory and the registry know of the slot; ``copied``: what the output's copy
+        has.
         """
+        if state.last and not state.nonce and state.last < known.newest:  # one under way may be the newest
+            raise OutOfStep(
+                f"{self._paths.state}: is an older copy of slot {self._slot}: it remembers incarnation {state.last}, "
+                f"the registry knows {known.newest}"
+            )
         self._finals.load()
         self._files.load()
-        if not last:
+        if not state.last:
             check_never_opened(self._files)
         accept_damaged_log = ages.accept_damaged_log
         if ages.reached is not None and (why := self._redo.lacking(ages.reached)) and not accept_damaged_log:

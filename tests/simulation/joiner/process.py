@@ -167,8 +167,8 @@ class Process:
             seen = known.witness
             self.store.check_witness(seen)
             if variant.ages:
-                last = read_state(self.site.disk, STATE / STATE_NAME, slot).last
-                self.store.check_age(last, known, ages=self.world.ages_of(self.site))
+                state = read_state(self.site.disk, STATE / STATE_NAME, slot)
+                self.store.check_age(state, known, ages=self.world.ages_of(self.site))
         opened = await variant.open(
             self.site.disk, STATE / STATE_NAME, slot, self.registry, draw_nonce=self.world.nonce, pause=_no_pause
         )

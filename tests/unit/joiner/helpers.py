@@ -21,7 +21,7 @@ from photon.joiner.api import WAIT_NS, ForeignEvent
 from photon.joiner.engine import JoinerEngine, JoinerLimits, Surroundings
 from photon.joiner.rows import Rows
 from photon.joiner.shell import ShellLimits
-from photon.joiner.slot.slot import SlotPaths
+from photon.joiner.slot.slot import AGES, Ages, SlotPaths
 from photon.joiner.verdicts import envelope_lines
 from tests.simulation.world.registry import ModelRegistry
 
@@ -220,6 +220,7 @@ def engine_at(
     slot: Slot = SLOT,
     limits: JoinerLimits | None = None,
     nonces: Any = None,
+    ages: Ages = AGES,
 ) -> JoinerEngine:
     """An engine on the real disk, with a fake registry and store."""
     draw = nonces or (lambda: b"nonce-%d" % next(NONCES))
@@ -234,6 +235,7 @@ def engine_at(
         TextAdapter({}),
         envelope_lines(Envelope()),
         limits=quick,
+        ages=ages,
     )
 
 
