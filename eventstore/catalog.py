@@ -7,11 +7,11 @@ them together, after the run files were synced. SQLite's journal is the write-ah
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 from photon.adapters.contract import LogFile
+from photon.eventstore.catalog_lock import CatalogLock, unusable
 from photon.eventstore.file_map import FileMapError, MappedLog, MapTotals
 from photon.eventstore.row_keys import micros_of, row_key
 from photon.eventstore.sparse import ProcessState, SparseEntry
@@ -44,14 +44,14 @@ class Catalog:
     def __init__(self, path: Path, settings: dict[str, bytes]) -> None:
         """Raises FileMapError when the file is no catalogue of this version, or was made with other settings."""
         self._path = path
-        self._lock = threading.Lock()
+        self._lock = CatalogLock(path)
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             self._prepare(settings)
         except (FileMapError, sqlite3.DatabaseError) as err:
             self._db.close()
             if isinstance(err, sqlite3.DatabaseError):
-                raise FileMapError(f"{path}: cannot be read ({err})") from None
+                raise unusable(path, err) from None
             raise
 
     def _prepare(self, settings: dict[str, bytes]) -> None:

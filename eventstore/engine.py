@@ -233,8 +233,10 @@ class EventStoreEngine:
         except (PrimaryLogsIncomplete, AdapterBroken) as err:
             self.hopeless = True
             self.failure = str(err)
-        except (FileMapError, OSError) as err:
+        except FileMapError as err:
             self.failure = str(err)
+        except OSError as err:
+            self.failure = f"{err.filename or self.config.state}: {err.strerror or err}"
         except BaseException as err:
             self.failure = f"reading the primary logs failed: {err!r}"
             raise

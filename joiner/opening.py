@@ -1,4 +1,7 @@
-"""A start opens its slot (rule 6): witness, ages, incarnation, copy, in this order, before anything is redone."""
+"""A start opens its slot (rule 6): witness, ages, incarnation, copy, in this order, before anything is redone.
+
+And registers again what stands, where the registry lies beside the slot.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,25 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Protocol, TypeVar
 
+import numpy as np
+
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.structured import get_logger
-from photon.idregistry.api import Opened, Registry, Slot
+from photon.idregistry.api import Answer, Opened, Registry, Slot
 from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import CopyAnswer, CopyOf, Status, at_least
 from photon.joiner.copies.shipper import Shipper
 from photon.joiner.copies.shipping import OPEN_S, Copying, CopyShipping
 from photon.joiner.copies.taking import CopySilent
 from photon.joiner.slot.identity import ASK_AGAIN_FIRST_S, OutOfStep, SlotRefused, open_incarnation, read_state
-from photon.joiner.slot.slot import AGES, STATE_NAME, Ages, SlotPaths, SlotStore
+from photon.joiner.slot.slot import AGES, STATE_NAME, Ages, SlotPaths, SlotStore, incarnations_in
 from photon.joiner.slot.witness import ask_witness
 
 log = get_logger(__name__)
+
+REGISTER_S = 5.0
+"""One asking for what stands in the output."""
 
 _T = TypeVar("_T")
 Pause = Callable[[float], Awaitable[None]]
@@ -65,7 +73,7 @@ async def open_slot(
     """
     work = work or to_its_end
     path = paths.state / STATE_NAME
-    last = read_state(world.disk, path, slot).last  # another slot's directory is no old copy
+    state = read_state(world.disk, path, slot)  # another slot's directory is no old copy
     known = await ask_witness(world.registry, slot.name, pause)
     seen = known.witness
     of = CopyOf(slot.datacentre, slot.name)
@@ -73,7 +81,7 @@ async def open_slot(
     if short is not None:
         await _expect_all_in_copy(copying, of, seen, short, pause)
     if copying is None:
-        await work(partial(store.check_age, last, known, ages=ages))
+        await work(partial(store.check_age, state, known, ages=ages))
     opened = await open_incarnation(world.disk, path, slot, world.registry, draw_nonce=world.draw_nonce, pause=pause)
     ends = None
     if copying is not None:
@@ -85,12 +93,34 @@ async def open_slot(
     if copying is not None:
         try:
             copied = opened.witness if ends is None else ends
-            await work(partial(store.check_age, last, known, copied, ages))
+            await work(partial(store.check_age, state, known, copied, ages))
         except OutOfStep as other:
             if ends is None:  # what an earlier start took from the copy may be there
                 raise _silent(other) from None
             raise
+    if ages.own_registry:
+        await register_standing(slot, opened.incarnation, store, world.registry, pause)
     return opened, ends
+
+
+async def register_standing(slot: Slot, incarnation: int, store: SlotStore, registry: Registry, pause: Pause) -> None:
+    """Asks the registry once more for what stands in the output and was not durable yet, each under its own token.
+
+    A registry beside the slot may have been put back with it from a moment at which a batch was logged and not
+    registered. Its records may stand in the newest output: no age shows that, for the log knows them. A redo does not
+    ask for what stands, and such a registry would give the ids to others. So they are asked for before anything is
+    redone or served; a registry that remembers them just says so. Waits for it as long as it takes.
+    """
+    standing = store.standing()
+    if standing:
+        registry.announce(slot, [*(each for each in incarnations_in(standing) if each != incarnation), incarnation])
+    for rows in standing:
+        left = np.arange(len(rows), dtype=np.intp)
+        while len(left):
+            answers = (await registry.insert(rows.inserts(left), timeout=REGISTER_S)).answers
+            left = left[answers == Answer.UNKNOWN]
+            if len(left):
+                await pause(ASK_AGAIN_FIRST_S)
 
 
 async def _lacks(store: SlotStore, witness: Witness, work: Work) -> SlotRefused | None:

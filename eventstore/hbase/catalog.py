@@ -9,12 +9,12 @@ checkpoints.
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from photon.adapters.contract import LogFile
+from photon.eventstore.catalog_lock import CatalogLock, unusable
 from photon.eventstore.file_map import FileMapError, MappedLog, MapTotals
 from photon.eventstore.hbase.schema import CHECKPOINTS_KEPT
 from photon.eventstore.sparse import ProcessState
@@ -60,14 +60,14 @@ class HBaseCatalog:
         """``new_life`` is taken when there is no database yet. Raises FileMapError when what is there is of another
         version, made with other settings, or damaged."""
         self._path = path
-        self._lock = threading.Lock()
+        self._lock = CatalogLock(path)
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             self._prepare(dict(settings), new_life)
         except (FileMapError, sqlite3.DatabaseError) as err:
             self._db.close()
             if isinstance(err, sqlite3.DatabaseError):
-                raise FileMapError(f"{path}: cannot be read ({err})") from None
+                raise unusable(path, err) from None
             raise
 
     def _prepare(self, settings: dict[str, bytes], new_life: bytes) -> None:

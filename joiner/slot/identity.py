@@ -45,8 +45,8 @@ class SlotRefused(PhotonError):
 
 
 PUT_BACK = (
-    "Put its newest state and output back, both of one moment; if they are lost, retire the slot and start with "
-    "another slot name and an empty directory"
+    "Put its newest state and output back, both of one moment; if they are lost, move the slot's directory away, "
+    "retire the slot (`photon slot retire`, with --copy for what is left of its output) and start with another name"
 )
 
 

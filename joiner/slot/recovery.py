@@ -33,14 +33,16 @@ class Found:
 
 def check_age(
     files: OutputFiles, final: Callable[[str], int], logged: set[bytes] | None, known: Witness = ()
-) -> None:
+) -> set[bytes]:
     """Before anything is changed: raises OutOfStep where the output is not of the state's age (rule 6).
 
     What this state has made durable stands in the output, and what stands there beyond it is in its redo log: each
     whole line gets there from the log, and leaves the log only once it is durable. ``final``: as for
     ``check_output``; final files may be moved away. ``logged`` None: parts of the log are lost, by the operator's
-    word, and lines may be of them. ``known``: what is known besides of the output, by its copy.
+    word, and lines may be of them. ``known``: what is known besides of the output, by its copy. Returns the logged
+    lines that stand there beyond what was durable, or whose torn beginning does.
     """
+    beyond: set[bytes] = set()
     for at, kind in enumerate(KINDS):
         plain, finals = files.numbers(kind), set(files.numbers(kind, FINAL_SUFFIX))
         for number in plain:
@@ -50,7 +52,7 @@ def check_age(
             if size < durable:
                 _older(files, name, f"has {size} bytes", durable)
             if final(name) < 0 and logged is not None:
-                _check_behind(files, name, durable, logged)
+                beyond |= _check_behind(files, name, durable, logged)
             elif size < final(name) and number not in finals:
                 _older(files, name, f"has {size} bytes", final(name))
         for number in finals.difference(plain):
@@ -59,16 +61,20 @@ def check_age(
     for name, length in files.lengths.items():
         if length and final(name) < 0 and not files.disk.exists(files.root / name):
             _older(files, name, "does not exist", length)
+    return beyond
 
 
-def _check_behind(files: OutputFiles, name: str, durable: int, logged: set[bytes]) -> None:
+def _check_behind(files: OutputFiles, name: str, durable: int, logged: set[bytes]) -> set[bytes]:
     """Holes and a torn end may be of a power cut."""
+    found: set[bytes] = set()
     rest, at = b"", durable
     while part := files.disk.read(files.root / name, at, READ_BYTES):
         at += len(part)
         *lines, rest = (rest + part).split(b"\n")
         if any(line not in logged and b"\0" not in line for line in lines):
             _newer(files, name)
+        found |= logged.intersection(lines)
+    return found | {rest + missing[:-1] for missing in [_completion(rest, logged)] if missing}
 
 
 def _older(files: OutputFiles, name: str, found: str, durable: int) -> NoReturn:
@@ -122,9 +128,9 @@ def repair_output(files: OutputFiles, place: Place | None, logged: set[bytes], *
 
     Afterwards all of the output is durable and published. A line names its token and its id, so whole lines are
     compared: nothing needs to be parsed here. Above the published durable length, all lines come from the log; a
-    damaged one (a hole after a power cut) is cut off with all after it, for what is cut counts as not found. Where
-    frames of the log are lost a torn line may be of one of them, though only another logged line begins like it: it
-    is cut.
+    damaged one (a hole after a power cut) is cut off with all after it, for what is cut counts as not found. A torn
+    line is completed where exactly one logged line begins like it, but only from a log that could be read to its last
+    byte: else it may be of a frame that is lost. Then it is cut, and redone.
     """
     found = Found()
     for at, kind in enumerate(KINDS):

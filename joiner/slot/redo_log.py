@@ -83,6 +83,9 @@ class RedoLog:
         self._file: AppendFile | None = None
         self._segment = 0
         self._synced = 0
+        self.whole = True
+        """What was read last could be read to its last byte. A bad end is a frame that was never synced, or one that
+        rotted before a later frame could know it as synced: nothing tells them apart."""
         self.end: tuple[int, int] | None = None
         """Newest segment and how many of its bytes are durable; None before ``begin``. Any thread may read it."""
         self._sizes: dict[int, int] = {}  # segment -> bytes
@@ -109,7 +112,10 @@ class RedoLog:
         its joiner takes a segment away meanwhile."""
         segments = self._segments()
         for segment in segments:
-            yield list(_read_segment(self._disk, self._path(segment), segment, newest=segment == segments[-1]))
+            frames, self.whole = _read_segment(
+                self._disk, self._path(segment), segment, newest=segment == segments[-1]
+            )
+            yield frames
 
     def lacking(self, end: tuple[int, int]) -> str:
         """How far it goes, where that is less than what was durable of it once; else empty."""
@@ -294,12 +300,14 @@ def decode_frame(data: bytes, at: int) -> tuple[RedoFrame, int, int] | None:
     return RedoFrame(data[at + _FRAME.size : tokens_at], tokens, (data[body_at:end],)), end, synced
 
 
-def _read_segment(disk: Disk, path: Path, segment: int, *, newest: bool) -> Iterator[RedoFrame]:
+def _read_segment(disk: Disk, path: Path, segment: int, *, newest: bool) -> tuple[list[RedoFrame], bool]:
+    """Its frames, and whether they go on to its last byte."""
     data = disk.read(path)
+    frames: list[RedoFrame] = []
     if newest and not _is_header(data[: _SEGMENT.size], segment):
         if len(data) > _SEGMENT.size:  # frames come after the header was made durable
             raise RedoLogDamaged(path, 0, "no segment header")
-        return
+        return frames, True
     sealed = _head_of(data[: _SEGMENT.size], path, segment).sealed
     at = _SEGMENT.size
     while at < len(data):
@@ -309,11 +317,12 @@ def _read_segment(disk: Disk, path: Path, segment: int, *, newest: bool) -> Iter
                 raise RedoLogDamaged(path, at, "bad frame")
             if (later := _good_frame_after(data, at)) is not None:
                 raise RedoLogDamaged(path, at, f"bad frame, which the good one at byte {later} knew as synced")
-            return  # torn: never synced, so nothing of it was registered
+            return frames, False  # torn: never synced, so nothing of it was registered; unless it rotted
         frame, at, _ = decoded
-        yield frame
+        frames.append(frame)
     if at < sealed:
         raise RedoLogDamaged(path, at, f"only {at} of {sealed} bytes are there")
+    return frames, True
 
 
 def _good_frame_after(data: bytes, bad: int) -> int | None:

@@ -24,7 +24,7 @@ from photon.joiner.copies.local import LocalOutput
 from photon.joiner.copies.taking import Lacking, lacking, take
 from photon.joiner.rows import Rows, concat
 from photon.joiner.slot.finals import Finals, read_cleared, ready
-from photon.joiner.slot.identity import OutOfStep
+from photon.joiner.slot.identity import OutOfStep, SlotState
 from photon.joiner.slot.output import OutputFiles, OutputLimits, Outputs
 from photon.joiner.slot.place import KINDS, Place, decode_place, encode_place, oldest
 from photon.joiner.slot.recovery import (
@@ -78,6 +78,8 @@ class _Log(NamedTuple):
     lines: set[bytes]
     """All of them, without their newline."""
     lost: list[Lost]
+    whole: bool
+    """It could be read to its last byte, and nobody says that it is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class SlotStore:
         self._finals = Finals(disk, paths.output, paths.state / MANIFEST_NAME)
         self._outputs: Outputs | None = None
         self._log_read: _Log | None = None
+        self._beyond: set[bytes] = set()  # logged lines that ``check_age`` found above what was durable
         self.ships = False
         """The output is copied: ``local_files`` is kept up to date, and what the copy lacks is not made final."""
         self.local_files: tuple[tuple[tuple[int, int], ...], ...] = ()
@@ -156,16 +159,21 @@ class SlotStore:
         check_output(self._disk, self._paths.output, self._slot, witness[: len(KINDS)], name, self._finals.length_of)
         self._files.witness = witness or None
 
-    def check_age(self, last: int, known: Witnessed, copied: Witness = (), ages: Ages = AGES) -> None:
+    def check_age(self, state: SlotState, known: Witnessed, copied: Witness = (), ages: Ages = AGES) -> None:
         """Before anything is changed: raises OutOfStep where state, output and what else is known are not of one age,
         RedoLogDamaged where the log is not (rule 6).
 
-        ``last``: the incarnation that the state remembers, ``known``: what the registry knows; ``copied``: what the
-        output's copy has.
+        ``state``, ``known``: what the directory and the registry know of the slot; ``copied``: what the output's copy
+        has.
         """
+        if state.last and not state.nonce and state.last < known.newest:  # one under way may be the newest
+            raise OutOfStep(
+                f"{self._paths.state}: is an older copy of slot {self._slot}: it remembers incarnation {state.last}, "
+                f"the registry knows {known.newest}"
+            )
         self._finals.load()
         self._files.load()
-        if not last:
+        if not state.last:
             check_never_opened(self._files)
         accept_damaged_log = ages.accept_damaged_log
         if ages.reached is not None and (why := self._redo.lacking(ages.reached)) and not accept_damaged_log:
@@ -177,7 +185,17 @@ class SlotStore:
             check_registry(self._files, self._finals, known.witness)
         self._log_read = self._read_log(accept_damaged_log)
         logged = None if accept_damaged_log else self._log_read.lines
-        check_age(self._files, self._finals.length_of, logged, copied)
+        self._beyond = check_age(self._files, self._finals.length_of, logged, copied)
+
+    def standing(self) -> list[Rows]:
+        """After ``check_age``: the logged rows whose lines stand in the output above what was durable, or will once
+        a torn one is completed. No digest is twice in one of them."""
+        assert self._log_read is not None, "check_age comes first"
+        found = []
+        for rows in self._log_read.rows if self._beyond else ():
+            index = [row for row, line in enumerate(rows.lines) if line[:-1] in self._beyond]
+            found += [rows.take(np.array(index, dtype=np.intp))] if index else []
+        return _together(found)
 
     def lacks(self, ends: Witness) -> Lacking:
         """In which logs the output lacks what its copy has. Raises SlotRefused, OSError."""
@@ -238,12 +256,12 @@ class SlotStore:
         self._finals.load()
         self._finals.settle(self._files)
         self._files.close_older()
-        frames, rows, logged, lost = self._log_read or self._read_log(accept_damaged_log)
-        self._log_read = None
+        frames, rows, logged, lost, whole = self._log_read or self._read_log(accept_damaged_log)
+        self._log_read, self._beyond = None, set()
         for path in dict.fromkeys(each.path for each in lost):
             set_aside(self._disk, path)  # before the new log voids the old one
         place = oldest(decode_place(frame.note) for frame in frames) if frames else None
-        found = repair_output(self._files, place, logged, log_is_whole=not lost)
+        found = repair_output(self._files, place, logged, log_is_whole=whole)
         starts = next_numbers(self._files, self._finals.highest(self._slot), place)
         self._outputs = Outputs(self._files, self._output_limits, starts)
         self._final_files = [self._finals.kept(self._slot, kind) if self.ships else {} for kind in KINDS]
@@ -254,13 +272,13 @@ class SlotStore:
         frames_kept = [(number, RedoFrame(note, each.tokens, each.encode())) for number, each in kept]
         self._redo.begin(frames_kept, after=self._files.log[0] if self._files.log else 0)
         self._files.publish()  # from now on a log of an earlier start is known for one, whatever is said of it
-        incarnations = sorted({incarnation_of(int(token)) for _, each in kept for token in np.unique(each.tokens)})
-        return Recovered(kept, tuple(incarnations), found, sum(map(len, rows)), tuple(lost))
+        return Recovered(kept, incarnations_in([rows for _, rows in kept]), found, sum(map(len, rows)), tuple(lost))
 
     def _read_log(self, accept_damaged: bool) -> _Log:
         frames, lost = self._frames(accept_damaged)
         rows = [Rows.decode(frame.tokens, b"".join(frame.body)) for frame in frames]
-        return _Log(frames, rows, {line[:-1] for each in rows for line in each.lines}, lost)
+        lines = {line[:-1] for each in rows for line in each.lines}
+        return _Log(frames, rows, lines, lost, self._redo.whole and not accept_damaged)
 
     def _frames(self, accept_damaged: bool) -> tuple[list[RedoFrame], list[Lost]]:
         directory = self._paths.state / REDO_NAME
@@ -347,6 +365,11 @@ class SlotStore:
         if self._outputs is not None:
             self._outputs.close()
         self._redo.close()
+
+
+def incarnations_in(frames: Sequence[Rows]) -> tuple[int, ...]:
+    """Of their tokens, oldest first."""
+    return tuple(sorted({incarnation_of(int(token)) for rows in frames for token in np.unique(rows.tokens)}))
 
 
 def _missing(frames: Sequence[Rows], present: set[bytes]) -> list[Rows]:

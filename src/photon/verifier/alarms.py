@@ -103,7 +103,7 @@ class AlarmLog:
         self._open = _open(lines)
         self._told = _lines_told([*older, *lines])
         self._full_at = -1  # the file's size when as many stood as may
-        self._mend()
+        _mend(disk, self._path)
 
     @property
     def open(self) -> int:
@@ -123,12 +123,12 @@ class AlarmLog:
         alarm = Alarm(at_ns, finding.value, what[:WHAT_CHARS_MAX], file, offset, shown, ADVICE[finding])
         if alarm.key in self._open or alarm.key in self._told:
             return
-        if finding not in ENDS_ITSELF:
-            if self._is_full():
-                return
-            self._told.add(alarm.key)
+        if finding not in ENDS_ITSELF and self._is_full():
+            return
+        self._append(alarm)  # a full disk: it is told again with the next try
         self._open[alarm.key] = alarm
-        self._append(alarm)
+        if finding not in ENDS_ITSELF:
+            self._told.add(alarm.key)
         log.error(
             "verifier alarm", slot=self._slot, finding=alarm.finding, what=alarm.what, file=file, offset=offset,
             event_id=shown, todo=alarm.todo,
@@ -148,15 +148,16 @@ class AlarmLog:
 
     def over(self, finding: Finding, at_ns: int, *, file: str = "", offset: int = 0) -> None:
         """It no longer holds."""
-        alarm = self._open.pop((finding.value, file, offset), None)
+        alarm = self._open.get((finding.value, file, offset))
         if alarm is not None:
-            log.info("verifier alarm over", slot=self._slot, finding=alarm.finding, what=alarm.what)
             self._append(msgspec.structs.replace(alarm, at_ns=at_ns, over=True))
+            del self._open[alarm.key]
+            log.info("verifier alarm over", slot=self._slot, finding=alarm.finding, what=alarm.what)
 
     def _append(self, alarm: Alarm) -> None:
         line = msgspec.json.encode(alarm) + b"\n"
         if not self._disk.exists(self._path):
-            self._begin([])
+            self._begin(list(self._open.values()))  # some stand if there was no room to begin it
         elif self._disk.size(self._path) + len(line) > self._bytes_max:
             lines = read_lines(self._disk, self._path)
             self._disk.rename(self._path, self._old)
@@ -168,17 +169,16 @@ class AlarmLog:
         lines = [msgspec.json.encode(_Head(VERSION)), *map(msgspec.json.encode, kept)]
         self._disk.replace(self._path, b"\n".join(lines) + b"\n")
 
-    def _mend(self) -> None:
-        """A line that a crash has torn was told to nobody who relied on it."""
-        if self._disk.exists(self._path):
-            data = self._disk.read(self._path)
-            whole = data.rfind(b"\n") + 1
-            if whole < len(data):
-                self._disk.truncate(self._path, whole)
+
+def _mend(disk: Disk, path: Path) -> None:
+    """A line that a crash or a full disk has torn was told to nobody who relied on it."""
+    if disk.exists(path) and (size := disk.size(path)) and disk.read(path, size - 1, 1) != b"\n":
+        disk.truncate(path, disk.read(path).rfind(b"\n") + 1)
 
 
 def append(disk: Disk, path: Path, lines: bytes) -> None:
     """Durably, with one write: another process may append too."""
+    _mend(disk, path)
     file = disk.append(path)
     try:
         file.write(lines)

@@ -50,6 +50,18 @@ def put_back(output: Path, copy: Path, *names: str) -> None:
             shutil.copy2(source, output / name)
 
 
+def size(logs: Logs) -> int:
+    """Bytes of the slot's records that stand in the output."""
+    return sum(len(data) for name, data in records(logs.output).items() if "/local-1-" in name)
+
+
+def durable(logs: Logs) -> int:
+    """Of those, bytes that the slot knows to be durable."""
+    path = logs.output / SLOT / "durable.json"
+    found = json.loads(path.read_bytes()) if path.exists() else {"files": {}}
+    return sum((found.get("durable") or found["files"]).values())
+
+
 class Ages:
     """One output with an older copy of itself, made in the middle of a run, and the newest one."""
 
@@ -130,6 +142,28 @@ def test_of_ages_that_fit(ages: Ages, older: tuple[str, ...]) -> None:
     found = logs.once(*MAX)
     assert found.code == 0, found.err
     logs.exact(found.json)
+
+
+def test_of_a_registry_from_before_the_last_batch(tmp_path: Path) -> None:
+    """No age shows it while the batch is in the redo log still: its records are registered again, or come twice."""
+    for attempt in range(5):
+        (base := tmp_path / str(attempt)).mkdir()
+        logs, older = Logs(base, clicks=60), base / "older"
+        logs.write(0.4)
+        with logs.following(*MAX) as process:
+            until(lambda logs=logs: 0 < size(logs) == durable(logs), 30, "all is durable")
+            process.process.send_signal(signal.SIGSTOP)
+            shutil.copytree(logs.output, older, ignore=shutil.ignore_patterns("*.socket"))
+            process.process.send_signal(signal.SIGCONT)
+            before = durable(logs)
+            logs.write(0.8)
+            until(lambda logs=logs, before=before: size(logs) > before, 30, "the last batch is written")
+            process.kill()
+        if durable(logs) == before:  # half a second, on a machine that is not too busy
+            put_back(logs.output, older, *REGISTRY, *DISPATCHER)
+            logs.finish()
+            return
+    pytest.skip("the kill came too late each time: the batch was durable")
 
 
 def test_what_the_refusal_says_works(ages: Ages) -> None:

@@ -19,7 +19,7 @@ from photon.joiner.slot.identity import read_state
 from photon.joiner.slot.place import KINDS
 from photon.joiner.slot.redo_log import RedoFrame
 from photon.joiner.slot.redone import write_redone
-from photon.joiner.slot.slot import Recovered, SlotStore
+from photon.joiner.slot.slot import Recovered, SlotStore, _Log
 from photon.verifier.recovery import RecoveryReport, SlotRecovery
 from photon.verifier.verifier import Verifier
 from tests.simulation.joiner.process import Variant
@@ -217,13 +217,23 @@ class CutToRememberedLength(SlotStore):
 class CompletesWithLostFrames(SlotStore):
     """Rule 5: a torn line is completed from what is left of a damaged log."""
 
-    def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
-        repair = slot.repair_output
-        slot.repair_output = lambda *args, log_is_whole: repair(*args, log_is_whole=True)
-        try:
-            return super().recover(accept_damaged_log=accept_damaged_log)
-        finally:
-            slot.repair_output = repair
+    def _read_log(self, accept_damaged: bool) -> _Log:
+        return super()._read_log(accept_damaged)._replace(whole=True)
+
+
+class CompletesBeforeABadEnd(SlotStore):
+    """Rule 5: a bad frame at the log's end is taken for one that was never synced, when a torn line is completed."""
+
+    def _read_log(self, accept_damaged: bool) -> _Log:
+        log = super()._read_log(accept_damaged)
+        return log._replace(whole=not log.lost)
+
+
+class NothingStands(SlotStore):
+    """Rule 6: what stands in the output is not asked for again, whatever the age of the registry beside it."""
+
+    def standing(self) -> list[Rows]:
+        return []
 
 
 async def reused_nonce(disk: Any, path: Path, named: Any, registry: Any, *, draw_nonce: Any, pause: Any) -> Opened:
@@ -488,11 +498,15 @@ ABLATIONS: dict[str, Ablation] = {
     "rule 5: a torn line completed from a damaged log": Ablation(
         Variant(store=CompletesWithLostFrames, rots=1.0), EITHER
     ),
+    "rule 5: a torn line completed from a log with a bad end": Ablation(
+        Variant(store=CompletesBeforeABadEnd, rots=1.0), "not at rest.*lost"
+    ),
     "rule 6: no lock": Ablation(Variant(locks=False), TWICE),
     "rule 6: nonce reused": Ablation(Variant(open=reused_nonce), TWICE),
     "rule 6: nonce asked with before it is durable": Ablation(Variant(open=nonce_from_the_cache), "refused"),
     "rule 6: without a witness": Ablation(Variant(witness=False), f"{LOST}|changed|twice"),
     "rule 6: ages not compared": Ablation(Variant(ages=False, own_registry=1.0), f"{LOST}|changed|twice"),
+    "rule 6: what stands not registered again": Ablation(Variant(store=NothingStands, own_registry=1.0), TWICE),
     "rule 7: failed sync tried again": Ablation(Variant(store=FailedSyncRetried), f"{LOST}|changed|damaged"),
     "rule 7: output's tail not rewritten": Ablation(Variant(store=TailsNotRewritten), f"{LOST}|changed|damaged"),
     "rule 7: kept log not copied": Ablation(Variant(store=LogNotCopied), f"{LOST}|damaged"),

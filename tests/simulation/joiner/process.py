@@ -22,6 +22,7 @@ from photon.joiner.instructions import (
     SyncOutput,
     Write,
 )
+from photon.joiner.opening import register_standing
 from photon.joiner.rows import Rows
 from photon.joiner.slot.identity import open_incarnation, read_state
 from photon.joiner.slot.output import OutputLimits
@@ -84,6 +85,8 @@ class Site:
     """A copy of the whole disk that was made some time ago."""
     newest: Copy | None = None
     """The disk as it was when the older copy was put back; None once a joiner serves."""
+    newest_incarnation: int = 0
+    """That the registry knew then."""
     reached: tuple[int, int] | None = None
     """How far the redo log was durable when its dispatcher was last answered."""
     registry_copy: dict[str, Any] = field(default_factory=dict)
@@ -164,14 +167,16 @@ class Process:
             seen = known.witness
             self.store.check_witness(seen)
             if variant.ages:
-                last = read_state(self.site.disk, STATE / STATE_NAME, slot).last
-                self.store.check_age(last, known, ages=self.world.ages_of(self.site))
+                state = read_state(self.site.disk, STATE / STATE_NAME, slot)
+                self.store.check_age(state, known, ages=self.world.ages_of(self.site))
         opened = await variant.open(
             self.site.disk, STATE / STATE_NAME, slot, self.registry, draw_nonce=self.world.nonce, pause=_no_pause
         )
         incarnation = opened.incarnation
         if variant.witness and opened.witness != seen:
             self.store.check_witness(opened.witness)
+        if variant.witness and variant.ages and self.world.own_registry:
+            await register_standing(slot, incarnation, self.store, self.registry, _no_pause)
         recovered = self.store.recover(accept_damaged_log=self.site.accepts_damage)
         self.site.accepts_damage = False
         if variant.witness:

@@ -110,7 +110,8 @@ class World:
             site.pending = {number for number, _ in self.lines}
             self.sites.append(site)
         if self.copies and variant.mixes and len(self.sites) == 1 and self.ages.random() < variant.own_registry:
-            self.own_registry, self.boundaries = True, False
+            # `photon join` goes on without a damaged log on nobody's word: refused for good, it shows nothing.
+            self.own_registry, self.boundaries, self.rots = True, False, False
         self.tails = {site.name: Tail(site.disk, OUTPUT, STATE, Random(f"{seed} {site.name}")) for site in self.sites}
 
     def say(self, what: str) -> None:
@@ -218,7 +219,8 @@ class World:
         except PowerOff:
             self._end(site, power=self.power_cuts and self.random.random() < 0.5)
         except (SlotRefused, RedoLogDamaged, OutputDamaged, VerifierDamaged) as refusal:
-            other_age = isinstance(refusal, OutOfStep) and site.newest is None
+            opened = self._newest_of(site) > site.newest_incarnation  # in the older copy: no other can be any more
+            other_age = isinstance(refusal, OutOfStep) and (site.newest is None or opened)
             if site.rotted and (other_age or isinstance(refusal, RedoLogDamaged)):
                 self.say(f"{site.name}: {refusal}, and that is accepted")
                 self._end(site, power=False)
@@ -349,10 +351,14 @@ class World:
                 late = [each for each in under_way if each.call.what not in CONFIG_CALLS]
                 under_way[:] = [] if self.own_registry else late  # nothing is under way to a registry beside it
             site.newest, site.newest_registry = site.disk.copy(), deepcopy(self.model.__dict__)
+            site.newest_incarnation = self._newest_of(site)
             copy, what = self._mixed(site, site.copy, site.newest)
             self.say(f"{site.name}: {what} is put back")
             site.put_back = True
             self._replace_disk(site, copy)
+
+    def _newest_of(self, site: Site) -> int:
+        return self.model.read_witness(site.slot.name).newest
 
     def _mixed(self, site: Site, older: Copy, newest: Copy) -> tuple[Copy, str]:
         """The newest disk with parts of an older one, and which: of state, redo log, output and registry."""

@@ -22,7 +22,7 @@ from photon.joiner.api import WAIT_NS, JoinAnswers
 from photon.joiner.engine import JoinerEngine, JoinerLimits, Surroundings
 from photon.joiner.rows import Rows
 from photon.joiner.shell import ShellLimits
-from photon.joiner.slot.slot import SlotPaths
+from photon.joiner.slot.slot import AGES, Ages, SlotPaths
 from photon.joiner.verdicts import envelope_lines
 from tests.simulation.world.registry import ModelRegistry
 
@@ -229,6 +229,7 @@ def engine_at(
     slot: Slot = SLOT,
     limits: JoinerLimits | None = None,
     nonces: Any = None,
+    ages: Ages = AGES,
 ) -> Engine:
     """An engine on the real disk, with a fake registry and store."""
     draw = nonces or (lambda: b"nonce-%d" % next(NONCES))
@@ -243,6 +244,7 @@ def engine_at(
         TextAdapter({}),
         envelope_lines(Envelope()),
         limits=quick,
+        ages=ages,
     )
 
 

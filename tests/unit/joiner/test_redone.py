@@ -142,6 +142,28 @@ def test_a_torn_line_is_not_completed_from_what_is_left_of_a_damaged_log(tmp_pat
     assert sum(len(rows) for _, rows in recovered.kept) == 2
 
 
+@pytest.mark.parametrize("rots", [True, False])
+def test_a_torn_line_is_not_completed_where_the_log_ends_badly(tmp_path: Path, *, rots: bool) -> None:
+    """Its last frame was never synced, or it has rotted and was registered: the torn line may be of it."""
+    store = store_at(tmp_path)
+    store.recover()
+    lines = []
+    for number in range(2):  # the same event in two batches: its lines begin alike
+        rows = rows_for([b"click"], NEW + number)
+        lines.append(rows.lines[0])
+        store.log([(number, rows)])
+    store.write([(Kind.JOINED, lines[1][:9])], 0.0)
+    store.close()
+    segment = sorted((tmp_path / "state/redo").glob("*.redo"))[-1]
+    data = bytearray(segment.read_bytes())
+    if rots:
+        data[-2] ^= 1
+    segment.write_bytes(data if rots else data[:-2])
+    recovered = store_at(tmp_path).recover()
+    assert (recovered.found.completed, recovered.found.cut) == ([], ["joined/s0-000001.jsonl"])
+    assert [rows.lines for _, rows in recovered.kept] == [lines[:1]]
+
+
 def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
     store = store_at(tmp_path)
     store.recover()

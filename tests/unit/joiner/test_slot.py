@@ -12,12 +12,14 @@ import pytest
 
 from photon.config.disk import RealDisk
 from photon.idregistry.api import Kind, Slot
+from photon.idregistry.witness import Witnessed
+from photon.joiner.opening import register_standing
 from photon.joiner.slot.finals import Cleared
 from photon.joiner.slot.identity import SlotRefused, open_incarnation, read_state
 from photon.joiner.slot.lock import SlotLock, file_system_of
 from photon.joiner.slot.output import OutputDamaged, OutputLimits
-from photon.joiner.slot.slot import REDONE_ROWS_MAX, SlotPaths, SlotStore
-from tests.unit.joiner.helpers import SLOT, FakeRegistry, rows_for
+from photon.joiner.slot.slot import REDONE_ROWS_MAX, Ages, SlotPaths, SlotStore
+from tests.unit.joiner.helpers import DIGESTER, SLOT, FakeRegistry, rows_for
 
 TOKEN = 1 << 40 | 1
 JOINED = "joined/s0-000001.jsonl"
@@ -178,6 +180,27 @@ def test_a_torn_line_is_completed_where_only_one_logged_line_begins_so(tmp_path:
     assert recovered.found.completed == [JOINED]
     assert recovered.kept == []
     assert (tmp_path / "out" / JOINED).read_bytes() == lines[0]
+
+
+async def test_what_stands_in_the_output_is_registered_again_beside_an_older_registry(tmp_path: Path) -> None:
+    """It was put back from when the batch was logged only. A redo asks for what is missing, not for what stands."""
+    store, lines = logged(tmp_path, [b"whole", b"torn", b"missing"])
+    store.write([(Kind.JOINED, lines[0] + lines[1][:9])], 0.0)
+    store.close()
+    registry = FakeRegistry()
+    registry.down = {0, 1}
+    again = store_at(tmp_path)
+    again.check_age(1, Witnessed(2, ()), ages=Ages(own_registry=True))
+
+    async def comes_back(_: float) -> None:
+        registry.down.clear()
+
+    await register_standing(SLOT, 2, again, registry, comes_back)
+    assert registry.announced == (SLOT, [1, 2])
+    assert set(registry.model.owned()) == {DIGESTER.digest(b"whole"), DIGESTER.digest(b"torn")}
+    recovered = again.recover()
+    assert [rows.lines for _, rows in recovered.kept] == [lines[2:]]
+    assert (tmp_path / "out" / JOINED).read_bytes() == b"".join(lines[:2])
 
 
 def test_a_torn_line_that_may_be_of_two_is_cut(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from photon.joiner.shell import ShellLimits
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.output import Durable, OutputFiles, OutputLimits, Outputs
 from photon.joiner.slot.place import KINDS
+from photon.joiner.slot.slot import AGES, Ages
 from photon.joiner.slot.witness import WitnessKeeper, shown
 from photon.verifier.verifier import Verifier, VerifierReport
 from tests.unit.joiner.helpers import DIGESTER, Died, FakeRegistry, FakeStore, engine_at, event, lines_under
@@ -42,8 +43,8 @@ class Machine:
         await engine.start()
         return engine
 
-    async def refused(self) -> str:
-        engine = engine_at(self.path, self.registry, FakeStore({}), limits=LIMITS)
+    async def refused(self, ages: Ages = AGES) -> str:
+        engine = engine_at(self.path, self.registry, FakeStore({}), limits=LIMITS, ages=ages)
         with pytest.raises(SlotRefused) as refusal:
             await engine.start()
         return str(refusal.value)
@@ -95,6 +96,25 @@ async def test_an_older_copy_is_refused_and_the_newest_goes_on(machine: Machine)
     await engine.close()
     assert len(lines_under(machine.path, "joined")) == 3
     assert (await machine.verify()).cleared == 3
+
+
+async def test_a_state_of_an_earlier_incarnation_is_refused_for_good(machine: Machine) -> None:
+    """Without the output, which is kept: an operator's word on the redo log would not make it the newest."""
+    engine = await machine.running()
+    await machine.joined(engine, b"a")
+    await engine.close()
+    machine.copied()
+    engine = await machine.running()
+    await machine.joined(engine, b"b")
+    await engine.close()
+    shutil.rmtree(machine.path / "state")
+    shutil.copytree(machine.copy / "state", machine.path / "state")
+    state = (machine.path / "state/slot.json").read_bytes()
+    for ages in (AGES, Ages(accept_damaged_log=True)):
+        line = await machine.refused(ages)
+        assert "is an older copy of slot s0: it remembers incarnation 1, the registry knows 2" in line
+        assert "photon slot retire" in line
+        assert (machine.path / "state/slot.json").read_bytes() == state
 
 
 async def test_a_copy_with_other_bytes_is_refused(machine: Machine) -> None:

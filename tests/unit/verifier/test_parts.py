@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import random
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from photon.config.disk import RealDisk
+from photon.config.disk import AppendFile, RealDisk
 from photon.idregistry.api import Digester, token_of
 from photon.verifier import lock
 from photon.verifier.alarms import (
@@ -57,6 +58,43 @@ def test_what_is_over_may_be_told_again(tmp_path: Path) -> None:
     again.tell(Finding.OWNED, "4 ids", 4)
     assert [each.what for each in open_alarms(DISK, tmp_path)] == ["4 ids"]
     assert len(read_lines(DISK, tmp_path / NAME)) == 3
+
+
+class FullDisk(RealDisk):
+    """Once it is ``full``: half of a line finds room."""
+
+    full = False
+
+    def append(self, path: Path) -> AppendFile:
+        file = super().append(path)
+        if self.full:
+            write = file.write
+
+            def half(*chunks: bytes) -> None:
+                write(chunks[0][: len(chunks[0]) // 2])
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+            file.write = half  # type: ignore[method-assign]
+        return file
+
+
+def test_what_a_full_disk_did_not_take_is_told_once_there_is_room(tmp_path: Path) -> None:
+    disk = FullDisk()
+    alarms = AlarmLog(disk, tmp_path, "s0", bytes_max=900)
+    alarms.tell(Finding.DAMAGED, "a file", 1)
+    for number in (2, 3, 4, 5):  # the log is begun anew in between
+        disk.full = True
+        with pytest.raises(OSError, match="No space left"):
+            alarms.tell(Finding.TORN, "x", number, file="f", offset=number)
+        with pytest.raises(OSError, match="No space left"):
+            alarms.over(Finding.DAMAGED, number)
+        disk.full = False
+        alarms.tell(Finding.TORN, "x", number, file="f", offset=number)
+        assert [each.offset for each in open_alarms(DISK, tmp_path)] == [0, *range(2, number + 1)]
+    assert (tmp_path / OLD_NAME).exists()
+    alarms.over(Finding.DAMAGED, 6)
+    assert [each.offset for each in open_alarms(DISK, tmp_path)] == [2, 3, 4, 5]
+    assert AlarmLog(DISK, tmp_path, "s0").open == alarms.open == 4
 
 
 def test_the_log_of_alarms_is_bounded_and_keeps_what_stands(tmp_path: Path) -> None:

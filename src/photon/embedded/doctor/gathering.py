@@ -143,13 +143,19 @@ def _directory(datacentre: str, what: str, path: Path) -> Directory:
         tried = tried.parent
     try:
         disk = os.statvfs(tried)
-        slowest = _sync(tried)
+        free = disk.f_bavail * disk.f_frsize
+        try:
+            slowest = _sync(tried)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            free, slowest = 0, 0.0
     except OSError as error:
         why = f"cannot be written in {tried} ({error.strerror or error})"
         return Directory(datacentre, what, str(path), exists, str(tried), why)
     kind = read_type(tried)
     return Directory(
-        datacentre, what, str(path), exists, str(tried), "", disk.f_bavail * disk.f_frsize,
+        datacentre, what, str(path), exists, str(tried), "", free,
         disk.f_blocks * disk.f_frsize, tried.stat().st_dev, kind, is_network(kind), slowest,
     )  # fmt: skip
 

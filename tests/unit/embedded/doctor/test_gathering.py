@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from datetime import timedelta
 from pathlib import Path
@@ -66,6 +68,18 @@ def test_directories_are_measured_where_they_would_be_made(tmp_path: Path) -> No
     (tmp_path / "state").write_text("a file")
     state, _ = gathering.directories(settings_in(tmp_path), tmp_path, ["east"])
     assert "is no directory" in state.problem
+
+
+def test_a_full_directory_has_no_room_whatever_the_file_system_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(directory: Path) -> float:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(gathering, "_sync", full)
+    state, _ = gathering.directories(settings_in(tmp_path), tmp_path, ["east"])
+    assert (state.problem, state.free) == ("", 0)
+    assert state.size > 0
 
 
 def test_logs_are_matched_by_their_patterns(tmp_path: Path) -> None:

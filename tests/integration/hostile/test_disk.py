@@ -1,0 +1,132 @@
+"""The disk of a deployment is full while it joins: each process says so in one line, and all goes on with room."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from photon.chaos.disks import empty, fill
+from tests.integration.commands import photon, until
+from tests.integration.verified_site import WAIT_S, Site, site_in
+
+ATTENTION = 3
+MEET = ("dispatcher", "joiner", "eventstore")
+"""Kinds that end on a full disk."""
+ENDED = re.compile(r"(?m)^\S+ (\w+) .*\| ended (.*), again in [\d.]+ s: (.*)$")
+"""Of the log of photon up: kind, how, and why."""
+NO_ROOM = re.compile("No space left on device|database or disk is full|disk I/O error")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system that can be filled, for root."""
+    directory = tmp_path / "small"
+    directory.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", directory], capture_output=True).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    yield directory
+    subprocess.run(["umount", "--lazy", directory], check=True)
+
+
+def _ids(site: Site) -> list[str]:
+    """Of all whole lines of the output."""
+    lines = [line for path in site.files() for line in path.read_bytes().split(b"\n")[:-1]]
+    return [json.loads(line)["event_id"] for line in lines]
+
+
+def _ended(site: Site) -> list[tuple[str, str, str]]:
+    return ENDED.findall((site.base / ".photon-run" / "logs" / "up.log").read_text())
+
+
+def _log(site: Site, kind: str) -> str:
+    [log] = (site.base / ".photon-run" / "logs").glob(f"{kind}-*.log")
+    return log.read_text()
+
+
+def _rooms(site: Site) -> set[str]:
+    """Of which directories photon doctor says that they have no room."""
+    found = photon("doctor", "--config", site.file, "-o", "json")
+    assert found.code == ATTENTION
+    disks = [each for each in json.loads(found.out)["findings"] if each["area"] == "disks"]
+    assert all(each["level"] == "problem" and each["do"].startswith("make room at once") for each in disks), disks
+    return {each["where"].partition(":")[0] for each in disks}
+
+
+def _states(site: Site) -> dict[str, dict[str, Any]]:
+    found = photon("ps", site.file, "-o", "json")
+    return {row["name"].partition(" ")[0]: row for row in json.loads(found.out)["processes"]}
+
+
+def test_a_disk_that_is_full_while_joining(tmp_path: Path, small_disk: Path) -> None:
+    def prepare(base: Path) -> None:
+        for name in ("state", "output", "r1"):
+            (small_disk / name).mkdir()
+            (base / name).symlink_to(small_disk / name)
+
+    with site_in(tmp_path, prepare=prepare) as site:
+        site.write(300)
+        until(lambda: len(_ids(site)) >= 300, WAIT_S, "it joins")
+        site.hold("verifier east")  # what is still to be cleared is cleared on the full disk
+        site.write(300)
+        until(lambda: len(_ids(site)) >= 600 and site.published(), WAIT_S, "it joins on")
+        fill(small_disk)
+        site.release("verifier east")
+
+        def met() -> Counter[str]:
+            site.write(5)  # pages that one process gives back are taken by another
+            return Counter(kind for kind, *_ in _ended(site))
+
+        until(lambda: met().keys() >= {*MEET}, WAIT_S, "each that ends by it meets it")
+        until(lambda: met() and NO_ROOM.search(_states(site)["joiner"]["detail"]), WAIT_S, "photon ps says why")
+        until(lambda: "raft.disk_full" in _log(site, "registry"), WAIT_S, "so does the registry, which stays up")
+        assert photon("status", "--config", site.file).code == ATTENTION
+        assert _rooms(site) == {"state of east", "output of east", "registry r1"}
+
+        empty(small_disk)
+        until(lambda: len(_ids(site)) >= site.events, WAIT_S, "all goes on by itself")
+        site.write(100)
+        until(lambda: len(_ids(site)) >= site.events and site.published(), WAIT_S, "and further")
+        until(lambda: {row["state"] for row in _states(site).values()} == {"up"}, WAIT_S, "all are up")
+        until(site.cleared, WAIT_S, "all is cleared")
+        _each_told_in_one_line(site)
+        _exact(site)
+
+
+def _each_told_in_one_line(site: Site) -> None:
+    """Why it ended, with the file; and nobody else ended."""
+    ended = _ended(site)
+    assert {kind for kind, *_ in ended} == {*MEET}
+    for kind, how, why in ended:
+        assert how == "with exit code 1", (kind, how)
+        assert NO_ROOM.search(why), (kind, why)
+        assert f"{site.base}/" in why, (kind, why)
+        assert "Errno" not in why, (kind, why)
+    for log in (site.base / ".photon-run" / "logs").iterdir():
+        said = log.read_text()
+        assert "Traceback" not in said, said
+        assert "a defect" not in said, said
+    for kind in MEET:
+        told = [line for line in _log(site, kind).splitlines() if line.startswith("photon: ")]
+        assert len(told) == sum(each == kind for each, *_ in ended), told
+
+
+def _exact(site: Site) -> None:
+    clicks = Counter(f"c{n:06d}" for n in range(site.events))
+    assert Counter(_ids(site)) == clicks
+    read = photon("read", "--config", site.file, "--datacentre", "east")
+    assert Counter(json.loads(line)["event_id"] for line in read.out.splitlines()) == clicks
+
+    def ledger() -> dict[str, int]:
+        found = json.loads(photon("ledger", "--config", site.file, "-o", "json").out)
+        assert found["balances"]
+        return {name: count for name, count in found["total"].items() if count and name not in ("reread", "wasted")}
+
+    until(lambda: ledger() == {"read": site.events, "joined": site.events}, WAIT_S, "the ledger has all")
+    assert site.alarms() == []
