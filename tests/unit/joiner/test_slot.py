@@ -15,7 +15,7 @@ from photon.idregistry.api import Kind, Slot
 from photon.idregistry.witness import Witnessed
 from photon.joiner.opening import register_standing
 from photon.joiner.slot.finals import Cleared
-from photon.joiner.slot.identity import SlotRefused, open_incarnation, read_state
+from photon.joiner.slot.identity import STATE_VERSION, SlotRefused, SlotState, open_incarnation, read_state
 from photon.joiner.slot.lock import SlotLock, file_system_of
 from photon.joiner.slot.output import OutputDamaged, OutputLimits
 from photon.joiner.slot.slot import REDONE_ROWS_MAX, Ages, SlotPaths, SlotStore
@@ -190,7 +190,9 @@ async def test_what_stands_in_the_output_is_registered_again_beside_an_older_reg
     registry = FakeRegistry()
     registry.down = {0, 1}
     again = store_at(tmp_path)
-    again.check_age(1, Witnessed(2, ()), ages=Ages(own_registry=True))
+    again.check_age(
+        SlotState(STATE_VERSION, SLOT.name, SLOT.datacentre, 1), Witnessed(1, ()), ages=Ages(own_registry=True)
+    )
 
     async def comes_back(_: float) -> None:
         registry.down.clear()
