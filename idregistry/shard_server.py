@@ -36,6 +36,7 @@ from photon.idregistry.proposing import propose, proposed
 from photon.idregistry.raft.api import Applied, Group, GroupState, NotLeader, ProposalOutcome
 from photon.idregistry.resharding.former import NotKnown, held_elsewhere
 from photon.idregistry.resharding.preparing import Bools
+from photon.idregistry.sharding import FOREVER
 from photon.idregistry.state_machine import UNKNOWN_CALLER, WRONG_SHARD, BatchAnswers, ShardMachine
 
 log = get_logger(__name__)
@@ -94,7 +95,10 @@ class ShardServer:
         except NotKnown as reason:
             return Refusal(Status.UNKNOWN, str(reason))
         # TOO_NEW needs a clock, so it is decided here and not where the entry is applied.
+        # An id that is known has its answer, whatever time it comes with: it would wait until that has come.
         too_new = c.i64(columns.times) > self._clocks.too_new_after_ns()
+        if (rows := np.flatnonzero(too_new)).size:
+            too_new[rows] = ~self.machine.holds(c.take(columns.digests, DIGEST_BYTES, rows), FOREVER[1])
         apart = held | too_new
         if not apart.any():
             reply = await self._queued(columns, caller, deadline, config)

@@ -16,7 +16,7 @@ Order of checks: fence, incarnation, config (of ids that have no entry here: one
 entry, boundary; all when the entry is applied, from this shard's state.
 A token below its incarnation's watermark (rule 8) is DONE after config, whatever the entry: its ids were cleared.
 Rows of a batch are judged in order: the first of equal ids wins. TOO_NEW needs a clock, so the leader's server
-answers it before it proposes.
+answers it, of absent ids only, before it proposes.
 
 Invariant: from COMMITTED to token T for an id, no other token is answered COMMITTED for it until a Reopen that named
 T raised the generation; below the boundary nothing absent becomes owned.

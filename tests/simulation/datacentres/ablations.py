@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from photon.config.interval_clock import Interval
 from photon.dispatcher import core as dispatcher_core
 from photon.dispatcher import engine as dispatcher_engine
 from photon.dispatcher import progress as dispatcher_progress
@@ -22,13 +23,19 @@ from photon.dispatcher.exports import Exports
 from photon.dispatcher.replay import coverage
 from photon.dispatcher.replay.coverage import Coverage, Span
 from photon.dispatcher.replay.reopened import Id, Reopened
+from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.state import Changes
 from photon.dispatcher.two_clocks import FirstRead
 from photon.eventstore.api import EventLookUps, Found, Progress
 from photon.idregistry import commands as c
+from photon.idregistry import shard_server
 from photon.idregistry.api import DIGEST_BYTES, U8, Answer, InsertAnswers, Inserts, Kind
+from photon.idregistry.clocks import watch
+from photon.idregistry.clocks.offsets import Range
+from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.raft.api import Applied
 from photon.idregistry.routing import RoutedRegistry
+from photon.idregistry.shard_snapshot import NO_BOUNDARY
 from photon.idregistry.state_machine import ShardMachine
 from photon.joiner import engine as joiner_engine
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome, TakenBy
@@ -193,6 +200,21 @@ class AnswersWithoutMajority(registry.ModelGroup):
             end.answer(proposal, Applied(end.machine.apply(end.applied, proposal.command)))
 
 
+# -- clocks a day apart ------------------------------------------------------------------------------------------
+def no_objection(self: ClockWatch) -> str:
+    """The boundary follows the clock of whoever leads, whatever the others' say."""
+    return ""
+
+
+def by_its_own(now: Interval, middle: Range, uncertainty_ns: int) -> int:
+    """A leader's clock decides, though it is surely wrong."""
+    return max(now.latest_ns, now.now_ns + uncertainty_ns)
+
+
+def not_noticed(self: RetryLoader, now_ns: int) -> None:
+    """Rows wait until the clock has come where it was."""
+
+
 # -- retirement (rule 14) -----------------------------------------------------------------------------------------
 def deleted(self: ShardMachine, command: c.Reopen) -> U8:
     """An id that is given up is as if nobody had ever had it: whoever comes may have it, and no list names it."""
@@ -217,6 +239,8 @@ class Ablation:
     finds: str
     loses_slots: bool = False
     """Only schedules in which a slot is lost and retired can show it."""
+    apart: bool = False
+    """Only schedules in which clocks are a day apart can."""
 
 
 LOST = "lost"
@@ -227,6 +251,7 @@ RECOVERED = "registered and never written"
 _DISPATCHER = dispatcher_engine
 _SLOT_STORE = (joiner_engine, "SlotStore")
 REOPENED = "are reopened"
+WAITS = "not at rest"
 ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in tests/simulation/joiner
     "joiner: unknown taken for committed": Ablation(_core(of_the_joiner.UnknownIs), TWICE),
     "joiner: no redo": Ablation(Variant(patches=((*_SLOT_STORE, of_the_joiner.NoRedo),)), f"{LOST}|{RECOVERED}"),
@@ -278,5 +303,17 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
     ),
     "registry: a deposed leader answers": Ablation(
         Variant(patches=((registry, "ModelGroup", AnswersWithoutMajority),)), f"{TWICE}|{LOST}"
+    ),
+    "clocks: any leader's moves the boundary": Ablation(
+        Variant(patches=((ClockWatch, "objection", no_objection),)), f"{TWICE}|{LOST}", apart=True
+    ),
+    "clocks: any leader's says what is too new": Ablation(
+        Variant(patches=((watch, "too_new_after", by_its_own),)), WAITS, apart=True
+    ),
+    "clocks: a known id is too new": Ablation(
+        Variant(patches=((shard_server, "FOREVER", (NO_BOUNDARY, NO_BOUNDARY)),)), WAITS, apart=True
+    ),
+    "clocks: one that goes back is not noticed": Ablation(
+        Variant(patches=((RetryLoader, "clock_went_back", not_noticed),)), WAITS, apart=True
     ),
 }

@@ -42,6 +42,8 @@ def plan(world: World) -> None:
         (delete_state, 2),
         (ask_replay, 2),
     ]
+    if world.apart:
+        kinds.append((leap_clock, 4))
     if world.loses_slots:
         kinds.append((lose_slot, 2))
         world.loop.later(random.uniform(3.0, settings.FAULTS_S), lose_slot, world)
@@ -207,8 +209,15 @@ def wrong_clock(world: World) -> None:
 
 def shift_clock(world: World) -> None:
     place = world.random.choice(list(world.places.values()))
-    place.skew = world.random.uniform(-0.5, 0.5) * settings.UNCERTAINTY_S
-    world.say(f"{place.name}: the clock is off by {place.skew:.2f} s")
+    world.set_clocks(place, world.random.uniform(-0.5, 0.5) * settings.UNCERTAINTY_S)
+
+
+def leap_clock(world: World) -> None:
+    """All clocks of a region are set, while it runs or between two of its lives: to another day, or right again."""
+    place = world.random.choice([place for place in world.places.values() if len(place.leaps) > 1])
+    if world.random.random() < 0.5 and not place.down:
+        _down(world, place, power=world.random.random() < 0.5)
+    world.set_clocks(place, world.random.choice(place.leaps))
 
 
 # -- network and registry --------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from photon.adapters.logs.problems import ProblemKind
 from photon.dispatcher.replay.coverage import Chunk
 
 if TYPE_CHECKING:
+    from tests.simulation.datacentres.truth import GrowingLog, Line
     from tests.simulation.datacentres.world import Place, World
 
 
@@ -41,7 +42,7 @@ class SimulatedFollower:
             if start < self._visible[number]:
                 stop = min(self._visible[number], start + self._random.choice((1, 3, 50)))
                 self._next[number] = stop
-                data = b"".join(line.record + b"\n" for line in log.lines[start:stop])
+                data = _bytes_of(self._world, self._place, log, log.lines[start:stop])
                 return [Block(log.name, log.file, log.offset_at(start), data, log.offset_at(stop))]
         return []
 
@@ -62,6 +63,10 @@ class SimulatedFollower:
         return None
 
 
+def _bytes_of(world: World, place: Place, log: GrowingLog, lines: Sequence[Line]) -> bytes:
+    return b"".join(world.truth.in_copy(log.name, place.name, line.record) + b"\n" for line in lines)
+
+
 class SimulatedReads:
     """Chunks of the world's logs, as they have arrived in this datacentre's copies (``reading`` has tests)."""
 
@@ -75,7 +80,7 @@ class SimulatedReads:
         (log,) = [each for each in world.truth.foreign if each.name == chunk.identity]
         there = log.lines[: log.visible(self._place.name, world.loop.now)]
         lines = [line for line in there if chunk.begin <= line.offset < chunk.end]
-        data = b"".join(line.record + b"\n" for line in lines)
+        data = _bytes_of(world, self._place, log, lines)
         return [Block(log.name, log.file, lines[0].offset, data, lines[0].offset + len(data))] if lines else []
 
     async def live(self) -> set[str]:

@@ -10,7 +10,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from photon.adapters.envelope import Envelope
+from photon.config.clock import NS_PER_S
 from photon.config.disk import AppendFile
+from photon.config.interval_clock import IntervalClock
 from photon.dispatcher.engine import DispatcherEngine
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.homes import HeadStart, Homes
@@ -19,6 +21,8 @@ from photon.eventstore.client import EventStoreClient
 from photon.eventstore.service import EventStoreService
 from photon.idregistry import commands as c
 from photon.idregistry.client import GrpcBackend
+from photon.idregistry.clocks.asking import PeerClocks
+from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.routing import RoutedRegistry
 from photon.idregistry.server import Machines, RegistryReplica
 from photon.idregistry.service import RegistryServicer
@@ -183,6 +187,15 @@ class Replica(Process):
         machines = Machines(range(1, world.shards + 1))
         by_group = machines.by_group()
         groups = {number: GroupEnd(group, self, by_group[number]) for number, group in world.groups.items()}
+        clocks = None
+        if world.apart:
+            clocks = ClockWatch(
+                IntervalClock(self.clock, settings.UNCERTAINTY_NS),
+                [name for name in world.replicas if name != self.name],
+            )
+            peers = PeerClocks(self.name, clocks, dict.fromkeys(clocks.peers, "simulated"), None)
+            peers._channels._stub = self.stub  # type: ignore[method-assign]
+            peers.start()
         replica = RegistryReplica(
             name=self.name,
             groups=groups,
@@ -190,10 +203,12 @@ class Replica(Process):
             set_up=c.SetUp(single_range(world.shards), {JOIN: b"rule"}),
             clock=self.clock,
             uncertainty_ns=settings.UNCERTAINTY_NS,
+            retention_ns=settings.RETENTION_S * NS_PER_S if world.apart else None,
+            clocks=clocks,
         )
         replica.start()
         named = ("OpenSlot", "Insert", "Clear", "LookUp", "Describe", "ReadWitness", "ExtendWitness")
-        named += ("RetireSlot", "ScanOwned", "ScanReopened", "Reopen")
+        named += ("RetireSlot", "ScanOwned", "ScanReopened", "Reopen", "ReadClock")
         self.listen(RegistryServicer(replica), *named)
         assert replica.conflict is not None
         world.violated(f"{self.name}: {await replica.conflict}")

@@ -33,5 +33,9 @@ GROWTH_S = 25.0
 """The logs grow for so long."""
 FAULTS_S = 35.0
 """Things go wrong until then."""
+LEAPS_S = (3 * 3600, 26 * 3600, 90 * 3600)
+"""By so much whole datacentres' clocks are wrong, where they are a day apart."""
+RETENTION_S = 96 * 3600
+"""The registry remembers ids for so long there: longer than the oldest stamp of any copy is old."""
 REST_S = 120.0
 """Within so long after the last fault every event has its verdict and every token is cleared."""

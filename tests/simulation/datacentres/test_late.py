@@ -37,6 +37,7 @@ class LateWorld(World):
         super()._draw()
         self.dispatcher_limits = replace(self.dispatcher_limits, left_events=1000, window_bytes=1 << 20)
         self.quiet = self.tells = True
+        self.apart = False
         self.unavailable = self.commit_crashes = 0.0
         self.store_slowness = 1.0
         self.loses_slots = False

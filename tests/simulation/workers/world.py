@@ -2,6 +2,9 @@
 
 Production code: follower over real files, core, database, leases, holdings, exports. Modelled: the engine's loop, the
 joiners, and a registry that forgets nothing. A paused worker is one that is not stepped; joiners answer it meanwhile.
+
+In some schedules last lines are torn: cut at any byte, and completed later or never. Nobody may take one for whole
+that is completed, however it reads; between the workers' lives runs with ``--once`` try to.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ from random import Random
 
 import orjson
 
+from photon.adapters.contract import BadRecord, LogFile
 from photon.adapters.logs.identity import identity_of, log_name
 from photon.adapters.logs.shared import SharedFollower
+from photon.adapters.logs.unended import Rest
 from photon.config.disk import RealDisk
 from photon.dispatcher.core import Core
 from photon.dispatcher.database import lock_worker
@@ -40,6 +45,10 @@ STATE = "state"
 OTHER = "there"
 EVENT_IDS = 60
 LOGS_MAX = 12
+LAST_LINE_AFTER_S = 60.0
+ONCE_STEPS, ONCE_STEP_S = 25, 0.8
+"""A run with ``--once`` is broken off after so many."""
+WORDS = world.Words({})
 
 
 class Violation(Exception):
@@ -54,6 +63,8 @@ class Variant:
     holdings: type[Holdings] = Holdings
     locked: bool = True
     """A worker that stands still keeps its lines to export for itself."""
+    waits: bool = True
+    """A last line without its end waits while its file is not at rest."""
 
 
 @dataclass
@@ -72,6 +83,17 @@ class Log:
     number: int
     lines: list[bytes] = field(default_factory=list)
     rolled: bool = False
+    """Nobody writes it any more."""
+    unwritten: bytes = b""
+    """What is missing of the last line; one byte at least while that is torn."""
+    written: float = 0.0
+    given_up: bool = False
+    """It was torn for good: what is there of it is the line."""
+
+    @property
+    def there(self) -> bool:
+        """It has a first line."""
+        return len(self.lines) > bool(self.unwritten)
 
     @property
     def identity(self) -> str:
@@ -79,7 +101,8 @@ class Log:
 
     @property
     def size(self) -> int:
-        return sum(map(len, self.lines)) + len(self.lines)
+        """Once nothing of it is unwritten."""
+        return sum(map(len, self.lines)) + len(self.lines) - self.given_up
 
 
 class Worker:
@@ -91,7 +114,8 @@ class Worker:
         self.paused = False
         self.sent: list[Sent] = []
         self.state = sea.variant.state(sea.directory / STATE / "s.db", name, now_ns=sea.now_ns())
-        self.follower = SharedFollower(sea.directory / "logs", has_header=False, held=True)
+        rest = Rest(LAST_LINE_AFTER_S, sea.now_ns) if sea.variant.waits else None
+        self.follower = SharedFollower(sea.directory / "logs", has_header=False, held=True, rest=rest)
         self.exports = self._exports(name)
         self.core: Core = world.core(self.state, limits=LIMITS, patience=sea.patience, seed=sea.random.randrange(99))
         self.holdings = sea.variant.holdings(
@@ -135,9 +159,10 @@ class Worker:
             case _:
                 self.commit(flush=sea.random.random() < 0.7)
 
-    def read(self) -> None:
+    def read(self, *, final: bool = False) -> None:
         if self.core.room():
-            for block in self.follower.poll(self.sea.random.choice((40, 200, 1 << 20))):
+            final = final and self.follower.caught_up()
+            for block in self.follower.poll(self.sea.random.choice((40, 200, 1 << 20)), final=final):
                 world.take(self.core, block, self.sea.now_ns(), self.sea.now)
 
     def send(self) -> None:
@@ -194,6 +219,8 @@ class Sea:
         self.counts: Counter[str] = Counter()
         self.patience = Patience(unmatched_after_ns=10**9)
         self.split_bytes = random.choice((None, 300, 2000))
+        self.tearing = random.choice((0.0, 0.0, 0.4))
+        """How often what is written ends within a line."""
         self.registry = world.FakeRegistry(self.seed, trouble=random.choice((0.0, 0.3, 0.8)))
         for n in range(EVENT_IDS):
             if random.random() < 0.1:
@@ -232,15 +259,63 @@ class Sea:
         if word == b"bad":
             self.bad += 1
             return b"bad%d" % self.bad
-        return b"%b k%d.%d %d" % (word, random.randrange(9), log.number, random.randrange(-2, 3))
+        hour = random.choice((-20, -1, 0, 11, 22))  # a torn one reads as well
+        return b"%b k%d.%d %d" % (word, random.randrange(9), log.number, hour)
 
     def write(self, log: Log, lines: list[bytes]) -> None:
+        """Completes the last line first."""
         log.lines += lines
+        data = log.unwritten + b"".join(line + b"\n" for line in lines)
+        kept = 0
+        if lines and self.random.random() < self.tearing:
+            kept = self.random.randint(1, len(lines[-1]) + 1)
+            self.counts["torn"] += 1
+        log.unwritten, log.written = data[len(data) - kept :], self.now
         with open(log.path, "ab") as file:
-            file.write(b"".join(line + b"\n" for line in lines))
+            file.write(data[: len(data) - kept])
+        os.utime(log.path, ns=(self.now_ns(), self.now_ns()))
+
+    def give_up(self, log: Log) -> None:
+        """Its writer has ended, perhaps within a line."""
+        log.rolled = True
+        left = len(log.unwritten)
+        if not left:
+            return
+        line = log.lines.pop()
+        if left <= len(line):
+            log.lines.append(line[: len(line) + 1 - left])
+            log.given_up = True
+        log.unwritten = b""
+
+    def end_line(self, log: Log) -> None:
+        """A torn last line is completed, or never will be. A log of which there is no line is nothing yet."""
+        if self.random.random() < 0.5 and log.there:
+            self.give_up(log)
+        else:
+            self.write(log, [])
+
+    def once(self) -> None:
+        """As ``--once``: a process reads what is there while nothing is written, last lines of files at rest as well.
+        Who goes on writing a line after so long has broken the rule, and is not looked at here."""
+        self.counts["once"] += 1
+        for name in list(self.workers):
+            self.end(name)
+        for log in self.logs:
+            if not log.there and self.now + ONCE_STEPS * ONCE_STEP_S - log.written >= LAST_LINE_AFTER_S:
+                self.write(log, [])
+        self.start(self.names[0])
+        for _ in range(ONCE_STEPS):
+            self.now += ONCE_STEP_S
+            self.act(self.names[0], self._all_of_it)
+        self.end(self.names[0])
+        for log in self.logs:
+            if log.unwritten and log.there and self.now - log.written >= LAST_LINE_AFTER_S:
+                self.give_up(log)
 
     def roll(self, log: Log) -> None:
         """Renamed, or compressed; sometimes another one begins under its name."""
+        if log.unwritten:
+            self.end_line(log)
         self.counts["rolled"] += 1
         before, log.rolled = log.path, True
         log.path = before.with_name(before.name + f".{log.number + 1}")
@@ -283,6 +358,8 @@ class Sea:
     def step(self) -> None:
         random = self.random
         self.now += random.choice((0.0, 0.1, 0.5))
+        if self.tearing and random.random() < 0.004:
+            self.once()
         name = random.choice(self.names)
         worker = self.workers.get(name)
         if worker is None:
@@ -317,6 +394,10 @@ class Sea:
     def _finish(self) -> None:
         """No more trouble: everything is read and decided, by those that live."""
         self.registry.trouble = 0.0
+        for log in [log for log in self.logs if log.unwritten]:
+            self.end_line(log)
+        if any(log.given_up for log in self.logs):
+            self.now += LAST_LINE_AFTER_S
         gone = self.random.choice(self.names) if len(self.names) > 1 and self.random.random() < 0.3 else None
         if gone in self.workers:
             self.end(gone)
@@ -337,6 +418,7 @@ class Sea:
         worker.holdings.turn(worker.core, self.now)
         worker.follower.scan()
         worker.read()
+        worker.read(final=True)
         worker.load()
         for _ in range(5):
             worker.send()
@@ -387,13 +469,14 @@ class Sea:
         for log in self.logs:
             at = 0
             for line in log.lines:
-                words = line.split()
                 counts[Verdict.READ] += 1
-                if len(words) != 3:
+                try:
+                    event_id = WORDS.foreign_header(line, LogFile("")).event_id
+                except (BadRecord, ValueError):
                     counts[Verdict.REJECTED] += 1
                     exported["rejected"][line, at] += 1
                 else:
-                    event_id = words[0] if words[0] != b"-" else b"%b:%d" % (log.identity.encode(), at)
+                    event_id = event_id or b"%b:%d" % (log.identity.encode(), at)
                     if self._expect(event_id, counts, seen) is Verdict.LATE:
                         exported["late"][line, at] += 1
                 at += len(line) + 1

@@ -111,6 +111,21 @@ async def test_too_new_is_not_inserted() -> None:
         assert seen.answers.tolist() == [Answer.ABSENT]
 
 
+@pytest.mark.parametrize("shards", [1, 3])
+async def test_an_id_that_is_known_has_its_answer_though_it_comes_with_a_time_of_the_future(shards: int) -> None:
+    """A copy that is stamped by a clock a day ahead would wait for a day, in the dispatcher or in a redo log."""
+    async with running(Cluster(shards=shards)) as replica:
+        registry = routed(replica)
+        incarnation = await opened(registry)
+        now = time.time_ns()
+        assert await answers(registry, inserts([1], incarnation, 1, [now])) == [Answer.COMMITTED]
+        tomorrow = now + 24 * 3600 * 10**9
+        assert await answers(registry, inserts([1], incarnation, 1, [tomorrow])) == [Answer.COMMITTED]
+        other = await opened(registry, Slot("other", "dc2"), nonce=b"m")
+        rows = inserts([1, 2], other, 1, [tomorrow, tomorrow])
+        assert await answers(registry, rows) == [Answer.TAKEN, Answer.TOO_NEW]
+
+
 async def test_unknown_is_answered_and_the_same_token_learns_the_truth() -> None:
     cluster = Cluster()
     async with running(cluster) as replica:
