@@ -410,7 +410,8 @@ class DispatcherEngine:
         self._store.wanted()
         now_ns = self._clock.now_ns()
         whole = self._is_behind and self._backlog.worth.next()
-        for again, some in groupby(blocks, self._core.back):
+        # One log's at a time of what is read again: two may hold the same lines.
+        for again, some in groupby(blocks, lambda block: block.unit if self._core.back(block) else ""):
             take = self._backlog.take if whole or again else self._core.take
             for block in some:
                 for _ in take(block, now_ns, self._clock.monotonic()):
