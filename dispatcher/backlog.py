@@ -11,19 +11,19 @@ item.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from photon.adapters.logs.api import Block
+from photon.adapters.logs.api import Block, LogPosition
 from photon.dispatcher.columns import Columns
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Retimed, Stretch
 from photon.dispatcher.homes import Evidence, Homes
 from photon.dispatcher.ledger import Verdict
-from photon.idregistry.api import I64, U8, Answer, Kind, LookUps
+from photon.idregistry.api import DIGEST_BYTES, I64, U8, Answer, Kind, LookUps
 from photon.joiner.api import TakenBy
 from photon.joiner.verdicts import line_tag
 
@@ -34,6 +34,8 @@ WORTH = 0.5
 PROBE_EVERY = 16
 """It is then tried again with one of so many readings."""
 UNDECIDED = 0
+Lines = Set[tuple[bytes, int]]
+"""Digests and ``line_tag``s."""
 _KINDS = np.array(list(Kind), np.uint8)
 
 
@@ -53,8 +55,49 @@ class Question:
     stretches: list[Stretch] = field(default_factory=list)
     portions: list[Portion] = field(default_factory=list)
 
+    @property
+    def back(self) -> bool:
+        """Its stretches are: what they hold may be counted, or wait in the retry store."""
+        return bool(self.stretches) and self.stretches[0].back
+
+    @property
+    def keys(self) -> list[bytes]:
+        """Of the primary events."""
+        return list({header.key for portion in self.portions for header in portion.columns.headers})
+
     def __len__(self) -> int:
         return sum(map(len, (portion.times for portion in self.portions)))
+
+    def rows(self) -> Iterator[tuple[Portion, slice]]:
+        """Each portion, and which of the rows of an answer are its."""
+        at = 0
+        for portion in self.portions:
+            yield portion, slice(at, at + len(portion.times))
+            at += len(portion.times)
+
+    def must_know(self, found: LookUps | None) -> bool:
+        """Whether an answer is missing without which it cannot be told where a log departs."""
+        if not any(len(portion.times) and portion.stretch.anew for portion in self.portions):
+            return False
+        return found is None or bool((found.answers == Answer.UNKNOWN).any())
+
+    def departures(self, found: LookUps, waiting: Lines) -> dict[str, LogPosition]:
+        """Where logs that are read ``anew`` go apart from what was counted: at the first line that nobody knows.
+
+        To be made durable, and told to the core, before the question is settled. ``waiting``: as for ``settle``.
+        """
+        places: dict[str, LogPosition] = {}
+        for portion, rows in self.rows():
+            stretch, columns, part = portion.stretch, portion.columns, _rows(found, rows)
+            if not stretch.anew or stretch.identity in places:
+                continue
+            known = _present(part) | (part.answers == Answer.BELOW_BOUNDARY) | _among(columns, waiting)
+            at = next(
+                (offset for offset, its in zip(columns.offsets, known, strict=True) if not its), stretch.seen_to
+            )
+            if at < stretch.seen_to:
+                places[stretch.identity] = LogPosition(stretch.identity, stretch.file.path, at, stretch.file.header)
+        return places
 
     @property
     def digests(self) -> bytes:
@@ -77,9 +120,15 @@ class Rules:
     identical_copies: bool
 
     def verdicts(self, columns: Columns, seen_to: int, found: LookUps) -> U8:
-        """For each row its ``Verdict`` for the ledger, UNDECIDED where it has none yet. ``found``: rows alike."""
+        """For each row its ``Verdict`` for the ledger, UNDECIDED where it has none yet. ``found``: rows alike.
+
+        What stands before ``seen_to`` and has a verdict, or is too old for one, was counted before.
+        """
         out = np.zeros(len(columns), np.uint8)
-        present = (found.answers == Answer.PRESENT) & np.isin(found.owner_kinds, _KINDS)
+        if columns.offsets and columns.offsets[0] < seen_to:
+            before = np.array(columns.offsets, np.int64) < seen_to
+            out[before & (found.answers == Answer.BELOW_BOUNDARY)] = Verdict.REREAD
+        present = _present(found)
         if not present.any():
             return out
         names = found.datacentres
@@ -92,8 +141,13 @@ class Rules:
             if line_tag(columns.records[row], columns.offsets[row], columns.file.path) != found.owner_tags[row]:
                 out[row] = Verdict.DUPLICATE
         if columns.offsets and columns.offsets[0] < seen_to:
-            out[present & (np.array(columns.offsets, np.int64) < seen_to)] = Verdict.REREAD
+            out[present & before] = Verdict.REREAD
         return out
+
+
+def _present(found: LookUps) -> npt.NDArray[np.bool_]:
+    present: npt.NDArray[np.bool_] = (found.answers == Answer.PRESENT) & np.isin(found.owner_kinds, _KINDS)
+    return present
 
 
 class Worth:
@@ -145,16 +199,17 @@ class Backlog:
         question, self._question = self._question, Question()
         return question
 
-    def settle(self, question: Question, found: LookUps | None, now_ns: int, now: float) -> None:
-        """Counts what has a verdict; the others go on to a joiner. ``found`` None: nobody knows.
+    def settle(
+        self, question: Question, found: LookUps | None, now_ns: int, now: float, waiting: Lines = frozenset()
+    ) -> None:
+        """Counts what has a verdict; the others go on to a joiner. ``found`` None: nobody knows. ``waiting``: of what
+        is read again, the lines that are rows of the retry store: they were counted before.
 
         A hint may be stale only towards absent, and a reopened id is answered ABSENT: it never decides wrongly.
         """
-        at = decided = 0
+        decided = 0
         evidence = Evidence()
-        for portion in question.portions:
-            rows = slice(at, at + len(portion.times))
-            at = rows.stop
+        for portion, rows in question.rows():
             if found is None:
                 verdicts, answers = np.zeros(len(portion.times), np.uint8), np.zeros(0, np.uint8)
             else:
@@ -163,11 +218,16 @@ class Backlog:
                 verdicts = self._rules.verdicts(portion.columns, portion.stretch.seen_to, part)
                 self._learn(evidence, portion.columns.digests, part, verdicts)
                 self._retime(portion, part, verdicts)
+            if waiting:
+                before = np.array(portion.columns.offsets, np.int64) < portion.stretch.seen_to
+                verdicts[before & _among(portion.columns, waiting)] = Verdict.REREAD
             decided += int(np.count_nonzero(verdicts))
             self._settle(portion, verdicts, answers, now_ns, now)
         for stretch in question.stretches:
             stretch.whole = True
-        self.worth.observe(decided, at)
+            self._core.reject(stretch, now_ns)
+        if not question.back:
+            self.worth.observe(decided, len(question))
         if self._homes is not None:
             self._homes.observe(evidence, now)
 
@@ -179,11 +239,10 @@ class Backlog:
         columns = portion.columns
         for row in np.flatnonzero(told & (portion.times != found.owner_times)).tolist():
             time_ns, registered_ns = int(portion.times[row]), int(found.owner_times[row])
-            if self._core.apart(time_ns, registered_ns):
-                kind, where = Kind(int(found.owner_kinds[row])), int(found.owner_datacentres[row])
-                by = TakenBy(found.datacentres[where], kind, False, registered_ns)
-                place = columns.ids[row], columns.file.path, columns.offsets[row]
-                self._core.retime(portion.stretch.cells, Retimed(*place, time_ns, by))
+            kind, where = Kind(int(found.owner_kinds[row])), int(found.owner_datacentres[row])
+            by = TakenBy(found.datacentres[where], kind, False, registered_ns)
+            place = columns.ids[row], columns.file.path, columns.offsets[row]
+            self._core.retime(portion.stretch.cells, Retimed(*place, time_ns, by))
 
     def _settle(self, portion: Portion, verdicts: U8, answers: U8, now_ns: int, now: float) -> None:
         core, stretch, columns = self._core, portion.stretch, portion.columns
@@ -211,6 +270,17 @@ class Backlog:
             if (number := homes.number.get(name)) is not None and number != homes.own:
                 evidence.ahead[number] += int(np.count_nonzero(elsewhere & (found.owner_datacentres == at)))
         evidence.contested += int(np.count_nonzero(elsewhere & homes.own_ones(digests)))
+
+
+def _among(columns: Columns, lines: Lines) -> npt.NDArray[np.bool_]:
+    """Which of them are these very lines."""
+    found = np.zeros(len(columns), np.bool_)
+    if lines:
+        rows = zip(columns.records, columns.offsets, strict=True)
+        for row, (record, offset) in enumerate(rows):
+            digest = columns.digests[DIGEST_BYTES * row : DIGEST_BYTES * (row + 1)]
+            found[row] = (digest, line_tag(record, offset, columns.file.path)) in lines
+    return found
 
 
 def _some(columns: Columns, mask: npt.NDArray[np.bool_]) -> Columns:

@@ -9,21 +9,22 @@ stretches at its front in which nothing is left in memory, and with it their cou
 
 Invariant: at each commit read = all verdicts + rows of the retry store (see ``ledger``): what stands behind an offset
 was counted as read exactly once, and each item of it is counted as a verdict or is a row. What stands before the
-offset is not counted, and is read again after a crash; the registry then answers with the verdict it had.
+offset is not counted, and is read again after a crash; the registry then answers with the verdict it had. Where a log
+is read again (its stretches are ``back``), nothing is sent before it is known which lines were counted (``backlog``).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, takewhile
 
 import numpy as np
 
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block, LogPosition
-from photon.adapters.logs.identity import ALIKE_MARK
+from photon.adapters.logs.identity import ALIKE_MARK, numbered
 from photon.batch.events import Events
 from photon.config.clock import NS_PER_S
 from photon.dispatcher.columns import Columns, columns_of, records_of
@@ -41,7 +42,7 @@ from photon.dispatcher.events import (
 )
 from photon.dispatcher.evidence import of_answers, of_look_ups
 from photon.dispatcher.homes import NOBODY, Homes
-from photon.dispatcher.ledger import HOUR_NS, VERDICT_BITS, Verdict, cell
+from photon.dispatcher.ledger import HOUR_NS, VERDICT_BITS, Verdict, cell, unknown_cell
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.loaded import LoadedRows
 from photon.dispatcher.next_try import Attempt, NextTries
@@ -72,6 +73,7 @@ class Core:
         limits: Limits,
         random: Callable[[], float],
         highs: Mapping[str, int],
+        anew: Collection[str] = (),
         retry_bytes: int = 0,
         retry_rows: int = 0,
         homes: Homes | None = None,
@@ -79,7 +81,9 @@ class Core:
         uncertainty_ns: int = 0,
         shares: Shares | None = None,
     ) -> None:
-        """``homes``: the datacentres that share the work; None: there is one. ``shares``; None: events are all alike.
+        """``highs``, ``anew``: as ``State`` has them.
+
+        ``homes``: the datacentres that share the work; None: there is one. ``shares``; None: events are all alike.
 
         ``identical_copies``: they read the same files byte by byte, so that a line is the same line everywhere.
         ``uncertainty_ns``: event times of one id that are further apart are counted and told.
@@ -92,7 +96,9 @@ class Core:
         self._limits = limits
         self._next_tries = NextTries(patience, limits.hold_once_s, random, homes.own_ones if homes else None)
         self._spilling = Spilling(limits, once=patience.once)
-        self._logs: dict[str, OpenLog] = {identity: OpenLog(end=high) for identity, high in highs.items()}
+        self._logs: dict[str, OpenLog] = {
+            identity: OpenLog(end=high, anew=identity in anew) for identity, high in highs.items()
+        }
         self._busy: dict[str, OpenLog] = {}  # the logs that have stretches
         self._homes = homes
         self._shares = shares or Shares(1.0, 0)
@@ -136,20 +142,63 @@ class Core:
 
     def begin(self, block: Block, now: float) -> Stretch:
         """The block's stretch. The log's offset does not pass it before it is ``whole``."""
-        log = self._logs.get(block.unit)
-        if log is None:  # what it has from the log that it begins like was counted there
-            alike = self._logs.get(block.unit.partition(ALIKE_MARK)[0])
-            log = self._logs[block.unit] = OpenLog(end=alike.end if alike else 0)
+        log = self._log(block)
+        self._logs[block.unit] = log
         stretch = stretch_of(block, now, log.end)
+        log.anew = stretch.anew = stretch.back and (log.anew or block.anew)
         log.end = max(log.end, stretch.end)
         log.stretches.append(stretch)
         self._busy[block.unit] = log
         self.window_bytes += stretch.weight
         return stretch
 
-    def adopt(self, unit: str, high: int) -> None:
+    def _log(self, block: Block) -> OpenLog:
+        known = self._logs.get(block.unit)
+        if known is not None:
+            return known
+        ends = [self._logs[each].end for each in self._alike(block.unit)]
+        return OpenLog(end=max(ends, default=0), anew=bool(ends))  # what it has from these was counted there
+
+    def _alike(self, unit: str) -> list[str]:
+        """The known logs that begin as this one does, itself among them."""
+        first = unit.partition(ALIKE_MARK)[0]
+        others = takewhile(
+            self._logs.__contains__, (numbered(first, number) for number in range(1, len(self._logs) + 1))
+        )
+        return [*([first] if first in self._logs else ()), *others]
+
+    def back(self, block: Block) -> bool:
+        """Whether its log was read further already: what it holds may be counted."""
+        return block.offset < self._log(block).end
+
+    def clear(self, stretches: Sequence[Stretch]) -> bool:
+        """Whether all that was read before these, which are ``back``, is committed where it may hold the same lines.
+
+        If not, it will be soon: what of it has no verdict becomes rows.
+        """
+        mine = set(map(id, stretches))
+        clear = True
+        for stretch in stretches:
+            for identity in self._busy.keys() & self._alike(stretch.identity):
+                before = list(takewhile(lambda each: id(each) not in mine, self._busy[identity].stretches))
+                while before and not _may_hold(before[-1], stretch, of_its_own=identity == stretch.identity):
+                    before.pop()
+                for each in before:
+                    each.spill = True
+                clear = clear and not before
+        return clear
+
+    def departs(self, unit: str, at: int) -> None:
+        """A log that is read anew goes apart there from what was counted; durable by now."""
+        log = self._logs[unit]
+        for stretch in log.stretches:
+            if stretch.anew:
+                stretch.anew, stretch.seen_to = False, at
+        log.anew, log.end = False, log.stretches[-1].end
+
+    def adopt(self, unit: str, high: int, *, anew: bool = False) -> None:
         """A log, or a part of one, is read here from now on; ``high``: up to where it was ever dealt with."""
-        self._logs[unit] = OpenLog(end=high)
+        self._logs[unit] = OpenLog(end=high, anew=anew)
 
     def forget(self, unit: str) -> bool:
         """It is read here no more. False: not all of it that was read is committed."""
@@ -167,12 +216,13 @@ class Core:
             columns, unreadable = columns_of(block, records[some], offsets[some], self._adapter, self._digester)
             stretch.saw(columns)
             self.live[Verdict.READ] += len(columns)
-            for bad in unreadable:
-                self._reject(stretch, bad.record, bad.offset, bad.reason, now_ns)
+            stretch.unread += [(bad.offset, bad.record, bad.reason) for bad in unreadable]
+            self.reject(stretch, now_ns)
             yield columns
         for long in block.oversized:
             reason = f"the record is {long.length} bytes long, more than the limit; it begins as shown"
-            self._reject(stretch, long.head, long.offset, reason, now_ns)
+            stretch.unread.append((long.offset, long.head, reason))
+        self.reject(stretch, now_ns)
 
     def add(self, stretch: Stretch, columns: Columns, now_ns: int, now: float) -> list[Item]:
         """Events of a stretch that need a verdict."""
@@ -206,12 +256,21 @@ class Core:
         stretch.weight += more
         self.window_bytes += more
 
-    def _reject(self, stretch: Stretch, record: bytes, offset: int, reason: str, now_ns: int) -> None:
-        line = self._envelope.unreadable(record, stretch.file, offset, reason, at_ns=now_ns)
-        add_rejected(stretch, line)
-        self.weigh(stretch, len(line))
-        self.live[Verdict.READ] += 1
-        self.live[Verdict.REJECTED] += 1
+    def reject(self, stretch: Stretch, now_ns: int) -> None:
+        """What is ``unread`` in a stretch, once it is known what of it was counted before."""
+        if stretch.anew and not stretch.whole:
+            return
+        for offset, record, reason in stretch.unread:
+            if offset < stretch.seen_to:
+                stretch.cells[unknown_cell(Verdict.REREAD)] += 1
+                self.live[Verdict.REREAD] += 1
+                continue
+            line = self._envelope.unreadable(record, stretch.file, offset, reason, at_ns=now_ns)
+            add_rejected(stretch, line)
+            self.weigh(stretch, len(line))
+            self.live[Verdict.READ] += 1
+            self.live[Verdict.REJECTED] += 1
+        stretch.unread = []
 
     def load(
         self, rows: Sequence[StoredEvent], now_ns: int, now: float, *, anew: bool = False, arrived: bool = False
@@ -378,7 +437,7 @@ class Core:
             return
         event, stretch = item.event, item.stretch
         counted_before = stretch is not None and stretch.again is not None
-        if by.time_ns is not None and not counted_before and self.apart(event.event_time_ns, by.time_ns):
+        if by.time_ns not in (None, event.event_time_ns) and not counted_before:
             cells = self._stored_cells if stretch is None else stretch.cells
             self.retime(cells, Retimed(event.event_id, event.file.path, event.offset, event.event_time_ns, by))
         if not by.same_line and (self._identical_copies or not other):
@@ -388,12 +447,14 @@ class Core:
         else:  # this very line before a crash, not counted then
             self._count(item, VERDICT_OF_KIND[by.kind])
 
-    def apart(self, time_ns: int, other_ns: int) -> bool:
+    def _apart(self, time_ns: int, other_ns: int) -> bool:
         """Whether no two clocks that Photon trusts would say so of one event."""
         return abs(time_ns - other_ns) > self._uncertainty_ns
 
     def retime(self, cells: Counter[int], found: Retimed) -> None:
-        """A line's id was registered with another event time."""
+        """Counts a line whose id was registered by another line, if that has another event time."""
+        if found.by.time_ns is None or not self._apart(found.event_time_ns, found.by.time_ns):
+            return
         self.live[Verdict.RETIMED] += 1
         cells[cell(found.event_time_ns, Verdict.RETIMED)] += 1
         self.retimed = self.retimed or found
@@ -413,6 +474,9 @@ class Core:
 
     def late(self, item: Item, now_ns: int) -> None:
         """Below the boundary: this datacentre claims it as late (protocol rule 10)."""
+        if item.stretch is not None and item.event.offset < item.stretch.seen_to:
+            self._reread(item)
+            return
         (line,) = self._envelope.undone(Events.of([item.event]), [LATE_REASON], token=None, at_ns=now_ns)
         stretch = item.stretch
         if stretch is None:
@@ -522,10 +586,13 @@ class Core:
             log = self._busy[identity]
             while log.stretches:
                 stretch = log.stretches[0]
-                if not stretch.whole or (stretch.left and not (spill_all or self._may_spill(log, changes, now))):
+                if not stretch.whole or (stretch.left and not self._may_spill(log, changes, now, spill_all)):
                     break
                 log.stretches.popleft()
                 self._settle(stretch, changes, cells, now_ns)
+                changes.anew.pop(identity, None)
+                if stretch.anew and stretch.end < stretch.seen_to:
+                    changes.anew[identity] = stretch.seen_to
                 changes.positions[identity] = LogPosition(
                     identity, stretch.file.path, stretch.end, stretch.file.header, stretch.proof
                 )
@@ -534,8 +601,10 @@ class Core:
         changes.cells = dict(cells)
         return changes
 
-    def _may_spill(self, log: OpenLog, changes: Changes, now: float) -> bool:
+    def _may_spill(self, log: OpenLog, changes: Changes, now: float, spill_all: bool) -> bool:
         """Whether what is left of a log's first stretch is to become rows, and there is room for them."""
+        if spill_all or log.stretches[0].spill:
+            return True
         limits = self._limits
         if self.retry_bytes >= limits.retry_store_bytes or len(changes.stored) >= limits.spill_rows:
             return False
@@ -570,3 +639,10 @@ class Core:
         """The changes are durable, and new rows have their ids. To be called before anything else is."""
         self.loaded.add(self._travelling)
         self._travelling.clear()
+
+
+def _may_hold(before: Stretch, lines: Stretch, *, of_its_own: bool) -> bool:
+    """Whether what was read before has to be known first: it may hold these very lines, or, in its own log, make that
+    one depart from what was counted.
+    """
+    return before.overlaps(lines) or (of_its_own and not (before.back and before.whole))

@@ -15,7 +15,7 @@ from photon.dispatcher.replay.schema import TABLES as REPLAY_TABLES
 STATE_NAME = "dispatcher.db"
 """In a pipeline's state directory."""
 APPLICATION_ID = 0x50484F44  # "PHOD"
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 FIRST_VERSION = 1
 """The oldest one that is brought up to this one when it is opened."""
 CHECK_BYTES = 256 << 20
@@ -71,6 +71,8 @@ CREATE INDEX retries_by_key ON retries (owner, key);
 """
 """What version 3 has beside version 2: what proves a position (LogPosition), empty until its next commit; rows are
 found by the primary event that they wait for (``arrivals``)."""
+_SINCE_3 = "ALTER TABLE logs ADD COLUMN anew INTEGER NOT NULL DEFAULT 0;"
+"""What version 4 has beside version 3: the log holds other bytes than were counted up to ``high`` (``core``)."""
 _FROM_1 = f"""
 INSERT OR IGNORE INTO covered
   SELECT identity, (offset - 1) / {CHUNK_BYTES}, {MIN_NS}, {MAX_NS} FROM logs WHERE offset > 0 UNION
@@ -205,7 +207,7 @@ def _make(path: Path) -> None:
 def fill(db: sqlite3.Connection) -> None:
     """Makes an empty database an empty state, all at once."""
     marks = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION};"
-    db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} {_SINCE_1} {_SINCE_2} {marks} COMMIT;")
+    db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} {_SINCE_1} {_SINCE_2} {_SINCE_3} {marks} COMMIT;")
 
 
 def _migrate(db: sqlite3.Connection) -> None:
@@ -213,7 +215,10 @@ def _migrate(db: sqlite3.Connection) -> None:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version < SCHEMA_VERSION:
         first = f"{_SINCE_1} {_FROM_1}" if version < 2 else ""
-        db.executescript(f"BEGIN EXCLUSIVE; {first} {_SINCE_2} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+        second = _SINCE_2 if version < 3 else ""
+        db.executescript(
+            f"BEGIN EXCLUSIVE; {first} {second} {_SINCE_3} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
+        )
 
 
 def check_marks(db: sqlite3.Connection, path: Path) -> None:

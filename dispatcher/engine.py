@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
@@ -42,7 +43,7 @@ from photon.dispatcher.reporting import RETIMED_S, Troubles, tell_given_up, tell
 from photon.dispatcher.retry import SETTLED_NS, TOO_NEW_ONCE_S, Patience
 from photon.dispatcher.retry_loader import LOOK_S, RetryLoader
 from photon.dispatcher.shares import Shares
-from photon.dispatcher.state import State
+from photon.dispatcher.state import Changes, State
 from photon.dispatcher.status import Status
 from photon.eventstore.api import Waking
 from photon.idregistry.api import Digester, Registry
@@ -153,6 +154,7 @@ class DispatcherEngine:
             limits=self._limits,
             random=random,
             highs=state.highs(),
+            anew=state.anew(),
             retry_bytes=state.retry_bytes,
             retry_rows=state.retry_rows,
             shares=self._shares,
@@ -385,7 +387,7 @@ class DispatcherEngine:
             blocks = self._follower.poll(POLL_BYTES)
             if not blocks:
                 if self._options.once and not took:
-                    self._read_last()
+                    await self._read_last()
                 break
             took = True
             await self._take(blocks)
@@ -408,25 +410,24 @@ class DispatcherEngine:
         self._store.wanted()
         now_ns = self._clock.now_ns()
         whole = self._is_behind and self._backlog.worth.next()
-        take = self._backlog.take if whole else self._core.take
-        for block in blocks:
-            for _ in take(block, now_ns, self._clock.monotonic()):
-                self._send(self._clock.monotonic())
-                await asyncio.sleep(0)
-        if whole:
-            self._unsettled += 1
-            self._begin(self._settle(self._backlog.question()))
+        # One log's at a time of what is read again: two may hold the same lines.
+        for again, some in groupby(blocks, lambda block: block.unit if self._core.back(block) else ""):
+            take = self._backlog.take if whole or again else self._core.take
+            for block in some:
+                for _ in take(block, now_ns, self._clock.monotonic()):
+                    self._send(self._clock.monotonic())
+                    await asyncio.sleep(0)
+            if whole or again:
+                self._unsettled += 1
+                self._begin(self._settle_again() if again else self._settle(self._backlog.question()))
 
-    def _read_last(self) -> None:
+    async def _read_last(self) -> None:
         """Once: everything seen was read. Looks a last time, then takes last lines without end, of files at rest."""
         self._follower.scan()
         if not self._follower.caught_up():
             return
-        now_ns, now = self._clock.now_ns(), self._clock.monotonic()
         while blocks := self._follower.poll(POLL_BYTES, final=True):
-            for block in blocks:
-                for _ in self._core.take(block, now_ns, now):
-                    pass
+            await self._take(blocks)
         self._read_to_end = True
         self._wake.set()
 
@@ -505,6 +506,23 @@ class DispatcherEngine:
         found = await self._asking.look_up(question.digests, question.times)
         self._unsettled -= 1
         self._backlog.settle(question, found, self._clock.now_ns(), self._clock.monotonic())
+
+    async def _settle_again(self) -> None:
+        """The same of what is read again, of which nothing is sent before it is known what was counted."""
+        question = self._backlog.question()
+        while not self._stopping and self._failure is None:
+            if self._core.clear(question.stretches):
+                waiting = self._state.lines_that_wait(question.keys)  # such a row leaves after its verdict has come
+                found = await self._asking.look_up(question.digests, question.times)
+                if self._registry is None or not question.must_know(found):
+                    self._unsettled -= 1
+                    if found is not None and (places := question.departures(found, waiting)):
+                        self._state.commit(Changes(departs=places))
+                        for unit, place in places.items():
+                            self._core.departs(unit, place.offset)
+                    self._backlog.settle(question, found, self._clock.now_ns(), self._clock.monotonic(), waiting)
+                    return
+            await asyncio.sleep(self._options.commit_s)
 
     async def _follow_commit_time(self, homes: Homes, measure: Measure) -> None:
         """Keeps the head start at what the registry takes. It does not say before something was committed."""

@@ -123,6 +123,11 @@ class Stretch:
     weight: int = 0  # bytes of memory
     oldest_ns: int = MAX_NS  # event times of its records, if it has any
     newest_ns: int = MIN_NS
+    back: bool = False  # it begins before the place up to which its log was read already
+    anew: bool = False  # of a log that is another one than was counted; it is not known yet from where on
+    spill: bool = False  # what is read again waits for it: what has no verdict becomes rows at once
+    unread: list[tuple[int, bytes, str]] = field(default_factory=list)
+    """While ``anew``: offset, bytes and reason of what is no record, to be rejected if it was not counted before."""
     again: Counter[int] | None = None
     """Of a stretch whose events were read and counted before, and which no log waits for: what became of them now."""
 
@@ -132,6 +137,10 @@ class Stretch:
             return verdict
         self.again[verdict] += 1
         return Verdict.REREAD
+
+    def overlaps(self, other: Stretch) -> bool:
+        """Some of their lines stand at the same offsets."""
+        return self.begin < other.end and other.begin < self.end
 
     def saw(self, columns: Columns) -> None:
         """These records stand here."""
@@ -153,6 +162,8 @@ class OpenLog:
 
     stretches: deque[Stretch] = field(default_factory=deque)
     end: int = 0  # the highest offset this log was ever read up to
+    anew: bool = False
+    """Its bytes before ``end`` are not those that were read then, at least not all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +185,21 @@ def parse(
 def stretch_of(block: Block, read_at: float, seen_to: int) -> Stretch:
     """The whole block's stretch, its records still to be added."""
     weight = len(block.data) + sum(len(o.head) for o in block.oversized)
-    return Stretch(block.identity, block.file, block.offset, block.end, seen_to, read_at, block.proof, weight=weight)
+    back = block.offset < seen_to
+    if back:
+        seen_to = _whole_to(block, seen_to)
+    return Stretch(
+        block.identity, block.file, block.offset, block.end, seen_to, read_at, block.proof, weight=weight, back=back
+    )
+
+
+def _whole_to(block: Block, seen_to: int) -> int:
+    """Where the record begins within which ``seen_to`` lies: as it stands now, it was not seen."""
+    at = seen_to - block.offset
+    ends = block.data[at - 1 : at + 1]
+    if at >= len(block.data) or b"\n" in ends or block.data[at : at + 2] == b"\r\n":
+        return seen_to
+    return block.offset + block.data.rfind(b"\n", 0, at) + 1
 
 
 def add_rejected(stretch: Stretch, line: bytes) -> None:

@@ -153,7 +153,7 @@ class Holdings:
             self._follower.own_part(granted.part)
             return
         position = self._cut(granted) if unit not in in_parts else granted.position
-        core.adopt(unit, max(granted.high, position.offset))
+        core.adopt(unit, granted.high if position is granted.position else position.offset, anew=granted.anew)
         self._follower.own(position)
 
     def _cut(self, granted: Granted) -> LogPosition:

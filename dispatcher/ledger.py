@@ -2,10 +2,10 @@
 
 Invariant, at every commit: read = joined + filtered + unmatched + late + rejected + elsewhere + duplicate + pending.
 ``pending`` is not counted but found: the rows of the retry store. ``reread`` stands apart: lines that were read a
-second time and had their verdict already. So does ``wasted``: joins thrown away because another datacentre registered
-first; these events are elsewhere (or duplicates) as well. And ``retimed``: of these two, those whose id came first
-with an event time more than ``clock.uncertainty`` away from theirs. And ``ambiguous``: events that were joined or
-rejected though several primary records that differ have their key.
+second time and were counted already, with a verdict or as rows. So does ``wasted``: joins thrown away because another
+datacentre registered first; these events are elsewhere (or duplicates) as well. And ``retimed``: of these two, those
+whose id came first with an event time more than ``clock.uncertainty`` away from theirs. And ``ambiguous``: events
+that were joined or rejected though several primary records that differ have their key.
 """
 
 from __future__ import annotations

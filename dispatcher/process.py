@@ -23,6 +23,7 @@ from photon.dispatcher.engine import DispatcherEngine, Measure, Options
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.homes import Homes
 from photon.dispatcher.limits import Limits
+from photon.dispatcher.lookups import LookUpPolicy
 from photon.dispatcher.previous import copied
 from photon.dispatcher.progress import AskProgress
 from photon.dispatcher.replay.reading import LogFiles
@@ -127,7 +128,8 @@ def open_dispatcher(
             framing=adapter.foreign_framing,
             max_record=places.max_record,
         )
-        recovery = registry.recovery if isinstance(registry, RoutedRegistry) else None
+        alone = policy.options.look_ups is LookUpPolicy.NEVER  # and then nobody gives ids up
+        recovery = registry.recovery if isinstance(registry, RoutedRegistry) and not alone else None
 
         def exports_of(name: str) -> Exports:
             return Exports(places.output, disk, state, warn=log.warning, worker=name, published=places.state)

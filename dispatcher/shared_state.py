@@ -40,6 +40,8 @@ class Granted:
     position: LogPosition
     high: int
     part: LogPart | None = None
+    anew: bool = False
+    """As ``State.anew``."""
 
 
 class SharedState(State):
@@ -133,7 +135,7 @@ class SharedState(State):
 
     def _may_commit(self, changes: Changes) -> None:
         self._check()
-        self._check_leases(list(changes.positions))
+        self._check_leases([*changes.positions, *changes.departs])
         self._check_rows([item.row_id for item in (*changes.updated, *changes.deleted)])
 
     def _check(self) -> None:
@@ -186,11 +188,11 @@ class SharedState(State):
         )
 
     def _granted(self, unit: str) -> Granted:
-        rows = self._all("SELECT path, offset, header, proof, high FROM logs WHERE identity = ?", unit)
+        rows = self._all("SELECT path, offset, header, proof, high, anew FROM logs WHERE identity = ?", unit)
         if not rows:
             return Granted(LogPosition(unit, "", 0), 0)
-        *position, high = rows[0]
-        return Granted(LogPosition(unit, *position), high)
+        *position, high, anew = rows[0]
+        return Granted(LogPosition(unit, *position), high, anew=bool(anew))
 
     def release(self, units: Sequence[str]) -> None:
         """Gives leases back. All that was read of these units is committed."""
@@ -203,7 +205,7 @@ class SharedState(State):
         """A log of this worker, of which it has read nothing yet, goes on at ``position``; before that are parts."""
         with self._changing():
             self._check_leases([position.identity])
-            self._put_positions({position.identity: position})
+            self._put_positions({position.identity: position}, {})
             self._db.executemany(
                 "INSERT INTO parts (unit, identity, begin, end, offset, proof) VALUES (?, ?, ?, ?, ?, ?)", parts
             )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from photon.dispatcher.oldest import OldRow
 from photon.dispatcher.replay.coverage import Coverage, Span
 from photon.dispatcher.retry import COMPLETE_NS
 from photon.joiner.api import ForeignEvent
+from photon.joiner.verdicts import line_tag
 
 ROW_BYTES = 200
 """Counted for each row of the retry store beside its id, key and record."""
@@ -50,11 +51,16 @@ class Changes:
     deleted: list[Item] = field(default_factory=list)
     exports: list[Export] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)  # what was read, and its times
+    anew: dict[str, int] = field(default_factory=dict)
+    """Of ``positions``, those of logs that hold other bytes than were counted, and up to where these went."""
+    departs: dict[str, LogPosition] = field(default_factory=dict)
+    """Where such a log goes apart from what was counted; other lines of it were not dealt with yet."""
     also: list[tuple[str, Sequence[object]]] = field(default_factory=list)
     """What else is to change with it: SQL and its arguments, on tables of the replay's."""
 
     def __bool__(self) -> bool:
-        return bool(self.positions or self.cells or self.stored or self.updated or self.deleted or self.exports)
+        found = (self.positions, self.cells, self.stored, self.updated, self.deleted, self.exports, self.departs)
+        return any(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +167,10 @@ class State:
         """For each log, the highest offset it was ever dealt with up to."""
         return dict(self._all("SELECT identity, high FROM logs UNION ALL SELECT unit, offset FROM parts"))
 
+    def anew(self) -> set[str]:
+        """Logs of which it is not known yet where they go apart from what was dealt with up to ``highs``."""
+        return {identity for (identity,) in self._all("SELECT identity FROM logs WHERE anew")}
+
     def parts(self) -> list[LogPart]:
         """Of huge logs, what has not been read to its end; in the order of the logs."""
         rows = self._all("SELECT unit, identity, begin, end, offset, proof FROM parts ORDER BY identity, begin")
@@ -186,6 +196,20 @@ class State:
         marks = ",".join("?" * len(keys))
         sql = f"SELECT id FROM retries WHERE owner = ? AND key IN ({marks}) LIMIT ?"
         return [row_id for (row_id,) in self._all(sql, self.owner, *keys, limit)]
+
+    def lines_that_wait(self, keys: Sequence[bytes]) -> set[tuple[bytes, int]]:
+        """(digest, ``line_tag``) of the rows that wait for one of these primary events, whosever they are."""
+        found: set[tuple[bytes, int]] = set()
+        owners = "SELECT 0 UNION SELECT incarnation FROM workers"
+        for at in range(0, len(keys), IDS_AT_ONCE):
+            some = keys[at : at + IDS_AT_ONCE]
+            marks = ",".join("?" * len(some))
+            sql = f"SELECT digest, record, offset, file FROM retries WHERE owner IN ({owners}) AND key IN ({marks})"
+            rows = self._all(sql, *some)
+            found |= {
+                (digest, line_tag(record, offset, self._file(file).path)) for digest, record, offset, file in rows
+            }
+        return found
 
     def keys_behind(self, row_id: int, limit: int) -> list[tuple[int, bytes]]:
         """(row, key) of the rows behind this one, in order."""
@@ -280,7 +304,8 @@ class State:
             with Transaction(self._db):
                 self._may_commit(changes)
                 self._note_reached()
-                self._put_positions(changes.positions)
+                self._put_positions(changes.positions, changes.anew)
+                self._depart(changes.departs.values())
                 self._coverage.put(self._db, changes.spans)
                 for sql, arguments in changes.also:
                     self._db.execute(sql, arguments)
@@ -311,13 +336,29 @@ class State:
         except sqlite3.Error as error:
             raise unusable(self.path, error) from None
 
-    def _put_positions(self, positions: Mapping[str, LogPosition]) -> None:
+    def _depart(self, places: Iterable[LogPosition]) -> None:
+        """What stands behind such a place was never counted. Where a known log is read on stays as it was."""
         self._db.executemany(
-            "INSERT INTO logs (identity, path, header, offset, high, proof) VALUES (?, ?, ?, ?, ?, ?) "
+            "INSERT INTO logs (identity, path, header, offset, high) VALUES (?, ?, ?, 0, ?) "
+            "ON CONFLICT (identity) DO UPDATE SET high = excluded.high, anew = 0",
+            [(p.identity, p.path, p.header, p.offset) for p in places],
+        )
+
+    def _put_positions(self, positions: Mapping[str, LogPosition], anew: Mapping[str, int]) -> None:
+        self._db.executemany(
+            "INSERT INTO logs (identity, path, header, offset, high, proof, anew) VALUES (?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (identity) DO UPDATE SET path = excluded.path, header = excluded.header, "
-            "offset = excluded.offset, high = max(high, excluded.high), proof = excluded.proof",
+            "offset = excluded.offset, high = max(high, excluded.high), proof = excluded.proof, anew = excluded.anew",
             [
-                (p.identity, p.path, p.header, p.offset, p.offset, p.proof)
+                (
+                    p.identity,
+                    p.path,
+                    p.header,
+                    p.offset,
+                    max(p.offset, anew.get(p.identity, 0)),
+                    p.proof,
+                    p.identity in anew,
+                )
                 for p in positions.values()
                 if not is_part(p.identity)
             ],

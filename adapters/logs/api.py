@@ -61,6 +61,8 @@ class Block:
     """The unit of the ``LogPart`` that was read; empty where the log was read on."""
     proof: bytes = b""
     """Of a position at ``end``."""
+    anew: bool = False
+    """The first of a log that was read on somewhere, and turned out to hold other bytes before that place."""
 
     @property
     def unit(self) -> str:

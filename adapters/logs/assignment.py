@@ -98,7 +98,7 @@ class Logs:
             log = self.get(identity, holders[0].path)
             log.unread = 0
             self.assign(log, holders)
-        return [log for identity in touched if (log := self.all.get(identity)) is not None]
+        return [log for identity in sorted(touched) if (log := self.all.get(identity)) is not None]
 
     def _unclaimed(self, log: TrackedLog) -> None:
         self._contested.discard(log.identity)

@@ -23,6 +23,7 @@ from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.assignment import Logs
 from photon.adapters.logs.discovery import Found, Seen, check_directory, compile_patterns, discover, look_at
 from photon.adapters.logs.files import Files
+from photon.adapters.logs.identity import ALIKE_MARK
 from photon.adapters.logs.lag import WORST, Lag, lag_of_all, mark, read_of
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import UNREAD, LogDirectoryError, Problem, ProblemKind, ProblemReporter
@@ -281,9 +282,14 @@ class Follower:
     def _queue(self, logs: Iterable[TrackedLog]) -> None:
         for log in self._ready:
             log.queued = False
-        self._ready = deque(sorted(logs, key=lambda log: log.path))
+        self._ready = deque(sorted(logs, key=self._place))
         for log in self._ready:
             log.queued = True
+
+    def _place(self, log: TrackedLog) -> tuple[str, str]:
+        """In the order of paths; but a log that begins like another one behind that: what it has from it is known."""
+        first = self._logs.all.get(log.identity.partition(ALIKE_MARK)[0], log)
+        return first.path, log.identity
 
     # -- poll ------------------------------------------------------------------------------------------------------
     def poll(self, max_bytes: int, *, final: bool = False) -> list[Block]:

@@ -119,7 +119,8 @@ class LogReader:
             return [log.block(piece, proof)]
         try:
             blocks = headed_blocks(log, piece, self._source(log))
-            return [replace(block, proof=self._last.proof(block.end)) for block in blocks]
+            anew, log.anew = log.anew, log.anew and not blocks
+            return [replace(block, proof=self._last.proof(block.end), anew=anew) for block in blocks]
         except OSError as err:
             log.next, log.proof, log.long, log.done = piece.offset, b"", None, None
             self._problems.tell(ProblemKind.UNREADABLE, log.path, f"cannot be read ({err.strerror})")
@@ -212,7 +213,7 @@ class LogReader:
             self._files.hold(file, name)
         elif same:
             at, shrunk = log.next, not file.compressed and min(file.size, old_size) < log.next
-            log.next, log.proof, log.long, log.done = log.data_start, b"", None, None
+            log.next, log.proof, log.long, log.done, log.anew = log.data_start, b"", None, None, True
             kind = ProblemKind.TRUNCATED if shrunk else ProblemKind.REWRITTEN
             now = "is shorter now" if shrunk else "holds other bytes before it now"
             what = f"was read up to byte {at}, and {now}: it is read again from its start"

@@ -59,6 +59,7 @@ class TrackedLog:
     unread: int = 0  # bytes that a file had when it was overwritten; a copy of it may still turn up
     cut_scans: int = -1  # scans since a compressed file was found cut short; -1: it is not
     held: bool = False  # another worker reads it
+    anew: bool = False  # it is read from its start, as another log than was read before
     queued: bool = False  # in the follower's queue of what is to be read
     counted: int = 0  # bytes on disk that the sum of all logs holds for it
     marks: list[tuple[int, int]] = field(default_factory=list)
@@ -76,7 +77,10 @@ class TrackedLog:
     def block(self, piece: Piece, proof: bytes) -> Block:
         """What is handed out of it."""
         file = LogFile(self.path, self.header)
-        return Block(self.identity, file, piece.offset, piece.data, piece.end, piece.oversized, proof=proof)
+        anew, self.anew = self.anew, False
+        return Block(
+            self.identity, file, piece.offset, piece.data, piece.end, piece.oversized, proof=proof, anew=anew
+        )
 
     def is_done(self, *, final: bool = False) -> bool:
         """All of its file, as last seen, was read; with ``final`` also a last line without line end."""

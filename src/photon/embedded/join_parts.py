@@ -95,7 +95,7 @@ async def open_parts(
         dispatcher = stack.enter_context(
             open_dispatcher(
                 settings, plan, adapter, children.digester,
-                joiners=[joiner], progress=store.progress, registry=None, disk=disk, clock=clock,
+                joiners=[joiner], progress=store.progress, registry=registry, disk=disk, clock=clock,
                 waking=store,
                 reached=lambda: joiner.shell.store.redo_end,
             )

@@ -139,6 +139,49 @@ def test_a_log_replaced_while_a_follower_was_killed(logs: Replaced) -> None:
     logs.ran(result, *old, *new)
 
 
+def counted(result: Result) -> tuple[int, ...]:
+    """Of a run's ledger: read, joined, duplicate, rejected, pending, reread."""
+    return tuple(result.json[name] for name in ("read", "joined", "duplicate", "rejected", "pending", "reread"))
+
+
+def test_what_a_killed_run_joined_of_a_replaced_log_is_counted_once(logs: Replaced) -> None:
+    old, new = named("a", 100), named("b", 60)
+    logs.put(logs.primary, queries([*old, *new]))
+    logs.put(logs.foreign, clicks(old))
+    logs.ran(logs.once(), *old)
+    logs.put(logs.foreign, clicks(new))
+    with logs.following() as following:
+        _joined(logs, following, 120)
+        following.kill()  # mostly before the counts of what it has written are durable
+    result = logs.once()
+    logs.ran(result, *old, *new)
+    assert counted(result) == (159, 159, 0, 0, 0, 1)
+
+
+def test_what_waits_is_counted_once_when_its_log_is_read_again(logs: Replaced) -> None:
+    names = named("a", 5)
+    logs.put(logs.primary, queries(names[:2]))
+    logs.put(logs.foreign, clicks(names))
+    assert counted(logs.once("--keep-pending")) == (5, 2, 0, 0, 3, 0)
+    logs.put(logs.foreign, clicks(names[:4]))  # the last line was lost with the old file
+    assert counted(logs.once("--keep-pending")) == (5, 2, 0, 0, 3, 4)
+    logs.put(logs.foreign, clicks([*names[:4], "z-0001"]))
+    logs.put(logs.primary, queries([*names, "z-0001"]))
+    assert counted(logs.once()) == (6, 6, 0, 0, 0, 4)
+    assert logs.ids() == sorted(f"c-{name}" for name in (*names, "z-0001"))
+
+
+def test_lines_that_a_replaced_log_shares_with_the_old_one_are_rejected_and_counted_once(logs: Replaced) -> None:
+    names, new = named("a", 20), ["z-0001", "z-0002"]
+    logs.put(logs.primary, queries([*names, *new]))
+    shared = clicks(names[:3]) + b"nonsense\n" + clicks(names[3:5]) + clicks(names[1:2])
+    logs.put(logs.foreign, shared + clicks(names[5:]))
+    assert counted(logs.once()) == (22, 20, 1, 1, 0, 0)
+    logs.put(logs.foreign, shared + clicks(new[:1]) + clicks(names[5:7]) + b"drivel\n" + clicks(new[1:]))
+    assert counted(logs.once()) == (27, 22, 3, 2, 0, 7)
+    assert [record["record"] for record in records(logs.output / "rejected")] == ["nonsense", "drivel"]
+
+
 def _joined(logs: Replaced, following: Following, count: int) -> None:
     end = time.monotonic() + 60
     while time.monotonic() < end and following.process.poll() is None:

@@ -320,7 +320,6 @@ class World:
         else:
             path.with_name("new").write_bytes(new)
             path.with_name("new").replace(path)
-        self.oracle.twice = True
         self.odd = self.odd or rolled
         self.tell(f"alike: {side}, {len(old)} bytes by {len(new)}, {'the old one rolled' if rolled else 'in place'}")
 
@@ -387,7 +386,6 @@ class World:
         shutil.rmtree(self.output)
         copied(older.path, self.output)
         self.oracle = copy.deepcopy(older.oracle)
-        self.oracle.twice = self.oracle.twice or any("alike" in said for said in self.story)
         self.published, self.content = dict(older.published), dict(older.content)
         self.kept = self.kept[: self.kept.index(older) + 1]
         self.tell(f"restore: {older.path.name}")
@@ -416,7 +414,6 @@ class World:
             right.rename(self.state)
             return
         shutil.rmtree(right)
-        self.oracle.twice = True
         if part == "dispatcher.db":
             self.oracle.dispatcher_lost()
         self.check(result, keep=self.keeping)

@@ -168,6 +168,7 @@ def test_a_state_of_the_version_before_has_its_rows_woken(tmp_path: Path) -> Non
     Stored(path, [row(n, b"k%d" % n) for n in range(10)]).state.close()
     with sqlite3.connect(path) as db:
         db.execute("DROP INDEX retries_by_key")
+        db.execute("ALTER TABLE logs DROP COLUMN anew")
         db.execute("ALTER TABLE logs DROP COLUMN proof")
         db.execute("ALTER TABLE parts DROP COLUMN proof")
         db.execute("PRAGMA user_version=2")

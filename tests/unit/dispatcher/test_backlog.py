@@ -287,6 +287,103 @@ def test_own_verdicts_before_a_crash(kind: Kind) -> None:
     assert to.live == {Verdict.READ: 1, Verdict(int(kind)): 1}
 
 
+# -- read again ----------------------------------------------------------------------------------------------------
+def again(to: Core, *blocks: Block) -> tuple[Backlog, Question]:
+    backlog = Backlog(to, Rules(HERE, False), None)
+    for block in blocks:
+        assert to.back(block)
+        for _ in backlog.take(block, NOW_NS, 0.0):
+            pass
+    question = backlog.question()
+    assert question.back
+    return backlog, question
+
+
+def knows(*verdicts: tuple[Answer, int]) -> LookUps:
+    """Of our own; tag 0 is that of no line here."""
+    return LookUps(
+        np.array([answer for answer, _ in verdicts], np.uint8), np.ones(len(verdicts), np.uint8),
+        np.array([tag for _, tag in verdicts], np.uint32), np.zeros(len(verdicts), np.uint8), (HERE,),
+    )  # fmt: skip
+
+
+SAME, OTHERS, NEW = (Answer.PRESENT, line_tag(b"0 k 0", 0, "a.log")), (Answer.PRESENT, 0), (Answer.ABSENT, 0)
+DATA = b"0 k 0\nbad\n1 k 0\n2 k 0\nbad\n3 k 0\n"
+
+
+def test_a_log_read_anew_departs_at_the_first_line_that_nobody_knows() -> None:
+    to = core(high=100)
+    backlog, question = again(to, replace(world.block(DATA), anew=True))
+    found = knows(SAME, OTHERS, NEW, OTHERS)
+    assert not to.live[Verdict.REJECTED], "nobody knows yet whether they were rejected before"
+    (place,) = question.departures(found, frozenset()).values()
+    assert place.offset == DATA.index(b"2")
+    to.departs("log1", place.offset)
+    backlog.settle(question, found, NOW_NS, 0.0)
+    read = {Verdict.REREAD: 3, Verdict.DUPLICATE: 1, Verdict.REJECTED: 1, Verdict.READ: 3}
+    assert to.live == read, "what stands before it was counted, the rest is new"
+    assert not to.changes(NOW_NS, 0.0, spill_all=True).anew
+    assert not to.back(world.block(b"4 k 0\n", len(DATA))), "the log is its own from here on"
+
+
+def test_until_it_departs_a_log_stays_known_as_read_anew() -> None:
+    to = core(high=100)
+    backlog, question = again(to, replace(world.block(DATA), anew=True))
+    found = knows(SAME, OTHERS, OTHERS, OTHERS)
+    assert question.departures(found, frozenset()) == {}
+    backlog.settle(question, found, NOW_NS, 0.0)
+    assert to.live == {Verdict.REREAD: 6, Verdict.READ: 0}
+    assert to.changes(NOW_NS, 0.0).anew == {"log1": 100}
+
+
+def test_a_log_put_back_to_its_start_departs_nowhere() -> None:
+    to = core(high=100)
+    backlog, question = again(to, world.block(DATA))
+    found = knows(SAME, OTHERS, NEW, OTHERS)
+    assert question.departures(found, frozenset()) == {}
+    assert not question.must_know(None)
+    backlog.settle(question, found, NOW_NS, 0.0)
+    assert to.live == {Verdict.REREAD: 5, Verdict.READ: 1}
+
+
+def test_where_it_departs_is_not_told_while_an_answer_is_missing() -> None:
+    _, question = again(core(high=100), replace(world.block(DATA), anew=True))
+    assert question.must_know(None)
+    assert question.must_know(knows(SAME, (Answer.UNKNOWN, 0), NEW, NEW))
+    assert not question.must_know(knows(SAME, SAME, NEW, NEW))
+
+
+def test_a_line_that_waits_in_the_store_is_no_new_one() -> None:
+    to = core(high=100)
+    backlog, question = again(to, replace(world.block(DATA), anew=True))
+    at = DATA.index(b"2")
+    waiting = {(DIGESTER.digests([b"2"]), line_tag(b"2 k 0", at, "a.log"))}
+    found = knows(SAME, OTHERS, NEW, NEW)
+    assert question.departures(found, waiting)["log1"].offset == DATA.index(b"3")
+    to.departs("log1", DATA.index(b"3"))
+    backlog.settle(question, found, NOW_NS, 0.0, waiting)
+    assert to.live == {Verdict.REREAD: 5, Verdict.READ: 1}
+    assert to.open == 1
+
+
+def test_what_was_read_before_becomes_rows_before_its_lines_are_read_again() -> None:
+    to = core()
+    world.take(to, world.block(DATA), NOW_NS, 0.0)
+    _, question = again(to, replace(world.block(DATA), anew=True))
+    assert not to.clear(question.stretches)
+    changes = to.changes(NOW_NS, 0.0)
+    assert [item.event.event_id for item in changes.stored] == [b"0", b"1", b"2", b"3"]
+    assert to.clear(question.stretches)
+
+
+def test_a_line_that_went_on_is_another_line() -> None:
+    to = core(high=8)
+    assert to.begin(world.block(DATA), 0.0).seen_to == 6
+    assert core(high=10).begin(world.block(DATA), 0.0).seen_to == 10
+    assert core(high=9).begin(world.block(DATA), 0.0).seen_to == 9
+    assert core(high=5).begin(world.block(DATA.replace(b"\n", b"\r\n")), 0.0).seen_to == 5
+
+
 class Knows(FakeLookUps):
     """Nine of ten events were registered by another datacentre."""
 

@@ -17,6 +17,7 @@ from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.retry import SETTLED_NS
 from photon.dispatcher.state import Changes, State, row_bytes
 from photon.joiner.api import ForeignEvent
+from photon.joiner.verdicts import line_tag
 
 
 def item(n: int, *, next_try_ns: int = 0, trigger_ns: int = SETTLED_NS, time_ns: int = 0) -> Item:
@@ -187,6 +188,39 @@ def test_a_state_without_proofs_goes_on_and_gains_them_with_the_next_commit(tmp_
     assert state.positions() == [log]
     assert [(part.offset, part.proof) for part in state.parts()] == [(6, b"part")]
     assert state.without_gaps() == [LogPosition("a", "a.log", 6, b"", b"part")]
+    state.close()
+
+
+def test_a_state_of_version_3_goes_on_and_learns_which_logs_are_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with sqlite3.connect(path) as db:
+        marks = f"PRAGMA application_id={database.APPLICATION_ID}; PRAGMA user_version=3;"
+        db.executescript(f"{database._SCHEMA} {database._SINCE_1} {database._SINCE_2} {marks}")
+        db.execute("INSERT INTO logs VALUES ('a', 'a.log', x'', 12, 12, x'01')")
+    db.close()
+    state = State(path)
+    assert (state.highs(), state.anew()) == ({"a": 12}, set())
+    state.commit(Changes(positions={"a": LogPosition("a", "a.log", 3)}, anew={"a": 12}))
+    assert (state.highs(), state.anew()) == ({"a": 12}, {"a"})
+    changes = Changes(departs={"a": LogPosition("a", "a.log", 7), "a~1": LogPosition("a~1", "a.log", 5)})
+    assert changes
+    state.commit(changes)
+    state.close()
+    state = State(path)
+    assert (state.highs(), state.anew()) == ({"a": 7, "a~1": 5}, set())
+    assert [(each.identity, each.offset) for each in state.positions()] == [("a", 3), ("a~1", 0)]
+    state.close()
+
+
+def test_lines_that_wait_are_known_by_their_key_whoever_has_them(tmp_path: Path) -> None:
+    state = State(tmp_path / "s")
+    state.commit(Changes(stored=[item(1), item(2)]))
+    lines = {(bytes([n]) * 16, line_tag(b"\0rec", n, f"f{n % 2}")) for n in (1, 2)}
+    assert state.lines_that_wait([b"k\xff", b"other"]) == lines
+    assert state.lines_that_wait([b"other"]) == set()
+    state.database.execute("INSERT INTO workers VALUES (7, 'w', 1, 1, 1, 1, 0)")
+    state.database.execute("UPDATE retries SET owner = 7 WHERE id = 1")
+    assert state.lines_that_wait([b"k\xff"]) == lines
     state.close()
 
 
