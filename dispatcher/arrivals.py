@@ -4,7 +4,8 @@ Theory of operation. The event store remembers the keys that it was asked for in
 come (``eventstore.sought``). What is told wakes items in memory (``Core.arrived``) and rows of the retry store
 (``RetryLoader.arrived``). Who has lost its place, as at its own start and at the event store's, seeks all keys that
 it waits for once, by some thousands at a time: those that are there are as if they had arrived, the others are
-remembered again. So do workers with rows that they take over.
+remembered again. So do workers with rows that they take over. An attempt on its way then may have asked the store of
+before, which remembers nothing any more: what it misses is tried once more.
 
 Being woken is one more try, no more: the rules of patience, of head starts and of the registry hold for it as for any
 other. An event whose wake is lost anywhere on the way is tried by its back-off.
@@ -90,6 +91,7 @@ class Arrivals:
             self._keys_to_seek = 0
             self._row = 0
             self._round += 1
+            self._core.arrivals_lost()
             self.seek(self._core.waiting_keys())
         self._arrived(came.keys)
         self._core.followed = not self.seeking

@@ -47,7 +47,7 @@ from photon.dispatcher.limits import Limits
 from photon.dispatcher.loaded import LoadedRows
 from photon.dispatcher.next_try import Attempt, NextTries
 from photon.dispatcher.queues import Queues
-from photon.dispatcher.retry import SETTLED_NS, Patience
+from photon.dispatcher.retry import FAILED_HELD, SETTLED_NS, Patience
 from photon.dispatcher.shares import BEHIND_S, Shares
 from photon.dispatcher.spilling import Spilling
 from photon.dispatcher.state import Changes, StoredEvent, row_bytes
@@ -114,6 +114,7 @@ class Core:
         self._changes = Changes()
         self._stored_cells: Counter[int] = Counter()
         self.loaded = LoadedRows()
+        self._back: dict[bytes, list[Item]] = {}  # rows that wait on, by their keys; not committed yet
         self._travelling: list[Item] = []  # on their way to a joiner while becoming rows
         self.retry_bytes = retry_bytes
         self.retry_rows = retry_rows
@@ -282,6 +283,7 @@ class Core:
             event = row.event._replace(unmatched_as_of_ns=self.patience.at_first_ns)
             item = Item(event, None, self._first_read.not_after(row.first_read_ns, now_ns, now))
             item.row_id, item.attempts = row.row_id, 0 if anew else row.attempts
+            item.failed = 0 if arrived else item.attempts  # it is not stored; what came begins anew
             item.behind = self._is_behind(row.first_read_ns, now_ns)
             into.append(item)
         self.loaded.add(into[-len(rows) :] if rows else ())
@@ -322,14 +324,25 @@ class Core:
         self._woken += self._waiting.triggered(read_past_ns)
 
     def arrived(self, keys: Sequence[bytes]) -> None:
-        """The event store has these now, for which events may wait: those in memory are tried at once."""
+        """The event store has these now, for which events may wait: those in memory are tried at once. So are rows
+        whose last try is not committed: to whoever looks for rows they are in memory still."""
         self._arrived.add(keys)
         items = self._waiting.arrived(keys)
         for item in items:
             if item.stretch is not None:
                 item.stretch.parked -= 1
+        back = [item for key in keys for item in self._back.pop(key, ())]
+        self.open += len(back)
+        items += back
+        for item in items:
+            item.failed = 0
         self._came += items
         self.woken += len(items)
+
+    def arrivals_lost(self) -> None:
+        """The event store has forgotten what it was asked for: attempts on their way that miss something are made
+        again."""
+        self._arrived.lose()
 
     def waiting_keys(self) -> list[bytes]:
         """What events in memory wait for, if not for their joiner."""
@@ -536,12 +549,16 @@ class Core:
             )
             if outcome == Outcome.NOT_YET:
                 tried = self._again(tried, batch.arrivals)
+            else:
+                for item in self._arrived.since(tried, batch.arrivals)[0]:
+                    item.failed = 0
             for items, plan in self._next_tries.plans(attempt, tried, now_ns):
                 self.given_up += len(items) * plan.given_up
                 trigger, settled = plan.trigger_ns, plan.settled
                 next_try_ns = SETTLED_NS if settled else now_ns + int(plan.delay_s * NS_PER_S)
                 for item in items:
                     item.attempts += not overloaded and not (plan.early and item.attempts)
+                    item.failed = 0 if outcome == Outcome.NOT_YET else item.failed + (not overloaded)
                     item.next_try_ns, item.settled = next_try_ns, settled
                     item.left_to, item.last = NOBODY, outcome
                     item.trigger_ns = SETTLED_NS if settled else trigger
@@ -553,23 +570,27 @@ class Core:
         came, tried = self._arrived.since(tried, arrivals)
         for item in came:
             item.attempts += 1
+            item.failed = 0
             item.left_to, item.last = NOBODY, Outcome.NOT_YET
         self._came += came
         self.woken += len(came)
         return tried
 
     def _park(self, items: Sequence[Item], now: float, due: float, trigger_ns: int, settled: bool) -> None:
-        """Held ones wait in memory, stored ones in the store; settled ones wait for the next run."""
+        """Held ones wait in memory, stored ones in the store, but for those that failed for the first few times: they
+        would stand behind all that is due there. Settled ones wait for the next run."""
         held = []
         for item in items:
-            if item.stretch is None:
-                self._changes.updated.append(item)
-            else:
+            if item.stretch is not None:
                 held.append(item)
                 if item.stretch.parked_at is None:
                     item.stretch.parked_at = now
                 item.stretch.settled += settled
                 item.stretch.parked += not settled
+            elif item.last is Outcome.RETRY and item.failed <= FAILED_HELD and not settled:
+                held.append(item)
+            else:
+                self._back.setdefault(item.event.key, []).append(item)
         self.open -= len(items) if settled else len(items) - len(held)
         if held and not settled:
             self._waiting.add(held, due, trigger_ns)
@@ -578,6 +599,8 @@ class Core:
     def changes(self, now_ns: int, now: float, *, spill_all: bool = False) -> Changes:
         """What to commit now, as one transaction. ``spill_all``: nothing more will be tried in this run."""
         changes, self._changes = self._changes, Changes()
+        changes.updated = [item for items in self._back.values() for item in items]
+        self._back.clear()
         cells, self._stored_cells = self._stored_cells, Counter()
         self.loaded.remove(changes.updated + changes.deleted)
         self.retry_bytes -= sum(row_bytes(item.event) for item in changes.deleted)

@@ -31,6 +31,7 @@ class Item:
         "behind",
         "done",
         "event",
+        "failed",
         "first_read_ns",
         "last",
         "left_to",
@@ -48,6 +49,7 @@ class Item:
         self.stretch = stretch
         self.first_read_ns = first_read_ns  # wall clock; patience counts from here
         self.attempts = 0
+        self.failed = 0  # tries in a row, the last ones, that gave no verdict though a primary event may be there
         self.behind = False  # fresh ones go before it
         self.done = False
         self.last: Outcome | None = None  # of its last attempt, which gave no verdict

@@ -12,22 +12,29 @@ class LoadedRows:
     """``bytes``: of all of them."""
 
     def __init__(self) -> None:
-        self._sizes: dict[int, int] = {}
+        self._items: dict[int, Item] = {}
         self.bytes = 0
 
     def __len__(self) -> int:
-        return len(self._sizes)
+        return len(self._items)
 
     def __contains__(self, row_id: int) -> bool:
-        return row_id in self._sizes
+        return row_id in self._items
 
     def add(self, items: Iterable[Item]) -> None:
         """These have a row, and are on their way."""
         for item in items:
-            self._sizes[item.row_id] = size = row_bytes(item.event)
-            self.bytes += size
+            self._items[item.row_id] = item
+            self.bytes += row_bytes(item.event)
+
+    def came(self, row_ids: Iterable[int]) -> None:
+        """The primary events of these have come, if they are here: that they failed before says nothing."""
+        for row_id in row_ids:
+            if (item := self._items.get(row_id)) is not None:
+                item.failed = 0
 
     def remove(self, items: Iterable[Item]) -> None:
         """What became of these is committed; or they were never here."""
         for item in items:
-            self.bytes -= self._sizes.pop(item.row_id, 0)
+            if self._items.pop(item.row_id, None) is not None:
+                self.bytes -= row_bytes(item.event)

@@ -79,19 +79,18 @@ class NextTries:
         early = self._early(attempt, items, now_ns) if attempt.outcome == Outcome.NOT_YET else []
         chosen = set(map(id, early))
         for soon, some in ((True, early), (False, [item for item in items if id(item) not in chosen])):
-            alike: dict[tuple[tuple[int, int], int], list[Item]] = {}
+            alike: dict[tuple[int, ...], list[Item]] = {}
             for item in some:
                 alike.setdefault(self._likeness(attempt, item, now_ns, early=soon), []).append(item)
-            for (_, trigger_ns), group in alike.items():
+            for (*_, trigger_ns), group in alike.items():
                 yield group, self._soon(attempt, trigger_ns) if soon else self.after(attempt, group, now_ns)
 
-    def _likeness(self, attempt: Attempt, item: Item, now_ns: int, *, early: bool) -> tuple[tuple[int, int], int]:
+    def _likeness(self, attempt: Attempt, item: Item, now_ns: int, *, early: bool) -> tuple[int, ...]:
         """What decides about the next try of an event beside its draw; and its trigger."""
         if attempt.outcome == Outcome.NOT_YET:
-            return (0 if early else item.attempts, 0), self._trigger_ns(attempt, item)
-        if attempt.outcome == Outcome.TOO_NEW:
-            return (item.attempts, _too_new_steps(item, now_ns)), SETTLED_NS
-        return (item.attempts, 0), SETTLED_NS
+            return 0 if early else item.attempts, self._trigger_ns(attempt, item)
+        steps = _too_new_steps(item, now_ns) if attempt.outcome == Outcome.TOO_NEW else 0
+        return item.attempts, item.failed, steps, SETTLED_NS
 
     def _early(self, attempt: Attempt, items: Sequence[Item], now_ns: int) -> list[Item]:
         """Where several datacentres share the work only the events' home: else they would all join them at once.
@@ -125,9 +124,12 @@ class NextTries:
             # Without keep_pending the complete logs give a verdict, unless the store has started again meanwhile.
             hopeless = patience.keep_pending or (patience.once and attempt.read_past_ns < NEVER_NS)
             return NextTry(delay, trigger, settled=trigger == SETTLED_NS and hopeless)
+        # Of the tries before only those that failed: an event that had waited for hours for its primary event would
+        # wait for as long as the longest back-off is when it comes and the joiner happens to have its hands full.
+        failing_s = RETRY_BACKOFF.delay(max(1, first.failed + (not attempt.overloaded)), self._random)
         if attempt.outcome == Outcome.TOO_NEW:
             ahead_s = _too_new_steps(first, now_ns) * TOO_NEW_STEP_S
-            delay = min(max(ahead_s, RETRY_BACKOFF.delay(attempts, self._random)), TOO_NEW_CHECK_S)
+            delay = min(max(ahead_s, failing_s), TOO_NEW_CHECK_S)
             far = ahead_s > min(self._hold_s, TOO_NEW_ONCE_S)
             # By this clock its time has come; once all is read nothing else is waited for.
             behind = ahead_s <= 0.0 and attempt.read_past_ns >= COMPLETE_NS and attempts >= TOO_NEW_ONCE_TRIES
@@ -135,7 +137,7 @@ class NextTries:
         tried = 0 if attempt.overloaded else attempts
         complete = patience.once and attempt.read_past_ns >= COMPLETE_NS
         settled = complete and tried >= ONCE_ATTEMPTS_MAX
-        return NextTry(RETRY_BACKOFF.delay(attempts, self._random), settled=settled, given_up=settled)
+        return NextTry(failing_s, settled=settled, given_up=settled)
 
 
 def _too_new_steps(item: Item, now_ns: int) -> int:

@@ -45,6 +45,8 @@ RETRIES_A_SECOND = 1000
 """The bound of a back-off is so long that all rows of the store can be tried once in it at this rate. The mean is
 twice that, with full jitter."""
 RETRY_BACKOFF = Backoff(first=0.1, most=10.0)
+FAILED_HELD = 6
+"""Tries in a row that failed, up to which a row waits in memory for the next one: some seconds."""
 ONCE_ATTEMPTS_MAX = 20
 """With --once, over complete primary logs: an event that has no verdict after so many attempts (about a minute) waits
 for the next run. A primary log that was deleted after it was mapped, say, would be waited for in vain."""

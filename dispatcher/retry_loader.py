@@ -100,6 +100,7 @@ class RetryLoader:
             keys = list(islice(self._arrived, ARRIVED_AT_ONCE))
             seen = room + len(core.loaded)
             found = state.ids_of_keys(keys, seen)
+            core.loaded.came(found)
             ids = core.unloaded(found)[:room]
             core.load(self._rows(ids), now_ns, now, arrived=True)
             if len(found) == seen:

@@ -123,6 +123,7 @@ class ArrivedKeys:
         self._numbers: dict[bytes, int] = {}  # in order
         self.number = 0
         """How many came so far."""
+        self._lost = 0
 
     def add(self, keys: Iterable[bytes]) -> None:
         """These have come."""
@@ -133,10 +134,17 @@ class ArrivedKeys:
         for key in list(islice(self._numbers, max(0, len(self._numbers) - RECENT_KEYS))):
             del self._numbers[key]
 
+    def lose(self) -> None:
+        """Anything may have come that nobody tells of."""
+        self.number += 1
+        self._lost = self.number
+
     def since(self, items: list[Item], number: int) -> tuple[list[Item], list[Item]]:
-        """Items whose primary event has come behind ``number``, and the others."""
+        """Items whose primary event has come behind ``number``, or may have, and the others."""
         if number == self.number:
             return [], items
+        if number < self._lost:
+            return items, []
         came = [item for item in items if self._numbers.get(item.event.key, 0) > number]
         return came, [item for item in items if self._numbers.get(item.event.key, 0) <= number] if came else items
 

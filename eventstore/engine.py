@@ -339,8 +339,20 @@ class EventStoreEngine:
 
     # -- api.Waking ------------------------------------------------------------------------------------------------
     def _missed(self, keys: Sequence[bytes], mark: int) -> None:
-        if self._sought is not None and self._sought.missed(keys, mark):
+        if self._sought is None:
+            return
+        come = self._sought.missed(keys, mark)
+        if self._sought.forgot(mark):
+            with contextlib.suppress(FileMapError):  # the reader's thread meets it too, and says so
+                there = self._there(keys)
+                self._sought.come([keys[row] for row in there])
+                come |= bool(there)
+        if come:
             self._wake()
+
+    def _there(self, keys: Sequence[bytes]) -> list[int]:
+        rows: list[int] = np.unique(self._map.places(keys, hash_keys(keys)).rows).tolist()
+        return rows
 
     def _arrived(self, keys: Sequence[bytes], hashes: U64, order: I64) -> None:
         if self._sought is not None and self._sought.read(keys, hashes, order):
@@ -378,7 +390,7 @@ class EventStoreEngine:
 
     def _seek(self, keys: Sequence[bytes], mark: int) -> list[int] | None:
         try:
-            there: list[int] = np.unique(self._map.places(keys, hash_keys(keys)).rows).tolist()
+            there = self._there(keys)
         except FileMapError:
             return None
         known = set(there)

@@ -7,7 +7,8 @@ the store: whoever comes with another one, or for what has left the ring, is tol
 seeks all that it waits for once (``Waking.seek``), which notes it again.
 
 A block may be read between the moment when a look-up asks the map and that when its misses are noted here; so the
-last blocks' hashes are kept, and misses are compared with those read since their look-up began.
+last blocks' hashes are kept, and misses are compared with those read since their look-up began. Where so many were
+read that not all of these are kept (``forgot``), the map is asked once more, now that the misses are noted.
 
 Nothing depends on this for correctness. A collision of hashes wakes somebody in vain; what is forgotten here (the
 oldest, where there are too many; what nobody asked for in an hour or two) is found by back-off.
@@ -117,6 +118,18 @@ class SoughtKeys:
             if not any(map(len, came)):
                 return False
             return self._has_come(np.unique(np.concatenate(came)), keys, hashes)
+
+    def forgot(self, mark: int) -> bool:
+        """Whether blocks read since ``mark`` are not kept any more: what they have of misses was not told."""
+        with self._lock:
+            return self._blocks > mark and self._recent[0][0] > mark + 1
+
+    def come(self, keys: Sequence[bytes]) -> None:
+        """The map has these, which were missed."""
+        if len(keys):
+            with self._lock:
+                hashes = hash_keys(keys)
+                self._has_come(np.unique(hashes), keys, hashes)
 
     def read(self, keys: Sequence[bytes], hashes: U64, order: I64) -> bool:
         """The map has taken in these; ``hashes``, ascending, are those of ``keys[order]``. Whether any was sought."""

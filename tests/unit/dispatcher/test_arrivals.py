@@ -20,7 +20,7 @@ from photon.dispatcher.events import Batch, Item
 from photon.dispatcher.homes import HeadStart, Homes
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.queues import Queues
-from photon.dispatcher.retry import SETTLED_NS, Patience
+from photon.dispatcher.retry import FAILED_HELD, RETRY_BACKOFF, SETTLED_NS, Patience
 from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.shares import Shares
 from photon.dispatcher.state import Changes, State
@@ -108,6 +108,20 @@ def test_an_event_that_was_woken_is_held_no_longer_than_others(tmp_path: Path) -
     state.close()
 
 
+def test_an_attempt_on_its_way_as_the_store_forgot_all_is_made_again() -> None:
+    """It may have asked the store of before: that one remembered what it missed, and is no more."""
+    c = waiting_core(b"a k1 1\nb k2 1\n")
+    c.arrived([b"k1"])
+    batch = sent(c)
+    c.arrivals_lost()
+    assert c.waiting_keys() == [b"k2"]
+    reply(c, batch)
+    batch = sent(c)
+    assert names(batch) == [b"a"]
+    reply(c, batch)
+    assert c.next_batch(0.0, flush=True) is None
+
+
 def row(number: int, key: bytes, read_ns: int = READ_PAST_NS) -> Item:
     made = Item(event(b"id%d" % number, key), None, read_ns)
     made.next_try_ns = READ_PAST_NS + int(FAR_S * 1e9)
@@ -125,15 +139,24 @@ class Stored:
         self.core.progressed(READ_PAST_NS)
         self.loader = RetryLoader(self.core, self.state, once=False, now_ns=READ_PAST_NS)
 
-    def tried(self, outcome: Outcome = Outcome.JOINED) -> list[bytes]:
-        self.loader.look(READ_PAST_NS, 0.0)
+    def tried(self, outcome: Outcome = Outcome.JOINED, now: float = 0.0, *, commit: bool = True) -> list[bytes]:
+        self.loader.look(READ_PAST_NS, now)
         out: list[bytes] = []
-        while (batch := self.core.next_batch(0.0, flush=True)) is not None:
+        while (batch := self.core.next_batch(now, flush=True)) is not None:
             out += names(batch)
-            reply(self.core, batch, outcome)
+            self.core.answered(batch, JoinAnswers([outcome] * len(batch.items)), READ_PAST_NS, now)
+        if commit:
+            self.commit()
+        return out
+
+    def commit(self) -> None:
         self.state.commit(self.core.changes(READ_PAST_NS, 0.0))
         self.core.committed()
-        return out
+
+    def arrived(self, *keys: bytes) -> None:
+        """As ``Arrivals`` says it."""
+        self.core.arrived(keys)
+        self.loader.arrived(keys)
 
 
 def test_rows_are_tried_when_their_primary_comes_however_many_there_are(tmp_path: Path) -> None:
@@ -161,6 +184,66 @@ def test_a_row_that_was_woken_in_vain_waits_on(tmp_path: Path) -> None:
     stored.loader.arrived([b"k"])
     assert stored.tried() == [b"id1"]
     stored.state.close()
+
+
+def test_a_row_is_woken_between_an_answer_and_its_commit(tmp_path: Path) -> None:
+    stored = Stored(tmp_path / "s", [row(1, b"k"), row(2, b"k")])
+    stored.arrived(b"k")
+    assert sorted(stored.tried(Outcome.NOT_YET, commit=False)) == [b"id1", b"id2"]
+    stored.arrived(b"k")
+    assert stored.core.open == 2
+    stored.commit()
+    assert sorted(stored.tried()) == [b"id1", b"id2"]
+    assert (stored.core.open, stored.state.retry_rows) == (0, 0)
+    stored.state.close()
+
+
+def test_a_row_that_was_woken_and_failed_is_tried_again_soon_however_long_it_has_waited(tmp_path: Path) -> None:
+    """Not in the order of what is due: news of it came once."""
+    waits = [row(n, b"k%d" % n) for n in range(3000)]
+    for item in waits:
+        item.attempts, item.next_try_ns = 15, READ_PAST_NS
+    stored = Stored(tmp_path / "s", waits)
+    stored.loader._next_look = FAR_S
+    stored.arrived(b"k2999")
+    now = 0.0
+    for failures in range(FAILED_HELD):
+        assert stored.tried(Outcome.RETRY, now) == [b"id2999"], failures
+        now += RETRY_BACKOFF.first * 2**failures
+    assert stored.core.open == 1
+    assert stored.tried(Outcome.RETRY, now) == [b"id2999"]
+    assert stored.core.open == 0  # a row again: what fails for long does not stay in memory
+    assert stored.tried(Outcome.RETRY, now + FAR_S / 2) == []
+    stored.arrived(b"k2999")
+    assert stored.tried(now=now) == [b"id2999"]
+    stored.state.close()
+
+
+def test_a_row_that_fails_by_itself_is_put_off_by_all_its_tries(tmp_path: Path) -> None:
+    """How many of them failed is not stored. But when its primary event comes it begins anew, wherever it is."""
+    item = row(1, b"k")
+    item.next_try_ns, item.attempts = READ_PAST_NS, 15
+    stored = Stored(tmp_path / "s", [item])
+    stored.tried()
+    assert stored.tried(Outcome.RETRY, 10.0) == [b"id1"]
+    assert stored.core.open == 0
+    stored.state.close()
+    for arrives in ("before it is sent", "before it is answered", "before it is committed"):
+        stored = Stored(tmp_path / arrives, [item])
+        stored.tried()
+        stored.loader.look(READ_PAST_NS, 10.0)
+        if arrives == "before it is sent":
+            stored.arrived(b"k")
+            stored.loader.look(READ_PAST_NS, 10.0)
+        batch = sent(stored.core, 10.0)
+        if arrives == "before it is answered":
+            stored.arrived(b"k")
+        reply(stored.core, batch, Outcome.RETRY)
+        if arrives == "before it is committed":
+            assert stored.core.open == 0
+            stored.arrived(b"k")
+        assert (stored.core.open, batch.items[0].failed) in ((1, 1), (1, 0)), arrives
+        stored.state.close()
 
 
 def test_a_state_of_the_version_before_has_its_rows_woken(tmp_path: Path) -> None:
@@ -274,6 +357,8 @@ async def test_a_store_that_started_again_is_asked_for_all_anew(tmp_path: Path) 
         store.told.put_nowait(Came(7, 0, [], lost=True))
         await until(lambda: len(store.sought) == 1)
         store.away = True
+        take(stored.core, block(b"a k11 1\n"))
+        on_its_way = sent(stored.core)
         store.told.put_nowait(Came(8, 0, [], lost=True))
         await until(lambda: len(store.asked) == 3)
         assert not stored.core.followed
@@ -281,6 +366,8 @@ async def test_a_store_that_started_again_is_asked_for_all_anew(tmp_path: Path) 
         await until(lambda: len(store.sought) == 2)
         assert [len(keys) for keys in store.sought] == [10, 10]
         await until(lambda: stored.core.followed)
+        reply(stored.core, on_its_way)
+        assert stored.tried() == [b"a"]
 
 
 async def test_keys_of_rows_taken_over_are_sought(tmp_path: Path) -> None:

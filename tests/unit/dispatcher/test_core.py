@@ -270,7 +270,7 @@ def test_an_event_on_its_way_may_become_a_row_and_is_answered_as_one() -> None:
     c.committed()
     assert c.unloaded([1, 2, 3]) == [3]  # it waits in the store
     assert c.open == 2
-    reply(c, batch, Outcome.JOINED, Outcome.RETRY)
+    reply(c, batch, Outcome.JOINED, Outcome.NOT_YET)
     assert c.open == 0
     changes = c.changes(0, 2.0)
     assert [i.row_id for i in changes.deleted] == [1]

@@ -19,6 +19,7 @@ from photon.dispatcher.retry import (
     EARLY_S,
     NOT_YET_BACKOFF,
     ONCE_ATTEMPTS_MAX,
+    RETRY_BACKOFF,
     TOO_NEW_ONCE_S,
     TOO_NEW_ONCE_TRIES,
     Patience,
@@ -132,6 +133,17 @@ def test_one_old_event_does_not_make_its_batch_wait() -> None:
     assert max(plans[b"%d" % n].delay_s for n in range(249)) <= NOT_YET_BACKOFF.first
 
 
+@pytest.mark.parametrize("outcome", [Outcome.RETRY, Outcome.TOO_NEW])
+def test_who_waited_long_for_its_primary_event_is_not_put_off_for_long_when_it_is_there(outcome: Outcome) -> None:
+    """A joiner that has not started, say: only tries that failed count."""
+    made, longest = item(b"a", 3000.0, attempts=20), NextTries(Patience(), 60.0, lambda: 0.999)
+    for made.failed, most in ((0, 0.1), (1, 0.2), (3, 0.8), (15, RETRY_BACKOFF.most)):
+        assert 0.9 * most < longest.after(attempt(outcome), [made], NOW_NS).delay_s <= most
+    made.failed = 0
+    busy = replace(attempt(outcome), overloaded=True)
+    assert longest.after(busy, [made], NOW_NS).delay_s <= RETRY_BACKOFF.first
+
+
 def test_an_event_that_may_name_a_last_line_without_end_waits_for_the_next_run() -> None:
     for read_past_ns, once, settled in (
         (ALL_BUT_ENDS_NS, True, True),
@@ -167,9 +179,11 @@ def test_where_only_the_registrys_clock_is_behind_it_is_not_asked_all_the_time_n
     made, waited_s = early(-3600.0, 0), 0.0
     while not (plan := tries(once=True).after(too_new, [made], NOW_NS)).settled:
         waited_s += plan.delay_s
-        made.attempts += 1
+        made.attempts, made.failed = made.attempts + 1, made.failed + 1
     assert made.attempts == TOO_NEW_ONCE_TRIES - 1
     assert waited_s < TOO_NEW_ONCE_S
-    for attempts in range(20):
-        assert tries().after(too_new, [early(-3600.0, attempts)], NOW_NS).delay_s >= 0.01
-    assert max(tries().after(too_new, [early(-3600.0, 12)], NOW_NS).delay_s for _ in range(3)) > 1.0
+    made = early(-3600.0, 20)
+    for made.failed in range(20):
+        assert tries().after(too_new, [made], NOW_NS).delay_s >= 0.01
+    made.failed = 12
+    assert max(tries().after(too_new, [made], NOW_NS).delay_s for _ in range(3)) > 1.0

@@ -15,8 +15,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
 from photon.config.serving import CannotListen
-from photon.eventstore import columns
-from photon.eventstore.api import Found
+from photon.eventstore import columns, sought
+from photon.eventstore.api import EventLookUps, Found
 from photon.eventstore.client import EventStoreClient
 from photon.eventstore.engine import LOOK_UP_THREADS, EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import FileMapUnavailable
@@ -207,6 +207,37 @@ async def test_what_was_asked_for_in_vain_is_told_over_the_wire_when_it_comes(tm
     assert await client.arrived(came.epoch, came.next, 0.1) is None
     assert await client.seek([b"here"]) is None
     await client.close()
+    await store.close()
+
+
+async def test_what_is_read_while_a_look_up_takes_long_is_told_however_much_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sought, "RECENT_HASHES", 1)
+    store, asked, go_on = engine(tmp_path, once=False), threading.Event(), threading.Event()
+    end = store._tiers.end
+
+    def wait(*arguments: object) -> EventLookUps:
+        asked.set()
+        assert go_on.wait(60.0)
+        return end(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store._tiers, "end", wait)
+    look_up = asyncio.create_task(store.look_up([b"late", b"hopeless"], [NEVER_NS] * 2))
+    assert await asyncio.to_thread(asked.wait, 60.0)
+    store.start()
+    for number, line in enumerate((b"late,1\n", b"x,1\n", b"y,1\n"), 1):
+        append(tmp_path / "logs" / "a.log", line)
+
+        async def read(number: int = number) -> bool:
+            return (await store.progress()).events == number
+
+        await until(read)
+    go_on.set()
+    assert (await look_up).answers == [Found.NOT_YET] * 2
+    first = await store.arrived(0, 0, 0.0)
+    assert first is not None
+    assert await store.arrived(first.epoch, 0, 0.0) == (first.epoch, 1, [b"late"], False)
     await store.close()
 
 

@@ -65,6 +65,26 @@ def test_what_comes_between_a_look_up_and_its_miss_is_told() -> None:
     assert not rig.missed(b"b")  # a look-up that began later has seen what there was
 
 
+def test_what_was_read_since_a_look_up_began_and_is_not_kept_is_known_to_be_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sought, "RECENT_HASHES", 3)
+    rig = Rig()
+    assert not rig.sought.forgot(rig.sought.mark())
+    mark = rig.sought.mark()
+    rig.read(b"a", b"b")
+    rig.read(b"c")
+    assert not rig.sought.forgot(mark)
+    rig.read(b"d")
+    assert rig.sought.forgot(mark)
+    assert not rig.sought.forgot(mark + 1)
+    assert not rig.missed(b"a", b"x", mark=mark)
+    rig.sought.come([b"a"])  # so says the map
+    rig.sought.come([])
+    assert rig.told() == [b"a"]
+    assert rig.sought.counts() == (1, 0, 1)
+
+
 def test_who_comes_from_another_start_or_from_too_far_back_has_lost_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
