@@ -55,7 +55,7 @@ _DISPATCHER = [
         "photon_dispatcher",
         _EVENT_PARTS,
         read="Events read from foreign logs. All workers of a pipeline say their common count.",
-        reread="Lines read a second time that had their verdict already.",
+        reread="Lines read a second time that were counted already.",
         ambiguous="Events joined or rejected though several different primary events have their key.",
         wasted_joins="Joins thrown away because another datacentre had registered first.",
         retimed="Lines whose id was registered with an event time more than clock.uncertainty off: not joined again.",

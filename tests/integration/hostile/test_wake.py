@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sqlite3
 import time
 from collections import Counter
@@ -29,8 +30,10 @@ from tests.integration.rig import READY_S
 PATIENT = """
 import photon.dispatcher.retry as retry
 retry.NOT_YET_BACKOFF = retry.EARLY_BACKOFF = retry.Backoff(first=3000.0, most=3000.0, floor=3000.0)
+retry.RETRY_BACKOFF = retry.Backoff(first=0.1, most=3000.0)
 """
-"""Nothing is put off for longer than LONGEST_S, above which a start tries a row in any case."""
+"""Nothing is put off for longer than LONGEST_S, above which a start tries a row in any case. What fails is put off by
+so much only after many times."""
 WAIT_S = 90.0
 HOPELESS = 300
 DEPLOYMENT = """
@@ -90,6 +93,11 @@ class Site:
                 return int(db.execute(sql, (COMPLETE_NS,)).fetchone()[0])
             except sqlite3.OperationalError:  # it is being made
                 return 0
+
+    def has_waited_long(self) -> None:
+        """As if they had been tried for hours, one more often than another."""
+        with closing(sqlite3.connect(self.output / ".photon" / "dispatcher.db")) as db, db:
+            db.execute("UPDATE retries SET attempts = 15 + id % 20")
 
     def has_joined(self, numbers: Iterable[int]) -> bool:
         return self.joined() == Counter(f"c{n}" for n in numbers)
@@ -154,6 +162,47 @@ async def test_workers_with_cache_nodes_are_woken_and_go_on_when_the_event_store
         await _until(lambda: site.has_joined([*range(250), *hopeless]), "so are all")
     finally:
         await supervisor.stop()
+
+
+async def test_those_that_waited_long_are_joined_when_their_joiner_is_the_last_to_come_back(site: Site) -> None:
+    """News of their primary events comes once, while it still says that it has not started."""
+    (site.base / "key").write_bytes(os.urandom(32))
+    site.config.write_text('key_file = "key"\n' + CONFIG + DEPLOYMENT.format(ports=free_ports(7)))
+    (site.output / ".photon").mkdir(parents=True)
+    deployment = Deployment(site.config, load(site.config, environment={}), site.base / "run")
+    late = range(200)
+    site.query([9999])
+    site.click(late)
+    supervisor = Supervisor(watching=Watching())
+    try:
+        await supervisor.start(deployment.services())
+        await supervisor.ready(READY_S)
+        await _until(lambda: site.waiting() == 200, "all wait")
+    finally:
+        await supervisor.stop()
+    site.has_waited_long()
+    joiner = [service for service in deployment.services() if service.name.startswith("joiner")]
+    others = [service for service in deployment.services() if service not in joiner]
+    supervisor = Supervisor(watching=Watching())
+    try:
+        await supervisor.start(others)
+        await supervisor.ready(READY_S)
+        supervisor.kill("registry r1", hold=True)
+        await supervisor.start(joiner)  # it does not get far without the registry
+        await _until(lambda: _answers(joiner[0].address), "it says that it has not started")
+        site.query(late)
+        await asyncio.sleep(2.0)  # they are tried meanwhile
+        supervisor.release("registry r1")
+        await _until(lambda: site.has_joined(late), "all are joined")
+    finally:
+        await supervisor.stop()
+
+
+def _answers(address: str | None) -> bool:
+    assert address is not None
+    host, _, port = address.rpartition(":")
+    with closing(socket.socket()) as asking:
+        return asking.connect_ex((host, int(port))) == 0
 
 
 async def _until(condition: object, what: str) -> None:

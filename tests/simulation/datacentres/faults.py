@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from photon.config.clock import NS_PER_S
@@ -133,20 +133,21 @@ def pause_datacentre(world: World) -> None:
 
 
 def kill_datacentre(world: World) -> None:
-    _down(world, world.random.choice(world.datacentres), power=False)
+    down(world, world.random.choice(world.datacentres), power=False)
 
 
 def cut_power(world: World) -> None:
-    _down(world, world.random.choice(world.datacentres), power=True)
+    down(world, world.random.choice(world.datacentres), power=True)
 
 
 def kill_both(world: World) -> None:
     power = world.random.random() < 0.5
     for place in world.datacentres:
-        _down(world, place, power=power)
+        down(world, place, power=power)
 
 
-def _down(world: World, place: Place, *, power: bool) -> None:
+def down(world: World, place: Place, *, power: bool, choice: Sequence[float] = (0.5, 4.0, 15.0)) -> None:
+    """``choice``: for so many seconds."""
     random = world.random
     world.say(f"{place.name}: {'power cut' if power else 'everything is killed'}")
     place.down = True
@@ -159,7 +160,7 @@ def _down(world: World, place: Place, *, power: bool) -> None:
         kept = random.choice((0, len(place.images.history) - 1, random.randrange(len(place.images.history))))
         place.images.lose(kept)
         place.mapped = [random.choice((mapped, random.randint(0, mapped))) for mapped in place.mapped]
-    world.loop.later(random.choice((0.5, 4.0, 15.0)), _up, world, place)
+    world.loop.later(random.choice(choice), _up, world, place)
 
 
 def _up(world: World, place: Place) -> None:
@@ -216,7 +217,7 @@ def leap_clock(world: World) -> None:
     """All clocks of a region are set, while it runs or between two of its lives: to another day, or right again."""
     place = world.random.choice([place for place in world.places.values() if len(place.leaps) > 1])
     if world.random.random() < 0.5 and not place.down:
-        _down(world, place, power=world.random.random() < 0.5)
+        down(world, place, power=world.random.random() < 0.5)
     world.set_clocks(place, world.random.choice(place.leaps))
 
 

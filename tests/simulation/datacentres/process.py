@@ -226,6 +226,9 @@ class Store(Process):
 class JoinerProcess(Process):
     """One slot: engine, service, verifier and recovery by token, which finds nothing as long as logs are sound."""
 
+    listens_first = False
+    """As the real process: until its slot is open it says that it has not started. Else nobody answers so long."""
+
     def __init__(self, world: World, place: Place, name: str) -> None:
         super().__init__(world, place, name)
         self.engine: joiner_engine.JoinerEngine | None = None
@@ -248,6 +251,8 @@ class JoinerProcess(Process):
         engine = joiner_engine.JoinerEngine(
             slot, paths, around, world.adapter, envelope_lines(Envelope()), limits=world.joiner_limits
         )
+        if self.listens_first:
+            self.listen(JoinerService({JOIN: engine}), "Join")
         await engine.start()
         self.engine = engine
         self.serving = True

@@ -104,6 +104,8 @@ class StoreModel:
             records.append(record)
         missed = [key for key, its in zip(keys, answers, strict=True) if its in (Found.NOT_YET, Found.ABSENT)]
         self._missed(missed, self.sought.mark())
+        if world.answers_take_s:
+            await asyncio.sleep(self._process.random.uniform(0.0, world.answers_take_s))
         return EventLookUps.of(answers, records)
 
     async def progress(self) -> Progress:

@@ -142,6 +142,8 @@ class World:
         self.lives: list[Process] = []
         self.lost: list[LostSlot] = []
         self.counts = dict.fromkeys(("ended", "cuts", "pauses"), 0)
+        self.answers_take_s = 0.0
+        """Those of event stores to look-ups are on their way for so long at most; 0: only as long as any."""
         self._draw()
         self._place()
 
