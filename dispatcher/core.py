@@ -281,12 +281,14 @@ class Core:
         into = self._came if arrived else self._woken
         for row in rows:
             event = row.event._replace(unmatched_as_of_ns=self.patience.at_first_ns)
-            item = Item(event, None, self._first_read.not_after(row.first_read_ns, now_ns, now))
+            item = Item(event, None, row.first_read_ns)
             item.row_id, item.attempts = row.row_id, 0 if anew else row.attempts
             item.failed = 0 if arrived else item.attempts  # it is not stored; what came begins anew
             item.behind = self._is_behind(row.first_read_ns, now_ns)
             into.append(item)
-        self.loaded.add(into[-len(rows) :] if rows else ())
+        items = into[-len(rows) :] if rows else []
+        self._first_read.limit(items, now_ns, now)
+        self.loaded.add(items)
         self.open += len(rows)
         self.woken += len(rows) * arrived
 
@@ -317,6 +319,12 @@ class Core:
     def clocks(self, told: Heard) -> None:
         """What the event store's clock shows."""
         self._first_read.hear(told)
+
+    def clock_went_back(self, now_ns: int) -> None:
+        """To ``now_ns``: no event becomes or stays a row that is to wait until it has come where it was."""
+        for item in (*self.items(), *self._changes.updated):
+            if not item.settled:
+                item.next_try_ns = min(item.next_try_ns, now_ns)
 
     def progressed(self, read_past_ns: int) -> None:
         """The event store has read all primary bytes written before this time, by both clocks (``two_clocks``)."""
@@ -544,6 +552,7 @@ class Core:
         self, batch: Batch, waiting: Mapping[Outcome, list[Item]], overloaded: bool, now_ns: int, now: float
     ) -> None:
         for outcome, tried in waiting.items():
+            self._first_read.limit(tried, now_ns, now)
             attempt = Attempt(
                 outcome, batch.read_past_ns, overloaded, self.retry_rows, self._waiting.held, self.followed
             )

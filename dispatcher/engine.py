@@ -299,6 +299,7 @@ class DispatcherEngine:
             self._holdings.turn(self._core, self._clock.monotonic())
         if self._state.claimed:
             claimed, self._state.claimed = self._state.claimed, ()
+            self._retries.claimed(self._clock.now_ns())
             if self._arrivals is not None:
                 self._arrivals.seek(claimed)
         read = await self._read()

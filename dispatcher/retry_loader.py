@@ -6,10 +6,10 @@
   waiting first.
 - *Arrived* rows wait for a primary event that has come, as the event store tells (``arrivals``): they are taken up at
   once, and tried before others of their age.
-- Rows of an earlier process: all of them are tried once with --once; else those that no back-off can have put off so
-  far (settled in an earlier run, or by a clock that was wrong). They are behind too.
-- When the clock has gone back (``clock_went_back``), all rows whose time has not come by it: what they wait for was
-  reckoned by a clock that was ahead, or has to be reckoned by one that is behind.
+- Rows of an earlier process, or of another one (``claimed``): all of them are tried once with --once; else those that
+  no back-off can have put off so far (settled in an earlier run, or by a clock that was wrong). They are behind too.
+- When the clock has gone back (``clock_went_back``), all rows whose time has not come by it, and those that events in
+  memory become: what they wait for was reckoned by a clock that was ahead, or has to be by one that is behind.
 
 What one look costs does not depend on how many rows there are.
 """
@@ -65,9 +65,16 @@ class RetryLoader:
 
     def clock_went_back(self, now_ns: int) -> None:
         """To ``now_ns``: no row waits until it has come where it was."""
-        if self._state.retry_rows:
-            self._swept_to, self.swept = min(self._swept_to, (now_ns, 0)), False
-            self._last_row = self._state.last_row()
+        self._core.clock_went_back(now_ns)
+        self._sweep_from(now_ns)
+
+    def claimed(self, now_ns: int) -> None:
+        """Rows of other processes were taken over."""
+        self._sweep_from(now_ns + int(LONGEST_S * NS_PER_S))
+
+    def _sweep_from(self, next_try_ns: int) -> None:
+        self._swept_to, self.swept = min(self._swept_to, (next_try_ns, 0)), False
+        self._last_row = self._state.last_row()
 
     def look(self, now_ns: int, now: float) -> None:
         """Takes up what is to be tried now; seldom enough by itself."""

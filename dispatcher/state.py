@@ -139,7 +139,7 @@ class State:
                 self._db.execute("DELETE FROM workers")
 
     def _last_row(self) -> int:
-        return self._one("SELECT coalesce(max(id), 0) FROM retries")
+        return self.last_row()
 
     # -- reading -----------------------------------------------------------------------------------------------
     @property
@@ -218,7 +218,7 @@ class State:
 
     def last_row(self) -> int:
         """The newest row of the retry store, or one after it."""
-        return self._last_row()
+        return self._one("SELECT coalesce(max(id), 0) FROM retries")
 
     def far_ids(self, after: tuple[int, int], last: int, limit: int) -> list[tuple[int, int]]:
         """Rows up to ``last`` behind (next try, id), in this order."""
@@ -388,8 +388,8 @@ class State:
             item.row_id = self._db.execute(insert, row).lastrowid or 0
             grown += row_bytes(e)
         self._db.executemany(
-            "UPDATE retries SET attempts = ?, next_try_ns = ?, trigger_ns = ? WHERE id = ?",
-            [(i.attempts, i.next_try_ns, i.trigger_ns, i.row_id) for i in changes.updated],
+            "UPDATE retries SET first_read_ns = ?, attempts = ?, next_try_ns = ?, trigger_ns = ? WHERE id = ?",
+            [(i.first_read_ns, i.attempts, i.next_try_ns, i.trigger_ns, i.row_id) for i in changes.updated],
         )
         self._db.executemany("DELETE FROM retries WHERE id = ?", [(i.row_id,) for i in changes.deleted])
         if changes.stored or changes.deleted:

@@ -10,8 +10,9 @@ Both are needed, and either may be wrong by more than S (``clock.uncertainty``),
   a clock that nothing sets, so that a clock set back between two answers changes nothing; and no block is taken
   before the first answer.
 
-- An event was read before now. Where the retry store says later, the clock has gone back since, and the patience with
-  it begins now (``not_after``): else it would last until the clock has come there again.
+- An event was read before now. Where it says later when it is tried, the clock has gone back since, and the patience
+  with it begins now (``limit``): else it would last until the clock has come there again. It does so once, for a row
+  keeps what is said then.
 
 So a clock that is wrong makes events wait for longer, at most. Where both are wrong by as much, on one machine, only
 ``clock.require_sync`` helps.
@@ -77,11 +78,14 @@ class FirstRead:
         """From when on an event that is read now is waited for."""
         return max(now_ns + self._ahead_ns, self._at_ns + int((now - self._at) * NS_PER_S))
 
-    def not_after(self, first_read_ns: int, now_ns: int, now: float) -> int:
-        """When the patience with an event began that was read before, ``first_read_ns`` by the clock of that time."""
-        if not self._at_ns:  # the store's clock is not known yet
-            return first_read_ns
-        return min(first_read_ns, self.at_ns(now_ns, now) + self._slack_ns)
+    def limit(self, items: Iterable[Item], now_ns: int, now: float) -> None:
+        """These were read before now, whatever the clock of that time said."""
+        if not self._at_ns:
+            return  # the store's clock is not known yet
+        latest_ns = self.at_ns(now_ns, now) + self._slack_ns
+        for item in items:
+            if item.first_read_ns > latest_ns:
+                item.first_read_ns = latest_ns
 
 
 def ask_for_final(items: Iterable[Item], patience: Patience, read_past_ns: int) -> None:

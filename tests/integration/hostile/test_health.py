@@ -16,8 +16,11 @@ from typing import Any
 
 import pytest
 
+from photon.dispatcher.database import STATE_NAME
+from photon.dispatcher.ledger import Verdict
+from photon.dispatcher.ledger_reader import read_ledger
 from photon.embedded.ports import free_ports
-from tests.integration.commands import Result, alive, photon, running, until
+from tests.integration.commands import Result, alive, interrupt, photon, running, until
 from tests.integration.join_logs import CONFIG
 
 UP_S = 150.0
@@ -232,6 +235,18 @@ def test_a_clock_that_stands_before_what_is_remembered_is_told_and_holds_up_no_e
     assert third.code == 0, third.err
     expected = [f"{name}{n}" for name, count in (("a", 100), ("b", 50), ("old", 20)) for n in range(count) if n % 10]
     assert site.joined() == sorted(expected)
+
+
+def test_events_read_by_a_clock_that_was_ahead_are_given_up_by_the_right_one(tmp_path: Path) -> None:
+    """And not when it has come where the other was, a day later."""
+    site = Site(tmp_path)
+    site.write("a", 100, ago_s=3600)
+    assert _ledger(site.run(DAY_S, "--keep-pending"))["pending"] == 10
+    patience = ("--set", "join.join.unmatched_after=1s", "--set", "clock.uncertainty=500ms")
+    [state] = site.output.rglob(STATE_NAME)
+    with running(*site.command(*patience), log=tmp_path / "said") as process:
+        until(lambda: read_ledger(state).total.verdicts[Verdict.UNMATCHED] == 10, 60.0, "they are given up")
+        interrupt(process)
 
 
 @pytest.fixture

@@ -115,9 +115,8 @@ class World:
         """``races``: primary events come about when patience ends; half of these seeds are quiet days."""
         self.races = races
         self.quiet = races and seed % 2 == 0
-        self.apart = not races and seed % 5 == 4 and seed < 400
-        """Whole regions' clocks are wrong by a day or more, and leap; replicas compare theirs, and memory ends.
-        Not yet in fresh seeds: 1795567234 and 1795567729 leave rows waiting after a clock went back."""
+        self.apart = not races and seed % 5 == 4
+        """Whole regions' clocks are wrong by a day or more, and leap; replicas compare theirs, and memory ends."""
         self.leapt_ahead: list[float] = []
         """When clocks of a datacentre were set ahead."""
         self.tells = seed % 2 == 1

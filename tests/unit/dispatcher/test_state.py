@@ -62,10 +62,10 @@ def test_rows_change_and_go(tmp_path: Path) -> None:
     state = State(tmp_path / "s")
     one, two = item(1), item(2)
     state.commit(Changes(stored=[one, two]))
-    one.attempts, one.next_try_ns, one.trigger_ns = 9, SETTLED_NS, SETTLED_NS
+    one.attempts, one.next_try_ns, one.trigger_ns, one.first_read_ns = 9, SETTLED_NS, SETTLED_NS, 77
     state.commit(Changes(updated=[one], deleted=[two], positions={"a": LogPosition("a", "p", 3)}))
     assert not state.waits_for_something(SETTLED_NS)
-    assert [row.attempts for row in state.rows([1, 2])] == [9]
+    assert [(row.attempts, row.first_read_ns) for row in state.rows([1, 2])] == [(9, 77)]
     assert state.retry_bytes == row_bytes(one.event)
     state.commit(Changes(positions={"a": LogPosition("a", "p", 1)}))
     assert state.positions()[0].offset == 1

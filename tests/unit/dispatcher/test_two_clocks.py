@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from photon.adapters.contract import LogFile
 from photon.config.clock import NEVER_NS, NS_PER_S
+from photon.dispatcher.events import Item
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.two_clocks import AHEAD_MOST_NS, FirstRead, Heard, heard, passed_by_both
 from photon.eventstore.api import ALL_BUT_ENDS_NS, Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
-from photon.joiner.api import WAIT_NS, Outcome
+from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
 from tests.unit.dispatcher.test_core import batch_of, lines, reply
 from tests.unit.dispatcher.world import block, core, take
 
 S = NS_PER_S
 PATIENCE = Patience(unmatched_after_ns=10 * S, slack_ns=5 * S)
+DAY = 86_400 * S
 READ = 1000 * S
 """When the event is read."""
 
@@ -64,13 +67,38 @@ def test_a_clock_that_is_set_back_between_two_answers_changes_nothing() -> None:
 
 def test_an_event_that_was_read_after_now_is_waited_for_from_now_on() -> None:
     first = FirstRead(PATIENCE.slack_ns)
-    assert first.not_after(9000 * S, 1000 * S, 7.0) == 9000 * S  # the store's clock is not known
+    assert _limited(first, 9000 * S, 1000 * S, 7.0) == 9000 * S  # the store's clock is not known
     first.hear(Heard(1000 * S, 7.0, 0))
-    assert first.not_after(9000 * S, 1000 * S, 7.0) == 1005 * S
-    assert first.not_after(900 * S, 1000 * S, 7.0) == 900 * S
-    assert first.not_after(1002 * S, 942 * S, 9.0) == 1002 * S  # this clock alone has been set back meanwhile
+    assert _limited(first, 9000 * S, 1000 * S, 7.0) == 1005 * S
+    assert _limited(first, 900 * S, 1000 * S, 7.0) == 900 * S
+    assert _limited(first, 1002 * S, 942 * S, 9.0) == 1002 * S  # this clock alone has been set back meanwhile
     first.hear(Heard(943 * S, 10.0, 60 * S))
-    assert first.not_after(1003 * S, 944 * S, 11.0) == 1003 * S  # the store's was not
+    assert _limited(first, 1003 * S, 944 * S, 11.0) == 1003 * S  # the store's was not
+
+
+def _limited(first: FirstRead, read_ns: int, now_ns: int, now: float) -> int:
+    item = Item(ForeignEvent(b"a", b"a" * 16, 0, b"k", b"x", LogFile("a.log"), 0, 0), None, read_ns)
+    first.limit([item], now_ns, now)
+    return item.first_read_ns
+
+
+def test_the_patience_of_an_event_that_waits_in_memory_begins_anew_once_when_both_clocks_go_back() -> None:
+    c = core(patience=PATIENCE)
+    c.clocks(Heard(READ + DAY, 0.0, 0))
+    take(c, block(lines("a")), now_ns=READ + DAY)
+    batch = batch_of(c)
+    (item,) = batch.items
+    c.clocks(Heard(READ, 1.0, 0))
+    c.answered(batch, JoinAnswers([Outcome.NOT_YET]), READ + S, 2.0)
+    began = item.first_read_ns
+    assert began == READ + S + PATIENCE.slack_ns
+    c.clocks(Heard(READ + 10 * S, 11.0, 0))
+    c.progressed(READ + 10 * S)
+    batch = batch_of(c, 400.0)
+    c.answered(batch, JoinAnswers([Outcome.NOT_YET]), READ + 10 * S, 11.0)
+    assert item.first_read_ns == began
+    c.progressed(PATIENCE.as_of_ns(began))
+    assert batch_of(c, 400.0).items[0].event.unmatched_as_of_ns == PATIENCE.as_of_ns(began)
 
 
 def test_a_store_whose_clock_is_ahead_is_not_asked_for_a_verdict_early() -> None:
