@@ -10,9 +10,9 @@ Numbers are given in the order in which logs are met, at a first start the oldes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
-from photon.adapters.logs.assignment import Logs
+from photon.adapters.logs.assignment import GRACE_SCANS, Logs
 from photon.adapters.logs.files import Files
 from photon.adapters.logs.identity import ALIKE_MARK, HEAD_BYTES, PROOF_BYTES, may_be_copies, numbered, proof_of
 from photon.adapters.logs.open_files import OpenFiles
@@ -32,10 +32,18 @@ class Alike:
         self._sources = sources
         self._problems = problems
         self._copies: set[tuple[tuple[int, int], tuple[int, int]]] = set()
+        self.unsure: dict[str, int] = {}
+        """Logs one file of which is cut short and may be a copy in the making of a known one -> scans that saw it so
+        without a change."""
 
-    def tell_apart(self, touched: Iterable[str]) -> None:
-        """Before these logs are given their files: a file that holds another log than it seems to claims that one."""
-        for identity in sorted(touched):
+    def tell_apart(self, touched: Collection[str], *, final: bool = False) -> None:
+        """Before these logs are given their files: a file that holds another log than it seems to claims that one.
+
+        ``final``: no more will come of files that are being compressed.
+        """
+        self.unsure.update({first: scans + 1 for first, scans in self.unsure.items() if first not in touched})
+        settled = {first for first, scans in self.unsure.items() if final or scans >= GRACE_SCANS}
+        for identity in sorted(settled.union(touched)):
             first = identity.partition(ALIKE_MARK)[0]
             files = self._files.claims(first)
             if identity != first and not self._files.claims(identity):  # perhaps it was compressed meanwhile
@@ -44,7 +52,9 @@ class Alike:
                     if file.packed and self._holds(log, file):
                         self._files.hold(file, identity)
             elif identity == first and len(files) > 1:
-                self._sort_out(first, files)
+                self._sort_out(first, files, final or first in settled)
+        for identity in list(touched):  # with those that were claimed just now
+            self._measure(self._files.claims(identity))
 
     def known_as(self, log: TrackedLog, file: TrackedFile) -> str | None:
         """Of a file that does not hold its log: another known log that begins alike, and that it does hold."""
@@ -52,7 +62,8 @@ class Alike:
         names = (name for name in (first, *self._names(first)) if not self._files.claims(name))
         return next((name for name in names if self._holds(self._logs.all.get(name), file)), None)
 
-    def _sort_out(self, first: str, files: Sequence[TrackedFile]) -> None:
+    def _sort_out(self, first: str, files: Sequence[TrackedFile], final: bool) -> None:
+        self.unsure.pop(first, None)
         by_age = sorted(files, key=lambda file: (file.packed, file.mtime_ns, file.path))
         keeper = self._keeper(self._logs.all.get(first), by_age)
         others = [file for file in by_age if file is not keeper and self._differ(keeper, file)]
@@ -62,9 +73,16 @@ class Alike:
             if len(still := self._files.claims(first)) < len(files):
                 others = []
                 if len(still) > 1:
-                    self._sort_out(first, still)
+                    self._sort_out(first, still, final)
         for file in others:
-            self._name(first, file, keeper)
+            self._name(first, file, keeper, final)
+
+    def _measure(self, files: Sequence[TrackedFile]) -> None:
+        """Of files of one log: whether a compressed one goes beyond all plain ones, as far as their heads tell."""
+        plain = [file for file in files if not file.packed]
+        heads = [len(self._read(file, 0, HEAD_BYTES)) for file in plain if len(plain) < len(files)]
+        for file in files:
+            file.longer = file.packed and bool(heads) and len(self._read(file, 0, HEAD_BYTES)) > max(heads)
 
     def _keeper(self, log: TrackedLog | None, files: Sequence[TrackedFile]) -> TrackedFile:
         """The one of them that is the log; plain ones come before compressed ones, which are dear to look into."""
@@ -78,18 +96,27 @@ class Alike:
         followed = log.file if log is not None else None
         return followed if followed in undecided else (undecided or files)[0]
 
-    def _name(self, first: str, file: TrackedFile, keeper: TrackedFile) -> None:
+    def _name(self, first: str, file: TrackedFile, keeper: TrackedFile, final: bool) -> None:
         known = list(self._names(first))
+        undecided = []
         for name in known:
             claims = self._files.claims(name)
             if claims and self._differ(claims[0], file):
                 continue
-            holds = True if claims else self._holds(self._logs.all[name], file)
-            if holds or (holds is None and not self._logs.all[name].proof):
+            log = self._logs.all.get(name)
+            holds = True if claims else self._holds(log, file)
+            if holds:
                 self._files.hold(file, name)
                 return
-            if holds is None and file.packed:
-                return  # it is being compressed: more of it will tell
+            if holds is None and log is not None:
+                undecided.append(log)
+        # A log of which more was read than the file has is another one, unless the file is still being compressed.
+        if not final and file.packed and any(log.proof and self._is_cut_short(file, log) for log in undecided):
+            self.unsure[first] = 0
+            return
+        if unproved := [log for log in undecided if not log.proof]:
+            self._files.hold(file, unproved[0].identity)
+            return
         what = f"begins like {keeper.path} and goes on otherwise: it is another log, and read as well"
         self._problems.tell(ProblemKind.ALIKE, file.path, what, again=True)
         self._files.hold(file, numbered(first, len(known) + 1))
@@ -108,6 +135,18 @@ class Alike:
         front = min(PROOF_BYTES, log.next)
         data = self._read(file, log.next - front, front)
         return None if len(data) < front else proof_of(data) == log.proof
+
+    def _is_cut_short(self, file: TrackedFile, log: TrackedLog) -> bool:
+        """Whether a compressed file that has less than was read of the log ends in the middle of its stream."""
+        source = self._sources.open(file)
+        if source is None:
+            return False
+        try:
+            return not source.read(log.next - 1, 1) and source.cut_short() and not source.damage()
+        except OSError:  # told when it was compared
+            return False
+        finally:
+            source.close()
 
     def _differ(self, one: TrackedFile, other: TrackedFile) -> bool:
         """Whether neither can be a copy of the other, whole or in the making."""

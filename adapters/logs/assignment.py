@@ -110,8 +110,9 @@ class Logs:
 
     def assign(self, log: TrackedLog, files: list[TrackedFile]) -> None:
         """``files`` hold it."""
-        # A plain file before its compressed twin; the one followed already before a newcomer; else the first by name.
-        best = min(files, key=lambda f: (f.packed, f is not log.file, f.path))
+        # A plain file before its compressed twin, but not before one that has more; the one followed already before a
+        # newcomer; else the first by name.
+        best = min(files, key=lambda f: (not f.longer, f.packed, f is not log.file, f.path))
         head = best.head
         assert head is not None
         if log.file is not best and log.file is not None:
@@ -134,7 +135,7 @@ class Logs:
         self._contested.discard(log.identity)
         if not others and not log.rivals:
             return
-        rivals = {f.path for f in others if not (f.packed and not best.packed)}
+        rivals = {f.path for f in others if f.packed == best.packed}
         for path in [p for p in log.rivals if p not in rivals]:
             del log.rivals[path]
             self._problems.solved(ProblemKind.DUPLICATE_IDENTITY, path)

@@ -38,7 +38,8 @@ class LogFinder:
         self._heads: dict[tuple[str, tuple[int, int], int, int], Head | None] = {}
 
     def find(self) -> dict[str, LogFound]:
-        """The file of each log by identity, as the follower chooses it: plain before compressed, then by name.
+        """The file of each log by identity, as the follower chooses it: plain before compressed, then by
+        name; but first one that has more.
 
         Logs that begin alike are numbered from the oldest on; a follower that met them one by one may have numbered
         them otherwise.
@@ -61,7 +62,10 @@ class LogFinder:
         for identity, files in claims.items():
             oldest_first = sorted(files, key=lambda log: (log.file.path.endswith(COMPRESSED), log.file.mtime_ns))
             for number, same in enumerate(copies(oldest_first, self._first_bytes)):
-                logs[numbered(identity, number)] = next(log for log in files if log in same)
+                known = {log.file.path: length for length, log in same}
+                logs[numbered(identity, number)] = max(
+                    (log for log in files if log.file.path in known), key=lambda log: known[log.file.path]
+                )
         return logs
 
     def _first_bytes(self, log: LogFound) -> bytes:

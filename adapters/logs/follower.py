@@ -114,7 +114,8 @@ class Follower:
     @property
     def restless(self) -> bool:
         """The next scan has something to look at though no file may change."""
-        return bool(not self._whole or self._touched or self._sources.missed or self._logs.restless)
+        waits = self._touched or self._sources.missed or self._logs.restless or self._alike.unsure
+        return bool(waits or not self._whole)
 
     def unread(self, kinds: Sequence[ProblemKind] = UNREAD) -> list[Problem]:
         """Files that are there and not read, or not to their ends."""
@@ -256,8 +257,8 @@ class Follower:
                 gone.append(file)
         return gone
 
-    def _match(self) -> None:
-        self._alike.tell_apart(self._touched)
+    def _match(self, *, final: bool = False) -> None:
+        self._alike.tell_apart(self._touched, final=final)
         for log in self._logs.match(self._files):
             if not log.is_done():
                 mark(log)
@@ -330,7 +331,7 @@ class Follower:
     def _finish(self) -> None:
         """No more will come: last lines count, and what a later scan might have explained is reported."""
         self._files.finish()
-        self._match()
+        self._match(final=True)
         self._logs.tell_all_rivals()
         self._queue([*self._ready, *(log for log in self._logs.all.values() if not log.is_done(final=True))])
 

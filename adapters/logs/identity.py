@@ -131,16 +131,18 @@ def may_be_copies(one: bytes, other: bytes) -> bool:
     return one[:common] == other[:common]
 
 
-def copies(files: Sequence[T], first_bytes: Callable[[T], bytes]) -> list[list[T]]:
-    """Files of one identity as groups of copies; each group after the first is a log that begins alike."""
-    groups: list[tuple[bytes, list[T]]] = []
+def copies(files: Sequence[T], first_bytes: Callable[[T], bytes]) -> list[list[tuple[int, T]]]:
+    """Files of one identity as groups of copies; each group after the first is a log that begins alike. With each
+    file, of how many bytes that is known: of copies the longest is to be read.
+    """
+    groups: list[tuple[bytes, list[tuple[int, T]]]] = []
     for file in files:
         data = first_bytes(file) if len(files) > 1 else b""
         group = next((members for begin, members in groups if may_be_copies(begin, data)), None)
         if group is None:
-            groups.append((data, [file]))
+            groups.append((data, [(len(data), file)]))
         else:
-            group.append(file)
+            group.append((len(data), file))
     return [members for _, members in groups]
 
 

@@ -77,7 +77,8 @@ class Reading:
 
 def standing_logs(directory: Path, reading: Reading, report: Callable[[Problem], None]) -> list[StandingLog]:
     """Every log below a directory that has a whole record, by path. Files of one identity are one log: of them a
-    plain one before a compressed one, else the first by name, as the follower takes them.
+    plain one before a compressed one, else the first by name, as the follower takes them; but first one that has
+    more.
 
     Raises LogDirectoryError, OSError when the directory cannot be listed.
     """
@@ -111,13 +112,13 @@ def _first_bytes(directory: Path, log: StandingLog, reading: Reading) -> bytes:
         return b""
 
 
-def _chosen(claims: list[StandingLog], problems: ProblemReporter) -> StandingLog:
+def _chosen(same: list[tuple[int, StandingLog]], problems: ProblemReporter) -> StandingLog:
     def packed(log: StandingLog) -> bool:
         return log.path.endswith(COMPRESSED_SUFFIXES)
 
-    best = min(claims, key=lambda log: (packed(log), log.path))
+    _, best = min(same, key=lambda each: (-each[0], packed(each[1]), each[1].path))
     what = f"has the same log name and, as far as both go, the same bytes as {best.path}: only {best.path} is read"
-    for other in claims:
+    for _, other in same:
         if other is not best and packed(other) == packed(best):
             problems.tell(ProblemKind.DUPLICATE_IDENTITY, other.path, what)
     return best

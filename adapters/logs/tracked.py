@@ -26,6 +26,7 @@ class TrackedFile:
     head: Head | None = None
     gone: bool = False
     links: int = 1  # names of the inode
+    longer: bool = False  # compressed, and goes on behind the plain files of its log: it is no copy of one of them
     forward: bool = False  # its stream is made from its bytes, as a compressed file's
 
     @property

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -122,6 +124,37 @@ def test_rolled_to_1_with_a_new_one_in_its_place_that_begins_alike(logs: Replace
     result = logs.once()
     logs.ran(result, *old, *more, *new, "z-0001", "z-0002")
     assert "clicks.log" not in result.err, result.err
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_primary_log_that_is_the_beginning_of_the_compressed_one_before_it(logs: Replaced, seen: bool) -> None:
+    old = named("a", 100)
+    logs.put(logs.primary, queries(old if seen else old[:1]))
+    logs.put(logs.foreign, clicks(old[:1]))
+    logs.ran(logs.once(), *old[:1])
+    log = logs.primary / "queries.log"
+    next(logs.primary.iterdir()).unlink()
+    log.with_name("queries.log.1.gz").write_bytes(gzip.compress(queries(old)))
+    log.write_bytes(queries(old[:50]))
+    logs.put(logs.foreign, clicks(old))
+    logs.ran(logs.once(), *old)
+
+
+def test_a_primary_log_that_was_met_after_a_longer_one_that_is_gone_is_found_again(logs: Replaced) -> None:
+    first, longer, short = named("a", 3), named("b", 200), named("c", 20)
+    for at, (name, names) in enumerate(((".2", first), (".1", longer), ("", short))):
+        path = logs.primary / f"queries.log{name}"
+        path.write_bytes(queries(names))
+        os.utime(path, (at, at))
+    logs.put(logs.foreign, clicks(first))
+    logs.ran(logs.once(), *first)
+    for name in ("queries.log.1", "queries.log"):
+        (logs.primary / name).unlink()
+    (logs.primary / "queries.log.1.gz").write_bytes(gzip.compress(queries(short)))
+    with (logs.foreign / "clicks.log").open("ab") as log:
+        log.write(clicks(short[1:]))
+    logs.config.write_text(logs.config.read_text() + '[join.clicks]\nmissing_logs = "forget"\n')
+    logs.ran(logs.once(), *first, *short)
 
 
 def test_a_log_replaced_while_a_follower_was_killed(logs: Replaced) -> None:

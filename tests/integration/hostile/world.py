@@ -486,8 +486,8 @@ class World:
         return result
 
     def renamed(self, said: str) -> bool:
-        """Whether a run asked for other names for its logs, because they begin alike; they have them now."""
-        asked = re.findall(r"([cq][0-9]*\.log\S*): has the same log name and first record", said)
+        """Whether a run asked for other names for logs that are alike as far as both go; they have them now."""
+        asked = re.findall(r"([cq][0-9]*\.log\S*): has the same log name and, as far", said)
         for name in set(asked):
             path = self.logs["primary" if name[0] == "q" else "foreign"] / name
             path.rename(path.with_name(f"{name[0]}{len(self.story)}.log{'.gz' if path.suffix == '.gz' else ''}"))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from photon.adapters.logs.api import LogPart
+from photon.adapters.logs.assignment import GRACE_SCANS
 from photon.adapters.logs.finding import find_logs
 from photon.adapters.logs.follower import ProblemKind
 from photon.adapters.logs.identity import HEAD_BYTES
@@ -113,6 +114,82 @@ def test_a_copy_in_the_making_is_no_other_log(tmp_path: Path) -> None:
     assert len(read) == data.count(b"\n")
     assert set(tail.kinds()) <= {ProblemKind.DUPLICATE_IDENTITY}
     assert len(tail.follower.positions()) == 1
+
+
+def three_alike(base: Path) -> list[bytes]:
+    """The log's contents in the order in which they are met: the second is the longest."""
+    contents = [b"begin\n1\n", b"begin\n" + b"2\n" * 50, b"begin\n3\n3\n"]
+    for at, (name, data) in enumerate(zip(("a.log.2", "a.log.1", "a.log"), contents, strict=True)):
+        (base / name).write_bytes(data)
+        os.utime(base / name, (at, at))
+    return contents
+
+
+def test_a_compressed_one_is_found_again_behind_a_longer_one_that_is_gone(tmp_path: Path) -> None:
+    contents = three_alike(tmp_path)
+    tail = Tail(tmp_path)
+    tail.read(final=True)
+    first, _, third = sorted(position.identity for position in tail.follower.positions())
+    (tmp_path / "a.log.1").unlink()
+    (tmp_path / "a.log").unlink()
+    (tmp_path / "a.log.1.gz").write_bytes(gzip.compress(contents[2]))
+    again = Tail(tmp_path, tail.follower.positions())
+    assert again.read(final=True) == []
+    assert again.follower.present() == {first: "a.log.2", third: "a.log.1.gz"}
+    assert not again.problems
+
+
+@pytest.mark.parametrize(("cut", "final"), [(False, False), (True, False), (True, True)])
+def test_a_compressed_one_with_less_than_was_read_of_one_that_is_gone_is_read(
+    tmp_path: Path, cut: bool, final: bool
+) -> None:
+    """One that is cut short may be a copy in the making: it is waited for."""
+    three_alike(tmp_path)
+    tail = Tail(tmp_path)
+    tail.read(final=True)
+    (tmp_path / "a.log.1").unlink()
+    (tmp_path / "a.log").unlink()
+    packed = gzip.compress(b"begin\n4\n", 0)
+    (tmp_path / "a.log.1.gz").write_bytes(packed[:-8] if cut else packed)
+    again = Tail(tmp_path, tail.follower.positions())
+    lines = [b"begin", b"4"]
+    if not cut:
+        assert again.read() == lines
+    elif final:
+        assert again.read(final=True) == lines
+    else:
+        assert [again.read() for _ in range(GRACE_SCANS + 1)] == [*[[]] * GRACE_SCANS, lines]
+    assert again.read(final=True) == []
+    assert again.kinds() == [ProblemKind.ALIKE, *[ProblemKind.DAMAGED] * cut]
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("copy", [False, True])
+def test_of_a_plain_one_and_a_compressed_one_that_goes_on_behind_it_all_is_read(
+    tmp_path: Path, known: bool, copy: bool
+) -> None:
+    """The plain one may turn out to be the same log, or another that begins alike."""
+    log, rolled = tmp_path / "a.log", tmp_path / "a.log.1.gz"
+    lines = [b"begin", b"1", b"2", b"3"]
+    log.write_bytes(b"".join(line + b"\n" for line in lines))
+    tail = Tail(tmp_path)
+    if known:
+        assert tail.read() == lines
+    rolled.write_bytes(gzip.compress(log.read_bytes()))
+    log.unlink()
+    append(log, b"begin\n1\n")
+    for paths in (
+        [each.file.path for each in find_logs(tmp_path, ["**/*"], has_header=False).values()],
+        [each.path for each in standing_logs(tmp_path, Reading(), pytest.fail)],
+    ):
+        assert paths == ["a.log.1.gz"]
+    again = Tail(tmp_path, tail.follower.positions())
+    assert again.read(final=True) == ([] if known else lines)
+    assert list(again.follower.present().values()) == ["a.log.1.gz"]
+    assert not again.problems
+    append(log, b"2\n3\n4\n" if copy else b"5\n")
+    assert again.read() == ([b"4"] if copy else [b"begin", b"1", b"5"])
+    assert sorted(again.follower.present().values()) == ["a.log", *["a.log.1.gz"] * (not copy)]
 
 
 def test_parts_of_a_log_that_was_replaced_by_one_that_begins_alike_are_lost(tmp_path: Path) -> None:
