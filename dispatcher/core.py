@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 
 import numpy as np
 
@@ -322,7 +322,7 @@ class Core:
 
     def clock_went_back(self, now_ns: int) -> None:
         """To ``now_ns``: no event becomes or stays a row that is to wait until it has come where it was."""
-        for item in (*self.items(), *self._changes.updated):
+        for item in (*self.items(), *chain.from_iterable(self._back.values())):
             if not item.settled:
                 item.next_try_ns = min(item.next_try_ns, now_ns)
 
