@@ -201,13 +201,7 @@ class Adapter(ABC):
         ``block`` is whole records, each ended by ``\\n`` (a ``\\r`` before it belongs to the line end). The result
         has exactly ``block.count(b"\\n")`` items.
         """
-        keys: list[bytes | None] = []
-        for line in block.split(b"\n")[:-1]:
-            try:
-                keys.append(self.primary_key(line.removesuffix(b"\r"), file))
-            except BadRecord:
-                keys.append(None)
-        return keys
+        return Adapter.primary_keys_of(self, [line.removesuffix(b"\r") for line in block.split(b"\n")[:-1]], file)
 
     def primary_keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
         """primary_key of each record of one file, None for a bad one.

@@ -23,7 +23,7 @@ from photon.dispatcher.core import Core
 from photon.dispatcher.events import Retimed, Stretch
 from photon.dispatcher.homes import Evidence, Homes
 from photon.dispatcher.ledger import Verdict
-from photon.idregistry.api import DIGEST_BYTES, I64, U8, Answer, Kind, LookUps
+from photon.idregistry.api import I64, U8, Answer, Kind, LookUps, split_digests
 from photon.joiner.api import TakenBy
 from photon.joiner.verdicts import line_tag
 
@@ -276,9 +276,8 @@ def _among(columns: Columns, lines: Lines) -> npt.NDArray[np.bool_]:
     """Which of them are these very lines."""
     found = np.zeros(len(columns), np.bool_)
     if lines:
-        rows = zip(columns.records, columns.offsets, strict=True)
-        for row, (record, offset) in enumerate(rows):
-            digest = columns.digests[DIGEST_BYTES * row : DIGEST_BYTES * (row + 1)]
+        rows = zip(split_digests(columns.digests), columns.records, columns.offsets, strict=True)
+        for row, (digest, record, offset) in enumerate(rows):
             found[row] = (digest, line_tag(record, offset, columns.file.path)) in lines
     return found
 

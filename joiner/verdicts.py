@@ -156,10 +156,7 @@ class Judge:
         """Whether a record is what the key names: the store's index is not to be trusted with money."""
         adapter = self._adapter
         if adapter.defines("primary_keys_of"):
-            if len(records.files) == 1:
-                many = guard.many(lambda: adapter.primary_keys_of(records.records, records.files[0]))
-            else:
-                many = guard.many(lambda: by_file(records, adapter.primary_keys_of))
+            many = guard.many(lambda: by_file(records, adapter.primary_keys_of))
             if isinstance(many, list) and len(many) == len(records):
                 return many
 
@@ -229,8 +226,12 @@ class Judge:
         return times
 
 
-def by_file(records: Records, keys_of: Callable[[list[bytes], LogFile], list[bytes | None]]) -> list[bytes | None]:
+def by_file(
+    records: Records, keys_of: Callable[[Sequence[bytes], LogFile], list[bytes | None]]
+) -> list[bytes | None]:
     """Of records of several files; ``keys_of`` is asked for those of one file at a time."""
+    if len(records.files) == 1:
+        return keys_of(records.records, records.files[0])
     keys: list[bytes | None] = [None] * len(records)
     for number, file in enumerate(records.files):
         rows = np.flatnonzero(records.file_index == number).tolist()

@@ -106,10 +106,6 @@ class Events:
     def parts(self, events_max: int, bytes_max: int) -> list[Events]:
         """In order, each of ``events_max`` rows, or ``bytes_max`` of ids, keys and records (one row at least)."""
         n = len(self)
-        if n <= events_max and (size := sum(map(len, self.records))) <= bytes_max:
-            size += sum(map(len, self.keys)) + sum(map(len, self.ids))
-            if size <= bytes_max:
-                return [self] if n else []
         sizes = np.fromiter(map(len, self.records), np.int64, n)
         sizes += np.fromiter(map(len, self.keys), np.int64, n) + np.fromiter(map(len, self.ids), np.int64, n)
         ends = np.cumsum(sizes)
@@ -119,6 +115,6 @@ class Events:
             before = int(ends[begin - 1]) if begin else 0
             end = int(np.searchsorted(ends, before + bytes_max, side="right"))
             end = min(max(end, begin + 1), begin + events_max)
-            parts.append(self.take(np.arange(begin, end)))
+            parts.append(self if end - begin == n else self.take(np.arange(begin, end)))
             begin = end
         return parts

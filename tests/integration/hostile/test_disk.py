@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from photon.chaos.disks import empty, fill
 from tests.integration.commands import photon, until
+from tests.integration.hostile.small_disk import mounted
 from tests.integration.verified_site import WAIT_S, Site, site_in
 
 ATTENTION = 3
@@ -26,13 +26,8 @@ NO_ROOM = re.compile("No space left on device|database or disk is full|disk I/O 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system that can be filled, for root."""
-    directory = tmp_path / "small"
-    directory.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", directory], capture_output=True).returncode:
-        pytest.skip("needs the right to mount a small file system")
-    yield directory
-    subprocess.run(["umount", "--lazy", directory], check=True)
+    with mounted(tmp_path / "small", "8m") as directory:
+        yield directory
 
 
 def _ids(site: Site) -> list[str]:

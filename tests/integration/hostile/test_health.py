@@ -21,6 +21,7 @@ from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.ledger_reader import read_ledger
 from photon.embedded.ports import free_ports
 from tests.integration.commands import Result, alive, interrupt, photon, running, until
+from tests.integration.hostile.small_disk import mounted
 from tests.integration.join_logs import CONFIG
 
 UP_S = 150.0
@@ -251,13 +252,8 @@ def test_events_read_by_a_clock_that_was_ahead_are_given_up_by_the_right_one(tmp
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of a few KiB, for root."""
-    directory = tmp_path / "small"
-    directory.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "none", directory], capture_output=True).returncode:
-        pytest.skip("needs the right to mount a small file system")
-    yield directory
-    subprocess.run(["umount", "--lazy", directory], check=True)
+    with mounted(tmp_path / "small", "4k") as directory:
+        yield directory
 
 
 def _resize(directory: Path, kib: int) -> None:

@@ -170,14 +170,25 @@ def test_other_databases_and_versions_are_refused(tmp_path: Path) -> None:
         read_ledger(tmp_path / "none")
 
 
+def _write_old(path: Path, version: int, since: str, *rows: str) -> None:
+    """A state as an earlier release wrote it. ``since``: what its schema has beside the first one."""
+    with sqlite3.connect(path) as db:
+        marks = f"PRAGMA application_id={database.APPLICATION_ID}; PRAGMA user_version={version};"
+        db.executescript(f"{database._SCHEMA} {since} {marks}")
+        for row in rows:
+            db.execute(row)
+    db.close()
+
+
 def test_a_state_without_proofs_goes_on_and_gains_them_with_the_next_commit(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    with sqlite3.connect(path) as db:
-        marks = f"PRAGMA application_id={database.APPLICATION_ID}; PRAGMA user_version=2;"
-        db.executescript(f"{database._SCHEMA} {database._SINCE_1} {marks}")
-        db.execute("INSERT INTO logs VALUES ('a', 'a.log', x'', 12, 12)")
-        db.execute("INSERT INTO parts VALUES ('a@0', 'a', 0, 9, 4)")
-    db.close()
+    _write_old(
+        path,
+        2,
+        database._SINCE_1,
+        "INSERT INTO logs VALUES ('a', 'a.log', x'', 12, 12)",
+        "INSERT INTO parts VALUES ('a@0', 'a', 0, 9, 4)",
+    )
     state = State(path)
     assert state.positions() == [LogPosition("a", "a.log", 12)]
     assert [(part.offset, part.proof) for part in state.parts()] == [(4, b"")]
@@ -193,11 +204,8 @@ def test_a_state_without_proofs_goes_on_and_gains_them_with_the_next_commit(tmp_
 
 def test_a_state_of_version_3_goes_on_and_learns_which_logs_are_read_anew(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    with sqlite3.connect(path) as db:
-        marks = f"PRAGMA application_id={database.APPLICATION_ID}; PRAGMA user_version=3;"
-        db.executescript(f"{database._SCHEMA} {database._SINCE_1} {database._SINCE_2} {marks}")
-        db.execute("INSERT INTO logs VALUES ('a', 'a.log', x'', 12, 12, x'01')")
-    db.close()
+    since = f"{database._SINCE_1} {database._SINCE_2}"
+    _write_old(path, 3, since, "INSERT INTO logs VALUES ('a', 'a.log', x'', 12, 12, x'01')")
     state = State(path)
     assert (state.highs(), state.anew()) == ({"a": 12}, set())
     state.commit(Changes(positions={"a": LogPosition("a", "a.log", 3)}, anew={"a": 12}))
