@@ -82,16 +82,28 @@ INSERT OR IGNORE INTO covered
 
 
 class Transaction:
-    """BEGIN IMMEDIATE … COMMIT, or ROLLBACK."""
+    """BEGIN IMMEDIATE … COMMIT, or ROLLBACK. Whatever SQLite cannot do within it raises StateError."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, path: Path) -> None:
         self._db = db
+        self._path = path
 
     def __enter__(self) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise unusable(self._path, error) from None
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._db.execute("COMMIT" if kind is None else "ROLLBACK")
+        try:
+            if kind is None:
+                self._db.execute("COMMIT")
+            elif self._db.in_transaction:  # a full disk may have rolled it back
+                self._db.execute("ROLLBACK")
+        except sqlite3.Error as failed:
+            raise unusable(self._path, failed) from None
+        if isinstance(error, sqlite3.Error):
+            raise unusable(self._path, error) from None
 
 
 def lock_state(path: Path) -> int:

@@ -14,8 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from photon.adapters.logs.api import LogPart, LogPosition
 from photon.adapters.logs.mounts import is_network, read_type
@@ -81,7 +79,7 @@ class SharedState(State):
     def _begin(self) -> None:
         """A new incarnation. Earlier ones of this name are dead, for it has their lock; all are when it is first."""
         self._db.execute(f"PRAGMA busy_timeout={BUSY_MS}")
-        with Transaction(self._db):
+        with Transaction(self._db, self.path):
             which = "1" if self._first else "name = ?"
             self._db.execute(f"UPDATE workers SET fenced = 1 WHERE {which}", () if self._first else (self.worker,))
             row = (self.worker, os.getpid(), self._now_ns, self._now_ns)
@@ -240,35 +238,9 @@ class SharedState(State):
         with self._changing():
             self._db.execute("UPDATE workers SET fenced = 1 WHERE incarnation = ?", (self.owner,))
 
-    def _changing(self) -> _Changing:
-        return _Changing(self)
-
-
-class _Changing:
-    """A transaction of a worker that was not fenced."""
-
-    def __init__(self, state: SharedState) -> None:
-        self._state = state
-        self._transaction = Transaction(state._db)
-
-    def __enter__(self) -> Self:
-        try:
-            self._transaction.__enter__()
-        except sqlite3.Error as error:
-            raise unusable(self._state.path, error) from None
-        try:
-            self._state._check()
-        except BaseException as error:
-            self._transaction.__exit__(type(error), error, None)
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._transaction.__exit__(kind, error, trace)
-        except sqlite3.Error as failed:
-            raise unusable(self._state.path, failed) from None
-        if isinstance(error, sqlite3.Error):
-            raise unusable(self._state.path, error) from None
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """A transaction of a worker that was not fenced."""
+        with Transaction(self._db, self.path):
+            self._check()
+            yield

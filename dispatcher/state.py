@@ -132,7 +132,7 @@ class State:
 
     def _begin(self) -> None:
         """Nobody else has the state: what workers had is this dispatcher's."""
-        with Transaction(self._db):
+        with Transaction(self._db, self.path):
             if self._one("SELECT EXISTS (SELECT 1 FROM workers)"):
                 self._db.execute("UPDATE retries SET owner = 0 WHERE owner <> 0")
                 self._db.execute("DELETE FROM leases")
@@ -301,7 +301,7 @@ class State:
         try:
             if changes.exports:
                 self._db.execute("PRAGMA synchronous=FULL")
-            with Transaction(self._db):
+            with Transaction(self._db, self.path):
                 self._may_commit(changes)
                 self._note_reached()
                 self._put_positions(changes.positions, changes.anew)
@@ -329,12 +329,9 @@ class State:
     def exported(self, places: Mapping[str, tuple[int, int]], up_to_id: int, worker: str = "") -> None:
         """A worker's outbox up to this id is durable in its files, which end at these places."""
         rows = [(_exported(log, worker), *place) for log, place in places.items()]
-        try:
-            with Transaction(self._db):
-                self._db.executemany("INSERT OR REPLACE INTO exports VALUES (?, ?, ?)", rows)
-                self._db.execute("DELETE FROM outbox WHERE id <= ? AND worker = ?", (up_to_id, worker))
-        except sqlite3.Error as error:
-            raise unusable(self.path, error) from None
+        with Transaction(self._db, self.path):
+            self._db.executemany("INSERT OR REPLACE INTO exports VALUES (?, ?, ?)", rows)
+            self._db.execute("DELETE FROM outbox WHERE id <= ? AND worker = ?", (up_to_id, worker))
 
     def _depart(self, places: Iterable[LogPosition]) -> None:
         """What stands behind such a place was never counted. Where a known log is read on stays as it was."""
@@ -442,7 +439,8 @@ class State:
             return
         rows = self._all("SELECT value FROM meta WHERE name = 'rule'")
         if not rows:
-            self._db.execute("INSERT INTO meta VALUES ('rule', ?)", (rule,))
+            with Transaction(self._db, self.path):
+                self._db.execute("INSERT INTO meta VALUES ('rule', ?)", (rule,))
         elif bytes(rows[0][0]) != rule:
             raise RuleError(
                 str(self.path),

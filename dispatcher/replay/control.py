@@ -63,7 +63,7 @@ def preview(
 def ask(state: Path, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int:
     """The request's number. Raises StateError."""
     with open_state(state) as db:
-        with Transaction(db):
+        with Transaction(db, state):
             number = r.ask(db, from_ns, to_ns, pattern, now_ns)
         if number is None:
             raise StateError(str(state), f"{r.WAITING_MAX} replays wait already", "let them end, or cancel some")
@@ -72,7 +72,7 @@ def ask(state: Path, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int
 
 def cancel(state: Path, number: int, now_ns: int) -> bool:
     """Whether it was there and not done. Raises StateError."""
-    with open_state(state) as db, Transaction(db):
+    with open_state(state) as db, Transaction(db, state):
         return r.cancel(db, number, now_ns)
 
 

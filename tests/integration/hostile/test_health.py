@@ -11,14 +11,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from photon.dispatcher.database import STATE_NAME
-from photon.dispatcher.ledger import Verdict
+from photon.dispatcher.errors import StateError
+from photon.dispatcher.events import REJECTED, Export
+from photon.dispatcher.ledger import Verdict, cell
 from photon.dispatcher.ledger_reader import read_ledger
+from photon.dispatcher.state import Changes, State
 from photon.embedded.ports import free_ports
 from tests.integration.commands import Result, alive, interrupt, photon, running, until
 from tests.integration.hostile.small_disk import mounted
@@ -260,6 +264,25 @@ def _resize(directory: Path, kib: int) -> None:
     subprocess.run(["mount", "-o", f"remount,size={kib}k", directory], check=True)
 
 
+def test_a_dispatchers_state_says_of_a_full_disk_what_to_do_at_every_size(small_disk: Path) -> None:
+    """Opening, writing and counting come to need more than there is, at another statement each time."""
+    path, committed = small_disk / STATE_NAME, 0
+    told = set()
+    changes = Changes(cells={cell(0, Verdict.READ): 1}, exports=[Export(REJECTED, b"x" * 1000)])
+    for kib in range(4, 300, 4):
+        _resize(small_disk, kib)
+        try:
+            with closing(State(path, rule=b"rule")) as state:
+                for _ in range(2):
+                    state.commit(changes)
+                    committed += 1
+        except StateError as error:
+            told.add(re.sub(r"\(.*\)", "()", str(error)))
+    assert told == {f"{path}: cannot be written (); make room on the disk, then start again"}
+    _resize(small_disk, 1 << 12)
+    assert read_ledger(path).total.read == committed
+
+
 def test_a_full_disk_ends_a_join_in_one_line_wherever_it_is_met(tmp_path: Path, small_disk: Path) -> None:
     """The registry's journal, the file map, the dispatcher's database, the redo log and the output come to need more
     than there is, each at another size; every run goes on with what the one before has left."""
@@ -272,7 +295,9 @@ def test_a_full_disk_ends_a_join_in_one_line_wherever_it_is_met(tmp_path: Path, 
         run = site.run(0.0)
         assert run.code == 1, (kib, run)
         assert "Traceback" not in run.err, (kib, run.err)
-        [line] = re.findall(r"(?m)^photon: .*(?:No space left on device|disk is full).*$", run.err)
+        lines = re.findall(r"(?m)^photon: .*(?:No space left on device|disk is full|disk I/O error).*$", run.err)
+        assert len(lines) == 1, (kib, run.err)
+        [line] = lines
         assert str(small_disk) in line, line
         told.add(re.sub(r".*/small/out/?([^ :]*).*", r"\1", line))
     assert len(told) >= 3, told

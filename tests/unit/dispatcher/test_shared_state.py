@@ -206,7 +206,7 @@ def test_the_first_one_in_knows_that_all_others_are_dead(tmp_path: Path) -> None
 def test_a_commit_that_may_wait_does_not_stand_in_line(tmp_path: Path) -> None:
     one, two = opened(tmp_path, "w1"), opened(tmp_path, "w2")
     assert one.ready()
-    with database.Transaction(two._db):
+    with database.Transaction(two._db, two.path):
         assert not one.ready()
     assert one.ready()
     one.close()
