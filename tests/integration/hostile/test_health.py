@@ -280,7 +280,7 @@ def test_a_dispatchers_state_says_of_a_full_disk_what_to_do_at_every_size(small_
             told.add(re.sub(r"\(.*\)", "()", str(error)))
     assert told == {f"{path}: cannot be written (); make room on the disk, then start again"}
     _resize(small_disk, 1 << 12)
-    assert read_ledger(path).total.read == committed
+    assert read_ledger(path).total.read == committed > 0
 
 
 def test_a_full_disk_ends_a_join_in_one_line_wherever_it_is_met(tmp_path: Path, small_disk: Path) -> None:
