@@ -9,7 +9,7 @@ from photon.batch.events import Events
 from photon.config.clock import Clock
 from photon.dispatcher.flow import Flow, Target
 from photon.dispatcher.reporting import Troubles
-from photon.joiner.api import UNKNOWN_REASON, ForeignEvent, JoinAnswers, Joiner, Outcome
+from photon.joiner.api import UNKNOWN_REASON, JoinAnswers, Joiner, Outcome
 
 REGISTRY, JOINER = "registry", "joiner"
 """What may be in trouble, as the log names it."""
@@ -54,7 +54,7 @@ class Calls:
         del self._joiners[target.number]
         self._resized(len(self._joiners))
 
-    async def join(self, target: Target, events: Sequence[ForeignEvent]) -> JoinAnswers | None:
+    async def join(self, target: Target, events: Events) -> JoinAnswers | None:
         """None: the call itself failed, what became of the events is unknown."""
         self.asked += 1
         if target.number not in self._joiners:
@@ -63,7 +63,7 @@ class Calls:
         what = f"{JOINER} {name}"
         try:
             async with asyncio.timeout(self._timeout_s * GRACE):
-                answers = await joiner.join(Events.of(events), timeout=self._timeout_s)
+                answers = await joiner.join(events, timeout=self._timeout_s)
         except Exception as error:
             self._troubles.met(what, f"{type(error).__name__}: {error}", self._clock.monotonic())
             return None

@@ -1,14 +1,15 @@
 """From blocks to batches, from outcomes to the ledger: the dispatcher's logic, without files, sockets or clocks.
 
-Theory of operation. A block becomes a ``Stretch`` of its log with an ``Item`` for each event. Items leave in batches
-(``next_batch``), some after a look-up in the registry (``next_question``, ``asked``); outcomes come back
-(``answered``) in any order. An item with a verdict is counted in its stretch. One without waits for its next try in
-memory; when its stretch has been held for too long, or holds too much memory, the item goes to the retry store, where
-it waits from then on. ``changes`` hands out what the next transaction commits: the offset of a log moves over the
-stretches at its front in which nothing is left in memory, and with it their counts.
+Theory of operation. A block becomes a ``Stretch`` of its log, its events rows of a table (``OpenEvents``). They leave
+in batches (``next_batch``), some after a look-up in the registry (``next_question``, ``asked``); outcomes come back
+(``answered``) in any order. What a verdict means is said once, by column: ``taken``, ``late``, ``reread`` and
+``_count``, which also ends the event's row. An event without a verdict waits for its next try in memory; when its
+stretch has been held for too long, or holds too much memory, it goes to the retry store, where it waits from then on.
+``changes`` hands out what the next transaction commits: the offset of a log moves over the stretches at its front in
+which nothing is left in memory, and with it their counts.
 
 Invariant: at each commit read = all verdicts + rows of the retry store (see ``ledger``): what stands behind an offset
-was counted as read exactly once, and each item of it is counted as a verdict or is a row. What stands before the
+was counted as read exactly once, and each event of it is counted as a verdict or is a row. What stands before the
 offset is not counted, and is read again after a crash; the registry then answers with the verdict it had. Where a log
 is read again (its stretches are ``back``), nothing is sent before it is known which lines were counted (``backlog``).
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice, takewhile
+from itertools import islice, takewhile
 
 import numpy as np
 
@@ -25,16 +26,16 @@ from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.identity import ALIKE_MARK, numbered
+from photon.batch.columns import U8, Mask, RowIndexes
 from photon.batch.events import Events
 from photon.config.clock import NS_PER_S
-from photon.dispatcher.columns import Columns, columns_of, records_of
 from photon.dispatcher.events import (
-    ITEM_BYTES,
+    EVENT_BYTES,
     LATE,
     Batch,
     Export,
-    Item,
     OpenLog,
+    Owners,
     Retimed,
     Stretch,
     add_rejected,
@@ -42,21 +43,29 @@ from photon.dispatcher.events import (
 )
 from photon.dispatcher.evidence import of_answers, of_look_ups
 from photon.dispatcher.homes import NOBODY, Homes
-from photon.dispatcher.ledger import HOUR_NS, VERDICT_BITS, Verdict, cell, unknown_cell
+from photon.dispatcher.join_times import JoinTimes
+from photon.dispatcher.ledger import Verdict, cells, unknown_cell
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.loaded import LoadedRows
+from photon.dispatcher.loaded import NOTHING_STORED, ROW_BYTES, LoadedRows, StoredEvents
 from photon.dispatcher.next_try import Attempt, NextTries
+from photon.dispatcher.open_events import NO_GROUP, NO_ROWS, OpenEvent, OpenEvents, rows_of
 from photon.dispatcher.queues import Queues
 from photon.dispatcher.retry import FAILED_HELD, SETTLED_NS, Patience
 from photon.dispatcher.shares import BEHIND_S, Shares
 from photon.dispatcher.spilling import Spilling
-from photon.dispatcher.state import Changes, StoredEvent, row_bytes
+from photon.dispatcher.state import Changes
 from photon.dispatcher.two_clocks import FirstRead, Heard, ask_for_final
 from photon.dispatcher.waiting import ArrivedKeys, WaitingRoom
-from photon.idregistry.api import I64, U8, Digester
-from photon.joiner.api import VERDICT_OF_KIND, JoinAnswers, Outcome, TakenBy
+from photon.idregistry.api import Digester
+from photon.joiner.api import JoinAnswers, Outcome
+from photon.joiner.foreign_columns import events_of, records_of
 
 LATE_REASON = "its event time is older than what the registry still remembers"
+
+# As numbers: a member of an enumeration is dear to look up, and these are once a batch.
+_RETRY, _JOINED, _REJECTED = int(Outcome.RETRY), int(Outcome.JOINED), int(Outcome.REJECTED)
+_TAKEN, _LATE = int(Outcome.TAKEN), int(Outcome.LATE)
+_VERDICTS = frozenset(range(_JOINED, _REJECTED + 1))
 
 
 class Core:
@@ -90,7 +99,7 @@ class Core:
         """
         self._adapter = adapter
         self._digester = digester
-        self._datacentre = datacentre
+        self.datacentre = datacentre
         self.patience = patience
         self._envelope = envelope
         self._limits = limits
@@ -102,25 +111,27 @@ class Core:
         self._busy: dict[str, OpenLog] = {}  # the logs that have stretches
         self._homes = homes
         self._shares = shares or Shares(1.0, 0)
-        self._queues = Queues(limits, homes, self._shares)
-        self._identical_copies = identical_copies
+        self._table = OpenEvents()
+        self._queues = Queues(self._table, limits, homes, self._shares)
+        self.identical_copies = identical_copies
         self._uncertainty_ns = uncertainty_ns
         self.retimed: Retimed | None = None
         """The first one since somebody took it out, to be told."""
-        self._waiting = WaitingRoom()
-        self._woken: list[Item] = []  # their next try has come
-        self._came: list[Item] = []  # their primary event has
+        self._waiting = WaitingRoom(self._table)
+        self._woken: list[int] = []  # rows of events whose next try has come
+        self._came: list[int] = []  # whose primary event has
         self._arrived = ArrivedKeys()
         self._changes = Changes()
         self._stored_cells: Counter[int] = Counter()
-        self.loaded = LoadedRows()
-        self._back: dict[bytes, list[Item]] = {}  # rows that wait on, by their keys; not committed yet
-        self._travelling: list[Item] = []  # on their way to a joiner while becoming rows
+        self.loaded = LoadedRows(self._table)
+        self._back: dict[bytes, list[int]] = {}  # of the retry store, that wait on, by their keys; not committed yet
+        self._travelling = self._new_ids = NO_ROWS  # on their way to a joiner while they are stored; which of these
+        self._stored = NOTHING_STORED
         self.retry_bytes = retry_bytes
         self.retry_rows = retry_rows
         self.window_bytes = 0
         self.open = 0
-        """Items in memory for which something may still happen in this run."""
+        """Events in memory for which something may still happen in this run."""
         self.read_past_ns = -(2**63)
         self._first_read = FirstRead(patience.slack_ns)
         self.followed = False
@@ -131,13 +142,14 @@ class Core:
         """Events that wait for the next run because nobody could decide them in this one."""
         self.live: Counter[Verdict] = Counter()
         """Counts of this process, before they are committed."""
+        self.times = JoinTimes()
 
     # -- in: blocks ------------------------------------------------------------------------------------------------
     def take(self, block: Block, now_ns: int, now: float) -> Iterable[None]:
         """Takes a block over. A generator: step through it to its end, other work may be done between the steps."""
         stretch = self.begin(block, now)
-        for columns in self.read(stretch, block, now_ns):
-            self.send(self.add(stretch, columns, now_ns, now), now)
+        for events in self.read(stretch, block, now_ns):
+            self.send(self.add(stretch, events, now_ns, now), now)
             yield
         stretch.whole = True
 
@@ -208,49 +220,55 @@ class Core:
         self._logs.pop(unit, None)
         return True
 
-    def read(self, stretch: Stretch, block: Block, now_ns: int) -> Iterator[Columns]:
+    def read(self, stretch: Stretch, block: Block, now_ns: int) -> Iterator[Events]:
         """What stands in a block, some records at a time. What cannot be read is rejected."""
         records, offsets = records_of(block)
         step = self._limits.parse_records
         for at in range(0, len(records), step):
             some = slice(at, at + step)
-            columns, unreadable = columns_of(block, records[some], offsets[some], self._adapter, self._digester)
-            stretch.saw(columns)
-            self.live[Verdict.READ] += len(columns)
+            events, unreadable = events_of(
+                block, records[some], offsets[some], self._adapter, self._digester, self.patience.at_first_ns
+            )
+            stretch.saw(events.times)
             stretch.unread += [(bad.offset, bad.record, bad.reason) for bad in unreadable]
             self.reject(stretch, now_ns)
-            yield columns
+            yield events
         for long in block.oversized:
             reason = f"the record is {long.length} bytes long, more than the limit; it begins as shown"
             stretch.unread.append((long.offset, long.head, reason))
         self.reject(stretch, now_ns)
 
-    def add(self, stretch: Stretch, columns: Columns, now_ns: int, now: float) -> list[Item]:
-        """Events of a stretch that need a verdict."""
+    def add(self, stretch: Stretch, events: Events, now_ns: int, now: float) -> RowIndexes:
+        """Events that were read; they need a verdict."""
         since = self._first_read.at_ns(now_ns, now)
-        items = [Item(event, stretch, since) for event in columns.events(self.patience.at_first_ns)]
-        if items and self._is_behind(items[-1].event.event_time_ns, now_ns):
-            for item in items:
-                item.behind = True
-        stretch.items += items
-        stretch.left += len(items)
-        self.weigh(stretch, ITEM_BYTES * len(items))
-        self.open += len(items)
-        return items
+        count = len(events)
+        rows = self._table.add(events, stretch, since)
+        self._table.behind[rows] = bool(count) and self._is_behind(int(events.times[-1]), now_ns)
+        stretch.first_read_ns = stretch.first_read_ns or since
+        stretch.rows.append(rows)
+        stretch.events += count
+        stretch.left += count
+        stretch.cells.update(cells(events.times, Verdict.READ))
+        self.live[Verdict.READ] += count
+        self.weigh(stretch, EVENT_BYTES * count)
+        self.open += count
+        return rows
 
     def _is_behind(self, time_ns: int, now_ns: int) -> bool:
         return not self._shares.alike and now_ns - time_ns > BEHIND_S * NS_PER_S
 
-    def send(self, items: list[Item], now: float) -> None:
-        """These are on their way to a joiner; added together."""
-        self._queues.read(items, now)
+    def send(self, rows: RowIndexes, now: float) -> None:
+        """These are on their way to a joiner."""
+        self._queues.read(rows, now)
 
-    def send_again(self, items: list[Item], now: float) -> None:
-        """Events that were read before, in stretches of their own (``replay.guests``): they are behind."""
-        for item in items:
-            item.behind = not self._shares.alike
-        self.open += len(items)
-        self.send(items, now)
+    def send_again(self, stretch: Stretch, events: Events, first_read_ns: int, now: float) -> None:
+        """Events that were read before, in a stretch of their own (``replay.guests``): they are behind."""
+        rows = self._table.add(events, stretch, first_read_ns)
+        self._table.attempts[rows] = 1  # what becomes of it tells nothing of the datacentre that it is left to
+        self._table.behind[rows] = not self._shares.alike
+        stretch.left = len(rows)
+        self.open += len(rows)
+        self.send(rows, now)
 
     def weigh(self, stretch: Stretch, more: int) -> None:
         """A stretch holds so many bytes more, or less."""
@@ -274,21 +292,20 @@ class Core:
         stretch.unread = []
 
     def load(
-        self, rows: Sequence[StoredEvent], now_ns: int, now: float, *, anew: bool = False, arrived: bool = False
+        self, stored: StoredEvents, now_ns: int, now: float, *, anew: bool = False, arrived: bool = False
     ) -> None:
         """Takes ``unloaded`` rows of the retry store that are to be tried now. ``anew``: of an earlier process;
-        ``arrived``: their primary event has."""
-        into = self._came if arrived else self._woken
-        for row in rows:
-            event = row.event._replace(unmatched_as_of_ns=self.patience.at_first_ns)
-            item = Item(event, None, row.first_read_ns)
-            item.row_id, item.attempts = row.row_id, 0 if anew else row.attempts
-            item.failed = 0 if arrived else item.attempts  # it is not stored; what came begins anew
-            item.behind = self._is_behind(row.first_read_ns, now_ns)
-            into.append(item)
-        items = into[-len(rows) :] if rows else []
-        self._first_read.limit(items, now_ns, now)
-        self.loaded.add(items)
+        ``arrived``: their primary event has come."""
+        table = self._table
+        rows = table.add(stored.events, None, stored.first_read_ns)
+        table.as_of[rows] = self.patience.at_first_ns
+        table.row_id[rows] = stored.row_ids
+        table.attempts[rows] = 0 if anew else stored.attempts
+        table.failed[rows] = 0 if arrived else table.attempts[rows]  # it is not stored; what came begins anew
+        table.behind[rows] = [self._is_behind(ns, now_ns) for ns in stored.first_read_ns.tolist()]
+        self._first_read.limit(table, rows, now_ns, now)
+        (self._came if arrived else self._woken).extend(rows.tolist())
+        self.loaded.add(rows)
         self.open += len(rows)
         self.woken += len(rows) * arrived
 
@@ -298,11 +315,15 @@ class Core:
 
     def room_for_rows(self, now: float) -> int:
         """How many more rows that are behind may be loaded now."""
-        return self._queues.room_for_rows(now) - sum(item.behind for item in (*self._woken, *self._came))
+        behind = self._table.behind[rows_of(self._woken + self._came)]
+        return self._queues.room_for_rows(now) - int(np.count_nonzero(behind))
 
-    def items(self) -> Iterator[Item]:
-        """Those of stretches that are in memory, with a verdict or not."""
-        return (item for log in self._busy.values() for stretch in log.stretches for item in stretch.items)
+    def held(self, stretches: Iterable[Stretch] | None = None) -> Iterator[OpenEvent]:
+        """Those of stretches that are in memory; of all of them by default."""
+        if stretches is None:
+            stretches = (stretch for log in self._busy.values() for stretch in log.stretches)
+        for stretch in stretches:
+            yield from self._table.describe(self._table.of_stretch(stretch))
 
     def heads(self) -> Iterator[Stretch]:
         """The oldest stretch of each log that has any in memory."""
@@ -310,7 +331,8 @@ class Core:
 
     def oldest_first_read_ns(self) -> int | None:
         """Of the events in memory, about: of the first one of each log's oldest stretch."""
-        return min((s.items[0].first_read_ns for s in self.heads() if s.left), default=None)
+        heads = (self._table.of_stretch(stretch) for stretch in self.heads() if stretch.left)
+        return min((int(self._table.first_read_ns[rows].min()) for rows in heads), default=None)
 
     def room(self) -> bool:
         """Whether another block may be taken."""
@@ -322,30 +344,25 @@ class Core:
 
     def clock_went_back(self, now_ns: int) -> None:
         """To ``now_ns``: no event becomes or stays a row that is to wait until it has come where it was."""
-        for item in (*self.items(), *chain.from_iterable(self._back.values())):
-            if not item.settled:
-                item.next_try_ns = min(item.next_try_ns, now_ns)
+        self._table.clock_went_back(now_ns)
 
     def progressed(self, read_past_ns: int) -> None:
         """The event store has read all primary bytes written before this time, by both clocks (``two_clocks``)."""
         self.read_past_ns = read_past_ns  # less than before when the store has started again
-        self._woken += self._waiting.triggered(read_past_ns)
+        self._woken += self._waiting.triggered(read_past_ns).tolist()
 
     def arrived(self, keys: Sequence[bytes]) -> None:
         """The event store has these now, for which events may wait: those in memory are tried at once. So are rows
         whose last try is not committed: to whoever looks for rows they are in memory still."""
         self._arrived.add(keys)
-        items = self._waiting.arrived(keys)
-        for item in items:
-            if item.stretch is not None:
-                item.stretch.parked -= 1
-        back = [item for key in keys for item in self._back.pop(key, ())]
+        waited = self._waiting.arrived(keys)
+        self._unpark(waited)
+        back = [row for key in keys for row in self._back.pop(key, ())]
         self.open += len(back)
-        items += back
-        for item in items:
-            item.failed = 0
-        self._came += items
-        self.woken += len(items)
+        came = [*waited.tolist(), *back]
+        self._table.failed[rows_of(came)] = 0
+        self._came += came
+        self.woken += len(came)
 
     def arrivals_lost(self) -> None:
         """The event store has forgotten what it was asked for: attempts on their way that miss something are made
@@ -360,35 +377,47 @@ class Core:
     def next_question(self, now: float) -> Batch | None:
         """Events to look up in the registry now. What has no verdict there is to be given to ``asked``."""
         self._wake(now)
-        items, patient = self._queues.next_question(now)
-        return Batch(items, self.read_past_ns, patient) if items else None
+        rows, patient = self._queues.next_question(now)
+        return self._batch(rows, patient=patient) if len(rows) else None
 
-    def asked(self, question: Batch, left: Sequence[Item], now: float) -> None:
+    def question(self, rows: RowIndexes, stretches: Sequence[Stretch]) -> Batch:
+        """About all events of what was just read."""
+        return self._batch(rows, stretches=stretches)
+
+    def _batch(self, rows: RowIndexes, *, patient: bool = False, stretches: Sequence[Stretch] = ()) -> Batch:
+        events = self._table.events(rows)
+        return Batch(rows, events, self.read_past_ns, patient, self._arrived.number, stretches)
+
+    def asked(self, question: Batch, left: RowIndexes, now: float) -> None:
         """These of the events of a question have no verdict yet."""
-        self._queues.asked(left, len(question.items), now, patient=question.patient)
+        self._queues.asked(left, len(question), now, patient=question.patient)
 
     def next_batch(
         self, now: float, *, flush: bool, wait_s: float | None = None, most: int | None = None
     ) -> Batch | None:
         """The next batch to send, of ``most`` events. ``flush``, ``wait_s``: as ``Queues.next_batch``."""
         self._wake(now)
-        items = self._queues.next_batch(now, flush=flush, wait_s=wait_s, most=most, full=not self.room())
-        ask_for_final(items, self.patience, self.read_past_ns)
-        return Batch(items, self.read_past_ns, arrivals=self._arrived.number) if items else None
+        rows = self._queues.next_batch(now, flush=flush, wait_s=wait_s, most=most, full=not self.room())
+        if not len(rows):
+            return None
+        ask_for_final(self._table, rows, self.patience, self.read_past_ns)
+        return self._batch(rows)
 
     def _wake(self, now: float) -> None:
         """Takes up those whose next try has come."""
         if self._came:
             came, self._came = self._came, []
-            self._queues.again(came, now, arrived=True)
-        items = self._waiting.due(now) + self._woken
-        if not items:
-            return
-        self._woken = []
-        for item in items:
-            if item.stretch is not None:
-                item.stretch.parked -= 1
-        self._queues.again(items, now)
+            self._queues.again(rows_of(came), now, arrived=True)
+        rows = np.concatenate([self._waiting.due(now), rows_of(self._woken)])
+        if len(rows):
+            self._woken = []
+            self._unpark(rows)
+            self._queues.again(rows, now)
+
+    def _unpark(self, rows: RowIndexes) -> None:
+        for stretch, which in self._table.by_stretch(rows):
+            if stretch is not None:
+                stretch.parked -= len(which)
 
     def next_due(self, wait_s: float | None = None) -> float | None:
         """When something is to be tried again, or, with ``wait_s``, has waited for so long; monotonic seconds."""
@@ -423,205 +452,222 @@ class Core:
 
     # -- in: outcomes ----------------------------------------------------------------------------------------------
     def answered(self, batch: Batch, answers: JoinAnswers, now_ns: int, now: float) -> None:
-        """What became of each item of a batch."""
-        waiting: dict[Outcome, list[Item]] = {}
-        outcomes = answers.outcomes
-        self._queues.behind_in_flight -= len(batch.items) if batch.items[0].behind else 0
-        if len(outcomes) != len(batch.items):
-            outcomes = [Outcome.RETRY] * len(batch.items)
+        """What became of each event of a batch."""
+        table, rows = self._table, batch.rows
+        self._queues.behind_in_flight -= len(rows) if table.behind[rows[0]] else 0
+        outcomes = np.frombuffer(bytes(answers.outcomes), np.uint8)
+        if len(outcomes) != len(rows):
+            outcomes = np.full(len(rows), _RETRY, np.uint8)
+        kinds = set(outcomes.tolist())
+        taken = {at: by for at, by in answers.taken.items() if outcomes[at] == _TAKEN}
         if self._homes is not None:
-            evidence = of_answers(batch.items, outcomes, answers.taken, self._homes, now)
+            evidence = of_answers(table, rows, outcomes, taken, self._homes, now)
             self._homes.observe(evidence, now, backlog=self._queues.look_first)
-        count = self._count
-        for row, (item, outcome) in enumerate(zip(batch.items, outcomes, strict=True)):
-            if Outcome.JOINED <= outcome <= Outcome.REJECTED:
-                count(item, outcome)
-            elif outcome == Outcome.TAKEN and (by := answers.taken.get(row)) is not None:
-                self.taken(item, by, joined=True)
-            elif outcome == Outcome.LATE:
-                self.late(item, now_ns)
-            else:
-                waiting.setdefault(outcome, []).append(item)
-        for row in answers.ambiguous:
-            if outcomes[row] in (Outcome.JOINED, Outcome.REJECTED):
-                self._count_apart(batch.items[row], Verdict.AMBIGUOUS)
-        if waiting:
-            self._wait(batch, waiting, answers.overloaded, now_ns, now)
-
-    def taken(self, item: Item, by: TakenBy, *, joined: bool = False) -> None:
-        """Its id was registered before, under another token. ``joined``: a joiner had tried."""
-        other = by.datacentre != self._datacentre
-        if other and joined:
-            self._count_apart(item, Verdict.WASTED)
-        if item.stretch is not None and item.event.offset < item.stretch.seen_to:
-            self._reread(item)
+        if answers.ambiguous:
+            ambiguous = rows_of([at for at in answers.ambiguous if outcomes[at] in (_JOINED, _REJECTED)])
+            self._count_apart(rows[ambiguous], Verdict.AMBIGUOUS)
+        if _JOINED in kinds:
+            joined = rows[outcomes == _JOINED]
+            self.times.joined(table.times[joined], table.first_read_ns[joined], now_ns)
+        if kinds <= _VERDICTS:
+            self._count(rows, outcomes)
             return
-        event, stretch = item.event, item.stretch
-        counted_before = stretch is not None and stretch.again is not None
-        if by.time_ns not in (None, event.event_time_ns) and not counted_before:
-            cells = self._stored_cells if stretch is None else stretch.cells
-            self.retime(cells, Retimed(event.event_id, event.file.path, event.offset, event.event_time_ns, by))
-        if not by.same_line and (self._identical_copies or not other):
-            self._count(item, Verdict.DUPLICATE)
-        elif other:
-            self._count(item, Verdict.ELSEWHERE)
-        else:  # this very line before a crash, not counted then
-            self._count(item, VERDICT_OF_KIND[by.kind])
+        decided = (outcomes >= _JOINED) & (outcomes <= _REJECTED)
+        late = outcomes == _LATE
+        waits = ~(decided | late)
+        if taken:
+            at = rows_of(sorted(taken))
+            waits[at] = False
+            owners = Owners.of([taken[each] for each in at.tolist()], table.times[rows[at]])
+            self._count_apart(rows[at[owners.are_other_than(self.datacentre)]], Verdict.WASTED)
+            self.taken(rows[at], owners)
+        self._count(rows[decided], outcomes[decided])
+        self.late(rows[late], now_ns)
+        if waits.any():
+            self._wait(batch, outcomes, waits, answers.overloaded, now_ns, now)
 
-    def _apart(self, time_ns: int, other_ns: int) -> bool:
-        """Whether no two clocks that Photon trusts would say so of one event."""
-        return abs(time_ns - other_ns) > self._uncertainty_ns
-
-    def retime(self, cells: Counter[int], found: Retimed) -> None:
-        """Counts a line whose id was registered by another line, if that has another event time."""
-        if found.by.time_ns is None or not self._apart(found.event_time_ns, found.by.time_ns):
-            return
-        self.live[Verdict.RETIMED] += 1
-        cells[cell(found.event_time_ns, Verdict.RETIMED)] += 1
-        self.retimed = self.retimed or found
-
-    def _count_apart(self, item: Item, verdict: Verdict) -> None:
-        self.live[verdict] += 1
-        cells = self._stored_cells if item.stretch is None else item.stretch.cells
-        cells[cell(item.event.event_time_ns, verdict)] += 1
-
-    def present(self, found: Sequence[tuple[Item, TakenBy]], others: Sequence[Item], now: float) -> None:
+    def known(self, rows: RowIndexes, owners: Owners, absent: RowIndexes, now: float) -> None:
         """The registry knows these events, by a look-up, and does not know the others."""
         if self._homes is not None:
-            evidence = of_look_ups(found, others, self._homes)
+            fresh = ~self.were_read(rows)
+            evidence = of_look_ups(self._table, rows, owners, absent, fresh, self._homes)
             self._homes.observe(evidence, now, backlog=self._queues.look_first)
-        for item, by in found:
-            self.taken(item, by)
+        self.taken(rows, owners)
 
-    def late(self, item: Item, now_ns: int) -> None:
-        """Below the boundary: this datacentre claims it as late (protocol rule 10)."""
-        if item.stretch is not None and item.event.offset < item.stretch.seen_to:
-            self._reread(item)
+    def taken(self, rows: RowIndexes, owners: Owners) -> None:
+        """Their ids were registered before, under other tokens."""
+        before = self.were_read(rows)
+        if before.any():
+            self.reread(rows[before])
+        if before.all():
             return
-        (line,) = self._envelope.undone(Events.of([item.event]), [LATE_REASON], token=None, at_ns=now_ns)
-        stretch = item.stretch
-        if stretch is None:
-            self._changes.exports.append(Export(LATE, line))
-        elif stretch.again is None:
-            stretch.exports.append(Export(LATE, line))
-            self.weigh(stretch, len(line))
-        self._count(item, Verdict.LATE)
+        other = owners.are_other_than(self.datacentre)
+        moved = ~before & (owners.times != self._table.times[rows])
+        if moved.any():
+            self._retime(rows, owners, np.flatnonzero(moved))
+        verdicts = np.where(other, np.uint8(Verdict.ELSEWHERE), owners.kinds)  # kinds have a verdict's number
+        # Else it is this very line before a crash, not counted then.
+        verdicts[~owners.same_line & (self.identical_copies | ~other)] = Verdict.DUPLICATE
+        self._count(rows[~before], verdicts[~before])
 
-    def count_many(self, stretch: Stretch, times: I64, verdicts: U8) -> None:
-        """Events of a stretch that have a verdict and were never items. REREAD: counted before, so not read again."""
-        for verdict in map(Verdict, np.unique(verdicts).tolist()):
-            hours, counts = np.unique(times[verdicts == verdict] // HOUR_NS, return_counts=True)
-            total = int(counts.sum())
-            self.live[verdict] += total
-            if verdict is Verdict.REREAD:
-                self.live[Verdict.READ] -= total
-            for hour, count in zip(hours.tolist(), counts.tolist(), strict=True):
-                stretch.cells[hour << VERDICT_BITS | verdict] += count
-                if verdict is not Verdict.REREAD:
-                    stretch.cells[hour << VERDICT_BITS | Verdict.READ] += count
+    def were_read(self, rows: RowIndexes) -> Mask:
+        """Which of these lines were counted when they were read for the first time."""
+        before = np.zeros(len(rows), np.bool_)
+        for stretch, which in self._table.by_stretch(rows):
+            if stretch is not None and stretch.seen_to > stretch.begin:
+                before[which] = self._table.offsets[rows[which]] < stretch.seen_to
+        return before
 
-    def _count(self, item: Item, verdict: int) -> None:
-        item.done = True
-        self.open -= 1
-        stretch = item.stretch
-        if stretch is not None:
-            verdict = stretch.counted(verdict)
-        self.live[verdict] += 1  # type: ignore[index]  # an Outcome of the same number
-        number = item.event.event_time_ns // HOUR_NS << VERDICT_BITS | verdict
-        if stretch is None:
-            self._stored_cells[number] += 1
-            self._changes.deleted.append(item)
-        else:
-            stretch.cells[number] += 1
-            stretch.left -= 1
+    def _retime(self, rows: RowIndexes, owners: Owners, which: RowIndexes) -> None:
+        """Counts lines whose ids were registered by other lines, with other event times."""
+        table = self._table
+        for at, stretch in zip(which.tolist(), table.stretch[rows[which]].tolist(), strict=True):
+            row, registered_ns = rows[at], int(owners.times[at])
+            time_ns = int(table.times[row])
+            # Two clocks that Photon trusts may say so of one event.
+            if abs(time_ns - registered_ns) <= self._uncertainty_ns or (
+                stretch is not None and stretch.again is not None
+            ):
+                continue
+            self._count_apart(rows[[at]], Verdict.RETIMED)
+            place = table.ids[row], table.files[row].path, int(table.offsets[row])
+            self.retimed = self.retimed or Retimed(*place, time_ns, owners.row(at))
 
-    def _reread(self, item: Item) -> None:
-        """It was counted when it was read for the first time: taken out of what was read now."""
-        stretch = item.stretch
-        assert stretch is not None
-        item.done = True
-        self.open -= 1
-        stretch.left -= 1
-        stretch.cells[cell(item.event.event_time_ns, Verdict.READ)] -= 1
-        stretch.cells[cell(item.event.event_time_ns, Verdict.REREAD)] += 1
-        self.live[Verdict.READ] -= 1
-        self.live[Verdict.REREAD] += 1
+    def _count_apart(self, rows: RowIndexes, verdict: Verdict) -> None:
+        self.live[verdict] += len(rows)
+        for stretch, which in self._table.by_stretch(rows):
+            into = self._stored_cells if stretch is None else stretch.cells
+            into.update(cells(self._table.times[rows[which]], verdict))
+
+    def late(self, rows: RowIndexes, now_ns: int) -> None:
+        """Below the boundary: this datacentre claims them as late (protocol rule 10)."""
+        before = self.were_read(rows)
+        if before.any():
+            self.reread(rows[before])
+        rows = rows[~before]
+        if not len(rows):
+            return
+        reasons = [LATE_REASON] * len(rows)
+        lines = self._envelope.undone(self._table.events(rows), reasons, token=None, at_ns=now_ns)
+        for line, stretch in zip(lines, self._table.stretch[rows].tolist(), strict=True):
+            if stretch is None:
+                self._changes.exports.append(Export(LATE, line))
+            elif stretch.again is None:
+                stretch.exports.append(Export(LATE, line))
+                self.weigh(stretch, len(line))
+        self._count(rows, np.full(len(rows), Verdict.LATE, np.uint8))
+
+    def _count(self, rows: RowIndexes, verdicts: U8) -> None:
+        """These have their verdicts: their rows end."""
+        self.open -= len(rows)
+        times = self._table.times[rows]
+        for stretch, which in self._table.by_stretch(rows):
+            some = verdicts[which]
+            if stretch is None:
+                into = self._stored_cells
+                self._changes.deleted += self.loaded.done(rows[which])
+            else:
+                into = stretch.cells
+                stretch.left -= len(which)
+                some = stretch.counted(some)
+            into.update(cells(times[which], some))
+            self.live.update(some.tolist())
+        self._table.release(rows)
+
+    def reread(self, rows: RowIndexes) -> None:
+        """Lines that were counted when they were read for the first time: taken out of what was read now."""
+        times = self._table.times
+        for stretch, which in self._table.by_stretch(rows):
+            assert stretch is not None
+            stretch.left -= len(which)
+            stretch.cells.subtract(cells(times[rows[which]], Verdict.READ))
+            stretch.cells.update(cells(times[rows[which]], Verdict.REREAD))
+        self.open -= len(rows)
+        self.live[Verdict.READ] -= len(rows)
+        self.live[Verdict.REREAD] += len(rows)
+        self._table.release(rows)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
-    def _wait(
-        self, batch: Batch, waiting: Mapping[Outcome, list[Item]], overloaded: bool, now_ns: int, now: float
-    ) -> None:
-        for outcome, tried in waiting.items():
-            self._first_read.limit(tried, now_ns, now)
+    def _wait(self, batch: Batch, outcomes: U8, waits: Mask, overloaded: bool, now_ns: int, now: float) -> None:
+        table = self._table
+        for outcome in map(Outcome, dict.fromkeys(outcomes[waits].tolist())):
+            tried = batch.rows[waits & (outcomes == outcome)]
+            self._first_read.limit(table, tried, now_ns, now)
             attempt = Attempt(
                 outcome, batch.read_past_ns, overloaded, self.retry_rows, self._waiting.held, self.followed
             )
-            if outcome == Outcome.NOT_YET:
-                tried = self._again(tried, batch.arrivals)
-            else:
-                for item in self._arrived.since(tried, batch.arrivals)[0]:
-                    item.failed = 0
-            for items, plan in self._next_tries.plans(attempt, tried, now_ns):
-                self.given_up += len(items) * plan.given_up
+            came = self._arrived.since(table.keys[tried].tolist(), batch.arrivals)
+            if came.any():
+                table.failed[tried[came]] = 0
+                if outcome == Outcome.NOT_YET:
+                    self._again(tried[came])
+                    tried = tried[~came]
+            for rows, plan in self._next_tries.plans(attempt, table, tried, now_ns):
+                self.given_up += len(rows) * plan.given_up
                 trigger, settled = plan.trigger_ns, plan.settled
-                next_try_ns = SETTLED_NS if settled else now_ns + int(plan.delay_s * NS_PER_S)
-                for item in items:
-                    item.attempts += not overloaded and not (plan.early and item.attempts)
-                    item.failed = 0 if outcome == Outcome.NOT_YET else item.failed + (not overloaded)
-                    item.next_try_ns, item.settled = next_try_ns, settled
-                    item.left_to, item.last = NOBODY, outcome
-                    item.trigger_ns = SETTLED_NS if settled else trigger
+                if not overloaded:
+                    table.attempts[rows] += table.attempts[rows] == 0 if plan.early else True
+                table.failed[rows] = 0 if outcome == Outcome.NOT_YET else table.failed[rows] + (not overloaded)
+                table.next_try_ns[rows] = SETTLED_NS if settled else now_ns + int(plan.delay_s * NS_PER_S)
+                table.settled[rows], table.left_to[rows], table.last[rows] = settled, NOBODY, outcome
+                table.trigger_ns[rows] = SETTLED_NS if settled else trigger
                 passed = batch.read_past_ns < trigger <= self.read_past_ns  # while the attempt was on its way
-                self._park(items, now, now if passed else now + plan.delay_s, trigger, settled)
+                self._park(rows, now, now if passed else now + plan.delay_s, trigger, settled)
 
-    def _again(self, tried: list[Item], arrivals: int) -> list[Item]:
-        """Tries those again whose primary event came while the attempt was on its way; the others."""
-        came, tried = self._arrived.since(tried, arrivals)
-        for item in came:
-            item.attempts += 1
-            item.failed = 0
-            item.left_to, item.last = NOBODY, Outcome.NOT_YET
-        self._came += came
-        self.woken += len(came)
-        return tried
+    def _again(self, rows: RowIndexes) -> None:
+        """Their primary event came while the attempt was on its way."""
+        self._table.attempts[rows] += 1
+        self._table.left_to[rows], self._table.last[rows] = NOBODY, Outcome.NOT_YET
+        self._came += rows.tolist()
+        self.woken += len(rows)
 
-    def _park(self, items: Sequence[Item], now: float, due: float, trigger_ns: int, settled: bool) -> None:
+    def _park(self, rows: RowIndexes, now: float, due: float, trigger_ns: int, settled: bool) -> None:
         """Held ones wait in memory, stored ones in the store, but for those that failed for the first few times: they
         would stand behind all that is due there. Settled ones wait for the next run."""
-        held = []
-        for item in items:
-            if item.stretch is not None:
-                held.append(item)
-                if item.stretch.parked_at is None:
-                    item.stretch.parked_at = now
-                item.stretch.settled += settled
-                item.stretch.parked += not settled
-            elif item.last is Outcome.RETRY and item.failed <= FAILED_HELD and not settled:
-                held.append(item)
-            else:
-                self._back.setdefault(item.event.key, []).append(item)
-        self.open -= len(items) if settled else len(items) - len(held)
-        if held and not settled:
+        table = self._table
+        hold = table.row_id[rows] == 0
+        if not settled:
+            hold |= (table.last[rows] == Outcome.RETRY) & (table.failed[rows] <= FAILED_HELD)
+        held, back = rows[hold], rows[~hold]
+        for stretch, which in table.by_stretch(held):
+            if stretch is not None:
+                if stretch.parked_at is None:
+                    stretch.parked_at = now
+                stretch.settled += len(which) * settled
+                stretch.parked += len(which) * (not settled)
+        for row, key in zip(back.tolist(), table.keys[back].tolist(), strict=True):
+            self._back.setdefault(key, []).append(row)
+        self.open -= len(rows) if settled else len(back)
+        if len(held) and not settled:
             self._waiting.add(held, due, trigger_ns)
 
     # -- out: what to commit ---------------------------------------------------------------------------------------
     def changes(self, now_ns: int, now: float, *, spill_all: bool = False) -> Changes:
         """What to commit now, as one transaction. ``spill_all``: nothing more will be tried in this run."""
         changes, self._changes = self._changes, Changes()
-        changes.updated = [item for items in self._back.values() for item in items]
-        self._back.clear()
-        cells, self._stored_cells = self._stored_cells, Counter()
-        self.loaded.remove(changes.updated + changes.deleted)
-        self.retry_bytes -= sum(row_bytes(item.event) for item in changes.deleted)
-        self.retry_rows -= len(changes.deleted)
+        if self._back:
+            waiting_on = rows_of([row for rows in self._back.values() for row in rows])
+            self._back.clear()
+            changes.updated = StoredEvents.of(self._table, waiting_on)
+            self.loaded.remove(changes.updated.row_ids.tolist())
+            self._table.release(waiting_on)
+        if changes.deleted:
+            changes.freed = self.loaded.remove(changes.deleted)
+            self.retry_bytes -= changes.freed
+            self.retry_rows -= len(changes.deleted)
+        cells_of_all, self._stored_cells = self._stored_cells, Counter()
+        leaving: list[RowIndexes] = []
         for identity in list(self._busy):
             log = self._busy[identity]
             while log.stretches:
                 stretch = log.stretches[0]
-                if not stretch.whole or (stretch.left and not self._may_spill(log, changes, now, spill_all)):
+                spilled = sum(map(len, leaving))
+                if not stretch.whole or (stretch.left and not self._may_spill(log, spilled, now, spill_all)):
                     break
                 log.stretches.popleft()
-                self._settle(stretch, changes, cells, now_ns)
+                self._settle(stretch, changes, cells_of_all)
+                if stretch.left:
+                    leaving.append(self._leaves(stretch))
                 changes.anew.pop(identity, None)
                 if stretch.anew and stretch.end < stretch.seen_to:
                     changes.anew[identity] = stretch.seen_to
@@ -630,47 +676,56 @@ class Core:
                 )
             if not log.stretches:
                 del self._busy[identity]
-        changes.cells = dict(cells)
+        changes.cells = dict(cells_of_all)
+        if leaving:
+            self._store(np.concatenate(leaving), changes, now_ns)
         return changes
 
-    def _may_spill(self, log: OpenLog, changes: Changes, now: float, spill_all: bool) -> bool:
+    def _may_spill(self, log: OpenLog, spilled: int, now: float, spill_all: bool) -> bool:
         """Whether what is left of a log's first stretch is to become rows, and there is room for them."""
         if spill_all or log.stretches[0].spill:
             return True
         limits = self._limits
-        if self.retry_bytes >= limits.retry_store_bytes or len(changes.stored) >= limits.spill_rows:
+        if self.retry_bytes >= limits.retry_store_bytes or spilled >= limits.spill_rows:
             return False
         later = islice(log.stretches, 1, None)
         return self._spilling.may(log.stretches[0], later, self.window_bytes, now)
 
-    def _settle(self, stretch: Stretch, changes: Changes, cells: Counter[int], now_ns: int) -> None:
-        """A stretch falls behind its log's offset: its counts, its lines, and what is left goes to the store."""
-        cells.update(stretch.cells)
-        cells.update(Counter([item.event.event_time_ns // HOUR_NS << VERDICT_BITS for item in stretch.items]))  # READ
-        if stretch.left:
-            for item in stretch.items:
-                if not item.done:
-                    self._store(item, changes, now_ns)
+    def _settle(self, stretch: Stretch, changes: Changes, cells_of_all: Counter[int]) -> None:
+        """A stretch falls behind its log's offset, with its counts and its lines."""
+        cells_of_all.update(stretch.cells)
         changes.exports += stretch.exports
         changes.spans.append(stretch.passed())
         self.window_bytes -= stretch.weight
 
-    def _store(self, item: Item, changes: Changes, now_ns: int) -> None:
-        item.stretch = None
-        changes.stored.append(item)
-        self.retry_bytes += row_bytes(item.event)
-        self.retry_rows += 1
-        if item.waiting is not None:
-            self.open -= 1
-            self._waiting.leave(item)
-        elif not item.settled:  # on its way: a row for the next process, not to be loaded by this one
-            item.next_try_ns, item.trigger_ns = now_ns, SETTLED_NS
-            self._travelling.append(item)
+    def _leaves(self, stretch: Stretch) -> RowIndexes:
+        """What has no verdict yet of a stretch that falls behind its log's offset: it goes to the store."""
+        left = self._table.of_stretch(stretch)
+        self.retry_bytes += int(self._table.sizes[left].sum()) + ROW_BYTES * len(left)
+        self.retry_rows += len(left)
+        self._table.stretch[left] = None
+        return left
+
+    def _store(self, rows: RowIndexes, changes: Changes, now_ns: int) -> None:
+        """They become rows. Those on their way stay here: rows for the next process, not to be loaded by this one."""
+        table = self._table
+        waits = table.group[rows] != NO_GROUP
+        travels = ~waits & ~table.settled[rows]
+        table.next_try_ns[rows[travels]], table.trigger_ns[rows[travels]] = now_ns, SETTLED_NS
+        changes.stored = StoredEvents.of(table, rows)
+        self.open -= int(np.count_nonzero(waits))
+        self._waiting.leave(rows[waits])
+        table.release(rows[~travels])
+        self._travelling, self._new_ids = rows[travels], np.flatnonzero(travels)
+        self._stored = changes.stored
 
     def committed(self) -> None:
         """The changes are durable, and new rows have their ids. To be called before anything else is."""
-        self.loaded.add(self._travelling)
-        self._travelling.clear()
+        rows, self._travelling = self._travelling, NO_ROWS
+        stored, self._stored = self._stored, NOTHING_STORED
+        if len(rows):
+            self._table.row_id[rows] = stored.row_ids[self._new_ids]
+            self.loaded.add(rows)
 
 
 def _may_hold(before: Stretch, lines: Stretch, *, of_its_own: bool) -> bool:

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+import numpy as np
+
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block
@@ -22,7 +24,7 @@ from photon.config.clock import NS_PER_S, Clock, utc
 from photon.config.structured import get_logger
 from photon.dispatcher.arrivals import Arrivals
 from photon.dispatcher.asking import Asking
-from photon.dispatcher.backlog import Backlog, Question, Rules
+from photon.dispatcher.backlog import Backlog, departures, must_know
 from photon.dispatcher.calls import Calls
 from photon.dispatcher.core import Core
 from photon.dispatcher.discovery import Discovery
@@ -35,8 +37,8 @@ from photon.dispatcher.homes import Homes
 from photon.dispatcher.join_times import JoinTimes
 from photon.dispatcher.ledger import FINAL, Ledger, Verdict
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.lookups import Behind, LookUpPolicy, question, settle
-from photon.dispatcher.oldest import Pending, oldest
+from photon.dispatcher.lookups import Behind, LookUpPolicy, settle
+from photon.dispatcher.oldest import Pending, oldest, oldest_stretches
 from photon.dispatcher.progress import IDLE_S, AskProgress, Pace, ProgressWatch
 from photon.dispatcher.replay.rereading import LineRules, Rereading, Sources
 from photon.dispatcher.reporting import RETIMED_S, Troubles, tell_given_up, tell_retimed
@@ -170,7 +172,7 @@ class DispatcherEngine:
         self._caught_up = False  # when it last stopped reading
         self._asking = Asking(registry, self._troubles, clock, self._options.look_up_timeout_s)
         self._is_behind = False
-        self._backlog = Backlog(self._core, Rules(datacentre, self._options.identical_copies), homes)
+        self._backlog = Backlog(self._core)
         self._questions = self._unsettled = 0
         soon = None if homes is None else lambda: homes.head_start.answer_s
         self._flow = Flow(
@@ -198,8 +200,6 @@ class DispatcherEngine:
         self._next_commit = self._next_retimed = 0.0
         self._clock_ns = state.clock_ns  # the latest that was seen
         self._early_told = False
-        self.times = JoinTimes()
-        """How long joins took, for metrics."""
 
     def _resized(self, joiners: int) -> None:
         self._shares.resize(joiners * self._options.in_flight * self._limits.batch_events)
@@ -210,6 +210,11 @@ class DispatcherEngine:
         """Ends ``run`` soon: waits for answers that are on their way, then commits."""
         self._stopping = True
         self._wake.set()
+
+    @property
+    def times(self) -> JoinTimes:
+        """How long joins took, for metrics."""
+        return self._core.times
 
     @property
     def core(self) -> Core:
@@ -257,7 +262,8 @@ class DispatcherEngine:
 
     def oldest(self, limit: int) -> list[Pending]:
         """Events without a verdict, oldest first."""
-        return oldest(self._core.heads(), self._state.oldest_rows(limit), self._clock.now_ns(), limit)
+        held = (self._core.held([stretch]) for stretch in oldest_stretches(self._core.heads(), limit))
+        return oldest(held, self._state.oldest_rows(limit), self._clock.now_ns(), limit)
 
     def ledger(self) -> Ledger:
         """As committed."""
@@ -335,19 +341,19 @@ class DispatcherEngine:
 
     def _tell_early(self, batch: Batch, reply: JoinAnswers, now_ns: int) -> None:
         """Once: events that the registry does not take yet. Those of the next moments are nothing to speak of."""
-        early = [item for item, out in zip(batch.items, reply.outcomes, strict=True) if out is Outcome.TOO_NEW]
-        newest = max(early, key=lambda item: item.event.event_time_ns, default=None)
-        if newest is None or newest.event.event_time_ns <= now_ns + TOO_NEW_ONCE_S * NS_PER_S:
+        early = np.flatnonzero(np.array(reply.outcomes[: len(batch)]) == Outcome.TOO_NEW)
+        newest = batch.events.row(int(early[batch.events.times[early].argmax()]))
+        if newest.event_time_ns <= now_ns + TOO_NEW_ONCE_S * NS_PER_S:
             return
         self._early_told = True
         self._log.warning(
             "events lie in the future of this machine's clock and wait until it has come there, with --once for a "
             "later run; correct the clock if it is behind",
             clock=utc(now_ns),
-            event_time=utc(newest.event.event_time_ns),
-            event_id=newest.event.event_id,
-            log=newest.event.file.path,
-            offset=newest.event.offset,
+            event_time=utc(newest.event_time_ns),
+            event_id=newest.event_id,
+            log=newest.file.path,
+            offset=newest.offset,
         )
 
     def _pause(self, now: float) -> float:
@@ -441,7 +447,7 @@ class DispatcherEngine:
         flush, wait_s = self._patience_s()
         while (target := self._flow.choose(now)) is not None:
             batch = self._core.next_batch(now, flush=flush, wait_s=wait_s, most=self._flow.most_events(target))
-            self._flow.sent(target, len(batch.items) if batch is not None else 0, now)
+            self._flow.sent(target, len(batch) if batch is not None else 0, now)
             if batch is None:
                 break
             sent = True
@@ -479,32 +485,27 @@ class DispatcherEngine:
     async def _attempt(self, target: Target, batch: Batch, sent_at: float) -> None:
         answers: JoinAnswers | None = None
         try:
-            answers = await self._calls.join(target, [item.event for item in batch.items])
+            answers = await self._calls.join(target, batch.events)
         finally:
             now = self._clock.monotonic()
-            self._flow.answered(target, len(batch.items), answers, sent_at, now)
-        reply = answers or JoinAnswers([Outcome.RETRY] * len(batch.items))
-        tell_given_up(self._log, [item.event for item in batch.items], reply)
+            self._flow.answered(target, len(batch), answers, sent_at, now)
+        reply = answers or JoinAnswers([Outcome.RETRY] * len(batch))
+        tell_given_up(self._log, batch.events, reply)
         now_ns = self._clock.now_ns()
         if not self._early_told and Outcome.TOO_NEW in reply.outcomes:
             self._tell_early(batch, reply, now_ns)
-        self.times.joined(batch.items, reply.outcomes, now_ns)
         self._core.answered(batch, reply, now_ns, now)
 
     async def _look_up(self, batch: Batch) -> None:
         """What it finds has its verdict; when it fails, joiners find out."""
-        digests, times = question(batch)
-        left = batch.items
-        found = await self._asking.look_up(digests, times)
+        found = await self._asking.look_up(batch.events.digests, batch.events.times)
         self._questions -= 1
         now = self._clock.monotonic()
-        if found is not None:
-            left = settle(self._core, batch, found, self._clock.now_ns(), now)
-        self._core.asked(batch, left, now)
+        self._core.asked(batch, settle(self._core, batch, found, self._clock.now_ns(), now), now)
 
-    async def _settle(self, question: Question) -> None:
+    async def _settle(self, question: Batch) -> None:
         """Finds out what of a backlog has a verdict."""
-        found = await self._asking.look_up(question.digests, question.times)
+        found = await self._asking.look_up(question.events.digests, question.events.times)
         self._unsettled -= 1
         self._backlog.settle(question, found, self._clock.now_ns(), self._clock.monotonic())
 
@@ -513,11 +514,13 @@ class DispatcherEngine:
         question = self._backlog.question()
         while not self._stopping and self._failure is None:
             if self._core.clear(question.stretches):
-                waiting = self._state.lines_that_wait(question.keys)  # such a row leaves after its verdict has come
-                found = await self._asking.look_up(question.digests, question.times)
-                if self._registry is None or not question.must_know(found):
+                waiting = self._state.lines_that_wait(
+                    list(set(question.events.keys))
+                )  # such a row leaves after its verdict has come
+                found = await self._asking.look_up(question.events.digests, question.events.times)
+                if self._registry is None or not must_know(question, found):
                     self._unsettled -= 1
-                    if found is not None and (places := question.departures(found, waiting)):
+                    if found is not None and (places := departures(question, found, waiting)):
                         self._state.commit(Changes(departs=places))
                         for unit, place in places.items():
                             self._core.departs(unit, place.offset)

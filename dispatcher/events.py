@@ -1,87 +1,92 @@
-"""Events on their way to a verdict, and the stretches of the logs that they stand in. Pure.
+"""Stretches of the logs whose events are on their way together, and what goes to joiners. Pure.
 
-An ``Item`` is an event on its way to a verdict; a ``Stretch`` is a part of a log whose events are on their way
-together, and over which the log's offset advances only when each of them has a verdict or stands in the retry store.
+The log's offset advances over a ``Stretch`` only when each of its events has a verdict or stands in the retry store.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from photon.adapters.contract import Adapter, LogFile
+import numpy as np
+
+from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import Block
-from photon.dispatcher.columns import Columns, Unreadable, columns_of
-from photon.dispatcher.homes import NOBODY
+from photon.batch.columns import I64, U8, Mask, RowIndexes
+from photon.batch.events import Events
 from photon.dispatcher.ledger import Verdict, unknown_cell
 from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, Span
-from photon.idregistry.api import Digester
-from photon.joiner.api import ForeignEvent, Outcome, TakenBy
+from photon.idregistry.api import Kind
+from photon.joiner.api import TakenBy
 
 REJECTED, LATE = "rejected", "late"
-ITEM_BYTES = 600
-"""Counted for each event in memory beside its record. Measured, with ids and keys of 31 bytes: 590."""
+EVENT_BYTES = 600
+"""Counted for each event in memory beside its record."""
 
 
-class Item:
-    """An event without a verdict. ``stretch`` is None once it stands in the retry store, as ``row_id``."""
-
-    __slots__ = (
-        "attempts",
-        "behind",
-        "done",
-        "event",
-        "failed",
-        "first_read_ns",
-        "last",
-        "left_to",
-        "next_try_ns",
-        "placed_at",
-        "row_id",
-        "settled",
-        "stretch",
-        "trigger_ns",
-        "waiting",
-    )
-
-    def __init__(self, event: ForeignEvent, stretch: Stretch | None, first_read_ns: int) -> None:
-        self.event = event
-        self.stretch = stretch
-        self.first_read_ns = first_read_ns  # wall clock; patience counts from here
-        self.attempts = 0
-        self.failed = 0  # tries in a row, the last ones, that gave no verdict though a primary event may be there
-        self.behind = False  # fresh ones go before it
-        self.done = False
-        self.last: Outcome | None = None  # of its last attempt, which gave no verdict
-        self.row_id = 0
-        self.settled = False  # nothing in this run will give it a verdict
-        self.waiting: WaitingGroup | None = None  # None: on its way, settled or done
-        self.next_try_ns = 0
-        self.trigger_ns = 0
-        self.left_to = NOBODY  # the datacentre whose head start this attempt waits or has waited for
-        self.placed_at = 0.0  # monotonic seconds; when it was an own event's turn
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Batch:
-    """What goes to a joiner in one call. ``read_past_ns``: the primary's progress known when it was made."""
+    """What goes to a joiner in one call, or is looked up at once: ``rows`` of ``OpenEvents``, which are ``events``.
 
-    items: list[Item]
+    ``read_past_ns``: the primary's progress known when it was made.
+    """
+
+    rows: RowIndexes
+    events: Events
     read_past_ns: int
     patient: bool = False
     """Of a question: what has no verdict waits on, for its home."""
     arrivals: int = 0
     """How many keys had arrived when it was made (``arrivals``)."""
+    stretches: Sequence[Stretch] = ()
+    """Of a question about all that was read at one time: what was read."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def back(self) -> bool:
+        """What its stretches hold may be counted, or wait in the retry store."""
+        return bool(self.stretches) and self.stretches[0].back
 
 
-@dataclass(slots=True)
-class WaitingGroup:
-    """Items that are tried again together. ``due``: monotonic seconds; ``trigger_ns``: or when that is read past."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Owners:
+    """Who registered some ids before, a row each (see ``TakenBy``)."""
 
-    items: list[Item]
-    due: float
-    trigger_ns: int
-    left: int
+    names: Sequence[str]
+    datacentre: U8  # index into ``names``
+    kinds: U8
+    same_line: Mask
+    times: I64  # that they were registered with; their own where nobody said
+    tokens: Sequence[int] | None = None  # None and 0: nobody said
+
+    @staticmethod
+    def of(rows: Sequence[TakenBy], times: I64) -> Owners:
+        """``times``: of the events themselves."""
+        names = sorted({by.datacentre for by in rows})
+        known = [own if by.time_ns is None else by.time_ns for by, own in zip(rows, times.tolist(), strict=True)]
+        return Owners(
+            names,
+            np.array([names.index(by.datacentre) for by in rows], np.uint8),
+            np.array([by.kind for by in rows], np.uint8),
+            np.array([by.same_line for by in rows], np.bool_),
+            np.array(known, np.int64),
+            [by.token for by in rows],
+        )
+
+    def are_other_than(self, name: str) -> Mask:
+        """Whether they are of other datacentres."""
+        own = self.names.index(name) if name in self.names else len(self.names)
+        other: Mask = self.datacentre != own
+        return other
+
+    def row(self, at: int) -> TakenBy:
+        """One of them."""
+        name, kind = self.names[self.datacentre[at]], Kind(int(self.kinds[at]))
+        token = 0 if self.tokens is None else self.tokens[at]
+        return TakenBy(name, kind, bool(self.same_line[at]), int(self.times[at]), token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +108,9 @@ class Export:
     line: bytes
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Stretch:
-    """A part of a log, from ``begin`` to ``end``. ``cells``: ledger counts of what has a verdict here."""
+    """A part of a log, from ``begin`` to ``end``. ``cells``: ledger counts of what was read, and of verdicts."""
 
     identity: str
     file: LogFile
@@ -114,12 +119,14 @@ class Stretch:
     seen_to: int  # lines before this offset were read before, and are counted
     read_at: float  # monotonic seconds
     proof: bytes = b""  # of a position at its end
-    items: list[Item] = field(default_factory=list)
-    left: int = 0  # items without a verdict
+    rows: list[RowIndexes] = field(default_factory=list)  # its events had these; those that are done, have no more
+    first_read_ns: int = 0  # of its events
+    events: int = 0
+    left: int = 0  # events without a verdict
     settled: int = 0  # of them, those that get none in this run
     parked: int = 0  # of them, those that wait for their next try
     parked_at: float | None = None  # monotonic seconds; when the first one had to
-    whole: bool = False  # all of its records have been added
+    whole: bool = False  # all of its records have been added, and may be dealt with
     cells: Counter[int] = field(default_factory=Counter)
     exports: list[Export] = field(default_factory=list)
     weight: int = 0  # bytes of memory
@@ -133,28 +140,26 @@ class Stretch:
     again: Counter[int] | None = None
     """Of a stretch whose events were read and counted before, and which no log waits for: what became of them now."""
 
-    def counted(self, verdict: int) -> int:
-        """What the ledger says of an event of this stretch that has this verdict."""
+    def counted(self, verdicts: U8) -> U8:
+        """What the ledger says of events of this stretch that have these verdicts."""
         if self.again is None:
-            return verdict
-        self.again[verdict] += 1
-        return Verdict.REREAD
+            return verdicts
+        self.again.update(verdicts.tolist())
+        return np.full_like(verdicts, Verdict.REREAD)
 
     def overlaps(self, other: Stretch) -> bool:
         """Some of their lines stand at the same offsets."""
         return self.begin < other.end and other.begin < self.end
 
-    def saw(self, columns: Columns) -> None:
-        """These records stand here."""
-        if len(columns):
-            times = [header.event_time_ns for header in columns.headers]
-            self.oldest_ns = min(self.oldest_ns, *times)
-            self.newest_ns = max(self.newest_ns, *times)
+    def saw(self, times: I64) -> None:
+        """Records with these event times stand here."""
+        if len(times):
+            self.oldest_ns = min(self.oldest_ns, int(times.min()))
+            self.newest_ns = max(self.newest_ns, int(times.max()))
 
     def passed(self) -> Span:
         """The log's offset is behind it. For the state's record of which chunk holds which times; a log that is read
         in parts is one log there."""
-        self.items = []  # they name it and it names them, and the garbage collector, which would free them, is rare
         return Span(self.identity.partition("@")[0], self.begin, self.end, self.oldest_ns, self.newest_ns)
 
 
@@ -166,22 +171,6 @@ class OpenLog:
     end: int = 0  # the highest offset this log was ever read up to
     anew: bool = False
     """Its bytes before ``end`` are not those that were read then, at least not all of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """The records of a block. ``events`` in the order of the log."""
-
-    events: list[ForeignEvent]
-    unreadable: list[Unreadable]
-
-
-def parse(
-    block: Block, records: list[bytes], offsets: list[int], adapter: Adapter, digester: Digester, as_of_ns: int
-) -> Parsed:
-    """Events of some records of a block. Never raises for a record: what cannot be read is listed with its reason."""
-    columns, unreadable = columns_of(block, records, offsets, adapter, digester)
-    return Parsed(columns.events(as_of_ns), unreadable)
 
 
 def stretch_of(block: Block, read_at: float, seen_to: int) -> Stretch:

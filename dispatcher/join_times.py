@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import compress
-
-import numpy as np
-
+from photon.batch.columns import I64
 from photon.config.metrics.histogram import Histogram
-from photon.dispatcher.events import Item
-from photon.joiner.api import Outcome
 
 
 class JoinTimes:
@@ -21,12 +15,8 @@ class JoinTimes:
         self.since_event = Histogram()
         """From the event's own time."""
 
-    def joined(self, items: Sequence[Item], outcomes: Sequence[Outcome], now_ns: int) -> None:
-        """``outcomes`` are aligned with the items; those that were joined count. ``now_ns``: wall clock."""
-        joined = list(compress(items, [outcome == Outcome.JOINED for outcome in outcomes]))
-        if not joined:
-            return
-        read = np.fromiter([item.first_read_ns for item in joined], np.int64, len(joined))
-        self.since_read.add(now_ns - read)
-        event = np.fromiter([item.event.event_time_ns for item in joined], np.int64, len(joined))
-        self.since_event.add(now_ns - event)
+    def joined(self, times: I64, first_read_ns: I64, now_ns: int) -> None:
+        """Some events were: their own times, and when they were first read. ``now_ns``: wall clock."""
+        if len(times):
+            self.since_read.add(now_ns - first_read_ns)
+            self.since_event.add(now_ns - times)

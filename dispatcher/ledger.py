@@ -13,11 +13,16 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import repeat
+
+from photon.batch.columns import I64, U8
 
 HOUR_NS = 3_600_000_000_000
 UNKNOWN_HOUR = -(1 << 40)
 """In place of the hour of a record whose event time cannot be read."""
 VERDICT_BITS = 4
+FEW = 20
+"""Below so many rows a list is cheaper than numpy's calls."""
 
 
 class Verdict(enum.IntEnum):
@@ -49,6 +54,15 @@ FINAL = tuple(v for v in Verdict if v not in APART)
 def cell(event_time_ns: int, verdict: int) -> int:
     """One number for (hour, verdict): cheap as a dictionary key on the hot path."""
     return event_time_ns // HOUR_NS << VERDICT_BITS | verdict
+
+
+def cells(times: I64, verdicts: U8 | int) -> list[int]:
+    """``cell`` of each. ``verdicts``: one for all, or a row each."""
+    if len(times) < FEW:
+        codes = repeat(verdicts) if isinstance(verdicts, int) else verdicts.tolist()
+        return [ns // HOUR_NS << VERDICT_BITS | code for ns, code in zip(times.tolist(), codes, strict=False)]
+    numbers: list[int] = (times // HOUR_NS << VERDICT_BITS | verdicts).tolist()
+    return numbers
 
 
 def unknown_cell(verdict: int) -> int:

@@ -6,14 +6,16 @@ Worth its round trip where another datacentre has probably been there before: in
 from __future__ import annotations
 
 import enum
+from collections.abc import Set
 
 import numpy as np
 
+from photon.batch.columns import Mask, RowIndexes, split_digests
+from photon.batch.events import Events
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import Batch, Item
-from photon.idregistry.api import I64, Answer, Kind, LookUps
-from photon.joiner.api import TakenBy
-from photon.joiner.verdicts import tag_of
+from photon.dispatcher.events import Batch, Owners
+from photon.idregistry.api import Answer, Kind, LookUps
+from photon.joiner.verdicts import tags_of
 
 
 class LookUpPolicy(enum.StrEnum):
@@ -56,40 +58,56 @@ class Behind:
         return self._behind
 
 
-def question(batch: Batch) -> tuple[bytes, I64]:
-    """Digests and event times, for ``Registry.look_up``."""
-    digests = b"".join([item.event.digest for item in batch.items])
-    return digests, np.array([item.event.event_time_ns for item in batch.items], dtype=np.int64)
+Lines = Set[tuple[bytes, int]]
+"""Digests and ``line_tag``s."""
+_KINDS = np.array(list(Kind), np.uint8)
 
 
-def settle(core: Core, batch: Batch, found: LookUps, now_ns: int, now: float) -> list[Item]:
-    """Counts what has a verdict; the others. Absent and unknown ones go on to a joiner.
+def is_present(found: LookUps) -> Mask:
+    """Which ids have a verdict."""
+    present: Mask = (found.answers == Answer.PRESENT) & np.isin(found.owner_kinds, _KINDS)
+    return present
+
+
+def are_lines(events: Events, lines: Lines) -> Mask:
+    """Which events are these very lines."""
+    if not lines:
+        return np.zeros(len(events), np.bool_)
+    tagged = zip(split_digests(events.digests), tags_of(events).tolist(), strict=True)
+    return np.array([each in lines for each in tagged], np.bool_)
+
+
+def settle(
+    core: Core, batch: Batch, found: LookUps | None, now_ns: int, now: float, waiting: Lines = frozenset()
+) -> RowIndexes:
+    """Counts what has a verdict; the others. Absent and unknown ones go on to a joiner. ``found`` None: nobody knows.
+    ``waiting``: of what is read again, the lines that are rows of the retry store: they were counted before.
 
     A reopened id is answered ABSENT, and a hint may be stale only towards absent: it never decides wrongly.
     """
-    answers = found.answers
-    if not ((answers == Answer.PRESENT) | (answers == Answer.BELOW_BOUNDARY)).any():
-        core.present([], [] if (answers == Answer.UNKNOWN).any() else batch.items, now)
-        return batch.items
-    left: list[Item] = []
-    present: list[tuple[Item, TakenBy]] = []
-    names = found.datacentres
-    columns = (
-        answers.tolist(),
-        found.owner_kinds.tolist(),
-        found.owner_datacentres.tolist(),
-        found.owner_tags.tolist(),
-        [None] * len(answers) if found.owner_times is None else found.owner_times.tolist(),
-    )
-    for item, answer, kind, datacentre, tag, time_ns in zip(batch.items, *columns, strict=True):
-        if answer == Answer.PRESENT and kind in _KINDS:
-            present.append((item, TakenBy(names[datacentre], _KINDS[kind], tag == tag_of(item.event), time_ns)))
-        elif answer == Answer.BELOW_BOUNDARY:
-            core.late(item, now_ns)
-        else:
-            left.append(item)
-    core.present(present, left, now)
-    return left
+    left = np.ones(len(batch), np.bool_)
+    if waiting:
+        counted = are_lines(batch.events, waiting) & core.were_read(batch.rows)
+        core.reread(batch.rows[counted])
+        left &= ~counted
+    if found is not None:
+        present = is_present(found) & left
+        late = (found.answers == Answer.BELOW_BOUNDARY) & left
+        left &= ~(present | late)
+        absent = left & (found.answers == Answer.ABSENT)
+        core.known(batch.rows[present], _owners(core, batch, found, np.flatnonzero(present)), batch.rows[absent], now)
+        core.late(batch.rows[late], now_ns)
+    return batch.rows[left]
 
 
-_KINDS = {int(kind): kind for kind in Kind}
+def _owners(core: Core, batch: Batch, found: LookUps, rows: RowIndexes) -> Owners:
+    """Of the ids at ``rows``."""
+    times = batch.events.times if found.owner_times is None else found.owner_times
+    same = np.zeros(len(rows), np.bool_)
+    owners = Owners(found.datacentres, found.owner_datacentres[rows], found.owner_kinds[rows], same, times[rows])
+    # Which line it was is asked only where it decides.
+    tell = core.identical_copies | ~owners.are_other_than(core.datacentre)
+    if tell.any():
+        which = rows[tell]
+        same[tell] = tags_of(batch.events.take(which)) == found.owner_tags[which]
+    return owners

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from photon.dispatcher.events import Item, Stretch
-from photon.dispatcher.homes import NOBODY
+from photon.dispatcher.events import Stretch
+from photon.dispatcher.open_events import OpenEvent
 from photon.dispatcher.retry import SETTLED_NS
 from photon.joiner.api import Outcome
 
@@ -53,33 +53,36 @@ class OldRow:
     trigger_ns: int
 
 
-def oldest(heads: Iterable[Stretch], rows: Sequence[OldRow], now_ns: int, limit: int) -> list[Pending]:
-    """``heads``: of each log the oldest stretch in memory; ``rows``: the oldest ones of the retry store."""
-    ripe = heapq.nsmallest(limit, (s for s in heads if s.left), key=lambda s: s.items[0].first_read_ns)
+def oldest_stretches(heads: Iterable[Stretch], limit: int) -> list[Stretch]:
+    """``heads``: of each log the oldest one in memory. Those with events that have waited longest."""
+    return heapq.nsmallest(limit, (s for s in heads if s.left), key=lambda stretch: stretch.first_read_ns)
+
+
+def oldest(held: Iterable[Iterable[OpenEvent]], rows: Sequence[OldRow], now_ns: int, limit: int) -> list[Pending]:
+    """``held``: of ``oldest_stretches``; ``rows``: the oldest ones of the retry store."""
     found = [_of_row(row, now_ns) for row in rows[:limit]]
-    for stretch in ripe:
-        found += map(_of_item, islice((item for item in stretch.items if not item.done), limit))
+    for events in held:
+        found += map(_of_held, islice(events, limit))
     return heapq.nsmallest(limit, found, key=lambda pending: pending.first_read_ns)
 
 
-def _of_item(item: Item) -> Pending:
-    waits = item.waiting is not None
-    if item.settled:
+def _of_held(held: OpenEvent) -> Pending:
+    if held.settled:
         reason = NEXT_RUN
-    elif item.left_to != NOBODY:
+    elif held.left:
         reason = LEFT
-    elif waits and item.last is not None:
-        reason = _REASONS.get(item.last, UNANSWERED)
+    elif held.waits and held.last is not None:
+        reason = _REASONS.get(held.last, UNANSWERED)
     else:
         reason = ON_ITS_WAY
-    event = item.event
+    event = held.event
     return Pending(
         _shown(event.event_id),
         event.file.path,
         event.offset,
-        item.first_read_ns,
-        item.attempts,
-        _time(item.next_try_ns) if waits else None,
+        held.first_read_ns,
+        held.attempts,
+        _time(held.next_try_ns) if held.waits else None,
         reason,
     )
 

@@ -10,15 +10,17 @@ at work on the same events.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass, field
 
-from photon.dispatcher.events import Item
+import numpy as np
+
+from photon.batch.columns import RowIndexes
 from photon.dispatcher.homes import NOBODY, YIELDED, Homes
 from photon.dispatcher.limits import Limits
+from photon.dispatcher.open_events import NO_ROWS, OpenEvents
 from photon.dispatcher.shares import SMALL_EVENTS, STORED_WEIGHT, Shares
-from photon.dispatcher.waiting import HeadStartQueue
+from photon.dispatcher.waiting import HeadStartQueue, RowQueue
 
 READY_BATCHES = 2
 """Nothing is looked up while so many batches are being looked up or wait for a joiner."""
@@ -34,10 +36,10 @@ STOCK_EVENTS = 2 * SMALL_EVENTS
 
 @dataclass(slots=True)
 class _Line:
-    """Events to be looked up, and events to be sent."""
+    """Rows of events to be looked up, and of events to be sent."""
 
-    unasked: deque[Item] = field(default_factory=deque)
-    ready: deque[Item] = field(default_factory=deque)
+    unasked: RowQueue = field(default_factory=RowQueue)
+    ready: RowQueue = field(default_factory=RowQueue)
 
     def __len__(self) -> int:
         return len(self.unasked) + len(self.ready)
@@ -46,15 +48,16 @@ class _Line:
 class Queues:
     """``homes``: None where this datacentre is the only one: nothing is left to anybody. Times: monotonic seconds."""
 
-    def __init__(self, limits: Limits, homes: Homes | None, shares: Shares) -> None:
+    def __init__(self, table: OpenEvents, limits: Limits, homes: Homes | None, shares: Shares) -> None:
+        self._table = table
         self._limits = limits
         self._homes = homes
         self._shares = shares
-        self._fresh: deque[Item] = deque()
+        self._fresh = RowQueue()
         self._live = _Line()
         self._behind = _Line()
-        self._due: deque[Item] = deque()
-        self._waited: deque[Item] = deque()
+        self._due = RowQueue()
+        self._waited = RowQueue()
         self._leaving = HeadStartQueue(homes.ranks + 1 if homes is not None else 0)
         self._asking = 0
         self._progress = 1.0  # share of the oldest events that we left which their home has done; of late
@@ -72,7 +75,7 @@ class Queues:
     @property
     def left(self) -> int:
         """Events that are left to their home now."""
-        return self._leaving.items + len(self._due) + len(self._waited)
+        return self._leaving.events + len(self._due) + len(self._waited)
 
     @property
     def long(self) -> bool:
@@ -88,111 +91,106 @@ class Queues:
         return room if room >= SMALL_EVENTS else 0  # a few at a time are not worth a look
 
     # -- in ----------------------------------------------------------------------------------------------------------
-    def read(self, items: list[Item], now: float) -> None:
-        """Events that were just read; all of them behind, or none."""
-        behind = bool(items) and items[0].behind
-        if self._asks(now):
-            (self._behind if behind else self._live).unasked.extend(items)
-            return
-        own = self._leave(items, now)
-        if behind:
-            if not self._behind.ready:
+    def read(self, rows: RowIndexes, now: float) -> None:
+        """Events that were just read."""
+        for line, some in self._parted(rows):
+            if self._asks(now):
+                line.unasked.add(some)
+                continue
+            own = self._leave(some, now)
+            if line is self._live:
+                self._fresh.add(own)
+                continue
+            if not line.ready:
                 self._oldest_behind = now
-            self._behind.ready += own
-            return
-        self._fresh += own
+            line.ready.add(own)
 
-    def again(self, items: list[Item], now: float, *, arrived: bool = False) -> None:
+    def again(self, rows: RowIndexes, now: float, *, arrived: bool = False) -> None:
         """Events whose next try has come. They are looked up: another datacentre has had its time.
 
         ``arrived``: because their primary event has, so they go before the others. About now it has come to their
         home as well: rows of the retry store, tried at any time by back-off, are left to it as events in memory are.
         """
-        for line, some in self._parted(items):
+        for line, some in self._parted(rows):
             if self._homes is None:
-                queue, chosen = line.unasked if self._asks(now) else line.ready, some
+                queue = line.unasked if self._asks(now) else line.ready
             else:
-                at_once = [] if arrived else [item for item in some if item.stretch is None]
-                left = [item for item in some if arrived or item.stretch is not None]
-                queue, chosen = line.unasked, some if self._asks(now) else at_once + self._leave(left, now)
+                queue = line.unasked
+                if not self._asks(now):
+                    at_once = NO_ROWS if arrived else some[self._table.row_id[some] > 0]
+                    left = some if arrived else some[self._table.row_id[some] == 0]
+                    some = np.concatenate([at_once, self._leave(left, now)])
             if arrived:
-                queue.extendleft(reversed(chosen))
+                queue.put_first(some)
             else:
-                queue.extend(chosen)
+                queue.add(some)
 
-    def _parted(self, items: Sequence[Item]) -> list[tuple[_Line, Sequence[Item]]]:
-        behind = [item for item in items if item.behind]
-        if not behind:
-            return [(self._live, items)] if items else []
-        rest = [item for item in items if not item.behind]
-        return [(self._behind, behind), (self._live, rest)] if rest else [(self._behind, behind)]
+    def _parted(self, rows: RowIndexes) -> list[tuple[_Line, RowIndexes]]:
+        behind = self._table.behind[rows]
+        parts = ((self._behind, rows[behind]), (self._live, rows[~behind]))
+        return [(line, some) for line, some in parts if len(some)]
 
-    def asked(self, items: Sequence[Item], count: int, now: float, *, patient: bool = False) -> None:
+    def asked(self, rows: RowIndexes, count: int, now: float, *, patient: bool = False) -> None:
         """Of ``count`` events that were looked up, these have no verdict: they go on to a joiner or are left.
 
         ``patient``: as ``next_question`` said of them.
         """
         self._asking -= count
-        homes = self._homes
-        if homes is None:
-            for line, some in self._parted(items):
-                line.ready += some
+        if self._homes is None:
+            for line, some in self._parted(rows):
+                line.ready.add(some)
         elif patient:
-            self._progress += (1 - len(items) / count - self._progress) / 2
-            self._waited.extendleft(reversed(items))
-            if not items:
+            self._progress += (1 - len(rows) / count - self._progress) / 2
+            self._waited.put_first(rows)
+            if not len(rows):
                 self._next_patient = now
         else:
-            for line, some in self._parted(items):
-                line.ready += [item for item in some if item.left_to != NOBODY]
-                line.ready += self._leave([item for item in some if item.left_to == NOBODY], now)
+            for line, some in self._parted(rows):
+                placed = self._table.left_to[some] != NOBODY
+                line.ready.add(some[placed])
+                line.ready.add(self._leave(some[~placed], now))
 
-    def _leave(self, items: list[Item], now: float) -> list[Item]:
+    def _leave(self, rows: RowIndexes, now: float) -> RowIndexes:
         """Leaves those of another home to it; the own ones."""
-        homes = self._homes
-        if homes is None or not items:
-            return items
-        places = homes.place(b"".join([item.event.digest for item in items]))
-        own: list[Item] = []
-        left: dict[int, list[Item]] = {}
-        first: Counter[int] = Counter()
-        for item, rank, home in zip(items, places.ranks.tolist(), places.homes.tolist(), strict=True):
-            if not rank:
-                item.placed_at = now
-                own.append(item)
-                continue
-            item.left_to = home
-            left.setdefault(rank if home != YIELDED else 0, []).append(item)
-            if home != YIELDED and is_evidence(item):
-                first[home] += 1
-        for rank, some in left.items():  # 0: yielded
+        homes, table = self._homes, self._table
+        if homes is None or not len(rows):
+            return rows
+        places = homes.place(table.digests[rows].tobytes())
+        is_left = places.ranks > 0
+        own = rows[~is_left]
+        table.placed_at[own] = now
+        if len(own) == len(rows):
+            return own
+        left, to = rows[is_left], places.homes[is_left]
+        table.left_to[left] = to
+        homes.count_left(Counter(to[(to != YIELDED) & table.counts_as_evidence(left)].tolist()))
+        ranks = np.where(to == YIELDED, 0, places.ranks[is_left])
+        for rank in np.unique(ranks).tolist():
             due = now + homes.wait_s(rank, backlog=self.look_first)
-            self._leaving.add(some, due, rank, backlog=self.look_first)
-        homes.count_left(first)
+            self._leaving.add(left[ranks == rank], due, rank, backlog=self.look_first)
         return own
 
     # -- out ---------------------------------------------------------------------------------------------------------
-    def next_question(self, now: float) -> tuple[list[Item], bool]:
+    def next_question(self, now: float) -> tuple[RowIndexes, bool]:
         """Events to look up now, and whether those without a verdict then wait on. Give each call's to ``asked``."""
         due, waited = self._leaving.due(now)
-        self._due += due
-        self._waited += waited
+        self._due.add(due)
+        self._waited.add(waited)
         if self._fresh and self._asks(now):
-            self._live.unasked += self._fresh
-            self._fresh.clear()
+            self._live.unasked.add(self._fresh.take(len(self._fresh)))
         if self._asking + len(self._live.ready) >= READY_BATCHES * self.batch_events:
-            return [], False
+            return NO_ROWS, False
         behind = self._behind_to_ask(now)
         if self._due and not (self.look_first and (self._live.unasked or behind)):
-            items, patient = self._pull(self._due), False
+            rows, patient = self._pull(self._due), False
         elif self._live.unasked:
-            items, patient = self._pull(self._live.unasked), False
+            rows, patient = self._pull(self._live.unasked), False
         elif behind or not self._waited or self._homes is None:
-            items, patient = self._pull(self._behind.unasked, most=behind), False
+            rows, patient = self._pull(self._behind.unasked, most=behind), False
         else:
-            items, patient = self._pull_waited(self._homes, now)
-        self._asking += len(items)
-        return items, patient
+            rows, patient = self._pull_waited(self._homes, now)
+        self._asking += len(rows)
+        return rows, patient
 
     def _behind_to_ask(self, now: float) -> int:
         """How many events behind may be looked up now."""
@@ -205,7 +203,7 @@ class Queues:
     def _fresh_wait(self) -> bool:
         return bool(self._fresh or self._live)
 
-    def _pull_waited(self, homes: Homes, now: float) -> tuple[list[Item], bool]:
+    def _pull_waited(self, homes: Homes, now: float) -> tuple[RowIndexes, bool]:
         """Of a backlog, and there is nothing of our own to do.
 
         The oldest ones show whether their home comes on; what it has done makes room to read on. If it does not, the
@@ -215,8 +213,8 @@ class Queues:
             self._next_patient = now + self._patience_s(homes)  # one question at a time
             return self._pull(self._waited), True
         if self._progress >= PROGRESS:
-            return [], False
-        return [self._waited.pop() for _ in range(min(len(self._waited), self.batch_events))], False
+            return NO_ROWS, False
+        return self._waited.take_last(self.batch_events), False
 
     @staticmethod
     def _patience_s(homes: Homes) -> float:
@@ -234,12 +232,13 @@ class Queues:
             return self.look_first or homes is not None
         if not self._fresh:
             return False
-        stretch = self._fresh[0].stretch  # has it waited for a joiner for so long that others may not wait for us?
+        stretch = self._table.stretch[self._fresh.first]
+        # Has it waited for a joiner for so long that others may not wait for us?
         return stretch is None or now - stretch.read_at > homes.head_start.seconds
 
     def next_batch(
         self, now: float, *, flush: bool, wait_s: float | None = None, most: int | None = None, full: bool = False
-    ) -> list[Item]:
+    ) -> RowIndexes:
         """The next events to send: of those that are fresh or to be tried again when a batch is full, or the first
         has waited for ``wait_s``. They go together: a batch costs a machine much the same, whatever is in it.
 
@@ -250,16 +249,16 @@ class Queues:
             wait_s = 0.0 if flush else self._limits.batch_wait_s
         ripe = self._ripe(now, wait_s)
         fresh_first = ripe and not self._shares.busy(now)
-        if self._behind.ready and not fresh_first and (items := self._next_behind(now, flush, most, full)):
-            return items
+        if self._behind.ready and not fresh_first and len(rows := self._next_behind(now, flush, most, full)):
+            return rows
         if not ripe:
-            return []
+            return NO_ROWS
         lines = (self._fresh, self._live.ready) if self._fresh_is_next else (self._live.ready, self._fresh)
         self._fresh_is_next = not self._fresh_is_next  # a storm of retries does not starve what was just read
-        items = self._pull(*lines, most=most)
+        rows = self._pull(*lines, most=most)
         self._since = now if self._fresh or self._live.ready else None
-        self._shares.sent_fresh(len(items), now)
-        return items
+        self._shares.sent_fresh(len(rows), now)
+        return rows
 
     def _ripe(self, now: float, wait_s: float) -> bool:
         count = len(self._fresh) + len(self._live.ready)
@@ -269,36 +268,44 @@ class Queues:
             self._since = now
         return count >= self.batch_events or (self._since is not None and now >= self._since + wait_s)
 
-    def _next_behind(self, now: float, flush: bool, most: int | None, full: bool) -> list[Item]:
+    def _next_behind(self, now: float, flush: bool, most: int | None, full: bool) -> RowIndexes:
         """Events behind, when it is their turn. Until ``flush`` there is more to be read, which may be fresh.
 
         So there is when memory is full: those behind that fill it make room, rows of the retry store do not.
         """
-        more = not flush or (full and self._behind.ready[0].stretch is None)
+        more = not flush or (full and self._is_stored(self._behind.ready.first))
         wait = self._fresh_wait or (self._shares.busy(now) and more)
         count = self._shares.allowance(now, self.batch_events, fresh_wait=wait, in_flight=self.behind_in_flight)
         ripe = flush or len(self._behind.ready) >= count or now - self._oldest_behind >= self._limits.batch_wait_s
         if not (count and ripe):
-            return []
+            return NO_ROWS
         self._oldest_behind = now
-        items = self._pull(self._behind.ready, most=count if most is None else min(most, count))
-        cost = len(items) * (STORED_WEIGHT if items[0].stretch is None else 1.0)
+        rows = self._pull(self._behind.ready, most=count if most is None else min(most, count))
+        cost = len(rows) * (STORED_WEIGHT if self._is_stored(int(rows[0])) else 1.0)
         self._shares.sent_behind(cost, fresh_wait=wait)
-        self.behind_in_flight += len(items)
-        return items
+        self.behind_in_flight += len(rows)
+        return rows
 
-    def _pull(self, *queues: deque[Item], most: int | None = None) -> list[Item]:
+    def _is_stored(self, row: int) -> bool:
+        return bool(self._table.row_id[row])
+
+    def _pull(self, *queues: RowQueue, most: int | None = None) -> RowIndexes:
         """A batch: what the first one has, then what the next one has."""
         room = self.batch_events if most is None else min(most, self.batch_events)
-        items: list[Item] = []
         left = self._limits.batch_bytes
+        taken: list[RowIndexes] = []
         for queue in queues:
-            for _ in range(min(len(queue), room - len(items))):
-                left -= len(queue[0].event.record)
-                if left < 0 and items:
-                    return items
-                items.append(queue.popleft())
-        return items
+            rows = queue.take(room)
+            if not len(rows):
+                continue
+            ends = np.cumsum(self._table.sizes[rows])
+            fit = max(int(np.searchsorted(ends, left, "right")), 0 if taken else 1)
+            taken.append(rows[:fit])
+            if fit < len(rows):
+                queue.put_first(rows[fit:])
+                break
+            room, left = room - fit, left - int(ends[-1])
+        return np.concatenate(taken) if taken else NO_ROWS
 
     def fresh_due(self, wait_s: float) -> float | None:
         """When fresh events, or such to be tried again, have waited for so long; monotonic seconds."""
@@ -310,11 +317,3 @@ class Queues:
         if self._waited and self._next_patient > now:
             due = self._next_patient if due is None else min(due, self._next_patient)
         return due
-
-
-def is_evidence(item: Item) -> bool:
-    """Whether what becomes of it tells of the datacentre it is left to: only a first attempt does.
-
-    Later ones come by back-off and chance: either datacentre may be the first to find a primary that was late.
-    """
-    return item.attempts == 0 and item.stretch is not None

@@ -6,14 +6,14 @@ the first one of a batch is named.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from photon.batch.events import Events
 from photon.config.clock import NS_PER_S
 from photon.dispatcher.events import Retimed
-from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
+from photon.joiner.api import JoinAnswers, Outcome
 
 CALM_S = 2.0
 """Over is what has not happened for so long: with one shard of many without a leader every other batch goes well."""
@@ -24,12 +24,12 @@ RETIMED_S = 60.0
 _GIVEN_UP = {Outcome.REJECTED: "events rejected", Outcome.LATE: "events come late"}
 
 
-def tell_given_up(log: Any, events: Sequence[ForeignEvent], answers: JoinAnswers) -> None:
+def tell_given_up(log: Any, events: Events, answers: JoinAnswers) -> None:
     """A line for the rejected ones of a batch and one for the late ones, each with the first of them."""
     for outcome, what in _GIVEN_UP.items():
         if outcome in answers.outcomes:
             row = answers.outcomes.index(outcome)
-            event = events[row]
+            event = events.row(row)
             log.info(
                 what,
                 event_id=event.event_id,

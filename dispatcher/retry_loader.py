@@ -17,14 +17,14 @@ What one look costs does not depend on how many rows there are.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
 
 from photon.config.clock import NS_PER_S
 from photon.dispatcher.core import Core
 from photon.dispatcher.retry import LONGEST_S, SETTLED_NS
 from photon.dispatcher.shares import BEHIND_S, CALM_S
-from photon.dispatcher.state import State, StoredEvent
+from photon.dispatcher.state import State
 
 LOOK_S = 0.05
 """The store is asked this often."""
@@ -96,7 +96,7 @@ class RetryLoader:
             behind = state.triggered_ids(min(passed_ns, old_ns), seen) + state.due_ids(now_ns, seen)
             known = set(ids)
             ids += [row_id for row_id in core.unloaded(dict.fromkeys(behind)) if row_id not in known][:room]
-        core.load(self._rows(ids), now_ns, now)
+        core.load(state.rows(ids), now_ns, now)
         if not self.swept and (room := min(room, core.room_for_rows(now))) > 0:
             self._sweep(room, now_ns, now)
 
@@ -109,7 +109,7 @@ class RetryLoader:
             found = state.ids_of_keys(keys, seen)
             core.loaded.came(found)
             ids = core.unloaded(found)[:room]
-            core.load(self._rows(ids), now_ns, now, arrived=True)
+            core.load(state.rows(ids), now_ns, now, arrived=True)
             if len(found) == seen:
                 return  # there may be more of them
             for _ in keys:
@@ -119,12 +119,7 @@ class RetryLoader:
     def _sweep(self, room: int, now_ns: int, now: float) -> None:
         found = self._state.far_ids(self._swept_to, self._last_row, room)
         ids = self._core.unloaded([row_id for _, row_id in found])
-        self._core.load(self._rows(ids), now_ns, now, anew=True)
+        self._core.load(self._state.rows(ids), now_ns, now, anew=True)
         if found:
             self._swept_to = found[-1]
         self.swept = len(found) < room
-
-    def _rows(self, ids: Sequence[int]) -> list[StoredEvent]:
-        """In this order."""
-        rows = {row.row_id: row for row in self._state.rows(ids)}
-        return [rows[row_id] for row_id in ids if row_id in rows]

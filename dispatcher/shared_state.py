@@ -134,7 +134,7 @@ class SharedState(State):
     def _may_commit(self, changes: Changes) -> None:
         self._check()
         self._check_leases([*changes.positions, *changes.departs])
-        self._check_rows([item.row_id for item in (*changes.updated, *changes.deleted)])
+        self._check_rows([*changes.updated.row_ids.tolist(), *changes.deleted])
 
     def _check(self) -> None:
         """Within a transaction: nobody took this worker for dead."""

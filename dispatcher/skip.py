@@ -16,9 +16,8 @@ from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.identity import PROOF_BYTES, proof_of
 from photon.adapters.logs.reader import Source
-from photon.dispatcher.columns import records_of
-from photon.dispatcher.events import parse
 from photon.idregistry.api import Digester
+from photon.joiner.foreign_columns import events_of, records_of
 
 PROBE_BYTES = 1 << 16
 """Looked at in one place to tell its time, and how long its records are."""
@@ -74,8 +73,8 @@ def times_of(adapter: Adapter, digester: Digester, log: Log) -> Times:
 
     def times(offset: int, data: bytes) -> list[tuple[int, int]]:
         block = Block(log.position.identity, file, offset, data, offset + len(data))
-        events = parse(block, *records_of(block), adapter, digester, 0).events
-        return [(event.offset, event.event_time_ns) for event in events]
+        events, _ = events_of(block, *records_of(block), adapter, digester)
+        return list(zip(events.offsets.tolist(), events.times.tolist(), strict=True))
 
     return times
 

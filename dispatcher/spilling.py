@@ -36,7 +36,7 @@ class Spilling:
 
 def _holds_back(stretch: Stretch, behind: Iterable[Stretch]) -> bool:
     """Whether a few stragglers stand before more of finished work than there is in this stretch itself."""
-    if stretch.left > len(stretch.items) * STRAGGLERS:
+    if stretch.left > stretch.events * STRAGGLERS:
         return False
     done = 0
     for later in behind:

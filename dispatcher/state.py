@@ -12,23 +12,28 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import LogPart, LogPosition
+from photon.batch.columns import split_digests
+from photon.batch.events import Events
+from photon.batch.files import intern_files
 from photon.dispatcher.database import Transaction, lock_state, open_database, unusable
 from photon.dispatcher.errors import RuleError
-from photon.dispatcher.events import Export, Item
+from photon.dispatcher.events import Export
 from photon.dispatcher.ledger import Ledger, split_cell
 from photon.dispatcher.ledger_reader import read_ledger_from
+from photon.dispatcher.loaded import NOTHING_STORED, StoredEvents
 from photon.dispatcher.oldest import OldRow
 from photon.dispatcher.replay.coverage import Coverage, Span
 from photon.dispatcher.retry import COMPLETE_NS
-from photon.joiner.api import ForeignEvent
 from photon.joiner.verdicts import line_tag
 
-ROW_BYTES = 200
-"""Counted for each row of the retry store beside its id, key and record."""
 FILE_CACHE = 4096
 PART_MARK = "@"
 """Between a log's identity and the begin of one of its parts."""
@@ -37,7 +42,10 @@ IDS_AT_ONCE = 500
 Reached = Callable[[], tuple[int, int] | None]
 """How far a joiner's redo log is durable: a segment, and bytes of it. None: it is not known."""
 
-_RETRY_COLUMNS = "id, event_id, digest, event_time_ns, key, record, file, offset, generation, first_read_ns, attempts"
+_RETRY_COLUMNS = (
+    "id, event_id, digest, event_time_ns, key, record, file, offset, generation, "
+    "first_read_ns, attempts, next_try_ns, trigger_ns"
+)
 
 
 @dataclass(slots=True)
@@ -46,9 +54,13 @@ class Changes:
 
     positions: dict[str, LogPosition] = field(default_factory=dict)
     cells: dict[int, int] = field(default_factory=dict)
-    stored: list[Item] = field(default_factory=list)  # new rows of the retry store
-    updated: list[Item] = field(default_factory=list)
-    deleted: list[Item] = field(default_factory=list)
+    stored: StoredEvents = NOTHING_STORED
+    """New rows of the retry store."""
+    updated: StoredEvents = NOTHING_STORED
+    deleted: list[int] = field(default_factory=list)
+    """Rows of the retry store."""
+    freed: int = 0
+    """Bytes of these."""
     exports: list[Export] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)  # what was read, and its times
     anew: dict[str, int] = field(default_factory=dict)
@@ -61,16 +73,6 @@ class Changes:
     def __bool__(self) -> bool:
         found = (self.positions, self.cells, self.stored, self.updated, self.deleted, self.exports, self.departs)
         return any(found)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredEvent:
-    """A row of the retry store. ``event.unmatched_as_of_ns`` is to be set by whoever knows the patience."""
-
-    row_id: int
-    event: ForeignEvent
-    first_read_ns: int
-    attempts: int
 
 
 class State:
@@ -233,19 +235,32 @@ class State:
         rows = self._all("SELECT id FROM retries WHERE id > ? AND id <= ? ORDER BY id LIMIT ?", after, to, limit)
         return [row_id for (row_id,) in rows]
 
-    def rows(self, ids: Sequence[int]) -> list[StoredEvent]:
-        """These rows of the retry store, in no order."""
-        found: list[StoredEvent] = []
+    def rows(self, ids: Sequence[int]) -> StoredEvents:
+        """These rows of the retry store, in this order; without those that are gone."""
+        found: dict[int, tuple[Any, ...]] = {}
         for at in range(0, len(ids), IDS_AT_ONCE):
             some = ids[at : at + IDS_AT_ONCE]
             marks = ",".join("?" * len(some))
-            for row in self._all(f"SELECT {_RETRY_COLUMNS} FROM retries WHERE id IN ({marks})", *some):
-                row_id, event_id, digest, time_ns, key, record, file, offset, generation, first_read_ns, attempts = (
-                    row
-                )
-                event = ForeignEvent(event_id, digest, time_ns, key, record, self._file(file), offset, 0, generation)
-                found.append(StoredEvent(row_id, event, first_read_ns, attempts))
-        return found
+            rows = self._all(f"SELECT {_RETRY_COLUMNS} FROM retries WHERE id IN ({marks})", *some)
+            found.update((row[0], row) for row in rows)
+        rows = [found[row_id] for row_id in ids if row_id in found]
+        columns = tuple(zip(*rows, strict=True)) or ((),) * (_RETRY_COLUMNS.count(",") + 1)
+        row_ids, event_ids, digests, times, keys, records, of_file, offsets, generations, *rest = columns
+        files, file_index = intern_files([self._file(file) for file in of_file])
+        first_read_ns, attempts, next_try_ns, trigger_ns = (np.array(column, np.int64) for column in rest)
+        events = Events(
+            files=files,
+            file_index=file_index,
+            offsets=np.array(offsets, np.int64),
+            times=np.array(times, np.int64),
+            digests=b"".join(digests),
+            keys=keys,
+            ids=event_ids,
+            records=records,
+            as_of=np.zeros(len(rows), np.int64),
+            generations=np.array(generations, np.uint32),
+        )
+        return StoredEvents(np.array(row_ids, np.int64), events, first_read_ns, attempts, next_try_ns, trigger_ns)
 
     def waits_for_something(self, settled_ns: int) -> bool:
         """There is a row that a later moment of this run may decide."""
@@ -297,7 +312,7 @@ class State:
         """Within the transaction: nobody else changes this state."""
 
     def commit(self, changes: Changes) -> None:
-        """All of it or nothing. New rows get their ``row_id``. Raises StateError, and then the process must end."""
+        """All of it or nothing. New rows get their ``row_ids``. Raises StateError, and then the process must end."""
         try:
             if changes.exports:
                 self._db.execute("PRAGMA synchronous=FULL")
@@ -373,25 +388,46 @@ class State:
         )
 
     def _change_retries(self, changes: Changes) -> None:
-        insert = "INSERT INTO retries VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        grown = 0
-        for item in changes.stored:
-            e = item.event
-            file = self._file_id(e.file)
-            row = (
-                e.event_id, e.digest, e.event_time_ns, e.key, e.record, file, e.offset, e.generation,
-                item.first_read_ns, item.attempts, item.next_try_ns, item.trigger_ns, self.owner,
-            )  # fmt: skip
-            item.row_id = self._db.execute(insert, row).lastrowid or 0
-            grown += row_bytes(e)
+        stored, updated = changes.stored, changes.updated
+        if len(stored):
+            first = self._one("SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'retries'")
+            stored.row_ids[:] = np.arange(first, first + len(stored))
+            events = stored.events
+            self._db.executemany(
+                "INSERT INTO retries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                zip(
+                    stored.row_ids.tolist(),
+                    events.ids,
+                    split_digests(events.digests),
+                    events.times.tolist(),
+                    events.keys,
+                    events.records,
+                    map(self._file_id, events.of_file()),
+                    events.offsets.tolist(),
+                    events.generations.tolist(),
+                    stored.first_read_ns.tolist(),
+                    stored.attempts.tolist(),
+                    stored.next_try_ns.tolist(),
+                    stored.trigger_ns.tolist(),
+                    repeat(self.owner, len(stored)),
+                    strict=True,
+                ),
+            )
         self._db.executemany(
             "UPDATE retries SET first_read_ns = ?, attempts = ?, next_try_ns = ?, trigger_ns = ? WHERE id = ?",
-            [(i.first_read_ns, i.attempts, i.next_try_ns, i.trigger_ns, i.row_id) for i in changes.updated],
+            zip(
+                updated.first_read_ns.tolist(),
+                updated.attempts.tolist(),
+                updated.next_try_ns.tolist(),
+                updated.trigger_ns.tolist(),
+                updated.row_ids.tolist(),
+                strict=True,
+            ),
         )
-        self._db.executemany("DELETE FROM retries WHERE id = ?", [(i.row_id,) for i in changes.deleted])
-        if changes.stored or changes.deleted:
-            grown -= sum(row_bytes(i.event) for i in changes.deleted)
-            more = len(changes.stored) - len(changes.deleted)
+        self._db.executemany("DELETE FROM retries WHERE id = ?", zip(changes.deleted, strict=True))
+        if len(stored) or changes.deleted:
+            grown = stored.bytes() - changes.freed
+            more = len(stored) - len(changes.deleted)
             self.retry_bytes += grown
             self.retry_rows += more
             self._db.executemany(
@@ -458,8 +494,3 @@ def is_part(unit: str) -> bool:
 def _exported(log: str, worker: str) -> str:
     """Under which name the place of a worker's export file is kept."""
     return f"{log}@{worker}" if worker else log
-
-
-def row_bytes(event: ForeignEvent) -> int:
-    """What one row of the retry store is counted for."""
-    return ROW_BYTES + len(event.record) + len(event.event_id) + len(event.key)

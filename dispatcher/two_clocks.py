@@ -20,11 +20,13 @@ So a clock that is wrong makes events wait for longer, at most. Where both are w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
+
+from photon.batch.columns import RowIndexes
 from photon.config.clock import NS_PER_S
-from photon.dispatcher.events import Item
+from photon.dispatcher.open_events import OpenEvents
 from photon.dispatcher.retry import Patience
 from photon.eventstore.api import ALL_BUT_ENDS_NS, Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
@@ -78,21 +80,19 @@ class FirstRead:
         """From when on an event that is read now is waited for."""
         return max(now_ns + self._ahead_ns, self._at_ns + int((now - self._at) * NS_PER_S))
 
-    def limit(self, items: Iterable[Item], now_ns: int, now: float) -> None:
+    def limit(self, table: OpenEvents, rows: RowIndexes, now_ns: int, now: float) -> None:
         """These were read before now, whatever the clock of that time said."""
-        if not self._at_ns:
-            return  # the store's clock is not known yet
-        latest_ns = self.at_ns(now_ns, now) + self._slack_ns
-        for item in items:
-            if item.first_read_ns > latest_ns:
-                item.first_read_ns = latest_ns
+        if self._at_ns:  # or else the store's clock is not known yet
+            latest_ns = self.at_ns(now_ns, now) + self._slack_ns
+            table.first_read_ns[rows] = np.minimum(table.first_read_ns[rows], latest_ns)
 
 
-def ask_for_final(items: Iterable[Item], patience: Patience, read_past_ns: int) -> None:
+def ask_for_final(table: OpenEvents, rows: RowIndexes, patience: Patience, read_past_ns: int) -> None:
     """Of these, which were tried before, whoever has waited long enough is to have its verdict from a miss now."""
-    for item in items:
-        if item.attempts or item.row_id:
-            as_of = patience.as_of_ns(item.first_read_ns)
-            wanted = as_of if as_of <= read_past_ns else patience.at_first_ns
-            if item.event.unmatched_as_of_ns != wanted:
-                item.event = item.event._replace(unmatched_as_of_ns=wanted)
+    tried = rows[(table.attempts[rows] > 0) | (table.row_id[rows] > 0)]
+    if not len(tried):
+        return
+    first_reads = table.first_read_ns[tried].tolist()
+    ends = {ns: patience.as_of_ns(ns) for ns in set(first_reads)}
+    wanted = {ns: as_of if as_of <= read_past_ns else patience.at_first_ns for ns, as_of in ends.items()}
+    table.as_of[tried] = [wanted[ns] for ns in first_reads]

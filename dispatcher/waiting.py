@@ -1,87 +1,91 @@
-"""Items that wait in memory: for their next try, to a time or until the primary logs are read past a point; or for
+"""Events that wait in memory: for their next try, to a time or until the primary logs are read past a point; or for
 their home datacentre to take them. Pure."""
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import count, islice
 
-from photon.dispatcher.events import Item, WaitingGroup
+import numpy as np
+
+from photon.batch.columns import Mask, RowIndexes
+from photon.dispatcher.open_events import NO_GROUP, NO_ROWS, OpenEvents, rows_of
 
 RECENT_KEYS = 20_000
 """Of those that arrived, the last ones: an attempt that was on its way then may have missed them."""
 
 
+@dataclass(slots=True)
+class _Group:
+    """Events that are tried again together. ``left``: those that still wait in it."""
+
+    number: int
+    rows: RowIndexes
+    left: int
+
+
 class WaitingRoom:
-    """Groups of items, each in two heaps; taken out of the one, it is dead in the other. Each item stands under its
+    """Groups of events, each in two heaps; taken out of the one, it is dead in the other. Each event stands under its
     key as well."""
 
-    def __init__(self) -> None:
-        self._by_time: list[tuple[float, int, WaitingGroup]] = []
-        self._by_trigger: list[tuple[int, int, WaitingGroup]] = []
-        self._numbers = count()
-        self._by_key: dict[bytes, Item | dict[Item, None]] = {}  # mostly one, then without a dict of its own
+    def __init__(self, table: OpenEvents) -> None:
+        self._table = table
+        self._by_time: list[tuple[float, int, _Group]] = []
+        self._by_trigger: list[tuple[int, int, _Group]] = []
+        self._numbers = count(NO_GROUP + 1)
+        self._groups: dict[int, _Group] = {}
+        self._by_key: dict[bytes, int | dict[int, None]] = {}  # mostly one row, then without a dict of its own
         self.held = 0
-        """Items that wait here."""
+        """Events that wait here."""
 
-    def add(self, items: list[Item], due: float, trigger_ns: int) -> None:
-        """``due``: monotonic seconds."""
-        group = WaitingGroup(items, due, trigger_ns, len(items))
-        self.held += len(items)
-        for item in items:
-            item.waiting = group
-            self._enter(item)
-        number = next(self._numbers)
-        heapq.heappush(self._by_time, (due, number, group))
-        heapq.heappush(self._by_trigger, (trigger_ns, number, group))
+    def add(self, rows: RowIndexes, due: float, trigger_ns: int) -> None:
+        """``due``: monotonic seconds; ``trigger_ns``: or when that is read past."""
+        group = _Group(next(self._numbers), rows, len(rows))
+        self._groups[group.number] = group
+        self.held += len(rows)
+        self._table.group[rows] = group.number
+        by_key = self._by_key
+        for row, key in zip(rows.tolist(), self._table.keys[rows].tolist(), strict=True):
+            others = by_key.setdefault(key, row)
+            if isinstance(others, dict):
+                others[row] = None
+            elif others != row:
+                by_key[key] = {others: None, row: None}
+        heapq.heappush(self._by_time, (due, group.number, group))
+        heapq.heappush(self._by_trigger, (trigger_ns, group.number, group))
 
-    def due(self, now: float) -> list[Item]:
+    def due(self, now: float) -> RowIndexes:
         """Takes out what is due."""
-        items: list[Item] = []
+        taken = [NO_ROWS]
         while self._by_time and (self._by_time[0][0] <= now or not self._by_time[0][2].left):
-            items += self._empty(heapq.heappop(self._by_time)[2])
+            taken.append(self._empty(heapq.heappop(self._by_time)[2]))
         self._sweep()
-        return items
+        return np.concatenate(taken)
 
-    def triggered(self, read_past_ns: int) -> list[Item]:
+    def triggered(self, read_past_ns: int) -> RowIndexes:
         """Takes out what waited for this point or an earlier one."""
-        items: list[Item] = []
+        taken = [NO_ROWS]
         while self._by_trigger and (self._by_trigger[0][0] <= read_past_ns or not self._by_trigger[0][2].left):
-            items += self._empty(heapq.heappop(self._by_trigger)[2])
-        return items
+            taken.append(self._empty(heapq.heappop(self._by_trigger)[2]))
+        return np.concatenate(taken)
 
-    def arrived(self, keys: Iterable[bytes]) -> list[Item]:
+    def arrived(self, keys: Iterable[bytes]) -> RowIndexes:
         """Takes out what waits for these keys."""
-        items: list[Item] = []
+        taken: list[int] = []
         for key in keys:
             under = self._by_key.get(key)
-            for item in [under] if isinstance(under, Item) else list(under or ()):
-                self.leave(item)
-                items.append(item)
-        return items
+            if under is not None:
+                taken += under if isinstance(under, dict) else (under,)
+        rows = rows_of(list(dict.fromkeys(taken)))
+        self.leave(rows)
+        return rows
 
     def keys(self) -> list[bytes]:
         """What is waited for here."""
         return list(self._by_key)
-
-    def _enter(self, item: Item) -> None:
-        key = item.event.key
-        others = self._by_key.get(key)
-        if others is None:
-            self._by_key[key] = item
-        elif isinstance(others, Item):
-            self._by_key[key] = {others: None, item: None}
-        else:
-            others[item] = None
-
-    def _strike(self, item: Item) -> None:
-        under = self._by_key[item.event.key]
-        if not isinstance(under, Item):
-            del under[item]
-        if under is item or not under:
-            del self._by_key[item.event.key]
 
     def next_due(self) -> float | None:
         """Monotonic seconds."""
@@ -89,25 +93,36 @@ class WaitingRoom:
             heapq.heappop(self._by_time)
         return self._by_time[0][0] if self._by_time else None
 
-    def leave(self, item: Item) -> None:
-        """One item waits no longer here."""
-        group = item.waiting
-        assert group is not None
-        item.waiting = None
-        self._strike(item)
-        self.held -= 1
-        group.left -= 1
-        if not group.left:
-            group.items = []
+    def leave(self, rows: RowIndexes) -> None:
+        """These wait no longer here."""
+        for number, left in Counter(self._table.group[rows].tolist()).items():
+            group = self._groups[number]
+            group.left -= left
+            if not group.left:
+                self._forget(group)
+        self._strike(rows)
 
-    def _empty(self, group: WaitingGroup) -> list[Item]:
-        items = [item for item in group.items if item.waiting is group]
-        for item in items:
-            item.waiting = None
-            self._strike(item)
-        self.held -= len(items)
-        group.items, group.left = [], 0
-        return items
+    def _empty(self, group: _Group) -> RowIndexes:
+        rows: RowIndexes = group.rows[self._table.group[group.rows] == group.number]
+        if group.left:
+            self._forget(group)
+            self._strike(rows)
+        return rows
+
+    def _forget(self, group: _Group) -> None:
+        del self._groups[group.number]
+        group.rows, group.left = NO_ROWS, 0
+
+    def _strike(self, rows: RowIndexes) -> None:
+        self.held -= len(rows)
+        self._table.group[rows] = NO_GROUP
+        by_key = self._by_key
+        for row, key in zip(rows.tolist(), self._table.keys[rows].tolist(), strict=True):
+            under = by_key[key]
+            if isinstance(under, dict):
+                del under[row]
+            if under == row or not under:
+                del by_key[key]
 
     def _sweep(self) -> None:
         """Dead groups are light, but there is no end of them: the heap of triggers is rebuilt when most are dead."""
@@ -139,39 +154,90 @@ class ArrivedKeys:
         self.number += 1
         self._lost = self.number
 
-    def since(self, items: list[Item], number: int) -> tuple[list[Item], list[Item]]:
-        """Items whose primary event has come behind ``number``, or may have, and the others."""
-        if number == self.number:
-            return [], items
-        if number < self._lost:
-            return items, []
-        came = [item for item in items if self._numbers.get(item.event.key, 0) > number]
-        return came, [item for item in items if self._numbers.get(item.event.key, 0) <= number] if came else items
+    def since(self, keys: Sequence[bytes], number: int) -> Mask:
+        """Whether their primary events have come behind ``number``, or may have."""
+        if number == self.number or number < self._lost:
+            return np.full(len(keys), number < self._lost)
+        return np.array([self._numbers.get(key, 0) > number for key in keys], np.bool_)
+
+
+class RowQueue:
+    """Rows in the order in which they came, a run of them at a time."""
+
+    def __init__(self) -> None:
+        self._runs: deque[RowIndexes] = deque()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def first(self) -> int:
+        """There is one."""
+        return int(self._runs[0][0])
+
+    def add(self, rows: RowIndexes) -> None:
+        """Behind the others."""
+        if len(rows):
+            self._runs.append(rows)
+            self._count += len(rows)
+
+    def put_first(self, rows: RowIndexes) -> None:
+        """Before the others."""
+        if len(rows):
+            self._runs.appendleft(rows)
+            self._count += len(rows)
+
+    def take(self, most: int) -> RowIndexes:
+        """The first ones."""
+        taken = [NO_ROWS]
+        while most > 0 and self._runs:
+            run = self._runs.popleft()
+            if len(run) > most:
+                self._runs.appendleft(run[most:])
+            taken.append(run[:most])
+            most -= len(taken[-1])
+        return self._out(taken)
+
+    def take_last(self, most: int) -> RowIndexes:
+        """The last one first."""
+        taken = [NO_ROWS]
+        while most > 0 and self._runs:
+            run = self._runs.pop()[::-1]
+            if len(run) > most:
+                self._runs.append(run[most:][::-1])
+            taken.append(run[:most])
+            most -= len(taken[-1])
+        return self._out(taken)
+
+    def _out(self, taken: list[RowIndexes]) -> RowIndexes:
+        rows = np.concatenate(taken)
+        self._count -= len(rows)
+        return rows
 
 
 class HeadStartQueue:
-    """Items that are left to other datacentres for a while. Delays hardly change: a queue for each is in order."""
+    """Events that are left to other datacentres for a while. Delays hardly change: a queue for each is in order."""
 
     def __init__(self, delays: int) -> None:
         """``delays``: how many different ones there are at a time."""
-        self._queues: list[deque[tuple[float, list[Item], bool]]] = [deque() for _ in range(delays)]
-        self.items = 0
+        self._queues: list[deque[tuple[float, RowIndexes, bool]]] = [deque() for _ in range(delays)]
+        self.events = 0
 
-    def add(self, items: list[Item], due: float, delay: int, *, backlog: bool) -> None:
+    def add(self, rows: RowIndexes, due: float, delay: int, *, backlog: bool) -> None:
         """``due``: monotonic seconds, hardly before that of the last ones with this number of a delay."""
-        self._queues[delay].append((due, items, backlog))
-        self.items += len(items)
+        self._queues[delay].append((due, rows, backlog))
+        self.events += len(rows)
 
-    def due(self, now: float) -> tuple[list[Item], list[Item]]:
+    def due(self, now: float) -> tuple[RowIndexes, RowIndexes]:
         """Takes out those whose wait is over: those left at the head of the logs, those left in a backlog."""
-        live: list[Item] = []
-        backlog: list[Item] = []
+        live, backlog = [NO_ROWS], [NO_ROWS]
         for queue in self._queues:
             while queue and queue[0][0] <= now:
-                _, items, of_backlog = queue.popleft()
-                self.items -= len(items)
-                (backlog if of_backlog else live).extend(items)
-        return live, backlog
+                _, rows, of_backlog = queue.popleft()
+                self.events -= len(rows)
+                (backlog if of_backlog else live).append(rows)
+        return np.concatenate(live), np.concatenate(backlog)
 
     def next_due(self) -> float | None:
         """Monotonic seconds."""

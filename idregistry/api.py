@@ -82,13 +82,12 @@ class Digester:
 
     def __init__(self, key: bytes, join: str) -> None:
         name = join.encode()
-        self._base = blake2b(len(name).to_bytes(4, "little") + name, digest_size=DIGEST_BYTES, key=key)
+        self._prefix = len(name).to_bytes(4, "little") + name
+        self._key = key
 
     def digest(self, event_id: bytes) -> bytes:
         """16 bytes."""
-        h = self._base.copy()
-        h.update(event_id)
-        return h.digest()
+        return blake2b(self._prefix + event_id, digest_size=DIGEST_BYTES, key=self._key).digest()
 
     def fingerprint(self) -> bytes:
         """Of key and join, for comparison: with another key every id would be a new one to the registry."""
@@ -96,13 +95,8 @@ class Digester:
 
     def digests(self, event_ids: Sequence[bytes]) -> bytes:
         """n x 16 bytes."""
-        copy = self._base.copy
-        out = []
-        for event_id in event_ids:
-            h = copy()
-            h.update(event_id)
-            out.append(h.digest())
-        return b"".join(out)
+        prefix, key = self._prefix, self._key
+        return b"".join([blake2b(prefix + each, digest_size=DIGEST_BYTES, key=key).digest() for each in event_ids])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,10 @@
-"""From blocks of a foreign log to columns: records, offsets, headers, ids, digests, times. Pure.
+"""From blocks of a foreign log to events in columns. Pure.
 
 Dispatchers read with it, and Spark's jobs: an id is derived in one place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -15,8 +14,8 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile, Skipped
 from photon.adapters.logs.api import Block
-from photon.idregistry.api import DIGEST_BYTES, I64, Digester
-from photon.joiner.api import ForeignEvent
+from photon.batch.events import Events
+from photon.idregistry.api import Digester
 
 _INT64 = 2**63
 
@@ -28,49 +27,6 @@ class Unreadable:
     offset: int
     record: bytes
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Readable records of one log, in its order. Each column has a row for each."""
-
-    file: LogFile
-    records: Sequence[bytes]
-    offsets: Sequence[int]
-    headers: Sequence[ForeignHeader]
-    ids: Sequence[bytes]
-    digests: bytes  # n x 16
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def times(self) -> I64:
-        """Event times, ns UTC."""
-        return np.fromiter([header.event_time_ns for header in self.headers], np.int64, len(self.headers))
-
-    def events(self, as_of_ns: int) -> list[ForeignEvent]:
-        """Of all rows."""
-        file, digests = self.file, self.digests
-        return [
-            ForeignEvent(
-                event_id, digests[at : at + DIGEST_BYTES], h.event_time_ns, h.key, record, file, offset, as_of_ns
-            )
-            for event_id, at, h, record, offset in zip(
-                self.ids, range(0, len(digests), DIGEST_BYTES), self.headers, self.records, self.offsets, strict=True
-            )
-        ]
-
-    def take(self, rows: Iterable[int]) -> Columns:
-        """These rows only."""
-        rows = list(rows)
-        return Columns(
-            self.file,
-            [self.records[at] for at in rows],
-            [self.offsets[at] for at in rows],
-            [self.headers[at] for at in rows],
-            [self.ids[at] for at in rows],
-            b"".join([self.digests[DIGEST_BYTES * at : DIGEST_BYTES * (at + 1)] for at in rows]),
-        )
 
 
 def records_of(block: Block) -> tuple[list[bytes], list[int]]:
@@ -89,10 +45,13 @@ def records_of(block: Block) -> tuple[list[bytes], list[int]]:
     return lines, offsets
 
 
-def columns_of(
-    block: Block, records: list[bytes], offsets: list[int], adapter: Adapter, digester: Digester
-) -> tuple[Columns, list[Unreadable]]:
-    """Some records of a block. Never raises for a record: what cannot be read is listed with its reason."""
+def events_of(
+    block: Block, records: list[bytes], offsets: list[int], adapter: Adapter, digester: Digester, as_of_ns: int = 0
+) -> tuple[Events, list[Unreadable]]:
+    """Some records of a block. Never raises for a record: what cannot be read is listed with its reason.
+
+    ``as_of_ns``: of all of them (``Events.as_of``).
+    """
     file = block.file
     headers = _headers(adapter, records, file)
     if type(adapter) is not ConfiguredAdapter:  # its headers are right by construction
@@ -119,7 +78,20 @@ def columns_of(
         h.event_id if h.event_id is not None else b"%b:%d" % (identity, offset)
         for h, offset in zip(known, offsets, strict=True)
     ]
-    return Columns(file, records, offsets, known, ids, digester.digests(ids)), unreadable
+    count = len(ids)
+    events = Events(
+        files=(file,),
+        file_index=np.zeros(count, np.uint32),
+        offsets=np.array(offsets, np.int64),
+        times=np.array([header.event_time_ns for header in known], np.int64),
+        digests=digester.digests(ids),
+        keys=[header.key for header in known],
+        ids=ids,
+        records=records,
+        as_of=np.full(count, as_of_ns, np.int64),
+        generations=np.zeros(count, np.uint32),
+    )
+    return events, unreadable
 
 
 def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:

@@ -16,9 +16,10 @@ from photon.adapters.logs.api import Block
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.problems import Problem
 from photon.adapters.logs.slices import LogUnreadable, Slice, StandingLog, cut, read_slice, standing_logs
+from photon.batch.events import Events
 from photon.eventstore.records import key_of, keys_of_block
 from photon.idregistry.api import Digester
-from photon.joiner.foreign_columns import Columns, Unreadable, columns_of, records_of
+from photon.joiner.foreign_columns import Unreadable, events_of, records_of
 from photon.spark import schemas
 from photon.spark.shipped_adapter import made
 from photon.spark.sources import JoinSource, LogSource, Window, reading_of
@@ -174,9 +175,9 @@ def foreign_rows(
     from photon.spark.columns import batch, bigints, binary, digests_column, hours, same
 
     records, offsets = records_of(block)
-    columns, unreadable = columns_of(block, records, offsets, adapter, digester)
-    if kept := _in_window(columns, source.window):
-        times = kept.times()
+    events, unreadable = events_of(block, records, offsets, adapter, digester)
+    if kept := _in_window(events, source.window):
+        times = kept.times
         count = len(kept)
         rows = {
             "datacentre": same(source.datacentre, count),
@@ -185,7 +186,7 @@ def foreign_rows(
             "offset": bigints(kept.offsets),
             "event_id": binary(kept.ids),
             "digest": digests_column(kept.digests),
-            "key": binary([header.key for header in kept.headers]),
+            "key": binary(kept.keys),
             "event_time_ns": bigints(times),
             "hour": bigints(hours(times)),
             "unreadable": same(None, count),
@@ -207,14 +208,14 @@ def _header_column(header: bytes, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(header, pa.binary()), count) if header else pa.nulls(count, pa.binary())
 
 
-def _in_window(columns: Columns, window: Window) -> Columns:
-    if not len(columns) or (window.begin_ns is None and window.end_ns is None):
-        return columns
-    times = columns.times()
+def _in_window(events: Events, window: Window) -> Events:
+    if not len(events) or (window.begin_ns is None and window.end_ns is None):
+        return events
+    times = events.times
     low = -(2**63) if window.begin_ns is None else window.begin_ns
     high = 2**63 - 1 if window.end_ns is None else window.end_ns
     inside = (times >= low) & ((times < high) if window.end_ns is not None else True)
-    return columns if inside.all() else columns.take(np.flatnonzero(inside).tolist())
+    return events if inside.all() else events.take(np.flatnonzero(inside))
 
 
 def _unreadable_rows(

@@ -22,6 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LogFile
 from photon.adapters.envelope import Envelope
@@ -30,9 +32,9 @@ from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.engine import DispatcherEngine, Options
-from photon.dispatcher.events import Item
 from photon.dispatcher.ledger import Verdict, cell
 from photon.dispatcher.limits import Limits
+from photon.dispatcher.loaded import StoredEvents
 from photon.dispatcher.process import Places, Policy, open_dispatcher, state_rule
 from photon.dispatcher.retry import COMPLETE_NS, NOT_YET_BACKOFF, Patience
 from photon.dispatcher.state import Changes, State
@@ -44,7 +46,7 @@ SIDE = {"format": "jsonl", "key": "query_id", "id": "click_id", "time": {"field"
 DIGESTER = Digester(b"0123456789abcdef", "clicks")
 PARKED = b"parked-"
 HOUR_NS = 3_600_000_000_000
-CHUNK = 20_000
+CHUNK, BATCH = 20_000, 1000
 WINDOW_BYTES = 16 << 20
 """Of events read ahead: small, so that what is parked is seen beside it."""
 
@@ -64,18 +66,24 @@ def park(directory: Path, rows: int) -> None:
     now_ns, file, draw = time.time_ns(), LogFile("clicks-old.jsonl"), random.Random(7).random
     state = State(directory / STATE_NAME, rule=state_rule("clicks", adapter(), DIGESTER))
     for begin in range(0, rows, CHUNK):
-        items = []
-        for n in range(begin, min(begin + CHUNK, rows)):
+        rows_now = min(CHUNK, rows - begin)
+        events = []
+        for n in range(begin, begin + rows_now):
             key, event_id = PARKED + b"%d" % n, b"10.0.0.2:5:%d" % n
-            record = line(key, event_id, now_ns)
-            digest = DIGESTER.digest(event_id)
-            item = Item(ForeignEvent(event_id, digest, now_ns, key, record, file, n * 200, WAIT_NS), None, now_ns)
-            item.attempts, item.trigger_ns = 12, COMPLETE_NS
-            if n % 1000 == 0:  # those of a batch are tried again together
-                next_try_ns = now_ns + int(draw() * NOT_YET_BACKOFF.most * 1e9)
-            item.next_try_ns = next_try_ns
-            items.append(item)
-        state.commit(Changes(stored=items, cells={cell(now_ns, Verdict.READ): len(items)}))
+            record, digest = line(key, event_id, now_ns), DIGESTER.digest(event_id)
+            events.append(ForeignEvent(event_id, digest, now_ns, key, record, file, n * 200, WAIT_NS))
+        # Those of a batch are tried again together.
+        tries = [now_ns + int(draw() * NOT_YET_BACKOFF.most * 1e9) for _ in range(0, rows_now, BATCH)]
+        ones = np.ones(rows_now, np.int64)
+        stored = StoredEvents(
+            row_ids=0 * ones,
+            events=Events.of(events),
+            first_read_ns=now_ns * ones,
+            attempts=12 * ones,
+            next_try_ns=np.repeat(np.array(tries, np.int64), BATCH)[:rows_now],
+            trigger_ns=COMPLETE_NS * ones,
+        )
+        state.commit(Changes(stored=stored, cells={cell(now_ns, Verdict.READ): rows_now}))
     state.close()
 
 

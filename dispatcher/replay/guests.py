@@ -9,13 +9,13 @@ each line when it was first read, and a line counted twice would throw it off.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from photon.adapters.contract import LogFile
+from photon.batch.events import Events
 from photon.config.clock import Clock
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import Item, Stretch
-from photon.joiner.api import ForeignEvent
+from photon.dispatcher.events import Stretch
 
 GUESTS_MAX = 50_000
 """Events on their way at a time: some 45 MB with records of 300 bytes."""
@@ -36,15 +36,11 @@ class Guests:
         self._stretches = [each for each in self._stretches if each.left]
         return sum(each.left for each in self._stretches) < GUESTS_MAX
 
-    def send(self, events: Sequence[ForeignEvent], first_read_ns: int) -> Stretch:
+    def send(self, events: Events, first_read_ns: int) -> Stretch:
         """All of them are done when the stretch has none left. ``first_read_ns``: patience counts from there."""
         now = self._clock.monotonic()
         stretch = Stretch("", _NO_FILE, 0, 0, 0, now, whole=True, again=Counter())
-        items = [Item(event, stretch, first_read_ns) for event in events]
-        for item in items:
-            item.attempts = 1  # what becomes of it tells nothing of the datacentre that it is left to
-        stretch.left = len(items)  # without its ``items``: nobody asks for them, and they would hold one another
         self._stretches.append(stretch)
-        self._core.send_again(items, now)
+        self._core.send_again(stretch, events, first_read_ns, now)
         self._wake()
         return stretch

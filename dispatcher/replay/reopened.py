@@ -19,10 +19,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from photon.batch.columns import RowIndexes
+from photon.batch.events import Events
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
-from photon.dispatcher.columns import columns_of, records_of
 from photon.dispatcher.events import Stretch
+from photon.dispatcher.open_events import rows_of
 from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, chunks_between, holding, read_up_to
 from photon.dispatcher.replay.guests import Guests
 from photon.dispatcher.replay.reading import Reads
@@ -32,6 +34,7 @@ from photon.idregistry.api import DIGEST_BYTES, U64
 from photon.idregistry.outcomes import Refusal
 from photon.idregistry.scanning import EntryPage
 from photon.joiner.api import ForeignEvent
+from photon.joiner.foreign_columns import events_of, records_of
 from photon.joiner.verdicts import tag_of
 
 PERIOD_S = 5.0
@@ -191,9 +194,7 @@ class Reopened:
                 if event is not None:
                     by_start.setdefault(since[each.name], []).append(event)
             for first_read_ns, events in by_start.items():
-                at_first = self._rules.patience.at_first_ns
-                events = [event._replace(unmatched_as_of_ns=at_first) for event in events]
-                stretch = self._guests.send(events, first_read_ns)
+                stretch = self._guests.send(Events.of(events), first_read_ns)
                 self._sent.update(((event.digest, event.generation), stretch) for event in events)
         return sum(each.name in self._missing for each in ids)
 
@@ -253,6 +254,7 @@ class Reopened:
         found: dict[bytes, ForeignEvent] = {}
         sure: set[bytes] = set()
         looked = np.unique(np.frombuffer(b"".join(wanted), "<u8")[::2])
+        rules = self._rules
         for chunk in chunks:
             begun = self._clock.monotonic()
             try:
@@ -261,9 +263,10 @@ class Reopened:
                 self._log.warning("a log cannot be read again", log=chunk.identity, error=str(error))
                 continue
             for block in blocks or ():
-                columns, _ = columns_of(block, *records_of(block), self._rules.adapter, self._rules.digester)
-                for row in _rows_of(columns.digests, looked, wanted):
-                    (event,) = columns.take([row]).events(0)
+                events, _ = events_of(
+                    block, *records_of(block), rules.adapter, rules.digester, rules.patience.at_first_ns
+                )
+                for event in events.take(_rows_of(events.digests, looked, wanted)).rows():
                     each = wanted[event.digest]
                     if event.digest in sure:
                         continue
@@ -293,9 +296,9 @@ def _ids(page: EntryPage) -> Iterator[Id]:
         yield Id(page.digests[DIGEST_BYTES * at : DIGEST_BYTES * (at + 1)], generation, time, tag)
 
 
-def _rows_of(digests: bytes, looked: U64, wanted: Mapping[bytes, Id]) -> list[int]:
+def _rows_of(digests: bytes, looked: U64, wanted: Mapping[bytes, Id]) -> RowIndexes:
     """Rows of a column of digests that are wanted. ``looked``: the first words of those, in order."""
     words = np.frombuffer(digests, "<u8")[::2]
     at = np.minimum(np.searchsorted(looked, words), len(looked) - 1)
     rows = np.flatnonzero(looked[at] == words).tolist()
-    return [row for row in rows if digests[DIGEST_BYTES * row : DIGEST_BYTES * (row + 1)] in wanted]
+    return rows_of([row for row in rows if digests[DIGEST_BYTES * row : DIGEST_BYTES * (row + 1)] in wanted])

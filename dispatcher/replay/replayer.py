@@ -19,7 +19,6 @@ from photon.adapters.logs.api import Block
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
 from photon.dispatcher.asking import Asking
-from photon.dispatcher.columns import Columns, columns_of, records_of
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Stretch
 from photon.dispatcher.ledger import HOUR_NS, VERDICT_BITS, Verdict
@@ -31,6 +30,7 @@ from photon.dispatcher.replay.requests import Part, Request, Step
 from photon.dispatcher.replay.rules import LineRules
 from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import I64, Answer
+from photon.joiner.foreign_columns import events_of, records_of
 
 SHARE = 0.5
 LOOK_S = 1.0
@@ -180,21 +180,20 @@ class Replayer:
     async def _take(self, work: _Work, block: Block, request: Request) -> None:
         """Asks the registry about the events of the range, and sends those it does not know."""
         rules = self._rules
-        columns, _ = columns_of(block, *records_of(block), rules.adapter, rules.digester)  # unreadable: told before
-        times = columns.times()
-        columns, times = _within(columns, times, request)
+        events, _ = events_of(
+            block, *records_of(block), rules.adapter, rules.digester, rules.patience.at_first_ns
+        )  # unreadable: told before
+        inside = (events.times >= request.from_ns) & (events.times < request.to_ns)
+        events = events.take(np.flatnonzero(inside))
         await asyncio.sleep(0)
-        if not len(columns):
+        if not len(events):
             return
-        found = await self._asking.look_up(columns.digests, times)
-        if found is None:
-            left = np.arange(len(columns))
-        else:
+        found = await self._asking.look_up(events.digests, events.times)
+        if found is not None:
             known = (found.answers == Answer.PRESENT) | (found.answers == Answer.BELOW_BOUNDARY)
-            self._know(work, times[known])
-            left = np.flatnonzero(~known)
-        if len(left):
-            events = columns.take(left.tolist()).events(rules.patience.at_first_ns)
+            self._know(work, events.times[known])
+            events = events.take(np.flatnonzero(~known))
+        if len(events):
             work.asked += len(events)
             work.sent.append(self._guests.send(events, request.asked_ns))
 
@@ -240,11 +239,3 @@ class Replayer:
         for part in self._failed:
             self._log.warning("replay: no file holds this log any more", number=request.number, log=part.path)
         self._failed.clear()
-
-
-def _within(columns: Columns, times: I64, request: Request) -> tuple[Columns, I64]:
-    """Those of the range."""
-    inside = np.flatnonzero((times >= request.from_ns) & (times < request.to_ns))
-    if len(inside) == len(times):
-        return columns, times
-    return columns.take(inside.tolist()), times[inside]

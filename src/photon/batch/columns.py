@@ -9,7 +9,10 @@ U8 = npt.NDArray[np.uint8]
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
+Objects = npt.NDArray[np.object_]
 RowIndexes = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
 
 DIGEST_BYTES = 16
 

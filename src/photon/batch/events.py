@@ -103,12 +103,22 @@ class Events:
             )
         )
 
+    def row(self, at: int) -> ForeignEvent:
+        """One of them."""
+        return self.take(np.array([at], np.intp)).rows()[0]
+
+    def sizes(self) -> I64:
+        """Bytes of each row's id, key and record."""
+        n = len(self)
+        ids, keys, records = (
+            np.fromiter(map(len, column), np.int64, n) for column in (self.ids, self.keys, self.records)
+        )
+        return ids + keys + records
+
     def parts(self, events_max: int, bytes_max: int) -> list[Events]:
         """In order, each of ``events_max`` rows, or ``bytes_max`` of ids, keys and records (one row at least)."""
         n = len(self)
-        sizes = np.fromiter(map(len, self.records), np.int64, n)
-        sizes += np.fromiter(map(len, self.keys), np.int64, n) + np.fromiter(map(len, self.ids), np.int64, n)
-        ends = np.cumsum(sizes)
+        ends = np.cumsum(self.sizes())
         parts = []
         begin = 0
         while begin < n:

@@ -13,13 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from photon.batch.columns import RowIndexes
 from photon.config.interval_clock import Interval
 from photon.dispatcher import core as dispatcher_core
 from photon.dispatcher import engine as dispatcher_engine
 from photon.dispatcher import progress as dispatcher_progress
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import Batch, Stretch
+from photon.dispatcher.events import Batch, Owners, Stretch
 from photon.dispatcher.exports import Exports
+from photon.dispatcher.loaded import NOTHING_STORED
 from photon.dispatcher.replay import coverage
 from photon.dispatcher.replay.coverage import Coverage, Span
 from photon.dispatcher.replay.reopened import Id, Reopened
@@ -38,7 +40,7 @@ from photon.idregistry.routing import RoutedRegistry
 from photon.idregistry.shard_snapshot import NO_BOUNDARY
 from photon.idregistry.state_machine import ShardMachine
 from photon.joiner import engine as joiner_engine
-from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome, TakenBy
+from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from photon.joiner.core import SlotCore
 from photon.joiner.verdicts import Decided, Judge
 from tests.simulation.datacentres import process as processes
@@ -112,8 +114,8 @@ class RetryIsAVerdict(Core):
 class OwnLinesAreDuplicates(Core):
     """A line that is read again after a crash is not known again."""
 
-    def taken(self, item: Any, by: TakenBy, **kwargs: Any) -> Any:
-        return super().taken(item, replace(by, same_line=False), **kwargs)
+    def taken(self, rows: RowIndexes, owners: Owners) -> None:
+        super().taken(rows, replace(owners, same_line=np.zeros(len(rows), np.bool_)))
 
 
 class WaitsInMemoryOnly(Core):
@@ -121,7 +123,7 @@ class WaitsInMemoryOnly(Core):
 
     def changes(self, *args: Any, **kwargs: Any) -> Changes:
         found = super().changes(*args, **kwargs)
-        found.stored.clear()
+        found.stored = NOTHING_STORED
         return found
 
 
@@ -142,6 +144,8 @@ class NotCutBack(Exports):
 
 def absent_is_a_verdict(core: Any, batch: Any, found: Any, *args: Any) -> Any:
     """A look-up's miss ends an event as a hit does."""
+    if found is None:
+        return _settle(core, batch, found, *args)
     datacentres = (*found.datacentres, "nowhere")
     missing = found.answers == Answer.ABSENT
     patched = replace(
@@ -184,9 +188,9 @@ def nowhere_else(self: Reopened, each: Id) -> bool:
     return False
 
 
-def counted_anew(self: Stretch, verdict: int) -> int:
+def counted_anew(self: Stretch, verdicts: U8) -> U8:
     """The ledger counts the new verdict of an event beside the one that it had before."""
-    return verdict
+    return verdicts
 
 
 # -- the registry ----------------------------------------------------------------------------------------------------

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
+import numpy as np
 import pytest
 
+from photon.batch.columns import Mask
 from photon.dispatcher import core as dispatcher_core
 from photon.dispatcher import engine as dispatcher_engine
 from photon.dispatcher import next_try
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import Item
-from photon.dispatcher.next_try import Attempt, NextTries, NextTry
+from photon.dispatcher.next_try import Attempt, Likeness, NextTries, NextTry
 from photon.dispatcher.retry import Backoff
 from photon.dispatcher.waiting import ArrivedKeys
 from photon.eventstore.api import Came
@@ -184,17 +185,15 @@ def test_news_that_is_lost_or_wrong_breaks_nothing(sought: type[SoughtKeys]) -> 
 class NotOnTheWay(ArrivedKeys):
     """What comes while an attempt is on its way wakes nobody."""
 
-    def since(self, items: list[Item], number: int) -> tuple[list[Item], list[Item]]:
-        return [], items
+    def since(self, keys: Sequence[bytes], number: int) -> Mask:
+        return np.zeros(len(keys), np.bool_)
 
 
 class AllTriesCount(NextTries):
     """Tries that failed are put off by all tries before, as those without a primary event are."""
 
-    def after(self, attempt: Attempt, alike: Sequence[Item], now_ns: int) -> NextTry:
-        for item in alike:
-            item.failed = item.attempts
-        return super().after(attempt, alike, now_ns)
+    def after(self, attempt: Attempt, likeness: Likeness) -> NextTry:
+        return super().after(attempt, likeness._replace(failed=likeness.attempts))
 
 
 class NotUncommitted(Core):

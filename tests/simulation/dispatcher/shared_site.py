@@ -11,16 +11,19 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 
+import numpy as np
+
 from photon.adapters.contract import ForeignHeader, LogFile
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block
+from photon.batch.events import Events
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch
 from photon.dispatcher.flow import Flow, Target
 from photon.dispatcher.limits import Limits
+from photon.dispatcher.loaded import StoredEvents
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.shares import Shares
-from photon.dispatcher.state import StoredEvent
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
 from tests.unit.dispatcher.world import DIGESTER, HERE, Words
 
@@ -94,32 +97,32 @@ class SharedSite:
 
     def _load(self) -> None:
         room = min(2000, 20_000 - len(self.core.loaded), self.core.room_for_rows(self.now), len(self.rows))
-        rows = []
-        for _ in range(room):
-            n = self.rows.popleft()
-            event = ForeignEvent(b"o%d" % n, b"%16d" % n, 1, b"k", b"x" * 100, self._row_file, n, WAIT_NS)
-            rows.append(StoredEvent(n, event, 1, 3))
-        self.core.load(rows, self._wall(), 0.0)
+        ids = [self.rows.popleft() for _ in range(room)]
+        file = self._row_file
+        events = [ForeignEvent(b"o%d" % n, b"%16d" % n, 1, b"k", b"x" * 100, file, n, WAIT_NS) for n in ids]
+        ones = np.ones(room, np.int64)
+        stored = StoredEvents(np.array(ids, np.int64), Events.of(events), ones, 3 * ones, ones, ones)
+        self.core.load(stored, self._wall(), 0.0)
 
     def _send(self) -> None:
         while (target := self.flow.choose(self.now)) is not None:
             batch = self.core.next_batch(self.now, flush=True, most=self.flow.most_events(target))
-            self.flow.sent(target, len(batch.items) if batch is not None else 0, self.now)
+            self.flow.sent(target, len(batch) if batch is not None else 0, self.now)
             if batch is None:
                 break
             self._sent(target, batch, self.now)
 
     def _sent(self, target: Target, batch: Batch, sent_at: float) -> None:
-        self.free_at = max(self.free_at, self.now) + len(batch.items) / self.speed
+        self.free_at = max(self.free_at, self.now) + len(batch) / self.speed
 
         def answered() -> None:
-            answers = JoinAnswers([Outcome.JOINED] * len(batch.items))
-            self.flow.answered(target, len(batch.items), answers, sent_at, self.now)
+            answers = JoinAnswers([Outcome.JOINED] * len(batch))
+            self.flow.answered(target, len(batch), answers, sent_at, self.now)
             self.core.answered(batch, answers, self._wall(), self.now)
-            if batch.items[0].row_id:
-                self.behind_done += len(batch.items)
+            if batch.events.ids[0].startswith(b"o"):
+                self.behind_done += len(batch)
             else:
-                self.latencies += [(self._wall() - item.event.event_time_ns) / 1e9 for item in batch.items]
+                self.latencies += ((self._wall() - batch.events.times) / 1e9).tolist()
 
         heapq.heappush(self._events, (self.free_at + BASE_S, next(self._numbers), answered))
 

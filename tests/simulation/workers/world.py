@@ -174,7 +174,7 @@ class Worker:
         """A joiner does what it was asked."""
         for sent in self.sent:
             if sent.answers is None and self.sea.random.random() < 0.7:
-                sent.answers = self.sea.registry.answers([item.event for item in sent.batch.items])
+                sent.answers = self.sea.registry.answers(sent.batch.events.rows())
 
     def hear(self) -> None:
         for sent in [sent for sent in self.sent if sent.answers is not None]:

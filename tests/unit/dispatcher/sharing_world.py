@@ -20,7 +20,7 @@ from photon.dispatcher.flow import Flow
 from photon.dispatcher.homes import HeadStart, Homes
 from photon.dispatcher.ledger import Verdict, split_cell
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.lookups import Behind, question, settle
+from photon.dispatcher.lookups import Behind, settle
 from photon.dispatcher.retry import Patience
 from photon.idregistry.api import Answer, Kind, LookUps
 from photon.joiner.api import JoinAnswers, Outcome, TakenBy
@@ -234,10 +234,10 @@ class Site:
             self._alone(LOOK_UP_S, lambda asked=asked: self._look_up(asked))  # type: ignore[misc]
         while (target := self.flow.choose(now)) is not None:
             batch = core.next_batch(now, flush=self.caught_up)
-            self.flow.sent(target, len(batch.items) if batch is not None else 0, now)
+            self.flow.sent(target, len(batch) if batch is not None else 0, now)
             if batch is None:
                 break
-            self.free_at = max(self.free_at, now) + len(batch.items) / self.speed
+            self.free_at = max(self.free_at, now) + len(batch) / self.speed
             arrives = self.free_at - now + self.world.round_trip_s / 2
             if self.world.jitter_s:
                 arrives += self.world.random.expovariate(1 / self.world.jitter_s)
@@ -250,8 +250,7 @@ class Site:
 
     def _look_up(self, asked: Batch) -> None:
         world = self.world
-        n = len(asked.items)
-        digests, _ = question(asked)
+        n, digests = len(asked), asked.events.digests
         answers, owners = np.full(n, Answer.ABSENT, np.uint8), np.zeros(n, np.uint8)
         names = tuple(world.sites)
         for row in range(n):
@@ -268,15 +267,15 @@ class Site:
     def _register(self, batch: Batch, sent_at: float) -> None:
         world = self.world
         outcomes, taken = [], {}
-        for row, item in enumerate(batch.items):
-            if world.now < world.primaries[int(item.event.event_id)]:
+        for row, event in enumerate(batch.events.rows()):
+            if world.now < world.primaries[int(event.event_id)]:
                 outcomes.append(Outcome.NOT_YET)
                 continue
-            owner = world.owners.setdefault(item.event.digest, (self.name, world.now + world.commit_s))
+            owner = world.owners.setdefault(event.digest, (self.name, world.now + world.commit_s))
             if owner[0] == self.name:
                 outcomes.append(Outcome.JOINED)
                 self.joined += 1
-                written = world.lines[int(item.event.event_id)][1]
+                written = world.lines[int(event.event_id)][1]
                 world.latencies.append((world.now, world.now - written))
             else:
                 outcomes.append(Outcome.TAKEN)
@@ -286,7 +285,7 @@ class Site:
         self._alone(answered, lambda: self._answered(batch, JoinAnswers(outcomes, taken), sent_at))
 
     def _answered(self, batch: Batch, answers: JoinAnswers, sent_at: float) -> None:
-        self.flow.answered(self.flow.targets[0], len(batch.items), answers, sent_at, self.world.now)
+        self.flow.answered(self.flow.targets[0], len(batch), answers, sent_at, self.world.now)
         self.core.answered(batch, answers, int(self.world.now * 1e9), self.world.now)
         self._send()
 

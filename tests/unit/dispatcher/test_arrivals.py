@@ -16,7 +16,7 @@ from photon.config.clock import SystemClock
 from photon.dispatcher import database
 from photon.dispatcher.arrivals import SEEK_KEYS, Arrivals
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import Batch, Item
+from photon.dispatcher.events import Batch
 from photon.dispatcher.homes import HeadStart, Homes
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.queues import Queues
@@ -26,7 +26,8 @@ from photon.dispatcher.shares import Shares
 from photon.dispatcher.state import Changes, State
 from photon.eventstore.api import Came
 from photon.joiner.api import JoinAnswers, Outcome
-from tests.unit.dispatcher.world import block, core, take
+from tests.unit.dispatcher import world
+from tests.unit.dispatcher.world import Held, StoredRow, block, core, opened, take
 from tests.unit.joiner.helpers import event
 
 READ_PAST_NS = 10**12
@@ -50,11 +51,11 @@ def sent(c: Core, now: float = 0.0) -> Batch:
 
 
 def reply(c: Core, batch: Batch, outcome: Outcome = Outcome.NOT_YET) -> None:
-    c.answered(batch, JoinAnswers([outcome] * len(batch.items)), READ_PAST_NS, 0.0)
+    c.answered(batch, JoinAnswers([outcome] * len(batch)), READ_PAST_NS, 0.0)
 
 
 def names(batch: Batch | None) -> list[bytes]:
-    return [] if batch is None else [item.event.event_id for item in batch.items]
+    return [] if batch is None else list(batch.events.ids)
 
 
 def test_what_waits_in_memory_is_tried_when_its_primary_comes() -> None:
@@ -85,7 +86,7 @@ def test_who_was_woken_in_vain_waits_on_and_becomes_a_row() -> None:
     reply(c, sent(c))
     assert c.next_batch(0.0, flush=True) is None
     changes = c.changes(READ_PAST_NS, 1.5)
-    assert [item.attempts for item in changes.stored] == [2]
+    assert changes.stored.attempts.tolist() == [2]
     assert c.open == 0
 
 
@@ -122,19 +123,16 @@ def test_an_attempt_on_its_way_as_the_store_forgot_all_is_made_again() -> None:
     assert c.next_batch(0.0, flush=True) is None
 
 
-def row(number: int, key: bytes, read_ns: int = READ_PAST_NS) -> Item:
-    made = Item(event(b"id%d" % number, key), None, read_ns)
-    made.next_try_ns = READ_PAST_NS + int(FAR_S * 1e9)
-    made.trigger_ns, made.attempts = SETTLED_NS - 1, 3
-    return made
+def row(number: int, key: bytes, read_ns: int = READ_PAST_NS) -> StoredRow:
+    return StoredRow(event(b"id%d" % number, key), read_ns, 3, READ_PAST_NS + int(FAR_S * 1e9), SETTLED_NS - 1)
 
 
 class Stored:
     """A core over rows that wait for long."""
 
-    def __init__(self, path: Path, rows: Sequence[Item]) -> None:
+    def __init__(self, path: Path, rows: Sequence[StoredRow]) -> None:
         self.state = State(path)
-        self.state.commit(Changes(stored=list(rows)))
+        self.state.commit(Changes(stored=world.stored(rows)))
         self.core = core(self.state, patience=Patience(), limits=Limits(batch_wait_s=0.0))
         self.core.progressed(READ_PAST_NS)
         self.loader = RetryLoader(self.core, self.state, once=False, now_ns=READ_PAST_NS)
@@ -144,7 +142,7 @@ class Stored:
         out: list[bytes] = []
         while (batch := self.core.next_batch(now, flush=True)) is not None:
             out += names(batch)
-            self.core.answered(batch, JoinAnswers([outcome] * len(batch.items)), READ_PAST_NS, now)
+            self.core.answered(batch, JoinAnswers([outcome] * len(batch)), READ_PAST_NS, now)
         if commit:
             self.commit()
         return out
@@ -200,9 +198,7 @@ def test_a_row_is_woken_between_an_answer_and_its_commit(tmp_path: Path) -> None
 
 def test_a_row_that_was_woken_and_failed_is_tried_again_soon_however_long_it_has_waited(tmp_path: Path) -> None:
     """Not in the order of what is due: news of it came once."""
-    waits = [row(n, b"k%d" % n) for n in range(3000)]
-    for item in waits:
-        item.attempts, item.next_try_ns = 15, READ_PAST_NS
+    waits = [row(n, b"k%d" % n)._replace(attempts=15, next_try_ns=READ_PAST_NS) for n in range(3000)]
     stored = Stored(tmp_path / "s", waits)
     stored.loader._next_look = FAR_S
     stored.arrived(b"k2999")
@@ -221,8 +217,7 @@ def test_a_row_that_was_woken_and_failed_is_tried_again_soon_however_long_it_has
 
 def test_a_row_that_fails_by_itself_is_put_off_by_all_its_tries(tmp_path: Path) -> None:
     """How many of them failed is not stored. But when its primary event comes it begins anew, wherever it is."""
-    item = row(1, b"k")
-    item.next_try_ns, item.attempts = READ_PAST_NS, 15
+    item = row(1, b"k")._replace(attempts=15, next_try_ns=READ_PAST_NS)
     stored = Stored(tmp_path / "s", [item])
     stored.tried()
     assert stored.tried(Outcome.RETRY, 10.0) == [b"id1"]
@@ -242,7 +237,7 @@ def test_a_row_that_fails_by_itself_is_put_off_by_all_its_tries(tmp_path: Path) 
         if arrives == "before it is committed":
             assert stored.core.open == 0
             stored.arrived(b"k")
-        assert (stored.core.open, batch.items[0].failed) in ((1, 1), (1, 0)), arrives
+        assert (stored.core.open, Held(stored.core, batch.rows[0]).failed) in ((1, 1), (1, 0)), arrives
         stored.state.close()
 
 
@@ -268,25 +263,20 @@ def test_a_state_of_the_version_before_has_its_rows_woken(tmp_path: Path) -> Non
     stored.state.close()
 
 
-@pytest.mark.parametrize("stored", [True, False])
-def test_what_comes_is_left_to_its_home_first(stored: bool) -> None:
+@pytest.mark.parametrize("is_row", [True, False])
+def test_what_comes_is_left_to_its_home_first(is_row: bool) -> None:
     """It comes there about now as well: to try it at once would be a race for each."""
     homes = Homes("here", ["there"], HeadStart(1.0))
-    queues = Queues(Limits(batch_wait_s=0.0), homes, Shares(1.0, 0))
-    items = [row(n, b"k") for n in range(64)]
-    own = homes.own_ones(b"".join(item.event.digest for item in items)).tolist()
+    table, rows = opened([row(n, b"k")._replace(row_id=(n + 1) * is_row) for n in range(64)])
+    queues = Queues(table, Limits(batch_wait_s=0.0), homes, Shares(1.0, 0))
+    own = homes.own_ones(table.digests[rows].tobytes())
     assert 0 < sum(own) < 64
-    if not stored:
-        take(c := core(patience=Patience()), block(b"a k 1\n"))
-        (stretch,) = c.heads()
-        for item in items:
-            item.stretch = stretch
-    queues.again(items, 0.0, arrived=True)
+    queues.again(rows, 0.0, arrived=True)
     asked, _ = queues.next_question(0.0)
-    assert asked == [item for item, its in zip(items, own, strict=True) if its]
+    assert asked.tolist() == rows[own].tolist()
     queues.asked(asked, len(asked), 0.0)
     left, _ = queues.next_question(1.5)
-    assert left == [item for item, its in zip(items, own, strict=True) if not its]
+    assert left.tolist() == rows[~own].tolist()
 
 
 # -- following the event store ---------------------------------------------------------------------------------------
@@ -397,7 +387,7 @@ def test_whatever_order_things_come_in_memory_knows_who_waits_for_what() -> None
         if batch is None:
             continue
         outcome = draw.choice((Outcome.NOT_YET, Outcome.NOT_YET, Outcome.JOINED))
-        c.answered(batch, JoinAnswers([outcome] * len(batch.items)), READ_PAST_NS, now)
+        c.answered(batch, JoinAnswers([outcome] * len(batch)), READ_PAST_NS, now)
         if outcome is Outcome.JOINED:
             for name in names(batch):
                 del left[name]

@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block, OversizedRecord
 from photon.dispatcher import lookups
-from photon.dispatcher.backlog import PROBE_EVERY, Backlog, Question, Rules, Worth
+from photon.dispatcher.backlog import PROBE_EVERY, Backlog, Worth, departures, must_know
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch
 from photon.dispatcher.homes import Homes
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import LookUpPolicy, settle
-from photon.dispatcher.lookups import question as question_of
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import Changes
 from photon.idregistry.api import I64, Answer, Kind, LookUps
@@ -37,14 +36,16 @@ OTHER = "there"
 NOW_NS = 10**18
 
 
-def core(*, high: int = 0, identical_copies: bool = False, homes: Homes | None = None) -> Core:
+def core(
+    *, high: int = 0, identical_copies: bool = False, homes: Homes | None = None, batch_events: int = 10**6
+) -> Core:
     return Core(
         adapter=Words({}),
         digester=DIGESTER,
         datacentre=HERE,
         patience=Patience(),
         envelope=Envelope(with_joined_at=False),
-        limits=Limits(batch_events=10**6, parse_records=4),
+        limits=Limits(batch_events=batch_events, parse_records=4),
         random=random.Random(1).random,
         highs={"log1": high},
         identical_copies=identical_copies,
@@ -77,9 +78,11 @@ def blocks_of(records: list[bytes], ending: bytes, oversized: bool) -> list[Bloc
     return [one, Block(two.identity, two.file, two.offset, two.data, two.end + 50 * oversized, tail)]
 
 
-def found_for(entries: list[tuple[bytes, int]], drawn: list[tuple[Answer, int, int, bool]]) -> LookUps:
-    """One answer for each (record, offset), in their order; the drawn ones again and again."""
-    rows = [drawn[at % len(drawn)] for at in range(len(entries))]
+def found_for(
+    entries: list[tuple[bytes, int]], drawn: list[tuple[Answer, int, int, bool]], begin: int = 0
+) -> LookUps:
+    """One answer for each (record, offset), in their order; the drawn ones again and again, from ``begin``."""
+    rows = [drawn[at % len(drawn)] for at in range(begin, begin + len(entries))]
     tags = [
         line_tag(record, offset, "a.log") ^ (not row[3]) for (record, offset), row in zip(entries, rows, strict=True)
     ]
@@ -97,28 +100,32 @@ def found_for(entries: list[tuple[bytes, int]], drawn: list[tuple[Answer, int, i
     )
 
 
+def entries_of(batch: Batch) -> list[tuple[bytes, int]]:
+    return list(zip(batch.events.records, batch.events.offsets.tolist(), strict=True))
+
+
 def one_by_one(to: Core, blocks: list[Block], drawn: list[tuple[Answer, int, int, bool]]) -> Changes:
     to.look_first(True)
     for block in blocks:
         world.take(to, block, NOW_NS, 1.0)
-    if (batch := to.next_question(1.0)) is not None:
-        found = found_for([(item.event.record, item.event.offset) for item in batch.items], drawn)
-        assert len(question_of(batch)[1]) == len(batch.items)
-        to.asked(batch, settle(to, batch, found, NOW_NS, 1.0), 1.0)
+    number = 0
+    while (batch := to.next_question(1.0)) is not None:
+        (entry,) = entries_of(batch)
+        to.asked(batch, settle(to, batch, found_for([entry], drawn, number), NOW_NS, 1.0), 1.0)
+        to.next_batch(1.0, flush=True)  # makes room for the next question
+        number += 1
     return to.changes(NOW_NS, 2.0, spill_all=True)
 
 
-def from_columns(
-    to: Core, blocks: list[Block], drawn: list[tuple[Answer, int, int, bool]], identical: bool
-) -> Changes:
+def at_once(to: Core, blocks: list[Block], drawn: list[tuple[Answer, int, int, bool]]) -> Changes:
     to.look_first(True)
-    backlog = Backlog(to, Rules(HERE, identical), None)
+    backlog = Backlog(to)
     for block in blocks:
         for _ in backlog.take(block, NOW_NS, 1.0):
             pass
     asked = backlog.question()
-    entries = [pair for p in asked.portions for pair in zip(p.columns.records, p.columns.offsets, strict=True)]
-    assert to.open == len(entries) == len(asked) == len(asked.times) == len(asked.digests) // 16
+    entries = entries_of(asked)
+    assert to.open == len(entries) == len(asked)
     assert not to.changes(NOW_NS, 2.0, spill_all=True).positions  # nothing is behind the offset before the answer
     backlog.settle(asked, found_for(entries, drawn) if entries else None, NOW_NS, 1.0)
     return to.changes(NOW_NS, 2.0, spill_all=True)
@@ -129,7 +136,7 @@ def seen(changes: Changes) -> tuple[object, ...]:
         {number: count for number, count in changes.cells.items() if count},
         changes.positions,
         Counter(changes.exports),
-        [(item.event, item.first_read_ns, item.attempts) for item in changes.stored],
+        [row[:3] for row in world.stored_rows(changes.stored)],
     )
 
 
@@ -151,9 +158,10 @@ def test_the_same_as_one_by_one(
     same: bool,
 ) -> None:
     blocks = blocks_of(records, ending, oversized)
-    slow, fast = core(high=high, identical_copies=same), core(high=high, identical_copies=same)
+    slow = core(high=high, identical_copies=same, batch_events=1)
+    fast = core(high=high, identical_copies=same)
     expected = seen(one_by_one(slow, blocks, drawn))
-    assert seen(from_columns(fast, blocks, drawn, same)) == expected
+    assert seen(at_once(fast, blocks, drawn)) == expected
     assert +fast.live == +slow.live
     assert (fast.open, fast.window_bytes) == (slow.open, 0)
     assert slow.window_bytes == 0
@@ -165,8 +173,8 @@ class Run(test_crashes.Run):
 
     def start(self) -> None:
         super().start()
-        self.backlog = Backlog(self.core, Rules(HERE, False), None)
-        self.questions: list[Question] = []
+        self.backlog = Backlog(self.core)
+        self.questions: list[Batch] = []
 
     def read(self) -> None:
         if self.random.random() < 0.4:
@@ -195,10 +203,9 @@ class Run(test_crashes.Run):
             found = None if self.random.random() < self.registry.trouble * 0.3 else self.found(asked)
             self.backlog.settle(asked, found, self.wall(), self.now)
 
-    def found(self, asked: Question) -> LookUps:
-        ids = [event_id for portion in asked.portions for event_id in portion.columns.ids]
+    def found(self, asked: Batch) -> LookUps:
         rows = []
-        for event_id in ids:
+        for event_id in asked.events.ids:
             owner = self.registry.owners.get(event_id)
             if self.random.random() < self.registry.trouble * 0.2:
                 rows.append((Answer.UNKNOWN, 0, 0, 0))
@@ -237,7 +244,7 @@ def test_every_record_is_counted_once_whatever_happens(seed: int) -> None:
 # -- parts --------------------------------------------------------------------------------------------------------
 def test_an_unanswered_stretch_holds_the_offset_and_those_behind_it() -> None:
     to = core()
-    backlog = Backlog(to, Rules(HERE, False), None)
+    backlog = Backlog(to)
     for _ in backlog.take(world.block(b"1 k 0\n"), NOW_NS, 0.0):
         pass
     asked = backlog.question()
@@ -247,17 +254,17 @@ def test_an_unanswered_stretch_holds_the_offset_and_those_behind_it() -> None:
     backlog.settle(asked, None, NOW_NS, 0.0)
     batch = to.next_batch(1.0, flush=True)
     assert isinstance(batch, Batch)
-    assert [item.event.event_id for item in batch.items] == [b"1"]
+    assert batch.events.ids == [b"1"]
 
 
-def test_memory_is_counted_while_columns_wait() -> None:
+def test_memory_is_counted_while_a_question_waits() -> None:
     to = core()
-    backlog = Backlog(to, Rules(HERE, False), None)
+    backlog = Backlog(to)
     data = b"".join(b"%d k 0\n" % n for n in range(100))
     for _ in backlog.take(world.block(data), NOW_NS, 0.0):
         pass
     assert to.window_bytes > 100 * len(data) / 100 + 100 * 100
-    assert to.oldest_first_read_ns() is None
+    assert to.oldest_first_read_ns() == NOW_NS
 
 
 def test_it_is_worth_it_while_most_is_known() -> None:
@@ -280,7 +287,7 @@ def test_own_verdicts_before_a_crash(kind: Kind) -> None:
         np.array([Answer.PRESENT], np.uint8), np.array([kind], np.uint8),
         np.array([line_tag(b"1 k 0", 0, "a.log")], np.uint32), np.array([0], np.uint8), (HERE,),
     )  # fmt: skip
-    backlog = Backlog(to, Rules(HERE, False), None)
+    backlog = Backlog(to)
     for _ in backlog.take(world.block(b"1 k 0\n"), NOW_NS, 0.0):
         pass
     backlog.settle(backlog.question(), found, NOW_NS, 0.0)
@@ -288,8 +295,8 @@ def test_own_verdicts_before_a_crash(kind: Kind) -> None:
 
 
 # -- read again ----------------------------------------------------------------------------------------------------
-def again(to: Core, *blocks: Block) -> tuple[Backlog, Question]:
-    backlog = Backlog(to, Rules(HERE, False), None)
+def again(to: Core, *blocks: Block) -> tuple[Backlog, Batch]:
+    backlog = Backlog(to)
     for block in blocks:
         assert to.back(block)
         for _ in backlog.take(block, NOW_NS, 0.0):
@@ -316,7 +323,7 @@ def test_a_log_read_anew_departs_at_the_first_line_that_nobody_knows() -> None:
     backlog, question = again(to, replace(world.block(DATA), anew=True))
     found = knows(SAME, OTHERS, NEW, OTHERS)
     assert not to.live[Verdict.REJECTED], "nobody knows yet whether they were rejected before"
-    (place,) = question.departures(found, frozenset()).values()
+    (place,) = departures(question, found, frozenset()).values()
     assert place.offset == DATA.index(b"2")
     to.departs("log1", place.offset)
     backlog.settle(question, found, NOW_NS, 0.0)
@@ -330,7 +337,7 @@ def test_until_it_departs_a_log_stays_known_as_read_anew() -> None:
     to = core(high=100)
     backlog, question = again(to, replace(world.block(DATA), anew=True))
     found = knows(SAME, OTHERS, OTHERS, OTHERS)
-    assert question.departures(found, frozenset()) == {}
+    assert departures(question, found, frozenset()) == {}
     backlog.settle(question, found, NOW_NS, 0.0)
     assert to.live == {Verdict.REREAD: 6, Verdict.READ: 0}
     assert to.changes(NOW_NS, 0.0).anew == {"log1": 100}
@@ -340,17 +347,17 @@ def test_a_log_put_back_to_its_start_departs_nowhere() -> None:
     to = core(high=100)
     backlog, question = again(to, world.block(DATA))
     found = knows(SAME, OTHERS, NEW, OTHERS)
-    assert question.departures(found, frozenset()) == {}
-    assert not question.must_know(None)
+    assert departures(question, found, frozenset()) == {}
+    assert not must_know(question, None)
     backlog.settle(question, found, NOW_NS, 0.0)
     assert to.live == {Verdict.REREAD: 5, Verdict.READ: 1}
 
 
 def test_where_it_departs_is_not_told_while_an_answer_is_missing() -> None:
     _, question = again(core(high=100), replace(world.block(DATA), anew=True))
-    assert question.must_know(None)
-    assert question.must_know(knows(SAME, (Answer.UNKNOWN, 0), NEW, NEW))
-    assert not question.must_know(knows(SAME, SAME, NEW, NEW))
+    assert must_know(question, None)
+    assert must_know(question, knows(SAME, (Answer.UNKNOWN, 0), NEW, NEW))
+    assert not must_know(question, knows(SAME, SAME, NEW, NEW))
 
 
 def test_a_line_that_waits_in_the_store_is_no_new_one() -> None:
@@ -359,7 +366,7 @@ def test_a_line_that_waits_in_the_store_is_no_new_one() -> None:
     at = DATA.index(b"2")
     waiting = {(DIGESTER.digests([b"2"]), line_tag(b"2 k 0", at, "a.log"))}
     found = knows(SAME, OTHERS, NEW, NEW)
-    assert question.departures(found, waiting)["log1"].offset == DATA.index(b"3")
+    assert departures(question, found, waiting)["log1"].offset == DATA.index(b"3")
     to.departs("log1", DATA.index(b"3"))
     backlog.settle(question, found, NOW_NS, 0.0, waiting)
     assert to.live == {Verdict.REREAD: 5, Verdict.READ: 1}
@@ -372,7 +379,7 @@ def test_what_was_read_before_becomes_rows_before_its_lines_are_read_again() -> 
     _, question = again(to, replace(world.block(DATA), anew=True))
     assert not to.clear(question.stretches)
     changes = to.changes(NOW_NS, 0.0)
-    assert [item.event.event_id for item in changes.stored] == [b"0", b"1", b"2", b"3"]
+    assert changes.stored.events.ids == [b"0", b"1", b"2", b"3"]
     assert to.clear(question.stretches)
 
 
@@ -418,7 +425,7 @@ def test_what_is_learnt_of_the_other_datacentre() -> None:
     """It is ahead, so it lives; and it takes our events, so these are looked up before they are joined."""
     homes = Homes(HERE, [OTHER])
     to = core(homes=homes)
-    backlog = Backlog(to, Rules(HERE, False), homes)
+    backlog = Backlog(to)
     data = b"".join(b"%d k 0\n" % n for n in range(400))
     for _ in backlog.take(world.block(data), NOW_NS, 0.0):
         pass

@@ -9,7 +9,7 @@ import pytest
 from photon.adapters.logs.api import OversizedRecord
 from photon.config.clock import NEVER_NS
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import Batch, Item, Retimed
+from photon.dispatcher.events import Batch, Retimed
 from photon.dispatcher.ledger import Verdict, split_cell
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Patience
@@ -17,7 +17,7 @@ from photon.dispatcher.spilling import HELD_LONG
 from photon.dispatcher.state import Changes
 from photon.idregistry.api import Kind
 from photon.joiner.api import WAIT_NS, JoinAnswers, Outcome, TakenBy
-from tests.unit.dispatcher.world import HERE, HOUR, block, core, take
+from tests.unit.dispatcher.world import HERE, HOUR, Held, block, core, stored_rows, take
 
 S = 1_000_000_000
 LIVE = Patience(unmatched_after_ns=3600 * S)
@@ -27,14 +27,14 @@ def lines(*words: str) -> bytes:
     return b"".join(f"{word} k 1\n".encode() for word in words)
 
 
-def batch_of(c: Core, now: float = 0.0) -> Batch:
-    batch = c.next_batch(now, flush=True)
+def batch_of(c: Core, now: float = 0.0, *, flush: bool = True) -> Batch:
+    batch = c.next_batch(now, flush=flush)
     assert batch is not None
     return batch
 
 
 def ids(batch: Batch) -> list[bytes]:
-    return [item.event.event_id for item in batch.items]
+    return list(batch.events.ids)
 
 
 def reply(c: Core, batch: Batch, *outcomes: Outcome, now: float = 0.0, **more: object) -> None:
@@ -112,25 +112,25 @@ def test_fresh_events_wait_for_others_while_batches_are_on_their_way() -> None:
     take(c, block(lines("b"), offset=len(lines("a"))), now=100.125)
     batch = c.next_batch(100.25, flush=True, wait_s=0.25)
     assert batch is not None
-    assert [item.event.event_id for item in batch.items] == [b"a", b"b"]
+    assert ids(batch) == [b"a", b"b"]
     assert c.next_due(0.25) is None
 
 
 def test_batches_fill_up_for_a_moment() -> None:
     c = core(limits=Limits(batch_events=2, batch_wait_s=0.005))
     take(c, block(lines("a", "b", "c")), now=1.0)
-    assert ids(c.next_batch(1.0, flush=False) or Batch([], 0)) == [b"a", b"b"]
+    assert ids(batch_of(c, 1.0, flush=False)) == [b"a", b"b"]
     assert c.next_batch(1.001, flush=False) is None
-    assert ids(c.next_batch(1.1, flush=False) or Batch([], 0)) == [b"c"]
+    assert ids(batch_of(c, 1.1, flush=False)) == [b"c"]
 
 
 def test_batches_are_bounded_in_bytes() -> None:
-    c = core(limits=Limits(batch_bytes=10))
+    c = core(limits=Limits(batch_bytes=14))
     take(c, block(lines("a", "b", "c")))
-    assert [len(batch_of(c).items) for _ in range(2)] == [2, 1]
+    assert [len(batch_of(c)) for _ in range(2)] == [2, 1]
     one = core(limits=Limits(batch_bytes=1))
     take(one, block(lines("a", "b")))
-    assert len(batch_of(one).items) == 1
+    assert len(batch_of(one)) == 1
 
 
 def test_taken_by_another_datacentre_is_elsewhere() -> None:
@@ -144,7 +144,7 @@ def test_an_id_registered_with_another_time_is_counted_and_told() -> None:
     c = core(uncertainty_ns=HOUR)
     take(c, block(lines("a", "b", "c")))
     batch = batch_of(c)
-    time_ns = batch.items[0].event.event_time_ns
+    time_ns = int(batch.events.times[0])
     by = [TakenBy("there", Kind.JOINED, False, time_ns + n * HOUR, 7) for n in (-2, 1, 0)]
     reply(c, batch, *[Outcome.TAKEN] * 3, taken=dict(enumerate(by)))
     assert c.live[Verdict.RETIMED] == 1, "the others are not further apart than clocks may be"
@@ -230,8 +230,8 @@ def test_held_events_go_to_the_store_after_a_while() -> None:
     assert not c.changes(0, 4.9)
     changes = c.changes(0, 5.0)
     assert counts(changes) == {"read": 2, "joined": 1}
-    (item,) = changes.stored
-    assert (item.event.event_id, item.first_read_ns, item.attempts) == (b"b", 9 * S, 1)
+    [row] = stored_rows(changes.stored)
+    assert (row.event.event_id, row.first_read_ns, row.attempts) == (b"b", 9 * S, 1)
     assert c.open == 0
     assert c.next_due() is None or c.next_batch(999.0, flush=True) is None
 
@@ -265,32 +265,31 @@ def test_an_event_on_its_way_may_become_a_row_and_is_answered_as_one() -> None:
     reply(c, batch_of(c), Outcome.NOT_YET)
     assert not c.changes(0, HELD_LONG - 0.1)  # what is on its way is worth waiting for
     changes = c.changes(0, HELD_LONG)
-    for number, item in enumerate(changes.stored, 1):
-        item.row_id = number
+    changes.stored.row_ids[:] = range(1, 4)
     c.committed()
     assert c.unloaded([1, 2, 3]) == [3]  # it waits in the store
     assert c.open == 2
     reply(c, batch, Outcome.JOINED, Outcome.NOT_YET)
     assert c.open == 0
     changes = c.changes(0, 2.0)
-    assert [i.row_id for i in changes.deleted] == [1]
-    assert [i.row_id for i in changes.updated] == [2]
+    assert changes.deleted == [1]
+    assert changes.updated.row_ids.tolist() == [2]
     assert counts(changes) == {"joined": 1}
     assert c.unloaded([1, 2]) == [1, 2]
 
 
-def waiting_item(c: Core, outcome: Outcome, *, first_read_ns: int = 50, now: float = 0.0) -> Item:
+def waiting_item(c: Core, outcome: Outcome, *, first_read_ns: int = 50, now: float = 0.0) -> Held:
     take(c, block(lines("a")), now_ns=first_read_ns)
     batch = batch_of(c)
     reply(c, batch, outcome, now=now)
-    return batch.items[0]
+    return Held(c, batch.rows[0])
 
 
 def test_not_yet_is_tried_again_as_soon_as_the_primary_logs_are_read_past_it() -> None:
     c = core(patience=Patience(unmatched_after_ns=100, slack_ns=7))
     c.progressed(10)
     item = waiting_item(c, Outcome.NOT_YET)
-    assert (item.trigger_ns, item.event.unmatched_as_of_ns) == (50, WAIT_NS)
+    assert (item.trigger_ns, item.as_of) == (50, WAIT_NS)
     c.progressed(49)
     assert c.next_batch(0.0, flush=True) is None
     c.progressed(50)
@@ -300,7 +299,7 @@ def test_not_yet_is_tried_again_as_soon_as_the_primary_logs_are_read_past_it() -
     assert item.trigger_ns == 157
     c.progressed(157)
     batch = batch_of(c)
-    assert item.event.unmatched_as_of_ns == 157
+    assert item.as_of == 157
     reply(c, batch, Outcome.UNMATCHED)
     assert counts(c.changes(0, 0.0)) == {"read": 1, "unmatched": 1}
 
@@ -348,7 +347,7 @@ def test_overload_is_no_attempt() -> None:
     take(c, block(lines("a")))
     batch = batch_of(c)
     reply(c, batch, Outcome.RETRY, overloaded=True)
-    assert batch.items[0].attempts == 0
+    assert Held(c, batch.rows[0]).attempts == 0
 
 
 def test_an_event_of_the_future_is_parked_until_then() -> None:
@@ -362,25 +361,25 @@ def test_keep_pending_settles_when_the_primary_logs_are_complete() -> None:
     c = core(patience=Patience(once=True, keep_pending=True))
     take(c, block(lines("a")), now_ns=50)
     batch = batch_of(c)
-    assert batch.items[0].event.unmatched_as_of_ns == WAIT_NS
+    assert batch.events.as_of.tolist() == [WAIT_NS]
     c.progressed(60)
     reply(c, batch, Outcome.NOT_YET)
     reply(c, batch_of(c), Outcome.NOT_YET)
-    assert batch.items[0].trigger_ns == COMPLETE_NS
+    assert Held(c, batch.rows[0]).trigger_ns == COMPLETE_NS
     assert c.open == 1
     c.progressed(NEVER_NS)
     reply(c, batch_of(c), Outcome.NOT_YET)
     assert c.open == 0
     assert c.next_batch(1e9, flush=True) is None
-    (item,) = c.changes(0, 0.0).stored  # at once: it waits for the next run
-    assert (item.next_try_ns, item.trigger_ns) == (SETTLED_NS, SETTLED_NS)
+    [row] = stored_rows(c.changes(0, 0.0).stored)  # at once: it waits for the next run
+    assert (row.next_try_ns, row.trigger_ns) == (SETTLED_NS, SETTLED_NS)
 
 
 def test_without_keep_pending_not_yet_is_never_the_last_word() -> None:
     c = core(patience=Patience(once=True))
     c.progressed(NEVER_NS)
     item = waiting_item(c, Outcome.NOT_YET)  # the store started again in this moment
-    assert item.event.unmatched_as_of_ns == NEVER_NS
+    assert item.as_of == NEVER_NS
     assert c.open == 1
     assert c.next_due() is not None
 

@@ -23,7 +23,6 @@ from photon.dispatcher.limits import Limits
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import State
 from photon.idregistry.api import Kind
-from photon.joiner.api import ForeignEvent
 from tests.unit.dispatcher import world
 
 LIMITS = Limits(batch_events=4, hold_s=3.0, hold_once_s=6.0, window_bytes=6000, spill_bytes=4000, parse_records=3)
@@ -89,7 +88,7 @@ class Run:
     def answer(self) -> None:
         if self.batches:
             batch = self.batches.pop(self.random.randrange(len(self.batches)))
-            events: list[ForeignEvent] = [item.event for item in batch.items]
+            events = batch.events.rows()
             self.core.answered(batch, self.registry.answers(events), self.wall(), self.now)
 
     def load(self) -> None:

@@ -9,9 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
-from photon.dispatcher.columns import records_of
-from photon.dispatcher.events import parse
+from photon.adapters.logs.api import Block
+from photon.batch.events import ForeignEvent
+from photon.joiner.foreign_columns import Unreadable, events_of, records_of
 from tests.unit.dispatcher.world import DIGESTER, Words, block
+
+
+def parsed(what: Block, adapter: Adapter, as_of_ns: int = 0) -> tuple[list[ForeignEvent], list[Unreadable]]:
+    events, unreadable = events_of(what, *records_of(what), adapter, DIGESTER, as_of_ns)
+    return events.rows(), unreadable
 
 
 @settings(deadline=None)
@@ -28,9 +34,8 @@ def test_each_record_stands_at_its_offset(lines: list[bytes], start: int) -> Non
 
 def test_ids_digests_and_times() -> None:
     what = block(b"i1 k1 5\n- k2 -3\n", 100)
-    parsed = parse(what, *records_of(what), Words({}), DIGESTER, 77)
-    assert not parsed.unreadable
-    one, two = parsed.events
+    (one, two), unreadable = parsed(what, Words({}), 77)
+    assert not unreadable
     assert (one.event_id, one.key, one.event_time_ns, one.offset) == (b"i1", b"k1", 5 * 3_600_000_000_000, 100)
     assert (two.event_id, two.offset, two.record) == (b"log1:108", 108, b"- k2 -3")
     assert one.digest == DIGESTER.digest(b"i1")
@@ -40,10 +45,10 @@ def test_ids_digests_and_times() -> None:
 
 def test_unreadable_records_do_not_touch_their_neighbours() -> None:
     what = block(b"i1 k 1\nbad\ni2 k 2\ni3 k 99999999\ni4 k x\n")
-    parsed = parse(what, *records_of(what), Words({}), DIGESTER, 0)
-    assert [e.event_id for e in parsed.events] == [b"i1", b"i2"]
-    assert [e.digest for e in parsed.events] == [DIGESTER.digest(b"i1"), DIGESTER.digest(b"i2")]
-    reasons = {bad.record: bad.reason for bad in parsed.unreadable}
+    events, unreadable = parsed(what, Words({}))
+    assert [e.event_id for e in events] == [b"i1", b"i2"]
+    assert [e.digest for e in events] == [DIGESTER.digest(b"i1"), DIGESTER.digest(b"i2")]
+    reasons = {bad.record: bad.reason for bad in unreadable}
     assert reasons[b"bad"] == "1 words, not 3"
     assert reasons[b"i3 k 99999999"] == "the event time is out of range"
     assert "ValueError" in reasons[b"i4 k x"]
@@ -58,10 +63,10 @@ class Nonsense(Words):
 
 def test_an_adapter_that_returns_nonsense_rejects_records_only() -> None:
     what = block(b"i1 k 1\n")
-    adapter: Adapter = Nonsense({"same": True})
-    assert "gave a str" in parse(what, *records_of(what), adapter, DIGESTER, 0).unreadable[0].reason
-    short = parse(what, *records_of(what), Nonsense({"same": False}), DIGESTER, 0)
-    assert [e.event_id for e in short.events] == [b"i1"]  # one at a time instead
+    _, (bad,) = parsed(what, Nonsense({"same": True}))
+    assert "gave a str" in bad.reason
+    short, _ = parsed(what, Nonsense({"same": False}))
+    assert [e.event_id for e in short] == [b"i1"]  # one at a time instead
 
 
 class Odd(Words):
@@ -90,18 +95,18 @@ class Odd(Words):
 )
 def test_a_header_that_breaks_the_contract_is_rejected_with_the_reason(answer: object, reason: str) -> None:
     what = block(b"i1 k 1\n")
-    parsed = parse(what, *records_of(what), Odd({"answer": answer}), DIGESTER, 0)
-    assert not parsed.events
-    assert [bad.reason for bad in parsed.unreadable] == [reason]
+    events, unreadable = parsed(what, Odd({"answer": answer}))
+    assert not events
+    assert [bad.reason for bad in unreadable] == [reason]
 
 
 def test_an_adapter_that_exits_rejects_its_record_only() -> None:
     what = block(b"i1 k 1\n")
-    parsed = parse(what, *records_of(what), Odd({"answer": SystemExit(3)}), DIGESTER, 0)
-    assert parsed.unreadable[0].reason.startswith("the adapter raised SystemExit: 3")
+    _, (bad,) = parsed(what, Odd({"answer": SystemExit(3)}))
+    assert bad.reason.startswith("the adapter raised SystemExit: 3")
 
 
 def test_nothing_gives_nothing() -> None:
     what = block(b"\n\r\n")
     assert records_of(what) == ([], [])
-    assert parse(what, [], [], Words({}), DIGESTER, 0).events == []
+    assert parsed(what, Words({})) == ([], [])

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from photon.adapters.contract import LogFile
-from photon.dispatcher.events import Item
-from photon.dispatcher.join_times import JoinTimes
-from photon.joiner.api import ForeignEvent, Outcome
-
-S = 10**9
+from photon.dispatcher.core import Core
+from photon.joiner.api import JoinAnswers, Outcome
+from tests.unit.dispatcher.world import HOUR, block, core, take
 
 
-def _item(read_s: int, event_s: int) -> Item:
-    event = ForeignEvent(b"e", b"d" * 16, event_s * S, b"k", b"r", LogFile("a.log"), 0, 0)
-    return Item(event, None, read_s * S)
+def _answered(c: Core, now: float, *outcomes: Outcome) -> None:
+    batch = c.next_batch(now, flush=True)
+    assert batch is not None
+    c.answered(batch, JoinAnswers(list(outcomes)), 100 * HOUR, now)
 
 
 def test_only_what_was_joined_counts() -> None:
-    times = JoinTimes()
-    items = [_item(99, 90), _item(50, 40), _item(98, 60)]
-    times.joined(items, [Outcome.JOINED, Outcome.RETRY, Outcome.JOINED], 100 * S)
-    assert (times.since_read.count, times.since_read.sum_s) == (2, 3.0)
-    assert (times.since_event.count, times.since_event.sum_s) == (2, 50.0)
-    times.joined(items, [Outcome.RETRY] * 3, 100 * S)
-    assert times.since_read.count == 2
+    c = core()
+    for name, read_h, event_h in (("a", 99, 90), ("b", 50, 40), ("c", 98, 60)):
+        take(c, block(b"%b k %d\n" % (name.encode(), event_h), identity=name), now_ns=read_h * HOUR)
+    _answered(c, 0.0, Outcome.JOINED, Outcome.RETRY, Outcome.JOINED)
+    assert (c.times.since_read.count, c.times.since_read.sum_s) == (2, 3 * 3600.0)
+    assert (c.times.since_event.count, c.times.since_event.sum_s) == (2, 50 * 3600.0)
+    _answered(c, 1e6, Outcome.RETRY)
+    assert c.times.since_read.count == 2

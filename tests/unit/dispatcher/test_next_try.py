@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from photon.config.clock import NEVER_NS, NS_PER_S
-from photon.dispatcher.events import Item
-from photon.dispatcher.next_try import Attempt, NextTries, NextTry
+from photon.dispatcher.next_try import Attempt, Likeness, NextTries, NextTry
 from photon.dispatcher.retry import (
     EARLY_BACKOFF,
     EARLY_S,
@@ -26,16 +25,19 @@ from photon.dispatcher.retry import (
 )
 from photon.eventstore.api import ALL_BUT_ENDS_NS
 from photon.joiner.api import Outcome
+from tests.unit.dispatcher.world import StoredRow, opened
 from tests.unit.joiner.helpers import event
 
 NOW_NS = 10**15
 READ_PAST_NS = NOW_NS - NS_PER_S // 20
 
 
-def item(name: bytes, age_s: float, attempts: int = 12) -> Item:
-    made = Item(event(name, b"k"), None, NOW_NS - int(age_s * NS_PER_S))
-    made.attempts = attempts
-    return made
+def item(name: bytes, age_s: float, attempts: int = 12, ahead_s: float | None = None) -> StoredRow:
+    """``ahead_s``: of its event time; None: it is long ago."""
+    made = event(name, b"k")
+    if ahead_s is not None:
+        made = made._replace(event_time_ns=NOW_NS + int(ahead_s * NS_PER_S))
+    return StoredRow(made, NOW_NS - int(age_s * NS_PER_S), attempts)
 
 
 def attempt(outcome: Outcome = Outcome.NOT_YET, held: int = 0) -> Attempt:
@@ -51,59 +53,67 @@ def tries(*, once: bool = False, home: bytes | None = None) -> NextTries:
     )
 
 
+def plans(by: NextTries, of: Attempt, *items: StoredRow, failed: int = 0) -> list[tuple[list[bytes], NextTry]]:
+    """What follows, with the names of those it follows for."""
+    table, rows = opened(items)
+    table.failed[rows] = failed
+    return [(table.ids[some].tolist(), plan) for some, plan in by.plans(of, table, rows, NOW_NS)]
+
+
+def plan_of(by: NextTries, of: Attempt, alone: StoredRow, *, failed: int = 0) -> NextTry:
+    ((_, plan),) = plans(by, of, alone, failed=failed)
+    return plan
+
+
 def test_the_young_are_tried_soon_however_old_the_others_are() -> None:
     young, old = item(b"young", 0.5), item(b"old", 30.0)
-    plans = list(tries().plans(attempt(), [old, young], NOW_NS))
-    assert [list(items) for items, _ in plans] == [[young], [old]]
-    assert plans[0][1].delay_s <= EARLY_BACKOFF.first
-    assert plans[1][1].delay_s > EARLY_BACKOFF.first
+    (first, soon), (second, later) = plans(tries(), attempt(), old, young)
+    assert (first, second) == ([b"young"], [b"old"])
+    assert soon.delay_s <= EARLY_BACKOFF.first
+    assert later.delay_s > EARLY_BACKOFF.first
 
 
 @pytest.mark.parametrize(
     ("age_s", "why"), [(EARLY_S + 0.1, "it is no longer young"), (0.01, "the logs were not read past its first read")]
 )
 def test_others_have_one_plan(age_s: float, why: str) -> None:
-    (plan,) = tries().plans(attempt(), [item(b"a", age_s, attempts=0)], NOW_NS)
-    assert plan[1] == tries().after(attempt(), plan[0], NOW_NS), why
+    plan = plan_of(tries(), attempt(), item(b"a", age_s, attempts=0))
+    assert plan == tries().after(attempt(), Likeness(0, trigger_ns=plan.trigger_ns)), why
 
 
 def test_where_the_store_lags_they_are_young_for_longer_but_not_for_ever() -> None:
     for lag_s, age_s, early in ((20.0, 21.0, True), (20.0, 22.5, False), (70.0, 71.0, False)):
         lagging = replace(attempt(), read_past_ns=NOW_NS - int(lag_s * NS_PER_S))
-        (plan,) = tries().plans(lagging, [item(b"a", age_s)], NOW_NS)
-        assert plan[1].early is early, lag_s
+        assert plan_of(tries(), lagging, item(b"a", age_s)).early is early, lag_s
 
 
 def test_with_once_and_for_other_outcomes_nothing_is_early() -> None:
     young = item(b"young", 0.5)
     for each, of in ((tries(once=True), attempt()), (tries(), attempt(Outcome.RETRY))):
-        ((items, _),) = each.plans(of, [young], NOW_NS)
-        assert list(items) == [young]
+        ((names, plan),) = plans(each, of, young)
+        assert (names, plan.early) == ([b"young"], False)
 
 
 def test_only_the_home_tries_soon() -> None:
     here, there = item(b"here", 0.5), item(b"there", 0.5)
-    plans = list(tries(home=here.event.digest).plans(attempt(), [here, there], NOW_NS))
-    assert [list(items) for items, _ in plans] == [[here], [there]]
+    found = plans(tries(home=here.event.digest), attempt(), here, there)
+    assert [(names, plan.early) for names, plan in found] == [([b"here"], True), ([b"there"], False)]
 
 
 def test_many_that_wait_are_tried_less_often() -> None:
     delays = [
-        plan.delay_s
+        plan_of(NextTries(Patience(), 60.0, random.Random(seed).random), attempt(held=4000), item(b"a", 0.5)).delay_s
         for seed in range(200)
-        for _, plan in NextTries(Patience(), 60.0, random.Random(seed).random).plans(
-            attempt(held=4000), [item(b"a", 0.5)], NOW_NS
-        )
     ]
     assert max(delays) > 5 * EARLY_BACKOFF.first
     assert max(delays) <= EARLY_BACKOFF.most
 
 
-def planned(attempt: Attempt, items: list[Item], draw: float) -> dict[bytes, NextTry]:
+def planned(attempt: Attempt, items: list[StoredRow], draw: float) -> dict[bytes, NextTry]:
     patience = Patience(unmatched_after_ns=20 * NS_PER_S)
-    plans = list(NextTries(patience, 60.0, lambda: draw).plans(attempt, items, NOW_NS))
-    assert sum(len(group) for group, _ in plans) == len(items)
-    return {item.event.event_id: plan for group, plan in plans for item in group}
+    found = plans(NextTries(patience, 60.0, lambda: draw), attempt, *items)
+    assert sum(len(group) for group, _ in found) == len(items)
+    return {name: plan for group, plan in found for name in group}
 
 
 @given(
@@ -115,11 +125,7 @@ def planned(attempt: Attempt, items: list[Item], draw: float) -> dict[bytes, Nex
 def test_what_follows_for_an_event_does_not_depend_on_the_others_in_its_batch(
     events: list[tuple[float, int, float]], outcome: Outcome, overloaded: bool, draw: float
 ) -> None:
-    items = []
-    for number, (age_s, attempts, ahead_s) in enumerate(events):
-        made = item(b"%d" % number, age_s, attempts)
-        made.event = made.event._replace(event_time_ns=NOW_NS + int(ahead_s * NS_PER_S))
-        items.append(made)
+    items = [item(b"%d" % number, *each) for number, each in enumerate(events)]
     of = replace(attempt(outcome), overloaded=overloaded)
     together = planned(of, items, draw)
     for each in items:
@@ -137,11 +143,10 @@ def test_one_old_event_does_not_make_its_batch_wait() -> None:
 def test_who_waited_long_for_its_primary_event_is_not_put_off_for_long_when_it_is_there(outcome: Outcome) -> None:
     """A joiner that has not started, say: only tries that failed count."""
     made, longest = item(b"a", 3000.0, attempts=20), NextTries(Patience(), 60.0, lambda: 0.999)
-    for made.failed, most in ((0, 0.1), (1, 0.2), (3, 0.8), (15, RETRY_BACKOFF.most)):
-        assert 0.9 * most < longest.after(attempt(outcome), [made], NOW_NS).delay_s <= most
-    made.failed = 0
+    for failed, most in ((0, 0.1), (1, 0.2), (3, 0.8), (15, RETRY_BACKOFF.most)):
+        assert 0.9 * most < plan_of(longest, attempt(outcome), made, failed=failed).delay_s <= most
     busy = replace(attempt(outcome), overloaded=True)
-    assert longest.after(busy, [made], NOW_NS).delay_s <= RETRY_BACKOFF.first
+    assert plan_of(longest, busy, made).delay_s <= RETRY_BACKOFF.first
 
 
 def test_an_event_that_may_name_a_last_line_without_end_waits_for_the_next_run() -> None:
@@ -151,39 +156,34 @@ def test_an_event_that_may_name_a_last_line_without_end_waits_for_the_next_run()
         (ALL_BUT_ENDS_NS, False, False),
     ):
         missed = replace(attempt(), read_past_ns=read_past_ns)
-        ((_, plan),) = tries(once=once).plans(missed, [item(b"a", 30.0)], NOW_NS)
+        plan = plan_of(tries(once=once), missed, item(b"a", 30.0))
         assert (plan.settled, plan.given_up) == (settled, False), read_past_ns
     unavailable = replace(attempt(Outcome.RETRY), read_past_ns=ALL_BUT_ENDS_NS)
-    given_up = item(b"a", 30.0, attempts=ONCE_ATTEMPTS_MAX)
-    ((_, plan),) = tries(once=True).plans(unavailable, [given_up], NOW_NS)
-    assert plan.given_up
+    assert plan_of(tries(once=True), unavailable, item(b"a", 30.0, attempts=ONCE_ATTEMPTS_MAX)).given_up
 
 
-def early(ahead_s: float, attempts: int) -> Item:
-    made = item(b"early", 0.0, attempts)
-    made.event = made.event._replace(event_time_ns=NOW_NS + int(ahead_s * NS_PER_S))
-    return made
+def early(ahead_s: float, attempts: int) -> StoredRow:
+    return item(b"early", 0.0, attempts, ahead_s)
 
 
 def test_with_once_an_event_of_the_future_does_not_hold_up_the_end() -> None:
     too_new = attempt(Outcome.TOO_NEW)
-    assert tries(once=True).after(too_new, [early(TOO_NEW_ONCE_S + 1, 0)], NOW_NS).settled
-    near = tries(once=True).after(too_new, [early(3.0, 0)], NOW_NS)
+    assert plan_of(tries(once=True), too_new, early(TOO_NEW_ONCE_S + 1, 0)).settled
+    near = plan_of(tries(once=True), too_new, early(3.0, 0))
     assert not near.settled
     assert near.delay_s == 3.0
-    assert not tries().after(too_new, [early(10**6, 0)], NOW_NS).settled
+    assert not plan_of(tries(), too_new, early(10**6, 0)).settled
 
 
 def test_where_only_the_registrys_clock_is_behind_it_is_not_asked_all_the_time_nor_for_ever() -> None:
     too_new = replace(attempt(Outcome.TOO_NEW), read_past_ns=NEVER_NS)
-    made, waited_s = early(-3600.0, 0), 0.0
-    while not (plan := tries(once=True).after(too_new, [made], NOW_NS)).settled:
+    tried, waited_s = 0, 0.0
+    while not (plan := plan_of(tries(once=True), too_new, early(-3600.0, tried), failed=tried)).settled:
         waited_s += plan.delay_s
-        made.attempts, made.failed = made.attempts + 1, made.failed + 1
-    assert made.attempts == TOO_NEW_ONCE_TRIES - 1
+        tried += 1
+    assert tried == TOO_NEW_ONCE_TRIES - 1
     assert waited_s < TOO_NEW_ONCE_S
     made = early(-3600.0, 20)
-    for made.failed in range(20):
-        assert tries().after(too_new, [made], NOW_NS).delay_s >= 0.01
-    made.failed = 12
-    assert max(tries().after(too_new, [made], NOW_NS).delay_s for _ in range(3)) > 1.0
+    for failed in range(20):
+        assert plan_of(tries(), too_new, made, failed=failed).delay_s >= 0.01
+    assert max(plan_of(tries(), too_new, made, failed=12).delay_s for _ in range(3)) > 1.0

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from photon.dispatcher import oldest as words
 from photon.dispatcher.core import Core
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.oldest import OldRow, oldest
+from photon.dispatcher.oldest import OldRow, Pending, oldest, oldest_stretches
 from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Patience
 from photon.dispatcher.state import Changes, State
 from photon.joiner.api import JoinAnswers, Outcome
 from tests.unit.dispatcher.test_state import item
-from tests.unit.dispatcher.world import block, core, take
+from tests.unit.dispatcher.world import block, core, stored, take
 
 S = 1_000_000_000
 
 
-def _ids(c: Core, limit: int = 20) -> list[tuple[str, str, int]]:
-    return [(each.event_id, each.reason, each.tries) for each in oldest(c.heads(), [], 0, limit)]
+def _oldest(c: Core, limit: int = 20, rows: Sequence[OldRow] = ()) -> list[Pending]:
+    return oldest([c.held([head]) for head in oldest_stretches(c.heads(), limit)], rows, 0, limit)
+
+
+def _ids(c: Core) -> list[tuple[str, str, int]]:
+    return [(each.event_id, each.reason, each.tries) for each in _oldest(c)]
 
 
 def test_events_in_memory_say_why_they_wait() -> None:
@@ -29,7 +34,7 @@ def test_events_in_memory_say_why_they_wait() -> None:
     assert batch is not None
     c.answered(batch, JoinAnswers([Outcome.NOT_YET, Outcome.RETRY]), 5 * S, 5.0)
     assert _ids(c) == [("a", words.NOT_YET, 1), ("b", words.UNANSWERED, 1), ("c", words.ON_ITS_WAY, 0)]
-    first = oldest(c.heads(), [], 0, 1)[0]
+    first = _oldest(c, 1)[0]
     assert (first.log, first.offset) == ("a.log", 0)
     assert first.next_try_ns is not None
     assert first.next_try_ns > 5 * S
@@ -48,10 +53,10 @@ def test_the_oldest_come_first_and_no_more_than_asked_for() -> None:
     c = core()
     for n in range(30):
         take(c, block(b"n%d k 1\nm%d k 1\n" % (n, n), identity=f"log{n}"), now_ns=(30 - n) * S)
-    found = oldest(c.heads(), [], 0, 4)
+    found = _oldest(c, 4)
     assert [each.event_id for each in found] == ["n29", "m29", "n28", "m28"]
     rows = [_row(first_read_ns=S // 2)]
-    assert [each.event_id for each in oldest(c.heads(), rows, 0, 2)] == ["stored", "n29"]
+    assert [each.event_id for each in _oldest(c, 2, rows)] == ["stored", "n29"]
 
 
 def _row(**changes: int) -> OldRow:
@@ -83,7 +88,8 @@ def test_the_state_reads_its_oldest_rows_and_the_next_point_that_is_waited_for(t
     state = State(tmp_path / "state.db")
     assert state.oldest_rows(5) == []
     assert state.next_trigger_ns(0) is None
-    state.commit(Changes(stored=[item(1, trigger_ns=50), item(2, trigger_ns=40), item(3, trigger_ns=COMPLETE_NS)]))
+    rows = [item(1, trigger_ns=50), item(2, trigger_ns=40), item(3, trigger_ns=COMPLETE_NS)]
+    state.commit(Changes(stored=stored(rows)))
     assert [row.event_id for row in state.oldest_rows(2)] == [b"id1", b"id2"]
     row = state.oldest_rows(1)[0]
     assert (row.log, row.offset, row.first_read_ns, row.attempts, row.trigger_ns) == ("f1", 1, 1001, 1, 50)

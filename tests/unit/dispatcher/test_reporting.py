@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import structlog
 
+from photon.batch.events import Events
 from photon.dispatcher.events import Retimed
 from photon.dispatcher.reporting import CALM_S, LASTS_S, Troubles, tell_given_up, tell_retimed
 from photon.idregistry.api import Kind
@@ -82,7 +83,7 @@ def test_two_short_ones_far_apart_are_not_one_that_lasts(lines: Lines) -> None:
 def test_the_first_of_the_events_that_are_given_up_is_named() -> None:
     told: list[tuple[str, dict[str, Any]]] = []
     log = SimpleNamespace(info=lambda what, **fields: told.append((what, fields)))
-    events = [item(n).event for n in range(1, 5)]
+    events = Events.of(item(n).event for n in range(1, 5))
     outcomes = [Outcome.JOINED, Outcome.REJECTED, Outcome.LATE, Outcome.REJECTED]
     tell_given_up(log, events, JoinAnswers(outcomes, reasons={1: "no such field"}))
     assert told == [

@@ -11,18 +11,19 @@ import pytest
 from photon.adapters.contract import LogFile
 from photon.dispatcher import retry_loader
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import Batch, Item
+from photon.dispatcher.events import Batch
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.next_try import Attempt, NextTries
+from photon.dispatcher.next_try import Attempt, Likeness, NextTries
 from photon.dispatcher.queues import STOCK_EVENTS
 from photon.dispatcher.retry import LONGEST_S, NOT_YET_BACKOFF, NOT_YET_MOST_S, SETTLED_NS, Patience
 from photon.dispatcher.retry_loader import LOOK_ROWS, LOOK_S, RetryLoader
 from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.shares import BEHIND_S, CALM_S, Shares
-from photon.dispatcher.state import Changes, State, row_bytes
+from photon.dispatcher.state import Changes, State
 from photon.dispatcher.two_clocks import Heard
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
 from tests.unit.dispatcher import world
+from tests.unit.dispatcher.world import StoredRow, stored
 
 S = 1_000_000_000
 NOW_NS = 1_000_000 * S
@@ -31,11 +32,9 @@ FILE = LogFile("a.log")
 
 def item(
     n: int, *, next_try_ns: int = SETTLED_NS, trigger_ns: int = SETTLED_NS, read_ns: int = 0, size: int = 100
-) -> Item:
+) -> StoredRow:
     event = ForeignEvent(b"id%d" % n, b"%16d" % n, read_ns, b"k%d" % n, b"x" * size, FILE, n, 0)
-    made = Item(event, None, read_ns)
-    made.next_try_ns, made.trigger_ns, made.attempts = next_try_ns, trigger_ns, 5
-    return made
+    return StoredRow(event, read_ns, 5, next_try_ns, trigger_ns)
 
 
 class Store:
@@ -67,8 +66,8 @@ class Store:
     def now_ns(self) -> int:
         return NOW_NS + int(self.now * S)
 
-    def put(self, *items: Item) -> None:
-        self.state.commit(Changes(stored=list(items)))
+    def put(self, *rows: StoredRow) -> None:
+        self.state.commit(Changes(stored=stored(rows)))
 
     def look(self) -> None:
         self.now += LOOK_S
@@ -79,10 +78,10 @@ class Store:
 
     def tried(self, *, commit: bool = True) -> list[bytes]:
         """Ids of all that goes to a joiner now; it says that it is not yet there."""
-        ids = []
+        ids: list[bytes] = []
         while (batch := self.batch()) is not None:
-            ids += [each.event.event_id for each in batch.items]
-            answers = JoinAnswers([Outcome.NOT_YET] * len(batch.items))
+            ids += batch.events.ids
+            answers = JoinAnswers([Outcome.NOT_YET] * len(batch))
             self.core.answered(batch, answers, self.now_ns(), self.now)
         if commit:
             self.state.commit(self.core.changes(self.now_ns(), self.now))
@@ -138,7 +137,7 @@ def test_new_rows_are_woken_before_old_ones_and_not_by_a_share(store: Store, mon
     store.look()
     first = store.batch()
     assert first is not None
-    assert [each.event.event_id for each in first.items] == [b"id%d" % n for n in range(3000, 3900)]
+    assert first.events.ids == [b"id%d" % n for n in range(3000, 3900)]
     assert len(store.core.loaded) == 1000
     for _ in range(3):
         store.look()
@@ -205,8 +204,8 @@ def test_when_the_clock_has_gone_back_what_is_in_memory_does_not_become_a_row_th
     store.look()
     answered = set()
     while (batch := store.batch()) is not None:
-        answered |= {each.event.event_id for each in batch.items}
-        store.core.answered(batch, JoinAnswers([Outcome.NOT_YET] * len(batch.items)), store.now_ns(), store.now)
+        answered |= set(batch.events.ids)
+        store.core.answered(batch, JoinAnswers([Outcome.NOT_YET] * len(batch)), store.now_ns(), store.now)
     assert answered == {b"id1", b"held"}
     ahead_s = 0.0
     store.loader.clock_went_back(store.now_ns())
@@ -229,7 +228,7 @@ def test_a_row_that_was_read_later_than_now_is_given_up_when_patience_has_passed
         store.core.progressed(store.now_ns())
         store.look()
         while (batch := store.batch()) is not None:
-            if batch.items[0].event.unmatched_as_of_ns != WAIT_NS:
+            if batch.events.as_of[0] != WAIT_NS:
                 given_up_s = store.now - begun
             store.core.answered(batch, JoinAnswers([Outcome.NOT_YET]), store.now_ns(), store.now)
         store.state.commit(store.core.changes(store.now_ns(), store.now))
@@ -269,7 +268,7 @@ def _left_after_steps(store: Store, monkeypatch: pytest.MonkeyPatch, seed: int, 
         if step < 60 and draw.random() < 0.1:
             off_s = draw.choice((-10, -1, 0, 1, 10)) * 86_400.0
         if step == 60:
-            left = {row.event.event_id for row in store.state.rows(range(1, step + 1))}
+            left = set(store.state.rows(range(1, step + 1)).events.ids)
         if step < 60 and draw.random() < 0.5:
             store.put(item(step, next_try_ns=store.now_ns() + int(draw.uniform(0.0, 300.0) * S)))
         if noticed and store.now_ns() < before_ns:
@@ -315,16 +314,17 @@ def test_with_once_a_start_tries_every_row_once_in_bounded_steps(store: Store) -
 def test_disk_is_bounded_and_freed_pages_are_used_again(store: Store) -> None:
     """However rows come and go, the file is no bigger than what was counted at its fullest."""
     draw = random.Random(3)
-    held: list[Item] = []
+    held: dict[int, StoredRow] = {}
     fullest, number = 0, 0
     for _ in range(60):
         new = [item(number + n, next_try_ns=draw.randrange(10**18), size=draw.randrange(400)) for n in range(300)]
         number += 300
-        gone = [held.pop(draw.randrange(len(held))) for _ in range(min(len(held), 290))]
-        store.state.commit(Changes(stored=new, deleted=gone))
-        held += new
+        gone = draw.sample(list(held), min(len(held), 290))
+        changes = Changes(stored=stored(new), deleted=gone, freed=stored([held.pop(each) for each in gone]).bytes())
+        store.state.commit(changes)
+        held.update(zip(changes.stored.row_ids.tolist(), new, strict=True))
         fullest = max(fullest, store.state.retry_bytes)
-    assert store.state.retry_bytes == sum(row_bytes(each.event) for each in held)
+    assert store.state.retry_bytes == stored(list(held.values())).bytes()
     store.state.close()
     assert store.path.stat().st_size < 1.5 * fullest + (128 << 10)
     store.open(once=False)
@@ -341,10 +341,8 @@ def test_the_log_of_the_database_does_not_stay_big(store: Store) -> None:
 def test_very_many_rows_are_tried_less_often_with_full_jitter(rows: int, most: float) -> None:
     draw = random.Random(5)
     tries = NextTries(Patience(), 60.0, draw.random)
-    waiting = item(1)
-    waiting.attempts = 40
     attempt = Attempt(Outcome.NOT_YET, 0, overloaded=False, rows=rows)
-    delays = [tries.after(attempt, [waiting], NOW_NS).delay_s for _ in range(2000)]
+    delays = [tries.after(attempt, Likeness(40)).delay_s for _ in range(2000)]
     assert max(delays) <= most
     assert max(delays) > 0.98 * most
     assert sum(d < most / 2 for d in delays) / len(delays) == pytest.approx(0.5, abs=0.05)

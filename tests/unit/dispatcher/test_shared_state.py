@@ -12,7 +12,7 @@ from photon.adapters.logs.api import LogPart, LogPosition
 from photon.dispatcher import database, shared_state
 from photon.dispatcher.database import lock_worker, share_state
 from photon.dispatcher.errors import StateError, WorkerFenced
-from photon.dispatcher.events import LATE, Export, Item
+from photon.dispatcher.events import LATE, Export
 from photon.dispatcher.leases import Decision
 from photon.dispatcher.ledger import Verdict, cell
 from photon.dispatcher.ledger_reader import read_ledger
@@ -20,16 +20,16 @@ from photon.dispatcher.retry import SETTLED_NS
 from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import Changes, State
 from photon.joiner.api import ForeignEvent
+from tests.unit.dispatcher.world import StoredRow, stored
 
 
 def opened(directory: Path, name: str) -> SharedState:
     return SharedState(directory / "s.db", name, now_ns=5)
 
 
-def row(n: int) -> Item:
-    item = Item(ForeignEvent(b"id%d" % n, bytes([n]) * 16, 0, b"k", b"rec", LogFile("f"), n, 5), None, 1000)
-    item.next_try_ns, item.trigger_ns = 10, SETTLED_NS
-    return item
+def row(n: int, row_id: int = 0) -> StoredRow:
+    event = ForeignEvent(b"id%d" % n, bytes([n]) * 16, 0, b"k", b"rec", LogFile("f"), n, 5)
+    return StoredRow(event, 1000, 0, 10, SETTLED_NS, row_id)
 
 
 def read(identity: str, offset: int, events: int = 1) -> Changes:
@@ -69,7 +69,7 @@ def test_the_commit_of_one_that_was_taken_for_dead_is_refused_whole(tmp_path: Pa
     assert fence(two, one, take=("a",)) == ["a"]
     before = read_ledger(one.path).total
     changes = read("a", 24)
-    changes.stored.append(row(1))
+    changes.stored = stored([row(1)])
     changes.exports.append(Export(LATE, b"x\n"))
     for late in (lambda: one.commit(changes), lambda: one.renew(0), lambda: one.release(["a"]), one.leave):
         with pytest.raises(WorkerFenced):
@@ -98,8 +98,7 @@ def test_a_beat_that_moved_on_is_not_fenced(tmp_path: Path) -> None:
 
 def test_rows_of_the_retry_store_are_their_workers_and_claimed_from_the_dead(tmp_path: Path) -> None:
     one, two = opened(tmp_path, "w1"), opened(tmp_path, "w2")
-    rows = [row(n) for n in range(3)]
-    one.commit(Changes(stored=rows))
+    one.commit(Changes(stored=stored([row(n) for n in range(3)])))
     assert len(one.due_ids(20, 9)) == 3
     assert two.due_ids(20, 9) == []
     assert not two.claim_retries()
@@ -109,14 +108,14 @@ def test_rows_of_the_retry_store_are_their_workers_and_claimed_from_the_dead(tmp
     assert not two.claim_retries()  # none is left, and the dead one is forgotten
     assert [worker.name for worker in two.view().workers] == ["w2"]
     with pytest.raises(WorkerFenced):
-        one.commit(Changes(deleted=[rows[0]]))
-    two.commit(Changes(deleted=[rows[0]]))
+        one.commit(Changes(deleted=[1]))
+    two.commit(Changes(deleted=[1]))
     two.refresh()
     assert two.retry_rows == 2
     three = opened(tmp_path, "w3")
     assert three.retry_rows == 2
     with pytest.raises(WorkerFenced):
-        three.commit(Changes(updated=[rows[1]]))
+        three.commit(Changes(updated=stored([row(1, row_id=2)])))
     for state in (one, two, three):
         state.close()
 
@@ -124,7 +123,7 @@ def test_rows_of_the_retry_store_are_their_workers_and_claimed_from_the_dead(tmp
 def test_claims_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_state, "CLAIMED_AT_ONCE", 2)
     alone = State(tmp_path / "s.db")
-    alone.commit(Changes(stored=[row(n) for n in range(5)]))
+    alone.commit(Changes(stored=stored([row(n) for n in range(5)])))
     alone.close()
     one = opened(tmp_path, "w1")  # rows of a dispatcher that was alone are claimed as well
     assert [one.claim_retries() for _ in range(4)] == [True, True, True, False]
@@ -137,7 +136,7 @@ def test_a_dispatcher_that_is_alone_has_all_that_workers_had(tmp_path: Path) -> 
     one.renew(0, Decision(take=("a",)))
     one.split(LogPosition("a", "a.log", 100), [LogPart("a@0", "a", 0, 100, 0)])
     changes = read("a", 120)
-    changes.stored.append(row(1))
+    changes.stored = stored([row(1)])
     changes.exports.append(Export(LATE, b"x\n"))
     one.commit(changes)
     with pytest.raises(StateError, match="in use by another dispatcher"):

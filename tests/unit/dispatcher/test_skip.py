@@ -16,7 +16,6 @@ from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.reader import open_source
 from photon.dispatcher import skip
 from photon.dispatcher.errors import StateError
-from photon.dispatcher.events import Item
 from photon.dispatcher.ledger import Verdict, cell
 from photon.dispatcher.process import Places
 from photon.dispatcher.skip import Log, Skip, plan, times_of
@@ -24,7 +23,7 @@ from photon.dispatcher.skipping import commit_skips, locked_state, plan_skips
 from photon.dispatcher.state import Changes
 from photon.idregistry.api import Digester
 from photon.joiner.api import ForeignEvent
-from tests.unit.dispatcher.world import DIGESTER, HOUR, Words
+from tests.unit.dispatcher.world import DIGESTER, HOUR, StoredRow, Words, stored
 
 ADAPTER = Words({})
 ROUNDS = 2000 if os.environ.get("PHOTON_FULL") else 150
@@ -189,12 +188,12 @@ def test_what_is_not_skipped_is_read_and_the_ledger_stays_as_it_was(places: Plac
     with locked_state(places, "clicks", ADAPTER, DIGESTER, create=True) as state:
         assert state is not None
         identity = by_path["a.log"].log.position.identity
-        pending = Item(ForeignEvent(b"id", b"d" * 16, 0, b"k", b"r", LogFile("a.log"), 0, 5, 0), None, 1)
+        pending = StoredRow(ForeignEvent(b"id", b"d" * 16, 0, b"k", b"r", LogFile("a.log"), 0, 5, 0), 1)
         state.commit(
             Changes(
                 positions={identity: LogPosition(identity, "a.log", offsets[30])},
                 cells={cell(0, Verdict.READ): 30, cell(0, Verdict.JOINED): 29},
-                stored=[pending],
+                stored=stored([pending]),
             )
         )
         before = state.ledger()

@@ -9,17 +9,18 @@ import pytest
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import LogPosition
 from photon.dispatcher.errors import StateError
-from photon.dispatcher.events import Item
 from photon.dispatcher.standing_reader import read_standing
 from photon.dispatcher.state import Changes, State
 from photon.joiner.api import WAIT_NS, ForeignEvent
+from tests.unit.dispatcher.world import StoredRow, stored
 
 
 def test_places_and_what_waits(tmp_path: Path) -> None:
     path = tmp_path / "dispatcher.db"
     state = State(path)
     event = ForeignEvent(b"i", b"d" * 16, 5, b"k", b"r", LogFile("a.log"), 3, WAIT_NS)
-    state.commit(Changes(positions={"ab": LogPosition("ab", "a.log", 40, b"")}, stored=[Item(event, None, 7)]))
+    waits = stored([StoredRow(event, 7)])
+    state.commit(Changes(positions={"ab": LogPosition("ab", "a.log", 40, b"")}, stored=waits))
     taken: list[bytes] = []
     assert read_standing(path, taken.extend) == [("ab", 40)]
     assert taken == [b"d" * 16]

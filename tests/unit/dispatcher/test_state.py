@@ -11,44 +11,42 @@ from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import LogPosition
 from photon.dispatcher import database
 from photon.dispatcher.errors import StateError
-from photon.dispatcher.events import Export, Item
+from photon.dispatcher.events import Export
 from photon.dispatcher.ledger import HOUR_NS, UNKNOWN_HOUR, Verdict, cell, unknown_cell
 from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.retry import SETTLED_NS
-from photon.dispatcher.state import Changes, State, row_bytes
+from photon.dispatcher.state import Changes, State
 from photon.joiner.api import ForeignEvent
 from photon.joiner.verdicts import line_tag
+from tests.unit.dispatcher.world import StoredRow, stored, stored_rows
 
 
-def item(n: int, *, next_try_ns: int = 0, trigger_ns: int = SETTLED_NS, time_ns: int = 0) -> Item:
+def item(n: int, *, next_try_ns: int = 0, trigger_ns: int = SETTLED_NS, time_ns: int = 0) -> StoredRow:
     event = ForeignEvent(
         b"id%d" % n, bytes([n]) * 16, time_ns, b"k\xff", b"\0rec", LogFile(f"f{n % 2}", b"h"), n, 5, n
     )
-    made = Item(event, None, 1000 + n)
-    made.attempts, made.next_try_ns, made.trigger_ns = n, next_try_ns, trigger_ns
-    return made
+    return StoredRow(event, 1000 + n, n, next_try_ns, trigger_ns)
 
 
 def test_what_is_committed_is_there_after_reopening(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "state.db"
     state = State(path)
-    items = [item(1, next_try_ns=10), item(2, next_try_ns=5), item(3, next_try_ns=SETTLED_NS, trigger_ns=7)]
+    rows = stored([item(1, next_try_ns=10), item(2, next_try_ns=5), item(3, next_try_ns=SETTLED_NS, trigger_ns=7)])
     position = LogPosition("abc", "d/a.log", 12, b"head")
-    state.commit(Changes(positions={"abc": position}, cells={cell(0, Verdict.READ): 3}, stored=items))
-    assert [i.row_id for i in items] == [1, 2, 3]
-    size = sum(row_bytes(i.event) for i in items)
+    state.commit(Changes(positions={"abc": position}, cells={cell(0, Verdict.READ): 3}, stored=rows))
+    assert rows.row_ids.tolist() == [1, 2, 3]
     state.close()
     state = State(path)
     assert state.positions() == [position]
     assert state.highs() == {"abc": 12}
-    assert (state.retry_rows, state.retry_bytes, state.last_row_at_open) == (3, size, 3)
+    assert (state.retry_rows, state.retry_bytes, state.last_row_at_open) == (3, rows.bytes(), 3)
     assert state.due_ids(9, 10) == [2]
     assert state.due_ids(10, 10) == [2, 1]
     assert state.due_ids(10, 1) == [2]
     assert state.triggered_ids(6, 10) == []
     assert state.triggered_ids(7, 10) == [3]
     assert state.ids_between(1, 3, 10) == [2, 3]
-    (row,) = state.rows([3])
+    (row,) = stored_rows(state.rows([3]))
     assert row.event == ForeignEvent(b"id3", b"\3" * 16, 0, b"k\xff", b"\0rec", LogFile("f1", b"h"), 3, 0, 3)
     assert (row.first_read_ns, row.attempts, row.row_id) == (1003, 3, 3)
     assert state.oldest_first_read_ns() == 1001
@@ -61,12 +59,13 @@ def test_what_is_committed_is_there_after_reopening(tmp_path: Path) -> None:
 def test_rows_change_and_go(tmp_path: Path) -> None:
     state = State(tmp_path / "s")
     one, two = item(1), item(2)
-    state.commit(Changes(stored=[one, two]))
-    one.attempts, one.next_try_ns, one.trigger_ns, one.first_read_ns = 9, SETTLED_NS, SETTLED_NS, 77
-    state.commit(Changes(updated=[one], deleted=[two], positions={"a": LogPosition("a", "p", 3)}))
+    state.commit(Changes(stored=stored([one, two])))
+    updated = stored([StoredRow(one.event, 77, 9, SETTLED_NS, SETTLED_NS, row_id=1)])
+    gone = stored([two]).bytes()
+    state.commit(Changes(updated=updated, deleted=[2], freed=gone, positions={"a": LogPosition("a", "p", 3)}))
     assert not state.waits_for_something(SETTLED_NS)
-    assert [(row.attempts, row.first_read_ns) for row in state.rows([1, 2])] == [(9, 77)]
-    assert state.retry_bytes == row_bytes(one.event)
+    assert [(row.attempts, row.first_read_ns) for row in stored_rows(state.rows([1, 2]))] == [(9, 77)]
+    assert state.retry_bytes == updated.bytes()
     state.commit(Changes(positions={"a": LogPosition("a", "p", 1)}))
     assert state.positions()[0].offset == 1
     assert state.highs() == {"a": 3}
@@ -76,7 +75,7 @@ def test_rows_change_and_go(tmp_path: Path) -> None:
 def test_ledger_by_hour_with_pending_before_the_epoch_too(tmp_path: Path) -> None:
     path = tmp_path / "s"
     state = State(path)
-    waiting = [item(1, time_ns=-1), item(2, time_ns=HOUR_NS), item(3, time_ns=-HOUR_NS)]
+    waiting = stored([item(1, time_ns=-1), item(2, time_ns=HOUR_NS), item(3, time_ns=-HOUR_NS)])
     cells = {cell(-1, Verdict.READ): 3, cell(-1, Verdict.JOINED): 1, cell(HOUR_NS, Verdict.READ): 1}
     cells |= {unknown_cell(Verdict.READ): 1, unknown_cell(Verdict.REJECTED): 1, cell(0, Verdict.REREAD): 4}
     state.commit(Changes(stored=waiting, cells=cells))
@@ -96,9 +95,9 @@ def test_ledger_by_hour_with_pending_before_the_epoch_too(tmp_path: Path) -> Non
 def test_a_failed_transaction_changes_nothing(tmp_path: Path) -> None:
     state = State(tmp_path / "s")
     broken = item(1)
-    broken.next_try_ns = None  # type: ignore[assignment]
+    broken = broken._replace(event=broken.event._replace(key=None))  # type: ignore[arg-type]
     with pytest.raises(StateError):
-        state.commit(Changes(positions={"a": LogPosition("a", "p", 3)}, stored=[broken]))
+        state.commit(Changes(positions={"a": LogPosition("a", "p", 3)}, stored=stored([broken])))
     assert state.positions() == []
     state.commit(Changes(positions={"a": LogPosition("a", "p", 3)}))
     state.close()
@@ -140,7 +139,7 @@ def test_a_damaged_database_is_refused_and_says_what_to_do(tmp_path: Path, conte
 def test_damage_inside_is_found_at_start(tmp_path: Path) -> None:
     path = tmp_path / "s"
     state = State(path)
-    state.commit(Changes(stored=[item(n % 250) for n in range(2000)]))
+    state.commit(Changes(stored=stored([item(n % 250) for n in range(2000)])))
     state.close()
     data = bytearray(path.read_bytes())
     for page in range(4, len(data) // 4096, 3):
@@ -222,7 +221,7 @@ def test_a_state_of_version_3_goes_on_and_learns_which_logs_are_read_anew(tmp_pa
 
 def test_lines_that_wait_are_known_by_their_key_whoever_has_them(tmp_path: Path) -> None:
     state = State(tmp_path / "s")
-    state.commit(Changes(stored=[item(1), item(2)]))
+    state.commit(Changes(stored=stored([item(1), item(2)])))
     lines = {(bytes([n]) * 16, line_tag(b"\0rec", n, f"f{n % 2}")) for n in (1, 2)}
     assert state.lines_that_wait([b"k\xff", b"other"]) == lines
     assert state.lines_that_wait([b"other"]) == set()

@@ -28,7 +28,7 @@ def text(start: int, stop: int) -> bytes:
 
 
 def joined(c: Core, batch: Batch, now: float) -> None:
-    c.answered(batch, JoinAnswers([Outcome.JOINED] * len(batch.items)), 0, now)
+    c.answered(batch, JoinAnswers([Outcome.JOINED] * len(batch)), 0, now)
 
 
 def read(c: Core, blocks: int) -> list[Batch]:
@@ -49,16 +49,14 @@ def test_a_few_stragglers_become_rows_where_finished_work_waits_for_them_and_mem
         joined(c, batch, 1.0)
     assert not c.changes(0, 4.9).positions  # not before they have had their time
     changes = c.changes(0, 5.0)
-    assert [item.event.event_id for item in changes.stored] == [b"id%06d" % n for n in range(10)]
+    assert changes.stored.events.ids == [b"id%06d" % n for n in range(10)]
     assert changes.positions["log1"].offset == len(text(0, 500))
     assert c.window_bytes == 0
-    for row, item in enumerate(changes.stored):
-        item.row_id = row + 1
+    changes.stored.row_ids[:] = range(1, 11)
     c.committed()
     assert c.unloaded(range(1, 11)) == []  # they are still on their way
     joined(c, slow, 6.0)
-    changes = c.changes(0, 6.0)
-    assert [item.row_id for item in changes.deleted] == list(range(1, 11))
+    assert c.changes(0, 6.0).deleted == list(range(1, 11))
     assert c.open == 0
 
 

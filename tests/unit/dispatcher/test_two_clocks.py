@@ -6,14 +6,13 @@ import pytest
 
 from photon.adapters.contract import LogFile
 from photon.config.clock import NEVER_NS, NS_PER_S
-from photon.dispatcher.events import Item
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.two_clocks import AHEAD_MOST_NS, FirstRead, Heard, heard, passed_by_both
 from photon.eventstore.api import ALL_BUT_ENDS_NS, Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
 from tests.unit.dispatcher.test_core import batch_of, lines, reply
-from tests.unit.dispatcher.world import block, core, take
+from tests.unit.dispatcher.world import Held, StoredRow, block, core, opened, take
 
 S = NS_PER_S
 PATIENCE = Patience(unmatched_after_ns=10 * S, slack_ns=5 * S)
@@ -77,9 +76,9 @@ def test_an_event_that_was_read_after_now_is_waited_for_from_now_on() -> None:
 
 
 def _limited(first: FirstRead, read_ns: int, now_ns: int, now: float) -> int:
-    item = Item(ForeignEvent(b"a", b"a" * 16, 0, b"k", b"x", LogFile("a.log"), 0, 0), None, read_ns)
-    first.limit([item], now_ns, now)
-    return item.first_read_ns
+    table, rows = opened([StoredRow(ForeignEvent(b"a", b"a" * 16, 0, b"k", b"x", LogFile("a.log"), 0, 0), read_ns)])
+    first.limit(table, rows, now_ns, now)
+    return int(table.first_read_ns[rows[0]])
 
 
 def test_the_patience_of_an_event_that_waits_in_memory_begins_anew_once_when_both_clocks_go_back() -> None:
@@ -87,7 +86,8 @@ def test_the_patience_of_an_event_that_waits_in_memory_begins_anew_once_when_bot
     c.clocks(Heard(READ + DAY, 0.0, 0))
     take(c, block(lines("a")), now_ns=READ + DAY)
     batch = batch_of(c)
-    (item,) = batch.items
+    (row,) = batch.rows
+    item = Held(c, row)
     c.clocks(Heard(READ, 1.0, 0))
     c.answered(batch, JoinAnswers([Outcome.NOT_YET]), READ + S, 2.0)
     began = item.first_read_ns
@@ -98,7 +98,7 @@ def test_the_patience_of_an_event_that_waits_in_memory_begins_anew_once_when_bot
     c.answered(batch, JoinAnswers([Outcome.NOT_YET]), READ + 10 * S, 11.0)
     assert item.first_read_ns == began
     c.progressed(PATIENCE.as_of_ns(began))
-    assert batch_of(c, 400.0).items[0].event.unmatched_as_of_ns == PATIENCE.as_of_ns(began)
+    assert batch_of(c, 400.0).events.as_of[0] == PATIENCE.as_of_ns(began)
 
 
 def test_a_store_whose_clock_is_ahead_is_not_asked_for_a_verdict_early() -> None:
@@ -107,15 +107,15 @@ def test_a_store_whose_clock_is_ahead_is_not_asked_for_a_verdict_early() -> None
     take(c, block(lines("a")), now_ns=READ)
     c.progressed(passed_by_both(told(READ + 60 * S, 0), READ))
     batch = batch_of(c)
-    item = batch.items[0]
-    assert item.event.unmatched_as_of_ns == WAIT_NS
+    item = Held(c, batch.rows[0])
+    assert item.as_of == WAIT_NS
     reply(c, batch, Outcome.NOT_YET)
     c.progressed(READ + 75 * S - 1)
     reply(c, batch_of(c, 400.0), Outcome.NOT_YET)
-    assert item.event.unmatched_as_of_ns == WAIT_NS
+    assert item.as_of == WAIT_NS
     c.progressed(READ + 75 * S)
     batch_of(c, 400.0)
-    assert item.event.unmatched_as_of_ns == READ + 75 * S
+    assert item.as_of == READ + 75 * S
 
 
 def test_an_event_read_by_a_clock_that_is_behind_waits_by_the_other() -> None:
@@ -127,11 +127,11 @@ def test_an_event_read_by_a_clock_that_is_behind_waits_by_the_other() -> None:
     reply(c, batch, Outcome.NOT_YET)
     c.progressed(READ + 14 * S)
     reply(c, batch_of(c, 400.0), Outcome.NOT_YET)
-    assert batch.items[0].event.unmatched_as_of_ns == WAIT_NS
-    assert batch.items[0].first_read_ns == READ
+    item = Held(c, batch.rows[0])
+    assert (item.as_of, item.first_read_ns) == (WAIT_NS, READ)
 
 
 def test_with_once_the_first_attempt_may_be_final() -> None:
     c = core(patience=Patience(once=True))
     take(c, block(lines("a")), now_ns=READ)
-    assert batch_of(c).items[0].event.unmatched_as_of_ns == NEVER_NS
+    assert batch_of(c).events.as_of[0] == NEVER_NS

@@ -6,14 +6,21 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block
+from photon.batch.columns import RowIndexes
+from photon.batch.events import Events
 from photon.config.disk import RealDisk
 from photon.dispatcher.core import Core
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.limits import Limits
+from photon.dispatcher.loaded import StoredEvents
+from photon.dispatcher.open_events import OpenEvents
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import State
 from photon.idregistry.api import Digester, Kind
@@ -68,6 +75,48 @@ def core(
         retry_bytes=state.retry_bytes if state else 0,
         uncertainty_ns=uncertainty_ns,
     )
+
+
+class StoredRow(NamedTuple):
+    """One row of the retry store."""
+
+    event: ForeignEvent
+    first_read_ns: int
+    attempts: int = 0
+    next_try_ns: int = 0
+    trigger_ns: int = 0
+    row_id: int = 0
+
+
+def stored(rows: Sequence[StoredRow]) -> StoredEvents:
+    """In columns."""
+    _, *columns = zip(*rows, strict=True) if rows else ((),) * len(StoredRow._fields)
+    first_read_ns, attempts, next_try_ns, trigger_ns, ids = (np.array(column, np.int64) for column in columns)
+    return StoredEvents(ids, Events.of(row.event for row in rows), first_read_ns, attempts, next_try_ns, trigger_ns)
+
+
+def stored_rows(found: StoredEvents) -> list[StoredRow]:
+    """One by one."""
+    columns = (found.first_read_ns, found.attempts, found.next_try_ns, found.trigger_ns, found.row_ids)
+    return list(map(StoredRow, found.events.rows(), *(column.tolist() for column in columns)))
+
+
+def opened(rows: Sequence[StoredRow]) -> tuple[OpenEvents, RowIndexes]:
+    """The same events without a verdict, in the memory of no core."""
+    table, columns = OpenEvents(), stored(rows)
+    numbers = table.add(columns.events, None, columns.first_read_ns)
+    table.attempts[numbers], table.row_id[numbers] = columns.attempts, columns.row_ids
+    return table, numbers
+
+
+class Held:
+    """An event without a verdict in a core's memory, as it is when it is looked at."""
+
+    def __init__(self, core: Core, row: int) -> None:
+        self._table, self._row = core._table, row
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)[self._row]
 
 
 def take(to: Core, what: Block, now_ns: int = 0, now: float = 0.0) -> None:

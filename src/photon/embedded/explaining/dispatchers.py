@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from photon.config.clock import NEVER_NS
 from photon.config.errors import PhotonError
 from photon.dispatcher.database import BUSY_S, check_marks
-from photon.dispatcher.events import Item
-from photon.dispatcher.homes import NOBODY
+from photon.dispatcher.open_events import OpenEvent
 from photon.dispatcher.retry import SETTLED_NS
 from photon.embedded.explaining.budget import Budget
 from photon.embedded.explaining.evidence import FOUND_MAX, Evidence, Searched, Waiting
@@ -35,25 +34,22 @@ MEMORY = "memory"
 def in_memory(core: Core, question: Question, worker: str) -> Evidence:
     """Of a running dispatcher, on its event loop."""
     found = []
-    for item in core.items():
-        event = item.event
+    for held in core.held():
+        event = held.event
         if question.means(event.event_id, event.file.path, event.offset):
-            found.append(_of_item(item, worker))
+            found.append(_of_held(held, worker))
             if len(found) >= FOUND_MAX:
                 break
     return Evidence(waiting=found, searched=[Searched(what="events in the dispatcher's memory")])
 
 
-def _of_item(item: Item, worker: str) -> Waiting:
-    event = item.event
-    waits = item.waiting is not None
-    if item.done:
-        state = "has its verdict, which is not committed yet"
-    elif item.settled:
+def _of_held(held: OpenEvent, worker: str) -> Waiting:
+    event = held.event
+    if held.settled:
         state = "waits for the next run"
-    elif item.left_to != NOBODY:
+    elif held.left:
         state = "is left to its home datacentre for a moment"
-    elif waits:
+    elif held.waits:
         state = "waits for its next try"
     else:
         state = "is on its way to a joiner"
@@ -65,12 +61,12 @@ def _of_item(item: Item, worker: str) -> Waiting:
         event_time_ns=event.event_time_ns,
         source_file=event.file.path,
         source_offset=event.offset,
-        first_read_ns=item.first_read_ns,
-        attempts=item.attempts,
-        next_try_ns=item.next_try_ns if waits and 0 < item.next_try_ns < SETTLED_NS else None,
-        last="" if item.last is None else _REASONS.get(item.last, ""),
+        first_read_ns=held.first_read_ns,
+        attempts=held.attempts,
+        next_try_ns=held.next_try_ns if held.waits and 0 < held.next_try_ns < SETTLED_NS else None,
+        last="" if held.last is None else _REASONS.get(held.last, ""),
         worker=worker,
-        row=item.row_id,
+        row=held.row_id,
     )
 
 

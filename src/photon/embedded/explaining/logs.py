@@ -16,11 +16,11 @@ from photon.adapters.logs.finding import LogFound, find_logs
 from photon.adapters.logs.framed import open_anywhere
 from photon.adapters.logs.reader import Source
 from photon.config.clock import NS_PER_S
-from photon.dispatcher.columns import columns_of, records_of
 from photon.embedded.explaining.budget import CHUNK_BYTES, Budget
 from photon.embedded.explaining.evidence import Evidence, InLog, Searched
 from photon.embedded.explaining.question import Question, own_place
 from photon.idregistry.api import Digester
+from photon.joiner.foreign_columns import events_of, records_of
 
 FOUND_IN_LOGS_MAX = 4
 """An id stands in one log, perhaps twice."""
@@ -138,19 +138,19 @@ def _read(
     file = LogFile(log.file.path, log.head.header)
     block = Block(identity, file, offset, line, offset + len(line))
     records, offsets = records_of(block)
-    columns, unreadable = columns_of(block, records, offsets, adapter, _NO_DIGESTS)
+    events, unreadable = events_of(block, records, offsets, adapter, _NO_DIGESTS)
     for bad in unreadable:
         at_place = question.means(None, file.path, offset)
         if at_place or bad.record.find(question.event_id) >= 0:
             return InLog(file=file.path, offset=offset, read_to=read_to, reason=bad.reason)
-    for event_id, header in zip(columns.ids, columns.headers, strict=True):
+    for event_id, key, time_ns in zip(events.ids, events.keys, events.times.tolist(), strict=True):
         if question.means(event_id, file.path, offset):
             return InLog(
                 file=file.path,
                 offset=offset,
                 read_to=read_to,
                 event_id=event_id,
-                key=header.key,
-                event_time_ns=header.event_time_ns,
+                key=key,
+                event_time_ns=time_ns,
             )
     return None

@@ -23,7 +23,7 @@ from photon.dispatcher.replay.reading import LogFiles
 from photon.embedded.adapter import adapter_of
 from photon.idregistry.api import DIGEST_BYTES, Digester
 from photon.idregistry.scanning import EntryPage
-from photon.joiner.foreign_columns import columns_of, records_of
+from photon.joiner.foreign_columns import events_of, records_of
 
 
 @dataclass(slots=True)
@@ -70,10 +70,10 @@ class Resolver:
 
     async def _read(self, site: _Site, chunk: Chunk, wanted: set[bytes], found: dict[bytes, bytes]) -> None:
         for block in await site.logs.blocks(chunk) or ():
-            columns, _ = columns_of(block, *records_of(block), self._adapter, self._digester)
+            events, _ = events_of(block, *records_of(block), self._adapter, self._digester)
             size = DIGEST_BYTES
-            digests = np.frombuffer(columns.digests, f"V{size}").tolist()
-            found.update((d, columns.ids[at]) for at, d in enumerate(digests) if d in wanted)
+            digests = np.frombuffer(events.digests, f"V{size}").tolist()
+            found.update((d, events.ids[at]) for at, d in enumerate(digests) if d in wanted)
 
 
 @contextmanager

@@ -12,10 +12,10 @@ import pytest
 from photon.adapters.logs.finding import find_logs
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.reader import open_source
-from photon.dispatcher.columns import records_of
 from photon.dispatcher.replay import reading
 from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, Chunk
 from photon.dispatcher.replay.reading import LogFiles, records_between
+from photon.joiner.foreign_columns import records_of
 
 LIMIT = 300
 

@@ -8,7 +8,7 @@ import pytest
 
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import LogPosition
-from photon.dispatcher.events import Item, Stretch
+from photon.dispatcher.open_events import OpenEvent
 from photon.dispatcher.retry import SETTLED_NS
 from photon.dispatcher.state import Changes, State
 from photon.embedded.explaining.budget import Budget
@@ -16,22 +16,22 @@ from photon.embedded.explaining.dispatchers import in_memory, in_retry_store, re
 from photon.embedded.explaining.evidence import Waiting
 from photon.embedded.explaining.question import question_of
 from photon.joiner.api import ForeignEvent, Outcome
+from tests.unit.dispatcher import world
+from tests.unit.dispatcher.world import StoredRow
 
 FOREVER = Budget(60.0, lambda: 0.0)
 
 
-def item(n: int, *, next_try_ns: int = 50, trigger_ns: int = SETTLED_NS) -> Item:
+def item(n: int, *, next_try_ns: int = 50, trigger_ns: int = SETTLED_NS) -> StoredRow:
     event = ForeignEvent(b"id%d" % n, bytes([n]) * 16, n, b"key", b"record", LogFile("c.log", b""), 100 * n, 5, 0)
-    made = Item(event, None, 1000 + n)
-    made.attempts, made.next_try_ns, made.trigger_ns = n, next_try_ns, trigger_ns
-    return made
+    return StoredRow(event, 1000 + n, n, next_try_ns, trigger_ns)
 
 
-def stored(tmp_path: Path, *items: Item) -> Path:
+def stored(tmp_path: Path, *items: StoredRow) -> Path:
     path = tmp_path / "dispatcher.db"
     state = State(path)
     position = LogPosition("abc", "c.log", 12, b"")
-    state.commit(Changes(positions={"abc": position}, stored=list(items)))
+    state.commit(Changes(positions={"abc": position}, stored=world.stored(items)))
     state.close()
     return path
 
@@ -56,7 +56,7 @@ def test_a_row_of_the_retry_store(tmp_path: Path, text: str) -> None:
         (item(0), "waits for its next try", ""),
     ],
 )
-def test_why_a_row_waits(tmp_path: Path, made: Item, state: str, last: str) -> None:
+def test_why_a_row_waits(tmp_path: Path, made: StoredRow, state: str, last: str) -> None:
     path = stored(tmp_path, made)
     (row,) = in_retry_store(path, question_of(made.event.event_id.decode()), FOREVER).waiting
     assert row.state == state
@@ -86,28 +86,30 @@ def test_how_far_logs_are_read(tmp_path: Path) -> None:
 
 
 class _Core:
-    def __init__(self, *items: Item) -> None:
-        self._items = items
+    def __init__(self, *held: OpenEvent) -> None:
+        self._held = held
 
-    def items(self) -> tuple[Item, ...]:
-        return self._items
+    def held(self) -> tuple[OpenEvent, ...]:
+        return self._held
 
 
-def _only(made: Item) -> Waiting:
-    (found,) = in_memory(_Core(item(9), made), question_of("id2"), "w1").waiting  # type: ignore[arg-type]
+def _held(n: int) -> OpenEvent:
+    return OpenEvent(item(n).event, 1000, n, 50, waits=False, settled=False, left=False, last=None, row_id=0)
+
+
+def _only(held: OpenEvent) -> Waiting:
+    (found,) = in_memory(_Core(_held(9), held), question_of("id2"), "w1").waiting  # type: ignore[arg-type]
     return found
 
 
 def test_an_event_in_memory_by_its_state() -> None:
-    made = item(2)
-    made.stretch = Stretch("abc", LogFile("c.log", b""), 0, 10, 0, 0.0)
-    found = _only(made)
+    held = _held(2)
+    found = _only(held)
     assert (found.state, found.last, found.worker, found.next_try_ns) == ("is on its way to a joiner", "", "w1", None)
-    made.last = Outcome.NOT_YET
-    assert "primary event was not there" in _only(made).last
-    made.left_to = 1
-    assert "left to its home" in _only(made).state
-    made.settled = True
-    assert _only(made).state == "waits for the next run"
-    made.done = True
-    assert "has its verdict" in _only(made).state
+    held = held._replace(last=Outcome.NOT_YET)
+    assert "primary event was not there" in _only(held).last
+    waits = _only(held._replace(waits=True))
+    assert (waits.state, waits.next_try_ns) == ("waits for its next try", 50)
+    held = held._replace(left=True)
+    assert "left to its home" in _only(held).state
+    assert _only(held._replace(settled=True)).state == "waits for the next run"

@@ -1,0 +1,224 @@
+"""Events in memory that have no verdict, in columns: a row each, which is used again once its event is done. Pure.
+
+Whoever has an event on its way (a queue, a batch, a group that waits) has the number of its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from photon.batch.columns import F64, I64, U8, U32, Mask, Objects, RowIndexes
+from photon.batch.events import Events, ForeignEvent
+from photon.batch.files import intern_files
+from photon.dispatcher.events import Stretch
+from photon.dispatcher.homes import NOBODY
+from photon.joiner.api import Outcome
+
+NO_GROUP = 0
+UNTRIED = 255
+"""In place of the outcome of an event's last attempt."""
+_ROWS_FIRST = 1024
+_OBJECTS = np.dtype([(name, object) for name in ("ids", "keys", "records", "files", "stretch")])
+_NOTHING = np.empty(1, _OBJECTS)[0]
+_NUMBERS = np.dtype(
+    [
+        ("digests", "V16"),
+        *((name, np.int64) for name in ("times", "offsets", "as_of", "sizes", "first_read_ns", "next_try_ns")),
+        *((name, np.int64) for name in ("trigger_ns", "attempts", "failed", "row_id", "group", "left_to")),
+        ("placed_at", np.float64),
+        ("generations", np.uint32),
+        *((name, np.bool_) for name in ("behind", "settled")),
+        ("last", np.uint8),
+    ]
+)
+
+
+def rows_of(numbers: Sequence[int]) -> RowIndexes:
+    """As an index into the columns."""
+    return np.array(numbers, np.intp)
+
+
+NO_ROWS = rows_of(())
+
+
+class OpenEvent(NamedTuple):
+    """One of them, for people."""
+
+    event: ForeignEvent
+    first_read_ns: int
+    attempts: int
+    next_try_ns: int
+    waits: bool  # in memory, for its next try
+    settled: bool
+    left: bool  # to another datacentre
+    last: Outcome | None
+    row_id: int
+
+
+class OpenEvents:
+    """Columns may be read and changed by row, those of the events themselves only read, but for ``as_of``."""
+
+    ids: Objects
+    keys: Objects
+    records: Objects
+    files: Objects
+    stretch: Objects
+    """The ``Stretch`` it stands in; None: it is a row of the retry store."""
+    digests: npt.NDArray[np.void]  # 16 bytes
+    times: I64
+    offsets: I64
+    as_of: I64
+    generations: U32
+    sizes: I64
+    """Bytes of id, key and record."""
+    first_read_ns: I64
+    """Wall clock; patience counts from here."""
+    attempts: I64
+    failed: I64
+    """Tries in a row, the last ones, that gave no verdict though a primary event may be there."""
+    behind: Mask
+    """Fresh ones go before it."""
+    last: U8
+    """``Outcome`` of its last attempt."""
+    row_id: I64
+    """In the retry store; 0: it stands in a stretch."""
+    settled: Mask
+    """Nothing in this run will give it a verdict."""
+    group: I64
+    """With which it waits for its next try; NO_GROUP: it is on its way or settled."""
+    next_try_ns: I64
+    trigger_ns: I64
+    left_to: I64
+    """The datacentre whose head start this attempt waits or has waited for."""
+    placed_at: F64
+    """Monotonic seconds; when it was an own event's turn."""
+
+    def __init__(self) -> None:
+        self._free: list[int] = []
+        self._objects, self._numbers = np.empty(0, _OBJECTS), np.empty(0, _NUMBERS)
+        self._name_columns()
+
+    def _name_columns(self) -> None:
+        for rows in (self._objects, self._numbers):
+            for name in rows.dtype.names or ():
+                setattr(self, name, rows[name])
+
+    def _grow(self) -> None:
+        """Twice as many rows."""
+        old = len(self._objects)
+        new = max(2 * old, _ROWS_FIRST)
+        self._objects = np.concatenate([self._objects, np.empty(new - old, _OBJECTS)])
+        self._numbers = np.concatenate([self._numbers, np.zeros(new - old, _NUMBERS)])
+        self._name_columns()
+        self._free[:0] = range(new - 1, old - 1, -1)
+
+    def add(self, events: Events, stretch: Stretch | None, first_read_ns: I64 | int) -> RowIndexes:
+        """The new rows of ``events``, in order."""
+        count = len(events)
+        while len(self._free) < count:
+            self._grow()
+        rows = rows_of(self._free[-1 : -count - 1 : -1])
+        del self._free[len(self._free) - count :]
+        objects, numbers = np.empty(count, _OBJECTS), np.zeros(count, _NUMBERS)
+        objects["ids"], objects["keys"], objects["records"] = events.ids, events.keys, events.records
+        objects["files"] = events.files[0] if len(events.files) == 1 else events.of_file()
+        objects["stretch"] = stretch
+        numbers["digests"] = np.frombuffer(events.digests, "V16")
+        numbers["times"], numbers["offsets"], numbers["as_of"] = events.times, events.offsets, events.as_of
+        numbers["generations"], numbers["sizes"] = events.generations, events.sizes()
+        numbers["first_read_ns"] = first_read_ns
+        numbers["last"], numbers["left_to"] = UNTRIED, NOBODY
+        self._objects[rows], self._numbers[rows] = objects, numbers
+        return rows
+
+    def release(self, rows: RowIndexes) -> None:
+        """These events are done, or became rows of the retry store that wait there."""
+        self._objects[rows] = _NOTHING
+        self.group[rows] = NO_GROUP
+        self._free += rows.tolist()
+
+    def __len__(self) -> int:
+        return len(self.ids) - len(self._free)
+
+    def events(self, rows: RowIndexes) -> Events:
+        """A copy of their columns."""
+        files, file_index = intern_files(self.files[rows].tolist())
+        return Events(
+            files=files,
+            file_index=file_index,
+            offsets=self.offsets[rows],
+            times=self.times[rows],
+            digests=self.digests[rows].tobytes(),
+            keys=self.keys[rows].tolist(),
+            ids=self.ids[rows].tolist(),
+            records=self.records[rows].tolist(),
+            as_of=self.as_of[rows],
+            generations=self.generations[rows],
+        )
+
+    def of_stretch(self, stretch: Stretch) -> RowIndexes:
+        """Those of its events that have no verdict, in order."""
+        rows = np.unique(np.concatenate([NO_ROWS, *stretch.rows]))
+        mine = rows[self.stretch[rows] == stretch]
+        ordered: RowIndexes = mine[np.argsort(self.offsets[mine])]
+        return ordered
+
+    def by_stretch(self, rows: RowIndexes) -> list[tuple[Stretch | None, RowIndexes]]:
+        """Which of ``rows`` stand in which stretch, as an index into ``rows``."""
+        owners: list[Stretch | None] = self.stretch[rows].tolist()
+        if not owners:
+            return []
+        if owners.count(owners[0]) == len(owners):
+            return [(owners[0], np.arange(len(owners)))]
+        found: dict[int, list[int]] = {}
+        for at, owner in enumerate(map(id, owners)):
+            found.setdefault(owner, []).append(at)
+        return [(owners[some[0]], rows_of(some)) for some in found.values()]
+
+    def counts_as_evidence(self, rows: RowIndexes) -> Mask:
+        """Whether what becomes of them tells of the datacentre they are left to: only a first attempt does.
+
+        Later ones come by back-off and chance: either datacentre may be the first to find a primary that was late.
+        """
+        mask: Mask = (self.attempts[rows] == 0) & (self.row_id[rows] == 0)
+        return mask
+
+    def clock_went_back(self, now_ns: int) -> None:
+        """No next try is later than ``now_ns``, but of settled ones."""
+        np.minimum(self.next_try_ns, now_ns, out=self.next_try_ns, where=~self.settled)
+
+    def describe(self, rows: RowIndexes) -> list[OpenEvent]:
+        """One by one."""
+        columns: list[list[Any]] = [
+            column[rows].tolist()
+            for column in (
+                self.first_read_ns,
+                self.attempts,
+                self.next_try_ns,
+                self.group,
+                self.settled,
+                self.left_to,
+                self.last,
+                self.row_id,
+            )
+        ]
+        return [
+            OpenEvent(
+                event,
+                first_read_ns,
+                attempts,
+                next_try_ns,
+                group != NO_GROUP,
+                settled,
+                left_to != NOBODY,
+                None if last == UNTRIED else Outcome(last),
+                row_id,
+            )
+            for event, first_read_ns, attempts, next_try_ns, group, settled, left_to, last, row_id in zip(
+                self.events(rows).rows(), *columns, strict=True
+            )
+        ]
