@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from photon.adapters.logs.api import Block, LogPosition
+from photon.adapters.logs.api import Block
 from photon.dispatcher.columns import Columns
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Retimed, Stretch
@@ -81,22 +81,22 @@ class Question:
             return False
         return found is None or bool((found.answers == Answer.UNKNOWN).any())
 
-    def departures(self, found: LookUps, waiting: Lines) -> dict[str, LogPosition]:
+    def departures(self, found: LookUps, waiting: Lines) -> dict[str, int]:
         """Where logs that are read ``anew`` go apart from what was counted: at the first line that nobody knows.
 
-        To be made durable, and told to the core, before the question is settled. ``waiting``: as for ``settle``.
+        To be told to the core before the question is settled. ``waiting``: as for ``settle``.
         """
-        places: dict[str, LogPosition] = {}
+        places: dict[str, int] = {}
         for portion, rows in self.rows():
             stretch, columns, part = portion.stretch, portion.columns, _rows(found, rows)
             if not stretch.anew or stretch.identity in places:
                 continue
             known = _present(part) | (part.answers == Answer.BELOW_BOUNDARY) | _among(columns, waiting)
-            at = next(
-                (offset for offset, its in zip(columns.offsets, known, strict=True) if not its), stretch.seen_to
-            )
-            if at < stretch.seen_to:
-                places[stretch.identity] = LogPosition(stretch.identity, stretch.file.path, at, stretch.file.header)
+            if not known.all():
+                places[stretch.identity] = columns.offsets[int(known.argmin())]
+        for stretch in self.stretches:
+            if stretch.anew and (at := min(places.get(stretch.identity, stretch.end), stretch.seen_to)) < stretch.end:
+                places[stretch.identity] = at
         return places
 
     @property

@@ -135,7 +135,7 @@ class SharedState(State):
 
     def _may_commit(self, changes: Changes) -> None:
         self._check()
-        self._check_leases([*changes.positions, *changes.departs])
+        self._check_leases([*changes.positions])
         self._check_rows([item.row_id for item in (*changes.updated, *changes.deleted)])
 
     def _check(self) -> None:
