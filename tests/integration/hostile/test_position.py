@@ -253,6 +253,27 @@ def test_what_a_killed_run_joined_is_counted_once_though_another_log_begins_like
     assert ledger["read"] == ledger["joined"]
 
 
+def test_after_its_state_was_lost_the_ledger_leaves_out_what_logs_that_begin_alike_had_a_verdict_on(
+    logs: Replaced,
+) -> None:
+    """As the documentation says. The output is what it was."""
+    one, two = named("a", 30), named("b", 20)
+    logs.put(logs.primary, queries([*one, *two[1:]]))
+    logs.put(logs.foreign, clicks(one))
+    log = next(logs.foreign.iterdir())
+    log.rename(f"{log}.1")
+    log.write_bytes(clicks(two))
+    assert counted(logs.once()) == (49, 49, 0, 0, 0, 1)
+    for path in (logs.output / ".photon").glob("dispatcher.db*"):
+        path.unlink()
+    with log.open("ab") as file:
+        file.write(clicks(["z-0001"]))
+    with next(logs.primary.iterdir()).open("ab") as file:
+        file.write(queries(["z-0001"]))
+    assert counted(logs.once()) == (31, 31, 0, 0, 0, 20)
+    assert logs.ids() == sorted(f"c-{name}" for name in {*one, *two, "z-0001"})
+
+
 def _joined(logs: Replaced, following: Following, count: int) -> None:
     end = time.monotonic() + 60
     while time.monotonic() < end and following.process.poll() is None:
