@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from photon.adapters.logs.api import Block, LogPosition
+from photon.adapters.logs.api import Block
 from photon.batch.columns import RowIndexes
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import EVENT_BYTES, Batch, Stretch
@@ -35,23 +35,23 @@ def must_know(question: Batch, found: LookUps | None) -> bool:
     return found is None or bool((found.answers == Answer.UNKNOWN).any())
 
 
-def departures(question: Batch, found: LookUps, waiting: Lines) -> dict[str, LogPosition]:
+def departures(question: Batch, found: LookUps, waiting: Lines) -> dict[str, int]:
     """Where logs that are read ``anew`` go apart from what was counted: at the first line that nobody knows.
 
-    To be made durable, and told to the core, before the question is settled. ``waiting``: as for ``settle``.
+    To be told to the core before the question is settled. ``waiting``: as for ``settle``.
     """
     events = question.events
     known = is_present(found) | (found.answers == Answer.BELOW_BOUNDARY) | are_lines(events, waiting)
-    places: dict[str, LogPosition] = {}
+    places: dict[str, int] = {}
     end = 0
     for stretch in question.stretches:
         begin, end = end, end + stretch.events
-        if not stretch.anew or stretch.identity in places:
-            continue
-        unknown = begin + np.flatnonzero(~known[begin:end])
-        at = int(events.offsets[unknown[0]]) if len(unknown) else stretch.seen_to
-        if at < stretch.seen_to:
-            places[stretch.identity] = LogPosition(stretch.identity, stretch.file.path, at, stretch.file.header)
+        its = known[begin:end]
+        if stretch.anew and stretch.identity not in places and not its.all():
+            places[stretch.identity] = int(events.offsets[begin + int(its.argmin())])
+    for stretch in question.stretches:
+        if stretch.anew and (at := min(places.get(stretch.identity, stretch.end), stretch.seen_to)) < stretch.end:
+            places[stretch.identity] = at
     return places
 
 

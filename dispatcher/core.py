@@ -109,6 +109,7 @@ class Core:
             identity: OpenLog(end=high, anew=identity in anew) for identity, high in highs.items()
         }
         self._busy: dict[str, OpenLog] = {}  # the logs that have stretches
+        self._begun = 0
         self._homes = homes
         self._shares = shares or Shares(1.0, 0)
         self._table = OpenEvents()
@@ -157,7 +158,8 @@ class Core:
         """The block's stretch. The log's offset does not pass it before it is ``whole``."""
         log = self._log(block)
         self._logs[block.unit] = log
-        stretch = stretch_of(block, now, log.end)
+        self._begun += 1
+        stretch = stretch_of(block, now, log.end, self._begun)
         log.anew = stretch.anew = stretch.back and (log.anew or block.anew)
         log.end = max(log.end, stretch.end)
         log.stretches.append(stretch)
@@ -166,11 +168,12 @@ class Core:
         return stretch
 
     def _log(self, block: Block) -> OpenLog:
-        known = self._logs.get(block.unit)
-        if known is not None:
-            return known
-        ends = [self._logs[each].end for each in self._alike(block.unit)]
-        return OpenLog(end=max(ends, default=0), anew=bool(ends))  # what it has from these was counted there
+        log = self._logs.get(block.unit)
+        if log is None or log.anew or block.anew:
+            ends = [self._logs[each].end for each in self._alike(block.unit)]
+            log = log or OpenLog(anew=bool(ends))
+            log.end = max(ends, default=0)  # what it has from these was counted there
+        return log
 
     def _alike(self, unit: str) -> list[str]:
         """The known logs that begin as this one does, itself among them."""
@@ -187,13 +190,13 @@ class Core:
     def clear(self, stretches: Sequence[Stretch]) -> bool:
         """Whether all that was read before these, which are ``back``, is committed where it may hold the same lines.
 
-        If not, it will be soon: what of it has no verdict becomes rows.
+        If not, it will be soon: what of it has no verdict becomes rows. Each waits for those begun before it alone.
         """
-        mine = set(map(id, stretches))
+        first = stretches[0].number
         clear = True
         for stretch in stretches:
             for identity in self._busy.keys() & self._alike(stretch.identity):
-                before = list(takewhile(lambda each: id(each) not in mine, self._busy[identity].stretches))
+                before = list(takewhile(lambda each: each.number < first, self._busy[identity].stretches))
                 while before and not _may_hold(before[-1], stretch, of_its_own=identity == stretch.identity):
                     before.pop()
                 for each in before:
@@ -202,11 +205,12 @@ class Core:
         return clear
 
     def departs(self, unit: str, at: int) -> None:
-        """A log that is read anew goes apart there from what was counted; durable by now."""
+        """A log that is read anew goes apart there from what was counted; to be committed before anything is sent."""
         log = self._logs[unit]
         for stretch in log.stretches:
-            if stretch.anew:
-                stretch.anew, stretch.seen_to = False, at
+            stretch.spill = True
+            if stretch.anew and at < stretch.end:
+                stretch.anew, stretch.departs, stretch.seen_to = False, True, at
         log.anew, log.end = False, log.stretches[-1].end
 
     def adopt(self, unit: str, high: int, *, anew: bool = False) -> None:
@@ -669,7 +673,9 @@ class Core:
                 if stretch.left:
                     leaving.append(self._leaves(stretch))
                 changes.anew.pop(identity, None)
-                if stretch.anew and stretch.end < stretch.seen_to:
+                if stretch.departs:
+                    changes.departs.add(identity)
+                elif stretch.anew and stretch.end < stretch.seen_to:
                     changes.anew[identity] = stretch.seen_to
                 changes.positions[identity] = LogPosition(
                     identity, stretch.file.path, stretch.end, stretch.file.header, stretch.proof

@@ -45,7 +45,7 @@ from photon.dispatcher.reporting import RETIMED_S, Troubles, tell_given_up, tell
 from photon.dispatcher.retry import SETTLED_NS, TOO_NEW_ONCE_S, Patience
 from photon.dispatcher.retry_loader import LOOK_S, RetryLoader
 from photon.dispatcher.shares import Shares
-from photon.dispatcher.state import Changes, State
+from photon.dispatcher.state import State
 from photon.dispatcher.status import Status
 from photon.eventstore.api import Waking
 from photon.idregistry.api import Digester, Registry
@@ -426,7 +426,8 @@ class DispatcherEngine:
                     await asyncio.sleep(0)
             if whole or again:
                 self._unsettled += 1
-                self._begin(self._settle_again() if again else self._settle(self._backlog.question()))
+                question = self._backlog.question()
+                self._begin(self._settle_again(question) if again else self._settle(question))
 
     async def _read_last(self) -> None:
         """Once: everything seen was read. Looks a last time, then takes last lines without end, of files at rest."""
@@ -509,9 +510,8 @@ class DispatcherEngine:
         self._unsettled -= 1
         self._backlog.settle(question, found, self._clock.now_ns(), self._clock.monotonic())
 
-    async def _settle_again(self) -> None:
+    async def _settle_again(self, question: Batch) -> None:
         """The same of what is read again, of which nothing is sent before it is known what was counted."""
-        question = self._backlog.question()
         while not self._stopping and self._failure is None:
             if self._core.clear(question.stretches):
                 waiting = self._state.lines_that_wait(
@@ -520,11 +520,12 @@ class DispatcherEngine:
                 found = await self._asking.look_up(question.events.digests, question.events.times)
                 if self._registry is None or not must_know(question, found):
                     self._unsettled -= 1
-                    if found is not None and (places := departures(question, found, waiting)):
-                        self._state.commit(Changes(departs=places))
-                        for unit, place in places.items():
-                            self._core.departs(unit, place.offset)
+                    places = {} if found is None else departures(question, found, waiting)
+                    for unit, at in places.items():
+                        self._core.departs(unit, at)
                     self._backlog.settle(question, found, self._clock.now_ns(), self._clock.monotonic(), waiting)
+                    if places:
+                        self._commit(self._clock.monotonic(), at_once=True)
                     return
             await asyncio.sleep(self._options.commit_s)
 
@@ -543,8 +544,8 @@ class DispatcherEngine:
             await asyncio.sleep(pause_s)
 
     # -- committing -------------------------------------------------------------------------------------------------
-    def _commit(self, now: float, *, spill_all: bool = False) -> None:
-        if not (spill_all or self._state.ready()):
+    def _commit(self, now: float, *, spill_all: bool = False, at_once: bool = False) -> None:
+        if not (spill_all or at_once or self._state.ready()):
             return  # another worker is in a transaction
         if self._core.retimed is not None and now >= self._next_retimed:
             tell_retimed(self._log, self._core.retimed, self._core.live[Verdict.RETIMED])

@@ -119,6 +119,7 @@ class Stretch:
     seen_to: int  # lines before this offset were read before, and are counted
     read_at: float  # monotonic seconds
     proof: bytes = b""  # of a position at its end
+    number: int = 0  # greater than those of all that were begun before
     rows: list[RowIndexes] = field(default_factory=list)  # its events had these; those that are done, have no more
     first_read_ns: int = 0  # of its events
     events: int = 0
@@ -134,6 +135,7 @@ class Stretch:
     newest_ns: int = MIN_NS
     back: bool = False  # it begins before the place up to which its log was read already
     anew: bool = False  # of a log that is another one than was counted; it is not known yet from where on
+    departs: bool = False  # of such a log: here, or before, is the place from where on it is another one
     spill: bool = False  # what is read again waits for it: what has no verdict becomes rows at once
     unread: list[tuple[int, bytes, str]] = field(default_factory=list)
     """While ``anew``: offset, bytes and reason of what is no record, to be rejected if it was not counted before."""
@@ -173,14 +175,23 @@ class OpenLog:
     """Its bytes before ``end`` are not those that were read then, at least not all of them."""
 
 
-def stretch_of(block: Block, read_at: float, seen_to: int) -> Stretch:
+def stretch_of(block: Block, read_at: float, seen_to: int, number: int) -> Stretch:
     """The whole block's stretch, its records still to be added."""
     weight = len(block.data) + sum(len(o.head) for o in block.oversized)
     back = block.offset < seen_to
     if back:
         seen_to = _whole_to(block, seen_to)
     return Stretch(
-        block.identity, block.file, block.offset, block.end, seen_to, read_at, block.proof, weight=weight, back=back
+        block.identity,
+        block.file,
+        block.offset,
+        block.end,
+        seen_to,
+        read_at,
+        block.proof,
+        number,
+        weight=weight,
+        back=back,
     )
 
 

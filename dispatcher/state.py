@@ -65,13 +65,13 @@ class Changes:
     spans: list[Span] = field(default_factory=list)  # what was read, and its times
     anew: dict[str, int] = field(default_factory=dict)
     """Of ``positions``, those of logs that hold other bytes than were counted, and up to where these went."""
-    departs: dict[str, LogPosition] = field(default_factory=dict)
-    """Where such a log goes apart from what was counted; other lines of it were not dealt with yet."""
+    departs: set[str] = field(default_factory=set)
+    """Those of logs that went apart from what was counted: nothing behind ``positions`` was dealt with."""
     also: list[tuple[str, Sequence[object]]] = field(default_factory=list)
     """What else is to change with it: SQL and its arguments, on tables of the replay's."""
 
     def __bool__(self) -> bool:
-        found = (self.positions, self.cells, self.stored, self.updated, self.deleted, self.exports, self.departs)
+        found = (self.positions, self.cells, self.stored, self.updated, self.deleted, self.exports)
         return any(found)
 
 
@@ -319,8 +319,8 @@ class State:
             with Transaction(self._db, self.path):
                 self._may_commit(changes)
                 self._note_reached()
+                self._depart(changes.departs)
                 self._put_positions(changes.positions, changes.anew)
-                self._depart(changes.departs.values())
                 self._coverage.put(self._db, changes.spans)
                 for sql, arguments in changes.also:
                     self._db.execute(sql, arguments)
@@ -348,13 +348,8 @@ class State:
             self._db.executemany("INSERT OR REPLACE INTO exports VALUES (?, ?, ?)", rows)
             self._db.execute("DELETE FROM outbox WHERE id <= ? AND worker = ?", (up_to_id, worker))
 
-    def _depart(self, places: Iterable[LogPosition]) -> None:
-        """What stands behind such a place was never counted. Where a known log is read on stays as it was."""
-        self._db.executemany(
-            "INSERT INTO logs (identity, path, header, offset, high) VALUES (?, ?, ?, 0, ?) "
-            "ON CONFLICT (identity) DO UPDATE SET high = excluded.high, anew = 0",
-            [(p.identity, p.path, p.header, p.offset) for p in places],
-        )
+    def _depart(self, identities: Iterable[str]) -> None:
+        self._db.executemany("UPDATE logs SET high = 0 WHERE identity = ?", [(each,) for each in identities])
 
     def _put_positions(self, positions: Mapping[str, LogPosition], anew: Mapping[str, int]) -> None:
         self._db.executemany(

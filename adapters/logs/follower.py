@@ -287,10 +287,10 @@ class Follower:
         for log in self._ready:
             log.queued = True
 
-    def _place(self, log: TrackedLog) -> tuple[str, str]:
+    def _place(self, log: TrackedLog) -> tuple[str, str, int]:
         """In the order of paths; but a log that begins like another one behind that: what it has from it is known."""
-        first = self._logs.all.get(log.identity.partition(ALIKE_MARK)[0], log)
-        return first.path, log.identity
+        first, _, number = log.identity.partition(ALIKE_MARK)
+        return self._logs.all.get(first, log).path, first, int(number or 0)
 
     # -- poll ------------------------------------------------------------------------------------------------------
     def poll(self, max_bytes: int, *, final: bool = False) -> list[Block]:

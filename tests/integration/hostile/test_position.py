@@ -215,6 +215,65 @@ def test_lines_that_a_replaced_log_shares_with_the_old_one_are_rejected_and_coun
     assert [record["record"] for record in records(logs.output / "rejected")] == ["nonsense", "drivel"]
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_lines_that_two_logs_share_which_nobody_had_read_are_counted_once(logs: Replaced, known: bool) -> None:
+    """Both begin like a log that is gone, and go on together before they part. ``known``: so did two before them."""
+    old, short, one = named("a", 50), named("s", 2), named("n", 40)
+    two = [*one[:20], *named("t", 30)[1:]]
+    logs.put(logs.primary, queries([*old, *short[1:], *one[1:], *two[20:]]))
+    logs.put(logs.foreign, clicks(old))
+    log = next(logs.foreign.iterdir())
+    rolled = log.with_name(f"{log.name}.1")
+    if known:
+        log.rename(rolled)
+        log.write_bytes(clicks(short))
+    joined = {*old, *short} if known else {*old}
+    logs.ran(logs.once(), *joined)
+    rolled.write_bytes(clicks(one))
+    log.write_bytes(clicks(two))
+    ledger = logs.ran(logs.once(), *joined, *one, *two)
+    assert ledger["read"] == ledger["joined"]
+    assert ledger["reread"] == known + 21  # the first record, and what the second one shares with the first
+
+
+def test_what_a_killed_run_joined_is_counted_once_though_another_log_begins_like_its_log_now(logs: Replaced) -> None:
+    old, new = named("a", 100), named("b", 60)
+    after = [*new[:30], *named("c", 40)[1:]]
+    logs.put(logs.primary, queries([*old, *new[1:], *after[30:]]))
+    logs.put(logs.foreign, clicks(old))
+    logs.ran(logs.once(), *old)
+    logs.put(logs.foreign, clicks(new))
+    with logs.following() as following:
+        _joined(logs, following, 120)
+        following.kill()
+    log = next(logs.foreign.iterdir())
+    log.rename(f"{log}.1")
+    log.write_bytes(clicks(after))
+    ledger = logs.ran(logs.once(), *old, *new, *after)
+    assert ledger["read"] == ledger["joined"]
+
+
+def test_after_its_state_was_lost_the_ledger_leaves_out_what_logs_that_begin_alike_had_a_verdict_on(
+    logs: Replaced,
+) -> None:
+    """As the documentation says. The output is what it was."""
+    one, two = named("a", 30), named("b", 20)
+    logs.put(logs.primary, queries([*one, *two[1:]]))
+    logs.put(logs.foreign, clicks(one))
+    log = next(logs.foreign.iterdir())
+    log.rename(f"{log}.1")
+    log.write_bytes(clicks(two))
+    assert counted(logs.once()) == (49, 49, 0, 0, 0, 1)
+    for path in (logs.output / ".photon").glob("dispatcher.db*"):
+        path.unlink()
+    with log.open("ab") as file:
+        file.write(clicks(["z-0001"]))
+    with next(logs.primary.iterdir()).open("ab") as file:
+        file.write(queries(["z-0001"]))
+    assert counted(logs.once()) == (31, 31, 0, 0, 0, 20)
+    assert logs.ids() == sorted(f"c-{name}" for name in {*one, *two, "z-0001"})
+
+
 def _joined(logs: Replaced, following: Following, count: int) -> None:
     end = time.monotonic() + 60
     while time.monotonic() < end and following.process.poll() is None:

@@ -323,9 +323,9 @@ def test_a_log_read_anew_departs_at_the_first_line_that_nobody_knows() -> None:
     backlog, question = again(to, replace(world.block(DATA), anew=True))
     found = knows(SAME, OTHERS, NEW, OTHERS)
     assert not to.live[Verdict.REJECTED], "nobody knows yet whether they were rejected before"
-    (place,) = departures(question, found, frozenset()).values()
-    assert place.offset == DATA.index(b"2")
-    to.departs("log1", place.offset)
+    (at,) = departures(question, found, frozenset()).values()
+    assert at == DATA.index(b"2")
+    to.departs("log1", at)
     backlog.settle(question, found, NOW_NS, 0.0)
     read = {Verdict.REREAD: 3, Verdict.DUPLICATE: 1, Verdict.REJECTED: 1, Verdict.READ: 3}
     assert to.live == read, "what stands before it was counted, the rest is new"
@@ -341,6 +341,68 @@ def test_until_it_departs_a_log_stays_known_as_read_anew() -> None:
     backlog.settle(question, found, NOW_NS, 0.0)
     assert to.live == {Verdict.REREAD: 6, Verdict.READ: 0}
     assert to.changes(NOW_NS, 0.0).anew == {"log1": 100}
+
+
+def test_what_stands_before_the_place_where_it_departs_is_committed_as_read_anew() -> None:
+    to = core(high=100)
+    half = DATA.index(b"2")
+    first, second = replace(world.block(DATA[:half]), anew=True), world.block(DATA[half:], half)
+    backlog, question = again(to, first, second)
+    found = knows(SAME, OTHERS, OTHERS, NEW)
+    to.departs("log1", departures(question, found, frozenset())["log1"])
+    stretches = question.stretches
+    assert [(each.anew, each.departs, each.seen_to) for each in stretches] == [
+        (True, False, 100),
+        (False, True, DATA.index(b"3")),
+    ]
+    stretches[0].whole = True
+    changes = to.changes(NOW_NS, 0.0)
+    assert (changes.anew, changes.departs) == ({"log1": 100}, set())
+    backlog.settle(question, found, NOW_NS, 0.0)
+    changes = to.changes(NOW_NS, 0.0)
+    assert (changes.anew, changes.departs) == ({}, {"log1"})
+
+
+def test_nothing_of_a_log_that_departs_is_sent_before_it_is_a_row_and_its_place_is_kept() -> None:
+    to = core(high=100)
+    backlog, question = again(to, replace(world.block(DATA), anew=True))
+    found = knows(SAME, NEW, NEW, NEW)
+    to.departs("log1", departures(question, found, frozenset())["log1"])
+    backlog.settle(question, found, NOW_NS, 0.0)
+    changes = to.changes(NOW_NS, 0.0)
+    assert changes.stored.events.ids == [b"1", b"2", b"3"]
+    assert changes.positions["log1"].offset == len(DATA)
+    batch = to.next_batch(0.0, flush=True)
+    assert batch is not None, "they go on from memory"
+    assert to._table.stretch[batch.rows].tolist() == [None] * 3
+
+
+def test_a_log_that_goes_on_behind_what_was_counted_departs_there() -> None:
+    to = core(high=DATA.index(b"3"))
+    _, question = again(to, replace(world.block(DATA), anew=True))
+    assert departures(question, knows(SAME, OTHERS, OTHERS, SAME), frozenset()) == {"log1": DATA.index(b"3")}
+
+
+def test_of_logs_that_begin_alike_the_one_that_was_begun_later_waits() -> None:
+    to = core(high=100)
+    blocks = [replace(world.block(DATA, identity=name), anew=True) for name in ("log1~1", "log1")]
+    (backlog, first), (_, second) = [again(to, block) for block in blocks]
+    assert not to.clear(second.stretches)
+    assert to.clear(first.stretches)
+    found = knows(SAME, NEW, NEW, NEW)
+    to.departs("log1~1", departures(first, found, frozenset())["log1~1"])
+    backlog.settle(first, found, NOW_NS, 0.0)
+    assert not to.clear(second.stretches)
+    to.changes(NOW_NS, 0.0)
+    assert to.clear(second.stretches)
+
+
+def test_a_log_read_anew_may_have_lines_of_one_that_begins_alike_and_was_read_further() -> None:
+    to = core(high=100)
+    for each in (world.block(DATA, identity="log1~1"), replace(world.block(DATA, identity="log1~1"), anew=True)):
+        assert to.begin(each, 0.0).seen_to == 100
+    to.adopt("log1~1", 6)
+    assert to.begin(replace(world.block(DATA, identity="log1~1"), anew=True), 0.0).seen_to == 100
 
 
 def test_a_log_put_back_to_its_start_departs_nowhere() -> None:
@@ -366,7 +428,7 @@ def test_a_line_that_waits_in_the_store_is_no_new_one() -> None:
     at = DATA.index(b"2")
     waiting = {(DIGESTER.digests([b"2"]), line_tag(b"2 k 0", at, "a.log"))}
     found = knows(SAME, OTHERS, NEW, NEW)
-    assert departures(question, found, waiting)["log1"].offset == DATA.index(b"3")
+    assert departures(question, found, waiting)["log1"] == DATA.index(b"3")
     to.departs("log1", DATA.index(b"3"))
     backlog.settle(question, found, NOW_NS, 0.0, waiting)
     assert to.live == {Verdict.REREAD: 5, Verdict.READ: 1}

@@ -99,6 +99,19 @@ def test_at_a_first_start_the_oldest_is_the_first(tmp_path: Path) -> None:
         assert paths == {position.identity: position.path for position in tail.follower.positions()}
 
 
+def test_they_are_read_in_the_order_in_which_they_were_met(tmp_path: Path) -> None:
+    """Also the eleventh and the tenth: what a later one has from an earlier one is known by then."""
+    files = [tmp_path / f"a.log.{20 - at}" for at in range(12)]
+    for at, log in enumerate(files):
+        append(log, b"begin\n%d\n" % at)
+        os.utime(log, (at, at))
+    tail = Tail(tmp_path)
+    tail.read()
+    for at, log in enumerate(files):
+        append(log, b"more %d\n" % at)
+    assert Tail(tmp_path, tail.follower.positions()).read() == [b"more %d" % at for at in range(12)]
+
+
 def test_a_copy_in_the_making_is_no_other_log(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     data = b"begin\n" + b"x" * 100 + b"\n"

@@ -1,0 +1,263 @@
+"""Seeded histories of logs that are replaced by others that begin alike, while dispatchers are killed anywhere.
+
+The whole dispatcher runs in virtual time, over real files and its real database; joiners and registry are modelled.
+Whatever was shared, replaced, rolled and killed: when a run has come to its end, every line was counted once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from photon.adapters.envelope import Envelope
+from photon.adapters.logs.api import Block
+from photon.adapters.logs.watching import Watch
+from photon.batch.events import Events
+from photon.config.disk import RealDisk
+from photon.dispatcher.core import Core
+from photon.dispatcher.database import STATE_NAME
+from photon.dispatcher.engine import DispatcherEngine, Options
+from photon.dispatcher.events import OpenLog
+from photon.dispatcher.ledger import Verdict
+from photon.dispatcher.ledger_reader import read_ledger
+from photon.dispatcher.limits import Limits
+from photon.dispatcher.process import Places, Policy, open_dispatcher
+from photon.dispatcher.retry import Patience
+from photon.dispatcher.state import State
+from photon.eventstore.api import Progress
+from photon.idregistry.api import I64, Answer, LookUps, split_digests
+from photon.joiner.api import JoinAnswers
+from tests.simulation.datacentres.loop import Owner, VirtualLoop, bury
+from tests.simulation.world.noticed import notice
+from tests.simulation.world.seeds import run_each
+from tests.unit.dispatcher.test_engine import FakeLookUps
+from tests.unit.dispatcher.world import DIGESTER, HERE, FakeRegistry, Words
+
+ROUNDS = 8
+NOW_NS = 10**18
+OPTIONS = Options(once=True, commit_s=0.01, scan_s=0.002, progress_s=0.002, stop_s=2.0, join_timeout_s=5.0)
+LAST_S = 600.0
+"""A run that takes longer does not end."""
+SEEDS_OF_AN_ABLATION = 200
+
+
+class Violation(Exception):
+    """A line was counted twice or not at all, or a run does not end."""
+
+
+class LookedUp(FakeLookUps):
+    """Answers from what joiners have registered, after a while or never."""
+
+    def __init__(self, history: History) -> None:  # of another world than its base's
+        self.history = history
+
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps:
+        history = self.history
+        await asyncio.sleep(history.random.uniform(0.0, 0.02))
+        if history.random.random() < history.registry.trouble * 0.3:
+            raise ConnectionError("down")
+        owners = {DIGESTER.digests([event]): owner for event, owner in history.registry.owners.items()}
+        found = [owners.get(digest) for digest in split_digests(digests)]
+        return LookUps(
+            np.array([Answer.ABSENT if owner is None else Answer.PRESENT for owner in found], np.uint8),
+            np.array([0 if owner is None else owner[1] for owner in found], np.uint8),
+            np.array([0 if owner is None else owner[2] for owner in found], np.uint32),
+            np.zeros(len(found), np.uint8),
+            (HERE,),
+        )
+
+
+class SlowJoiner:
+    """Registers, and answers later."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+
+    async def join(self, batch: Events, *, timeout: float) -> JoinAnswers:
+        answers = self.history.registry.answers(batch.rows())
+        await asyncio.sleep(self.history.random.uniform(0.0, 0.05))
+        return answers
+
+    async def close(self) -> None: ...
+
+
+class Clock:
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.loop = loop
+
+    def now_ns(self) -> int:
+        return NOW_NS + int(self.loop.now * 1e9)
+
+    def monotonic(self) -> float:
+        return self.loop.now
+
+
+class History:
+    """``files``: what stands in the logs."""
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.random, self.directory = Random(seed), directory
+        self.logs = directory / "foreign"
+        self.logs.mkdir()
+        self.registry = FakeRegistry(seed)
+        self.files: dict[str, list[bytes]] = {"c.log": [b"first k 0\n"]}
+        self.counted: set[tuple[int, bytes]] = set()
+        self.story: list[str] = []
+        self.lines = self.rolled = self.written = 0
+        self.all_counted = False
+        """Nothing is lost with a file that goes."""
+
+    def run(self) -> None:
+        self._write("c.log", [*self.files["c.log"], *self._new()], anew=True)
+        self._life(killed=False)
+        for _ in range(ROUNDS):
+            for _ in range(self.random.choice((0, 1, 1, 2))):
+                self._change()
+            self._life(killed=self.random.random() < 0.5)
+        self._life(killed=False)
+
+    # -- logs ------------------------------------------------------------------------------------------------------
+    def _new(self) -> list[bytes]:
+        first, self.lines = self.lines, self.lines + self.random.randint(1, 12)
+        return [b"%d k%d 0\n" % (n, n) for n in range(first, self.lines)]
+
+    def _write(self, name: str, lines: list[bytes], *, anew: bool) -> None:
+        """``anew``: it may be a new file."""
+        self.files[name] = lines
+        path = self.logs / name
+        if anew and self.random.random() < 0.5:
+            path.unlink(missing_ok=True)
+        path.write_bytes(b"".join(lines))
+        self.written += 1
+        os.utime(path, (self.written, self.written))  # their age is part of the schedule
+
+    def _change(self) -> None:
+        random = self.random
+        what = random.choice(("grow", "replace", "roll", "roll"))
+        if what == "grow":
+            self._write("c.log", [*self.files["c.log"], *self._new()], anew=False)
+            self.story.append("grow")
+            return
+        other = random.choice(list(self.files.values()))
+        shared = random.randint(1, len(other) - 1)
+        name = "c.log"
+        if what == "replace" and self.all_counted:
+            name = random.choice(list(self.files))
+        else:
+            what = "roll"
+            self.rolled += 1
+            self.files[f"c.log.{self.rolled}"] = self.files.pop(name)
+            (self.logs / name).rename(self.logs / f"c.log.{self.rolled}")
+        self._write(name, [*other[:shared], *self._new()], anew=True)
+        self.story.append(f"{what} {name}: {shared} lines of {len(other)}, then {len(self.files[name]) - shared}")
+
+    # -- runs ------------------------------------------------------------------------------------------------------
+    def _life(self, *, killed: bool) -> None:
+        """One process, to its end or killed."""
+        self.registry.trouble = self.random.choice((0.0, 0.3)) if killed else 0.0
+        failed: list[BaseException] = []
+
+        def fail(error: BaseException) -> None:
+            failed.append(error)
+            loop.stop()
+
+        loop, owner = VirtualLoop(self.random, fail), Owner()
+        after = self.random.uniform(0.0, 0.2) if killed else LAST_S
+        limits = Limits(batch_events=self.random.choice((2, 1000)), parse_records=self.random.choice((1, 1000)))
+        with open_dispatcher(
+            Places(self.logs, self.directory / "out", self.directory / "state", watch=Watch.POLL),
+            Policy(Patience(once=True), limits, OPTIONS),
+            join="clicks",
+            datacentre=HERE,
+            adapter=Words({}),
+            digester=DIGESTER,
+            joiners=[SlowJoiner(self)],
+            progress=self._progress,
+            registry=LookedUp(self),
+            envelope=Envelope(),
+            clock=Clock(loop),
+            disk=RealDisk(),
+            random=self.random.random,
+            report=lambda problem: None,
+        ) as engine:
+            task = loop.spawn(owner, engine.run())
+            task.add_done_callback(lambda _: loop.stop())
+            loop.later(after, loop.stop)
+            loop.run_forever()
+            ended = task.done() and not failed
+            bury([owner])
+        loop.close()
+        self.story.append(f"killed after {after:.3f} s" if not ended else "run")
+        if not ended and not killed:
+            raise Violation(f"it does not end: {failed}")
+        self.all_counted = ended and not killed
+        if self.all_counted:
+            self._check()
+
+    async def _progress(self) -> Progress:
+        return Progress(read_past_ns=2**62)
+
+    def _check(self) -> None:
+        for lines in self.files.values():
+            at = 0
+            for line in lines:
+                self.counted.add((at, line))
+                at += len(line)
+        ledger = read_ledger(self.directory / "state" / STATE_NAME)
+        total = ledger.total
+        if ledger.unbalanced or total.read != len(self.counted) or total.pending:
+            raise Violation(f"counted: {total.as_dict()} of {len(self.counted)} lines")
+        if total.verdicts.get(Verdict.DUPLICATE):
+            raise Violation(f"counted as duplicates: {total.as_dict()}")
+
+
+def run_seed(seed: int) -> list[str]:
+    with TemporaryDirectory() as directory:
+        history = History(Path(directory), seed)
+        try:
+            history.run()
+        except Violation as violation:
+            raise Violation(f"seed {seed}: {violation}\n" + "\n".join(history.story)) from None
+        return history.story
+
+
+@pytest.mark.seeded
+def test_lines_of_logs_that_begin_alike_are_counted_once() -> None:
+    run_each(run_seed, run_seed, 20)
+
+
+def sent_at_once(self: DispatcherEngine, now: float, *, spill_all: bool = False, at_once: bool = False) -> None:
+    if not at_once:
+        COMMIT(self, now, spill_all=spill_all)
+
+
+def of_itself(self: Core, block: Block) -> OpenLog:
+    log = self._logs.get(block.unit)
+    if log is not None:
+        return log
+    ends = [self._logs[each].end for each in self._alike(block.unit)]
+    return OpenLog(end=max(ends, default=0), anew=bool(ends))
+
+
+COMMIT = DispatcherEngine._commit
+ABLATIONS: dict[str, tuple[type, str, Callable[..., object]]] = {
+    "what departs is sent before it is a row": (DispatcherEngine, "_commit", sent_at_once),
+    "a log waits for none that begins alike": (Core, "clear", lambda self, stretches: True),
+    "a known log has nothing of one that begins alike": (Core, "_log", of_itself),
+    "what was read of the log before it counts for its length": (State, "_depart", lambda self, identities: None),
+}
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_the_simulator_notices(name: str) -> None:
+    owner, method, instead = ABLATIONS[name]
+    with patch.object(owner, method, instead):
+        notice(f"replaced: {name}", range(SEEDS_OF_AN_ABLATION), run_seed, "counted", Violation)
