@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import msgspec
 import orjson
 
-from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
+from photon.adapters.contract import BadRecord, ForeignHeader, Headers, LogFile
 from photon.adapters.formats.base import SidePayloads, SideReader
 from photon.adapters.formats.json_check import are_bare, is_json
 from photon.adapters.formats.json_scan import I64, KeyScan, escaped_spelling
@@ -67,35 +67,41 @@ class JsonLinesSide(SideReader):
         return _name_bytes(parse_object(record), self._key, "key", record)
 
     def header(self, record: bytes, file: LogFile) -> ForeignHeader:
-        (header,) = self.headers((record,), file)
+        (header,) = self.headers((record,), file).rows()
         if isinstance(header, BadRecord):
             raise header
         return header
 
-    def headers(self, records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
+    def headers(self, records: Sequence[bytes], file: LogFile) -> Headers:
         """Most records give up their header without being parsed as a whole, and every other one is."""
-        if self._quick is None or self._time is None:
-            return [self._slow_header(record) for record in records]
-        (decode, get), without_id, numbers = self._quick, self._id is None, self._time.accepts_numbers
-        from_int, from_text = self._time.from_int, self._time.from_text
-        out: list[ForeignHeader | BadRecord] = []
-        for record in records:
+        keys, times, ids = list[bytes](), list[int](), list[bytes | None]()
+        others: dict[int, BadRecord] = {}
+        quick, time = self._quick, self._time
+        if quick is not None and time is not None:
+            (decode, get), numbers, from_int, from_text = quick, time.accepts_numbers, time.from_int, time.from_text
+            without_id = self._id is None
+        for row, record in enumerate(records):
+            if quick is not None:
+                try:
+                    key, at, event_id = get(decode(record))
+                    if record.isascii() and key and event_id and (numbers or type(at) is str):
+                        time_ns = from_int(at) if type(at) is int else from_text(at.encode())
+                        name, own = key.encode(), None if without_id else event_id.encode()
+                        keys.append(name)  # when nothing raises any more: the columns stay aligned
+                        times.append(time_ns)
+                        ids.append(own)
+                        continue
+                except (ValueError, RecursionError):  # another kind of record, or no such time
+                    pass
+            header = ForeignHeader(b"", 0)
             try:
-                key, at, event_id = get(decode(record))
-                if not (record.isascii() and key and event_id and (numbers or type(at) is str)):
-                    out.append(self._slow_header(record))
-                    continue
-                time_ns = from_int(at) if type(at) is int else from_text(at.encode())
-                out.append(ForeignHeader(key.encode(), time_ns, None if without_id else event_id.encode()))
-            except (ValueError, RecursionError):  # another kind of record, or no such time
-                out.append(self._slow_header(record))
-        return out
-
-    def _slow_header(self, record: bytes) -> ForeignHeader | BadRecord:
-        try:
-            return self._parsed_header(record)
-        except BadRecord as bad:
-            return bad
+                header = self._parsed_header(record)
+            except BadRecord as bad:
+                others[row] = bad
+            keys.append(header.key)
+            times.append(header.event_time_ns)
+            ids.append(header.event_id)
+        return Headers(keys, times, ids, others)
 
     def _parsed_header(self, record: bytes) -> ForeignHeader:
         fields = parse_object(record)
