@@ -82,7 +82,12 @@ class Headers(NamedTuple):
         """From what ``foreign_headers`` gives."""
         others = {row: each for row, each in enumerate(made) if not isinstance(each, ForeignHeader)}
         headers = [each if isinstance(each, ForeignHeader) else ForeignHeader(b"", 0) for each in made]
-        keys, times, ids = tuple(zip(*headers, strict=True)) or ((), (), ())
+        return Headers.columns(headers, others)
+
+    @staticmethod
+    def columns(rows: Sequence[tuple[bytes, int, bytes | None]], others: Mapping[int, BadRecord]) -> Headers:
+        """From (key, event time, id) of each record; what stands in the place of ``others`` means nothing."""
+        keys, times, ids = tuple(zip(*rows, strict=True)) or ((), (), ())
         return Headers(keys, times, ids, others)
 
     def rows(self) -> list[ForeignHeader | BadRecord]:

@@ -63,7 +63,7 @@ class Question:
     @property
     def keys(self) -> list[bytes]:
         """Of the primary events."""
-        return list({header.key for portion in self.portions for header in portion.columns.headers})
+        return list({key for portion in self.portions for key in portion.columns.keys})
 
     def __len__(self) -> int:
         return sum(map(len, (portion.times for portion in self.portions)))

@@ -147,9 +147,8 @@ class Stretch:
     def saw(self, columns: Columns) -> None:
         """These records stand here."""
         if len(columns):
-            times = [header.event_time_ns for header in columns.headers]
-            self.oldest_ns = min(self.oldest_ns, *times)
-            self.newest_ns = max(self.newest_ns, *times)
+            self.oldest_ns = min(self.oldest_ns, *columns.event_times)
+            self.newest_ns = max(self.newest_ns, *columns.event_times)
 
     def passed(self) -> Span:
         """The log's offset is behind it. For the state's record of which chunk holds which times; a log that is read

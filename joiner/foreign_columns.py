@@ -45,11 +45,6 @@ class Columns:
     def __len__(self) -> int:
         return len(self.records)
 
-    @property
-    def headers(self) -> list[ForeignHeader]:
-        """One by one."""
-        return list(map(ForeignHeader, self.keys, self.event_times))
-
     def times(self) -> I64:
         """Event times, ns UTC."""
         return np.array(self.event_times, np.int64)

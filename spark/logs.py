@@ -185,7 +185,7 @@ def foreign_rows(
             "offset": bigints(kept.offsets),
             "event_id": binary(kept.ids),
             "digest": digests_column(kept.digests),
-            "key": binary([header.key for header in kept.headers]),
+            "key": binary(kept.keys),
             "event_time_ns": bigints(times),
             "hour": bigints(hours(times)),
             "unreadable": same(None, count),

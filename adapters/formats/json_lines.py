@@ -74,7 +74,7 @@ class JsonLinesSide(SideReader):
 
     def headers(self, records: Sequence[bytes], file: LogFile) -> Headers:
         """Most records give up their header without being parsed as a whole, and every other one is."""
-        keys, times, ids = list[bytes](), list[int](), list[bytes | None]()
+        made: list[tuple[bytes, int, bytes | None]] = []
         others: dict[int, BadRecord] = {}
         quick, time = self._quick, self._time
         if quick is not None and time is not None:
@@ -86,22 +86,16 @@ class JsonLinesSide(SideReader):
                     key, at, event_id = get(decode(record))
                     if record.isascii() and key and event_id and (numbers or type(at) is str):
                         time_ns = from_int(at) if type(at) is int else from_text(at.encode())
-                        name, own = key.encode(), None if without_id else event_id.encode()
-                        keys.append(name)  # when nothing raises any more: the columns stay aligned
-                        times.append(time_ns)
-                        ids.append(own)
+                        made.append((key.encode(), time_ns, None if without_id else event_id.encode()))
                         continue
                 except (ValueError, RecursionError):  # another kind of record, or no such time
                     pass
-            header = ForeignHeader(b"", 0)
             try:
-                header = self._parsed_header(record)
+                made.append(self._parsed_header(record))
             except BadRecord as bad:
                 others[row] = bad
-            keys.append(header.key)
-            times.append(header.event_time_ns)
-            ids.append(header.event_id)
-        return Headers(keys, times, ids, others)
+                made.append((b"", 0, None))
+        return Headers.columns(made, others)
 
     def _parsed_header(self, record: bytes) -> ForeignHeader:
         fields = parse_object(record)

@@ -143,14 +143,14 @@ def _read(
         at_place = question.means(None, file.path, offset)
         if at_place or bad.record.find(question.event_id) >= 0:
             return InLog(file=file.path, offset=offset, read_to=read_to, reason=bad.reason)
-    for event_id, header in zip(columns.ids, columns.headers, strict=True):
+    for event_id, key, time_ns in zip(columns.ids, columns.keys, columns.event_times, strict=True):
         if question.means(event_id, file.path, offset):
             return InLog(
                 file=file.path,
                 offset=offset,
                 read_to=read_to,
                 event_id=event_id,
-                key=header.key,
-                event_time_ns=header.event_time_ns,
+                key=key,
+                event_time_ns=time_ns,
             )
     return None
