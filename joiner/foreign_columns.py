@@ -103,9 +103,7 @@ def columns_of(
     if type(adapter) is not ConfiguredAdapter:  # its headers are right by construction
         headers = _checked(headers)
     keys, times, ids, others = headers
-    try:
-        np.array(times, np.int64)
-    except OverflowError:
+    if times and not -_INT64 <= min(times) <= max(times) < _INT64:
         late = "the event time is out of range"
         beyond = (at for at, time_ns in enumerate(times) if not -_INT64 <= time_ns < _INT64)
         others = {**dict.fromkeys(beyond, BadRecord(late)), **others}
