@@ -8,6 +8,7 @@ at a time (log_reads.py sees to it), since each that reads it at the same moment
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -157,9 +158,13 @@ class LogsEventStore:
             # Where records are no plain lines a guess may be inside one, or have another header.
             if self._framing.kind == "lines" and wanted.spans[asked].any():
                 probes = SpanProbes(LogPass(self._adapter, log.identity, file, aside, self._record_bytes_max))
-                for i, found in self._probed(probes, log, wanted, asked.tolist()):
-                    tell(Located.of([(i, log.identity, found)]), np.empty(0, np.int64))
-                    known[i] = True
+                probed: list[tuple[int, str, PrimaryRecord]] = []
+                try:
+                    probed += self._probed(probes, log, wanted, asked.tolist())
+                finally:  # what was read before it fails counts
+                    met = Located.of(probed)
+                    tell(met, np.empty(0, np.int64))
+                    known[met.rows] = True
                 left = asked[~known[asked]]
             for located, not_there in self._passed(each, log, wanted, left, source, stopped):
                 tell(located, not_there)
@@ -231,7 +236,7 @@ class LogsEventStore:
 
     def _probed(
         self, probes: SpanProbes, log: MappedLog, places: WantedPlaces, asked: Sequence[int]
-    ) -> Iterator[tuple[int, PrimaryRecord]]:
+    ) -> Iterator[tuple[int, str, PrimaryRecord]]:
         """Those that guesses find."""
         wanted = {i: places[i] for i in asked if places.spans[i] > PROBE_BYTES and places.alone[i]}
         speed = bytes_per_micro(list(wanted.values()))
@@ -246,7 +251,7 @@ class LogsEventStore:
         for _, i in sorted((guess(want, speed), i) for i, want in wanted.items()):
             found = probes.find(wanted[i], speed)
             if found is not None:
-                yield i, found
+                yield i, log.identity, found
 
     # -- open files ------------------------------------------------------------------------------------------------
     def _take(self, log: MappedLog) -> tuple[str, LogBytes] | None:
@@ -292,12 +297,12 @@ class LogsEventStore:
 
 def _ranges(offsets: I64, stops: I64) -> Iterator[tuple[int, int, int]]:
     """Ascending offsets, as ranges (first, end) that one read serves, and up to where it reads."""
-    reach = np.maximum.accumulate(stops)
-    gaps = np.flatnonzero(offsets[1:] > reach[:-1] + GAP_BYTES) + 1
+    furthest = np.maximum.accumulate(stops)
+    gaps = (offsets[1:] > furthest[:-1] + GAP_BYTES).nonzero()[0] + 1
+    begins, reach = offsets.tolist(), furthest.tolist()
     first = 0
-    for gap in (*gaps.tolist(), len(offsets)):
+    for gap in (*gaps.tolist(), len(begins)):
         while first < gap:
-            end = int(reach.searchsorted(offsets[first] + READ_BYTES_MAX, "right"))
-            end = min(max(end, first + 1), gap)
-            yield first, end, int(reach[end - 1])
+            end = max(bisect_right(reach, begins[first] + READ_BYTES_MAX, first, gap), first + 1)
+            yield first, end, reach[end - 1]
             first = end

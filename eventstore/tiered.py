@@ -215,21 +215,23 @@ class TieredEventStore:
             thought |= np.isin(named.rows, list(several))
         if given_up:
             thought[:] = True
-        exact = self._exact_places(named) if thought.any() else ()
+        if not thought.any():
+            return named.taken(left.nonzero()[0])
+        exact = self._exact_places(named)
+        rows, in_log, spans, hit = (each.tolist() for each in (named.rows, named.in_log, named.spans, best))
         for at in thought.nonzero()[0].tolist():
-            row, place = int(named.rows[at]), named[at]
-            known = complete and not place.log.rewritten  # else an exact place may be missing
-            named.alone[at] = place.span and known and not ((row, named.in_log[at]) in exact or (row, -1) in exact)
-            left[at] = place.log.identity not in given_up and (
-                (left[at] and self._may_be_first(named[at], hits, int(best[row])))
-                or (row in several and (self._shared.rule != "first" or self._logs.is_there(place.log)))
+            row, log = rows[at], named.logs[in_log[at]]
+            known = complete and not log.rewritten  # else an exact place may be missing
+            if spans[at] and known and (row, in_log[at]) not in exact and (row, -1) not in exact:
+                named.alone[at] = True
+            left[at] = log.identity not in given_up and (
+                (left[at] and (hit[row] < 0 or self._may_be_first(named[at], hits, hit[row])))
+                or (row in several and (self._shared.rule != "first" or self._logs.is_there(log)))
             )
         return named.taken(left.nonzero()[0])
 
     def _may_be_first(self, place: Wanted, hits: Located, best: int) -> bool:
         """Whether what stands there may come before the hit ``best``."""
-        if best < 0:
-            return True
         offsets, identity = hits.records.offsets, place.log.identity
         if offsets[best] == place.offset and hits.identity(best) == identity:
             return False
