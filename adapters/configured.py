@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile, Pairs, Payloads
+from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Headers, LogFile, Pairs, Payloads
 from photon.adapters.formats.base import SideReader, Stop
 from photon.adapters.formats.delimited import DelimitedSide
 from photon.adapters.formats.json_lines import JsonLinesSide
@@ -72,6 +72,9 @@ class ConfiguredAdapter(Adapter):
         return self._primary.payload(record, file)
 
     def foreign_headers(self, records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
+        return self._foreign.headers(records, file).rows()
+
+    def header_columns(self, records: Sequence[bytes], file: LogFile) -> Headers:
         return self._foreign.headers(records, file)
 
     def primary_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:

@@ -26,8 +26,9 @@ from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import TypeVar
 
-from photon.adapters.contract import Adapter
+from photon.adapters.contract import Adapter, BadRecord
 from photon.adapters.faults import describe, is_own
+from photon.batch.records import PrimaryRecord, Records
 from photon.config.structured import get_logger
 
 log = get_logger(__name__)
@@ -143,6 +144,38 @@ class Guard:
         reason = f"the adapter did not come back within {self.limit_s:g} s{self.where}"
         log.warning(reason)
         return Fault(reason, hung=True)
+
+
+def primary_keys_of(guard: Guard, records: Records) -> Sequence[bytes | Fault | None]:
+    """The key of each, None for a bad record: those of a file at once where the adapter can, one by one where it
+    cannot, or where that goes wrong."""
+    adapter = guard.adapter
+    if adapter.defines("primary_keys_of"):
+        many: object = guard.many(lambda: _keys_by_file(adapter, records))
+        if isinstance(many, list) and len(many) == len(records):
+            return many
+
+    def ask(each: PrimaryRecord) -> bytes | None:
+        try:
+            return adapter.primary_key(each.record, each.file)
+        except BadRecord:
+            return None
+
+    return guard.each(records.rows(), ask)
+
+
+def _keys_by_file(adapter: Adapter, records: Records) -> list[bytes | None]:
+    if len(records.files) == 1:
+        return adapter.primary_keys_of(records.records, records.files[0])
+    keys: list[bytes | None] = [None] * len(records)
+    rows_of: dict[int, list[int]] = {}
+    for row, number in enumerate(records.file_index.tolist()):
+        rows_of.setdefault(number, []).append(row)
+    for number, rows in rows_of.items():
+        its = adapter.primary_keys_of([records.records[row] for row in rows], records.files[number])
+        for row, key in zip(rows, its, strict=True):
+            keys[row] = key
+    return keys
 
 
 class _Alarm:

@@ -68,6 +68,34 @@ class Skipped(BadRecord):
     counted, so nothing that somebody is paid for may be skipped; filter that (``Filtered``)."""
 
 
+class Headers(NamedTuple):
+    """Columns of ``ForeignHeader``."""
+
+    keys: Sequence[bytes]
+    times: Sequence[int]  # event times, ns UTC
+    ids: Sequence[bytes | None]
+    others: Mapping[int, BadRecord]
+    """Row -> why this record has none; what the columns hold there means nothing."""
+
+    @staticmethod
+    def of(made: Sequence[ForeignHeader | BadRecord]) -> Headers:
+        """From what ``foreign_headers`` gives."""
+        others = {row: each for row, each in enumerate(made) if not isinstance(each, ForeignHeader)}
+        headers = [each if isinstance(each, ForeignHeader) else ForeignHeader(b"", 0) for each in made]
+        return Headers.columns(headers, others)
+
+    @staticmethod
+    def columns(rows: Sequence[tuple[bytes, int, bytes | None]], others: Mapping[int, BadRecord]) -> Headers:
+        """From (key, event time, id) of each record; what stands in the place of ``others`` means nothing."""
+        keys, times, ids = tuple(zip(*rows, strict=True)) or ((), (), ())
+        return Headers(keys, times, ids, others)
+
+    def rows(self) -> list[ForeignHeader | BadRecord]:
+        """What ``foreign_headers`` gives."""
+        headers = zip(self.keys, self.times, self.ids, strict=True)
+        return [self.others.get(row) or ForeignHeader(*each) for row, each in enumerate(headers)]
+
+
 class Joined(NamedTuple):
     """The two payloads of a joined record, each a JSON value as bytes (one line, no newline inside).
 
@@ -195,6 +223,10 @@ class Adapter(ABC):
                 out.append(bad)
         return out
 
+    def header_columns(self, records: Sequence[bytes], file: LogFile) -> Headers:
+        """``foreign_headers`` in columns, which go before it where a class defines both."""
+        return Headers.of(self.foreign_headers(records, file))
+
     def primary_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
         """Keys of all records in ``block``, in order; None for a bad record.
 
@@ -206,7 +238,7 @@ class Adapter(ABC):
     def primary_keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
         """primary_key of each record of one file, None for a bad one.
 
-        Used by joiners where a class defines it; as with ``join_many``.
+        Used by joiners and event stores where a class defines it; as with ``join_many``.
         """
         keys: list[bytes | None] = []
         for record in records:
@@ -254,6 +286,7 @@ class Adapter(ABC):
 _JOINS = {"join", "foreign_payload", "primary_payload"}
 _MEANINGS = {
     "foreign_headers": {"foreign_header"},
+    "header_columns": {"foreign_header", "foreign_headers"},
     "primary_keys": {"primary_key"},
     "primary_keys_of": {"primary_key"},
     "join_many": _JOINS,

@@ -22,6 +22,7 @@ from photon.adapters.contract import (
     BadRecord,
     Filtered,
     ForeignHeader,
+    Headers,
     Joined,
     LogFile,
     Pair,
@@ -155,7 +156,7 @@ def _showing(adapter: Adapter, shaper: Shaper) -> None:
 
 
 def _skipping(adapter: Adapter, shaper: Shaper) -> None:
-    header, headers = adapter.foreign_header, adapter.foreign_headers
+    header, headers, columns = adapter.foreign_header, adapter.foreign_headers, adapter.header_columns
 
     def is_skipped(record: bytes, file: LogFile) -> bool:
         try:
@@ -174,6 +175,13 @@ def _skipping(adapter: Adapter, shaper: Shaper) -> None:
             for record, found in zip(records, headers(records, file), strict=True)
         ]
 
+    def in_columns(records: Sequence[bytes], file: LogFile) -> Headers:
+        skipped = {row: Skipped("skipped") for row, record in enumerate(records) if is_skipped(record, file)}
+        found = columns(records, file)
+        return found._replace(others={**found.others, **skipped})
+
+    if adapter.defines("header_columns"):
+        adapter.header_columns = in_columns  # type: ignore[method-assign]
     adapter.foreign_header = one  # type: ignore[method-assign]
     adapter.foreign_headers = all_of  # type: ignore[method-assign]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -54,6 +55,12 @@ class TimeReader(ABC):
         """As from_text for an integer that was parsed already."""
         return self.from_text(b"%d" % value)
 
+    def many(self, values: Sequence[int | str]) -> list[int]:
+        """Of a column of numbers and texts. Raises ValueError."""
+        if not self.accepts_numbers and int in set(map(type, values)):
+            raise ValueError("is a number")
+        return [self.from_int(each) if type(each) is int else self.from_text(str(each).encode()) for each in values]
+
 
 def zone_named(name: str) -> tzinfo:
     """A time zone: "UTC", an offset such as "+02:00", or a name of the tz database. Raises ValueError."""
@@ -95,6 +102,15 @@ class NumberTime(TimeReader):
 
     def from_int(self, value: int) -> int:
         return _checked(value * self._factor + self._origin)
+
+    def many(self, values: Sequence[int | str]) -> list[int]:
+        factor, origin = self._factor, self._origin
+        numbers = [each * factor + origin for each in values if type(each) is int]
+        if len(numbers) < len(values):
+            return super().many(values)
+        _checked(min(numbers, default=0))
+        _checked(max(numbers, default=0))
+        return numbers
 
     def from_text(self, text: bytes) -> int:
         if len(text) > TIME_TEXT_CHARS_MAX:

@@ -24,7 +24,7 @@ from types import CodeType
 import numpy as np
 
 import photon
-from bench.components import cache, joiner, workers
+from bench.components import cache, joiner, look_ups, workers
 from photon.eventstore.cache import CacheEventStore
 from photon.idregistry import commands as c
 from photon.idregistry.api import Answer, token_of
@@ -67,6 +67,16 @@ def _primary_reader(base: Path) -> None:
     cache.read_all(base, CacheEventStore(cache.adapter()), cache.NoMap())
 
 
+def _look_ups(base: Path, keys: list[bytes], size: int) -> float:
+    """Calls a key: of half the batches the records are in the cache, of the others in a log."""
+    requests, calls = look_ups.batches(keys, size, EVENTS // 10 // size), 0
+    for what, cache_bytes in look_ups.CACHES.items():
+        with look_ups.opened(base / "queries", base / what, cache_bytes) as store:
+            look_ups.ask(store, requests[:1])
+            calls += calls_of(lambda: look_ups.ask(store, requests))
+    return round(calls / (2 * len(requests) * size), 3)
+
+
 def _registry(commands: list[bytes], machine: ShardMachine) -> None:
     for index, command in enumerate(commands, 3):
         answers = machine.apply(index, command)
@@ -102,7 +112,7 @@ def count() -> dict[str, float]:
     """Calls an event of each stage."""
     with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
         base = Path(name)
-        cache.write_log(base / "queries", EVENTS)
+        keys = cache.write_log(base / "queries", EVENTS)
         workers._write(base / "clicks", 10, EVENTS // 10)
         commands, machine = _commands(), _machine()
         stages: dict[str, Callable[[], object]] = {
@@ -111,7 +121,10 @@ def count() -> dict[str, float]:
             "joiner, a click": lambda: asyncio.run(joiner.measure(EVENTS, BATCH, 1, base / "j")),
             "registry, an id": lambda: _registry(commands, machine),
         }
-        return {stage: round(calls_of(work) / EVENTS, 3) for stage, work in stages.items()}
+        counts = {stage: round(calls_of(work) / EVENTS, 3) for stage, work in stages.items()}
+        counts["event store, a key of a batch"] = _look_ups(base, keys, BATCH)
+        counts["event store, a key alone"] = _look_ups(base, keys, 1)
+        return counts
 
 
 def regressions(found: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:

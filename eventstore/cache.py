@@ -7,42 +7,28 @@ the key of each hit is verified by the adapter.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
+import numpy as np
+
+from photon.adapters.containment import Guard, primary_keys_of
 from photon.adapters.contract import Adapter, LogFile
-from photon.eventstore.api import PrimaryRecord
 from photon.eventstore.index import I64, U64
-from photon.eventstore.records import key_of
-from photon.eventstore.segments import DEAD_ENTRIES_MIN, CacheCounts, Located, Segment, SegmentCache
+from photon.eventstore.located import NONE_LOCATED, Located
+from photon.eventstore.segments import DEAD_ENTRIES_MIN, CacheCounts, Segment, SegmentCache
 
 CACHE_BYTES_MAX = 256 << 20
 
 
-class CachedRecord(NamedTuple):
-    """A verified record, and the identity of its log."""
-
-    identity: str
-    primary: PrimaryRecord
-
-
-Hits = dict[int, list[CachedRecord]]
-"""Row -> verified records of the key asked in that row, in no order."""
-
-
-def verified(adapter: Adapter, keys: Sequence[bytes], located: Iterable[Located]) -> Hits:
+def verified(adapter: Adapter, keys: Sequence[bytes], located: Located) -> Located:
     """Those that have the asked key. Not by the scan that found it: a malformed line may look to it as though it had
     the key."""
-    by_file: dict[LogFile, list[Located]] = {}
-    for each in located:
-        by_file.setdefault(each.file, []).append(each)
-    found: Hits = {}
-    for file, hits in by_file.items():
-        for row, identity, _, offset, record in hits:
-            if key_of(adapter, record, file) == keys[row]:
-                found.setdefault(row, []).append(CachedRecord(identity, PrimaryRecord(record, file, offset)))
-    return found
+    asked = [keys[row] for row in located.rows.tolist()]
+    its = primary_keys_of(Guard(adapter), located.records)
+    if its == asked:
+        return located
+    return located.take(np.flatnonzero([key == want for key, want in zip(its, asked, strict=True)]))
 
 
 class CacheEventStore:
@@ -62,9 +48,10 @@ class CacheEventStore:
         """
         self._segments.put([(Segment(identity, file, offset, data, len(hashes)), hashes, starts)])
 
-    def look_up(self, keys: Sequence[bytes], hashes: U64) -> Hits:
-        """Row -> verified records of ``keys[row]`` that are in the cache, in no order."""
-        return verified(self._adapter, keys, self._segments.look_up(hashes))
+    def look_up(self, keys: Sequence[bytes], hashes: U64, elsewhere: Sequence[Located] = ()) -> Located:
+        """Records of ``keys[row]`` that are in this cache, and those of what was found ``elsewhere``: verified."""
+        found = [each for each in (self._segments.look_up(hashes), *elsewhere) if len(each)]
+        return verified(self._adapter, keys, Located.concat(found)) if found else NONE_LOCATED
 
     def count(self, *, hits: int, misses: int) -> None:
         """Whoever looks up says what helped: what caches had and the map confirmed. From any thread."""
@@ -82,7 +69,4 @@ __all__ = [
     "DEAD_ENTRIES_MIN",
     "CacheCounts",
     "CacheEventStore",
-    "CachedRecord",
-    "Hits",
-    "verified",
 ]

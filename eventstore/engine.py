@@ -29,7 +29,7 @@ from photon.config.disk import Disk
 from photon.config.tls import Towards
 from photon.eventstore.api import Came, Details, EventLookUps, Forgotten, Found, Progress
 from photon.eventstore.block_keys import AdapterBroken
-from photon.eventstore.cache import CACHE_BYTES_MAX, CacheCounts, CacheEventStore, verified
+from photon.eventstore.cache import CACHE_BYTES_MAX, CacheCounts, CacheEventStore
 from photon.eventstore.cache_nodes.hedged import HedgedLookUps
 from photon.eventstore.cache_nodes.nodes import CacheNodes, FedCache
 from photon.eventstore.cache_nodes.wire import source_of
@@ -47,12 +47,11 @@ from photon.eventstore.index import I64, U64, hash_keys
 from photon.eventstore.key_finding.api import KeyFinder
 from photon.eventstore.key_finding.beside import FoundBeside, may_be_beside
 from photon.eventstore.key_finding.here import FoundHere
-from photon.eventstore.log_pass import ReadRecord
+from photon.eventstore.located import Located, Reads
 from photon.eventstore.log_reads import LogReads
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.maps import HBaseTable, open_map
 from photon.eventstore.primary_reader import PrimaryLogsIncomplete, PrimaryReader
-from photon.eventstore.segments import Located
 from photon.eventstore.shared_keys import SharedKeys, check_rule
 from photon.eventstore.sought import SOUGHT_MAX, SoughtKeys
 from photon.eventstore.sources import PATHS_SECONDS, PublishedSources
@@ -309,7 +308,10 @@ class EventStoreEngine:
         reads = await self._reads.read(begun.wanted)
         if self._over():  # since: the pool takes no more
             return nothing
-        return await run(self._pool, self._end, begun, reads, mark)
+        found = self._tiers.end(begun, reads)  # not worth another thread
+        if missed := self._to_be_sought(begun, found):
+            await run(self._pool, self._missed, missed, mark)
+        return found
 
     def _over(self) -> bool:
         return self._closed or bool(self.failure)
@@ -318,26 +320,27 @@ class EventStoreEngine:
         self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[Located], mark: int
     ) -> EventLookUps | LookUp:
         """The answers already, where no log has to be read."""
-        hits = verified(self._adapter, keys, elsewhere)
         try:
-            begun = self._tiers.begin(keys, as_of, hits)
+            begun = self._tiers.begin(keys, as_of, elsewhere)
         except FileMapError:  # the reader's thread meets it too, and says so
             return EventLookUps.unavailable(len(keys))
-        return begun if begun.wanted else self._end(begun, (), mark)
-
-    def _end(self, begun: LookUp, reads: Sequence[ReadRecord], mark: int) -> EventLookUps:
-        """The answers; what was not found is remembered."""
-        found = self._tiers.end(begun, reads)
-        if self._sought is not None:
-            # Who asks as of no time goes on waiting after ABSENT, too.
-            columns = zip(begun.keys, begun.as_of, found.codes, strict=True)
-            absent = (Found.ABSENT, NOTHING_READ_NS)
-            missed = [key for key, at, its in columns if its == Found.NOT_YET or (its, at) == absent]
-            if missed:
-                self._missed(missed, mark)
+        if len(begun.wanted):
+            return begun
+        found = self._tiers.end(begun, Reads(0))
+        if missed := self._to_be_sought(begun, found):
+            self._missed(missed, mark)
         return found
 
     # -- api.Waking ------------------------------------------------------------------------------------------------
+    def _to_be_sought(self, begun: LookUp, found: EventLookUps) -> list[bytes]:
+        """Keys that are remembered, for somebody waits for them."""
+        if self._sought is None:
+            return []
+        codes = np.frombuffer(found.codes, np.uint8)
+        # Who asks as of no time goes on waiting after ABSENT, too.
+        waits = (codes == Found.NOT_YET) | ((codes == Found.ABSENT) & (begun.as_of == NOTHING_READ_NS))
+        return [begun.keys[row] for row in waits.nonzero()[0].tolist()]
+
     def _missed(self, keys: Sequence[bytes], mark: int) -> None:
         if self._sought is None:
             return

@@ -27,10 +27,10 @@ MERGE_FANOUT = 8
 searches at most seven runs of each class."""
 UNASKED_RUNS_MAX = 512
 """So many runs are kept as they came while nobody asks: then an entry is copied once and not log8(n) times."""
-ASKED_RUNS_MAX = 64
-"""More than merging leaves. Who asks and finds more of them merges first."""
 SLICE_ENTRIES = 1 << 17
 """Merged at a time: they stay in the processor's cache."""
+RADIX_ENTRIES = 1 << 8
+"""Fewer are sorted as they are."""
 TWO_DIGITS_ENTRIES = 1 << 13
 """From so many entries on the first 16 bits of hashes leave too much to the comparing sort behind them."""
 
@@ -57,6 +57,8 @@ def ascending(hashes: U64) -> I64:
     Hashes are spread evenly, so a radix sort by their first bits leaves little for one that compares: three to five
     times as fast as that alone, in any order they come in.
     """
+    if len(hashes) < RADIX_ENTRIES:
+        return hashes.argsort()
     first = (hashes >> np.uint64(48)).astype(np.uint16)
     if len(hashes) > TWO_DIGITS_ENTRIES:
         order = np.argsort((hashes >> np.uint64(32)).astype(np.uint16), kind="stable")
@@ -140,9 +142,10 @@ def matches(run: Run, asked: U64) -> tuple[I64, U64]:
     """(row into ``asked``, location) of every entry with an asked hash. ``asked`` ascending makes it fast."""
     if not len(run):
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint64)
-    left = np.searchsorted(run.hashes, asked, side="left")
-    hit = run.hashes[np.minimum(left, len(run) - 1)] == asked
-    rows = np.flatnonzero(hit)
+    left = run.hashes.searchsorted(asked)
+    rows = (run.hashes.take(left, mode="clip") == asked).nonzero()[0]
+    if not len(rows):
+        return rows, np.empty(0, dtype=np.uint64)
     first = left[rows]
     after = np.minimum(first + 1, len(run) - 1)
     if ((run.hashes[after] == asked[rows]) & (after > first)).any():  # else one entry each, as nearly always
@@ -157,11 +160,13 @@ def look_up(runs: Sequence[Run], hashes: U64) -> tuple[I64, U64]:
     """(row into ``hashes``, location) of every entry of ``runs`` with an asked hash, ordered by (row, location)."""
     order = ascending(hashes)
     asked = hashes[order]
-    found = [matches(run, asked) for run in runs]
+    found = [each for run in runs if len((each := matches(run, asked))[0])]
     if not found:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint64)
-    rows = order[np.concatenate([each[0] for each in found])]
-    locations = np.concatenate([each[1] for each in found])
+    rows, locations = found[0] if len(found) == 1 else map(np.concatenate, zip(*found, strict=True))
+    rows = order[rows]
+    if len(rows) == 1:
+        return rows, locations
     by_row = np.lexsort((locations, rows))
     return rows[by_row], locations[by_row]
 
@@ -204,10 +209,10 @@ class RunIndex:
         return self._runs
 
     def asked_runs(self) -> tuple[Run, ...]:
-        """They, for a look-up: not too many."""
-        self._asked = True
-        if len(self._runs) > ASKED_RUNS_MAX:
+        """They, for a look-up: merged, where nobody has asked since they came."""
+        if not self._asked:
             with self._lock:
+                self._asked = True
                 self._runs = _settled(self._runs)
         return self._runs
 

@@ -8,45 +8,36 @@ never *not there*.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+
+from photon.adapters.containment import Guard, primary_keys_of
 from photon.adapters.contract import Adapter, LogFile
-from photon.eventstore.index import hash_keys
+from photon.batch.records import PrimaryRecord, Records
+from photon.eventstore.index import I64, hash_keys
+from photon.eventstore.located import Located
 from photon.eventstore.log_window import LogWindow
-from photon.eventstore.records import key_of, keys_of_block, keys_of_records, record_at
+from photon.eventstore.records import key_of, keys_of_block, record_at
 from photon.eventstore.row_keys import parse_event_id
 from photon.eventstore.wanted import RECORD_GUESS_BYTES, SEARCH_BYTES, Wanted, WantedPlaces
 
-_NO_FILE = LogFile("")
 
+class NoRecord(enum.Enum):
+    """Why a place gives none."""
 
-class Read(enum.Enum):
-    """What became of reading one place."""
-
-    FOUND = 1
-    NOT_THERE = 2
-    UNAVAILABLE = 3
-
-
-class ReadRecord(NamedTuple):
-    """``record`` and its place, where the outcome is FOUND."""
-
-    outcome: Read
-    file: LogFile = _NO_FILE
-    offset: int = 0
-    record: bytes = b""
-
-
-NOT_THERE = ReadRecord(Read.NOT_THERE)
-UNAVAILABLE = ReadRecord(Read.UNAVAILABLE)
+    NOT_THERE = 1
+    UNAVAILABLE = 2
 
 
 class LogPass:
     """Looks at places of one log, whose bytes ``window`` gives."""
 
-    def __init__(self, adapter: Adapter, file: LogFile, window: LogWindow, record_bytes_max: int) -> None:
+    def __init__(
+        self, adapter: Adapter, identity: str, file: LogFile, window: LogWindow, record_bytes_max: int
+    ) -> None:
         self._adapter = adapter
+        self._identity = identity
         self.file = file
         """Whose records are read next."""
         self.window = window
@@ -61,30 +52,45 @@ class LogPass:
             out.append(None if end < 0 else data[offset - begin : end].removesuffix(b"\r"))
         return out
 
-    def checked(self, wanted: WantedPlaces, indexes: Sequence[int], cut: Sequence[bytes | None]) -> list[ReadRecord]:
-        """The records of some places without a span, by ascending offset, of which ``cut`` are the bytes.
+    def checked(self, wanted: WantedPlaces, at: Sequence[int], cut: list[bytes | None]) -> tuple[Located, I64]:
+        """What stands at some places without a span, by ascending offset, of which ``cut`` are the bytes; and those
+        where something else does.
 
         Most have the asked key; all others are looked at one by one. Raises OSError.
         """
-        file = self.file
-        keys = keys_of_records(self._adapter, [record or b"" for record in cut], file)
-        return [
-            ReadRecord(Read.FOUND, file, offset, record)
-            if record is not None and key == wanted.keys[i]
-            else self.record(wanted[i])
-            for i, offset, record, key in zip(indexes, wanted.offsets[indexes].tolist(), cut, keys, strict=True)
-        ]
+        places = np.array(at, np.int64)
+        whole = [record or b"" for record in cut] if None in cut else cut
+        records = Records((self.file,), np.zeros(len(cut), np.uint32), wanted.offsets[places], whole)  # type: ignore[arg-type]
+        here = Located(places, (self._identity,), records)
+        keys = primary_keys_of(Guard(self._adapter), records)
+        asked = list(map(wanted.keys.__getitem__, wanted.rows[places].tolist()))
+        if whole is cut and keys == asked:
+            return here, np.empty(0, np.int64)
+        right = [record is not None and key == want for record, key, want in zip(cut, keys, asked, strict=True)]
+        others, not_there = self.each(wanted, places[np.logical_not(right)].tolist())
+        return Located.concat([here.take(np.flatnonzero(right)), others]), not_there
 
-    def record(self, want: Wanted) -> ReadRecord:
+    def each(self, wanted: WantedPlaces, at: Iterable[int]) -> tuple[Located, I64]:
+        """The same of any places, one by one. Raises OSError."""
+        found, not_there = [], []
+        for place in at:
+            record = self.record(wanted[place])
+            if isinstance(record, PrimaryRecord):
+                found.append((place, self._identity, record))
+            elif record is NoRecord.NOT_THERE:
+                not_there.append(place)
+        return Located.of(found), np.array(not_there, np.int64)
+
+    def record(self, want: Wanted) -> PrimaryRecord | NoRecord:
         """The record of one place. Raises OSError."""
         if want.span:
             return self._search(want)
         record = self.whole_record(want.offset, want.offset)
         if record is not None and self.key(record) == want.key:
-            return ReadRecord(Read.FOUND, self.file, want.offset, record)
+            return PrimaryRecord(record, self.file, want.offset)
         if want.log.rewritten or (record is not None and self._explains(record, want.key)):
-            return NOT_THERE
-        return UNAVAILABLE
+            return NoRecord.NOT_THERE
+        return NoRecord.UNAVAILABLE
 
     def key(self, record: bytes) -> bytes | None:
         """The record's key; None for a bad one."""
@@ -117,15 +123,15 @@ class LogPass:
             length = min(length * 4, self._record_bytes_max + 3)
 
     # -- within a span -----------------------------------------------------------------------------------------------
-    def _search(self, want: Wanted) -> ReadRecord:
+    def _search(self, want: Wanted) -> PrimaryRecord | NoRecord:
         """The first record with the key that begins within the span."""
         if not want.log.rewritten and not self._is_anchor(want, self.whole_record(want.offset, want.offset)):
-            return UNAVAILABLE
+            return NoRecord.UNAVAILABLE
         for start in self._starts(want):
             record = self.whole_record(want.offset, start)
             if record is not None and self.key(record) == want.key:
-                return ReadRecord(Read.FOUND, self.file, start, record)
-        return NOT_THERE
+                return PrimaryRecord(record, self.file, start)
+        return NoRecord.NOT_THERE
 
     def _is_anchor(self, want: Wanted, record: bytes | None) -> bool:
         there = None if record is None else self.key(record)

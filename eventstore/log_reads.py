@@ -15,8 +15,11 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+
+from photon.eventstore.file_map import MappedLog
 from photon.eventstore.index import I64
-from photon.eventstore.log_pass import UNAVAILABLE, ReadRecord
+from photon.eventstore.located import Located, Reads
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.wanted import Wanted, WantedPlaces
 
@@ -30,7 +33,7 @@ class _Batch:
 
     def __init__(self, wanted: WantedPlaces, logs: int, loop: asyncio.AbstractEventLoop) -> None:
         self.wanted = wanted
-        self.read: list[ReadRecord] = [UNAVAILABLE] * len(wanted)
+        self.reads = Reads(len(wanted))
         self.abandoned = False
         self.done = asyncio.Event()
         self._left = logs
@@ -65,64 +68,72 @@ class LogReads:
         self._queues: dict[int, deque[_Job]] = {}  # log number -> jobs; there while a thread has the log
         self._closed = False
 
-    async def read(self, wanted: WantedPlaces | Sequence[Wanted]) -> list[ReadRecord]:
-        """Aligned with ``wanted``; UNAVAILABLE also for what could not be read in time."""
+    async def read(self, wanted: WantedPlaces | Sequence[Wanted]) -> Reads:
+        """What stands at these places; unavailable is also what could not be read in time."""
         places = wanted if isinstance(wanted, WantedPlaces) else WantedPlaces.of(wanted)
         logs = places.by_log()
         batch = _Batch(places, len(logs), asyncio.get_running_loop())
-        for number, indexes in logs.items():
-            self._queue(number, (batch, indexes))
+        for log, indexes in logs:
+            self._queue(log, (batch, indexes))
         try:
             await asyncio.wait_for(batch.done.wait(), self._patience)
         except TimeoutError:
             pass
         finally:
             batch.abandoned = True
-        return list(batch.read)
+        return batch.reads
 
-    def _queue(self, number: int, job: _Job) -> None:
+    def _queue(self, log: MappedLog, job: _Job) -> None:
         with self._lock:
             if self._closed:
                 job[0].log_done()
                 return
-            queue = self._queues.get(number)
+            queue = self._queues.get(log.number)
             if queue is not None:
                 queue.append(job)
                 return
-            self._queues[number] = deque([job])
-            self._pool.submit(self._pass, number)
+            self._queues[log.number] = deque([job])
+            self._pool.submit(self._pass, log)
 
-    def _pass(self, number: int) -> None:
+    def _pass(self, log: MappedLog) -> None:
         """Reads all that has queued up for a log, once; then the other logs have their turn."""
+        number = log.number
         with self._lock:
             jobs = list(self._queues[number])
             self._queues[number].clear()
         try:
-            self._read([job for job in jobs if not job[0].abandoned])
+            self._read(log, [job for job in jobs if not job[0].abandoned])
         finally:
             for batch, _ in jobs:
                 batch.log_done()
             with self._lock:
                 if self._queues[number] and not self._closed:
-                    self._pool.submit(self._pass, number)
+                    self._pool.submit(self._pass, log)
                 else:
                     del self._queues[number]
 
-    def _read(self, jobs: Sequence[_Job]) -> None:
+    def _read(self, log: MappedLog, jobs: Sequence[_Job]) -> None:
         if not jobs:
             return
-        into = [read for batch, indexes in jobs for read in [batch.read] * len(indexes)]
-        places = [index for _, indexes in jobs for index in indexes.tolist()]
 
-        def give(at: Sequence[int], reads: Sequence[ReadRecord]) -> None:
-            for i, read in zip(at, reads, strict=True):
-                into[i][places[i]] = read
+        def tell(found: Located, not_there: I64) -> None:
+            first = 0
+            for batch, indexes in jobs:
+                end = first + len(indexes)
+                its = found.take(np.flatnonzero((first <= found.rows) & (found.rows < end)))
+                gone = not_there[(first <= not_there) & (not_there < end)]
+                batch.reads.tell(its.moved(indexes, first), indexes[gone - first])
+                first = end
 
         def stopped() -> bool:
             return self._closed or all(batch.abandoned for batch, _ in jobs)
 
-        wanted = WantedPlaces.joined([batch.wanted.taken(indexes) for batch, indexes in jobs])
-        self._logs.read_log(wanted, give, stopped)
+        if len(jobs) == 1:
+            ((batch, indexes),) = jobs
+            self._logs.read_log(log, batch.wanted, indexes, batch.reads.tell, stopped)
+        else:
+            wanted = WantedPlaces.joined([batch.wanted.taken(indexes) for batch, indexes in jobs])
+            self._logs.read_log(log, wanted, np.arange(len(wanted)), tell, stopped)
 
     def close(self) -> None:
         """Ends the threads after the reads they are at."""

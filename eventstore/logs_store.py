@@ -8,6 +8,7 @@ at a time (log_reads.py sees to it), since each that reads it at the same moment
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,10 +18,13 @@ import numpy as np
 
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.framed import Lines
+from photon.batch.records import PrimaryRecord
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.header_index import HeaderIndex
+from photon.eventstore.index import I64, Mask
+from photon.eventstore.located import Located, Reads
 from photon.eventstore.log_files import LogBytes, open_log
-from photon.eventstore.log_pass import UNAVAILABLE, LogPass, Read, ReadRecord
+from photon.eventstore.log_pass import LogPass
 from photon.eventstore.log_window import LogWindow
 from photon.eventstore.pages import PAGES_BYTES_MAX, Pages
 from photon.eventstore.span_probes import PROBE_BYTES, SpanProbes, bytes_per_micro, guess
@@ -39,8 +43,8 @@ RECORD_BYTES_MAX = 1 << 20
 
 Resolver = Callable[[str], str | None]
 """Log identity -> its file's present path relative to the log directory; None when it is not there now."""
-Give = Callable[[Sequence[int], Sequence[ReadRecord]], None]
-"""Takes the answers of the places with these indexes."""
+Tell = Callable[[Located, I64], None]
+"""See Reads.tell."""
 
 GONE = "its file is gone"
 OTHER_BYTES = "its file holds other bytes than were read from it, or is damaged"
@@ -97,43 +101,48 @@ class LogsEventStore:
         """Whether there is a file of this log now."""
         return self._resolve(log.identity) is not None
 
-    def read(self, wanted: WantedPlaces | Sequence[Wanted]) -> list[ReadRecord]:
-        """Aligned with ``wanted``."""
+    def read(self, wanted: WantedPlaces | Sequence[Wanted]) -> Reads:
+        """What stands at these places."""
         places = wanted if isinstance(wanted, WantedPlaces) else WantedPlaces.of(wanted)
-        out: list[ReadRecord] = [UNAVAILABLE] * len(places)
-        for indexes in places.by_log().values():
+        reads = Reads(len(places))
+        for log, indexes in places.by_log():
+            self.read_log(log, places, indexes, reads.tell)
+        return reads
 
-            def give(at: Sequence[int], reads: Sequence[ReadRecord], into: Sequence[int] = indexes.tolist()) -> None:
-                for i, read in zip(at, reads, strict=True):
-                    out[into[i]] = read
-
-            self.read_log(places.taken(indexes), give)
-        return out
-
-    def read_log(self, wanted: WantedPlaces, give: Give, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Reads places of one log and gives answers as soon as they are known. What is not given is unavailable.
+    def read_log(
+        self,
+        log: MappedLog,
+        wanted: WantedPlaces,
+        indexes: I64,
+        tell: Tell,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Reads the places in one log and tells answers as soon as they are known. What is not told is unavailable.
 
         ``stopped`` is asked between two reads of the file: whoever asked may have gone.
         """
-        log = wanted.logs[0]
-        left = np.argsort(wanted.offsets, kind="stable").tolist()
+        left = indexes[np.argsort(wanted.offsets[indexes], kind="stable")]
+        known = np.zeros(len(wanted), dtype=np.bool_)
         why = ""
         for _ in range(2):  # what map and file disagree about is tried once more with the file freshly opened
-            why = self._read_open(log, wanted, left, give, stopped)
-            if not left or why == GONE or stopped():
+            why = self._read_open(log, wanted, left, known, tell, stopped)
+            left = left[~known[left]]
+            if not len(left) or why == GONE or stopped():
                 break
-        if left and not stopped():
-            self._troubles.failed(log, why or OTHER_BYTES, [wanted.keys[i] for i in left])
+        if len(left) and not stopped():
+            self._troubles.failed(log, why or OTHER_BYTES, [wanted[i].key for i in left.tolist()])
 
     def _read_open(
         self,
         log: MappedLog,
         wanted: WantedPlaces,
-        left: list[int],
-        give: Give,
+        asked: I64,
+        known: Mask,
+        tell: Tell,
         stopped: Callable[[], bool],
     ) -> str:
-        """Reads what is ``left`` and takes out of it what it gave. Why some is left, where it is the file's fault."""
+        """Reads ``asked``, by ascending offset, and marks as known what it told. Why some is left, where it is the
+        file's fault."""
         try:
             opened = self._take(log)
         except OSError as err:
@@ -142,32 +151,36 @@ class LogsEventStore:
             return GONE
         path, source = opened
         window, aside = LogWindow(source, self._lines), LogWindow(source)
-        each = LogPass(self._adapter, LogFile(path, log.file.header), window, self._record_bytes_max)
-        asked, given, keep = list(left), set[int](), False
+        file = LogFile(path, log.file.header)
+        each = LogPass(self._adapter, log.identity, file, window, self._record_bytes_max)
+        keep, left = False, asked
         try:
             # Where records are no plain lines a guess may be inside one, or have another header.
-            if self._framing.kind == "lines" and wanted.spans.any():
-                probes = SpanProbes(LogPass(self._adapter, each.file, aside, self._record_bytes_max))
-                for i, found in self._probed(probes, log, wanted, asked):
-                    give([i], [found])
-                    given.add(i)
-            left[:] = [i for i in asked if i not in given]
-            for indexes, reads in self._passed(each, log, wanted, left, source, stopped):
-                known = range(len(reads)) if UNAVAILABLE not in reads else _known(reads)
-                give([indexes[at] for at in known], [reads[at] for at in known])
-                given.update(indexes[at] for at in known)
-            keep = (len(given) == len(asked) or stopped()) and not source.unlinked()
+            if self._framing.kind == "lines" and wanted.spans[asked].any():
+                probes = SpanProbes(LogPass(self._adapter, log.identity, file, aside, self._record_bytes_max))
+                probed: list[tuple[int, str, PrimaryRecord]] = []
+                try:
+                    probed += self._probed(probes, log, wanted, asked.tolist())
+                finally:  # what was read before it fails counts
+                    met = Located.of(probed)
+                    tell(met, np.empty(0, np.int64))
+                    known[met.rows] = True
+                left = asked[~known[asked]]
+            for located, not_there in self._passed(each, log, wanted, left, source, stopped):
+                tell(located, not_there)
+                known[located.rows] = known[not_there] = True
+            left = asked[~known[asked]]
+            keep = (not len(left) or stopped()) and not source.unlinked()
         except OSError as err:
             return f"it cannot be read ({err.strerror})"
         except Exception as err:  # whatever a damaged file makes a library raise: the log is named, the others go on
             return f"it cannot be read ({' '.join(repr(err).split())})"
         finally:
-            left[:] = [i for i in asked if i not in given]
             self._put_back(log, path, source, keep=keep)
             with self._lock:
                 self._counts.places += len(asked)
                 self._counts.bytes += window.bytes_read + aside.bytes_read
-        if given:
+        if len(left) < len(asked):
             self._troubles.succeeded(log)
         return ""
 
@@ -176,42 +189,42 @@ class LogsEventStore:
         each: LogPass,
         log: MappedLog,
         wanted: WantedPlaces,
-        indexes: Sequence[int],
+        asked: I64,
         source: LogBytes,
         stopped: Callable[[], bool],
-    ) -> Iterator[tuple[Sequence[int], list[ReadRecord]]]:
+    ) -> Iterator[tuple[Located, I64]]:
         """What stands at these places (ascending offsets), some at a time."""
         window, path = each.window, each.file.path
         headers = self._headers_of(log) if self._framing.kind == "zeek" else None
-        alike = headers is None and not wanted.spans.any()
-        offsets = wanted.offsets.tolist()
+        alike = headers is None and not wanted.spans[asked].any()
+        indexes, offsets, stops = asked.tolist(), wanted.offsets[asked], wanted.stops()[asked]
+        begins = offsets.tolist()
         waiting: list[int] = []
         cut: list[bytes | None] = []
         since = window.bytes_read
         try:
-            for group, stop in _ranges(offsets, wanted.stops().tolist(), indexes):
+            for first, end, stop in _ranges(offsets, stops):
                 if stopped():
                     break
-                window.cover(offsets[group[0]], stop)
+                window.cover(begins[first], stop)
                 if alike:
-                    waiting += group
-                    cut += each.cut([offsets[i] for i in group])
+                    waiting += indexes[first:end]
+                    cut += each.cut(begins[first:end])
                     if len(waiting) >= CHECKED_TOGETHER or window.bytes_read - since >= READ_BYTES_MAX:
-                        yield waiting, each.checked(wanted, waiting, cut)
+                        yield each.checked(wanted, waiting, cut)
                         waiting, cut, since = [], [], window.bytes_read
-                    continue
-                reads = []
-                for i in group:
-                    if headers is not None:
-                        each.file = LogFile(path, headers.at(source, offsets[i]))
-                    reads.append(each.record(wanted[i]))
-                yield group, reads
+                elif headers is None:
+                    yield each.each(wanted, indexes[first:end])
+                else:
+                    for at in range(first, end):
+                        each.file = LogFile(path, headers.at(source, begins[at]))
+                        yield each.each(wanted, indexes[at : at + 1])
         except Exception:  # what was read before it counts
             if waiting:
-                yield waiting, each.checked(wanted, waiting, cut)
+                yield each.checked(wanted, waiting, cut)
             raise
         if waiting:
-            yield waiting, each.checked(wanted, waiting, cut)
+            yield each.checked(wanted, waiting, cut)
 
     def _headers_of(self, log: MappedLog) -> HeaderIndex:
         with self._lock:
@@ -223,7 +236,7 @@ class LogsEventStore:
 
     def _probed(
         self, probes: SpanProbes, log: MappedLog, places: WantedPlaces, asked: Sequence[int]
-    ) -> Iterator[tuple[int, ReadRecord]]:
+    ) -> Iterator[tuple[int, str, PrimaryRecord]]:
         """Those that guesses find."""
         wanted = {i: places[i] for i in asked if places.spans[i] > PROBE_BYTES and places.alone[i]}
         speed = bytes_per_micro(list(wanted.values()))
@@ -238,7 +251,7 @@ class LogsEventStore:
         for _, i in sorted((guess(want, speed), i) for i, want in wanted.items()):
             found = probes.find(wanted[i], speed)
             if found is not None:
-                yield i, found
+                yield i, log.identity, found
 
     # -- open files ------------------------------------------------------------------------------------------------
     def _take(self, log: MappedLog) -> tuple[str, LogBytes] | None:
@@ -282,23 +295,14 @@ class LogsEventStore:
             source.close()
 
 
-def _known(reads: Sequence[ReadRecord]) -> list[int]:
-    return [at for at, read in enumerate(reads) if read.outcome is not Read.UNAVAILABLE]
-
-
-def _ranges(offsets: Sequence[int], stops: Sequence[int], indexes: Sequence[int]) -> Iterator[tuple[list[int], int]]:
-    """Groups of indexes (ascending offsets) that one read serves, and up to where it reads."""
-    group: list[int] = []
-    begin = stop = 0
-    for index in indexes:
-        offset, its_stop = offsets[index], stops[index]
-        if group and (offset > stop + GAP_BYTES or its_stop - begin > READ_BYTES_MAX):
-            yield group, stop
-            group = []
-        if not group:
-            begin, stop = offset, its_stop
-        elif its_stop > stop:
-            stop = its_stop
-        group.append(index)
-    if group:
-        yield group, stop
+def _ranges(offsets: I64, stops: I64) -> Iterator[tuple[int, int, int]]:
+    """Ascending offsets, as ranges (first, end) that one read serves, and up to where it reads."""
+    furthest = np.maximum.accumulate(stops)
+    gaps = (offsets[1:] > furthest[:-1] + GAP_BYTES).nonzero()[0] + 1
+    begins, reach = offsets.tolist(), furthest.tolist()
+    first = 0
+    for gap in (*gaps.tolist(), len(begins)):
+        while first < gap:
+            end = max(bisect_right(reach, begins[first] + READ_BYTES_MAX, first, gap), first + 1)
+            yield first, end, reach[end - 1]
+            first = end

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, LogFile
@@ -27,13 +25,6 @@ def key_of(adapter: Adapter, record: bytes, file: LogFile) -> bytes | None:
         return adapter.primary_key(record, file)
     except (Exception, SystemExit):
         return None
-
-
-def keys_of_records(adapter: Adapter, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
-    """key_of each."""
-    if type(adapter) is ConfiguredAdapter:  # raises nothing of its own
-        return adapter.primary_keys_of(records, file)
-    return [key_of(adapter, record, file) for record in records]
 
 
 def keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> list[bytes | None]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,7 @@ from cachetools import LRUCache
 
 from photon.adapters.contract import LogFile
 from photon.eventstore.index import ENTRY_BYTES, I64, U64, Mask, Run, RunIndex, sorted_run
+from photon.eventstore.located import NONE_LOCATED, Located
 from photon.eventstore.records import record_at
 
 U32 = npt.NDArray[np.uint32]
@@ -64,21 +64,13 @@ class Segment:
         each = ENTRY_BYTES if self.gathered is None else ENTRY_BYTES + PLACE_BYTES
         return len(self.data) + self.entries * each + SEGMENT_OVERHEAD_BYTES
 
-    def place(self, low: int) -> tuple[int, int]:
-        """(start in data, offset in its log) of what the low bits of a location name."""
-        if self.gathered is None:
-            return low, self.offset + low
-        return int(self.gathered.starts[low]), int(self.gathered.offsets[low])
+    def start_of(self, low: int) -> int:
+        """Where in ``data`` the record begins that the low bits of a location name."""
+        return low if self.gathered is None else int(self.gathered.starts[low])
 
-
-class Located(NamedTuple):
-    """A record whose key has the asked hash. Whether it is the asked key nobody has checked."""
-
-    row: int
-    identity: str
-    file: LogFile
-    offset: int
-    record: bytes
+    def offset_of(self, low: int) -> int:
+        """Its offset in the log."""
+        return self.offset + low if self.gathered is None else int(self.gathered.offsets[low])
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,23 +149,37 @@ class SegmentCache:
 
         self._index.retain(alive)
 
-    def look_up(self, hashes: U64) -> list[Located]:
-        """Records under the asked hashes, by ascending row; at most PER_HASH_MAX of each."""
+    def look_up(self, hashes: U64) -> Located:
+        """Records under the asked hashes, by ascending row; at most PER_HASH_MAX of each. Whether they have the asked
+        keys nobody has checked."""
         rows, locations = self._index.look_up(hashes)
+        if not len(rows):
+            return NONE_LOCATED
         if len(rows) > PER_HASH_MAX:
             few = np.ones(len(rows), dtype=np.bool_)
             few[PER_HASH_MAX:] = rows[PER_HASH_MAX:] != rows[:-PER_HASH_MAX]
             rows, locations = rows[few], locations[few]
         numbers = (locations >> _SEGMENT_SHIFT).tolist()
         with self._lock:
-            segments = {number: self._segments.get(number) for number in dict.fromkeys(numbers)}
-        found = []
-        for row, number, low in zip(rows.tolist(), numbers, (locations & _OFFSET_MASK).tolist(), strict=True):
-            segment = segments[number]
-            if segment is not None:
-                start, offset = segment.place(low)
-                found.append(Located(row, segment.identity, segment.file, offset, record_at(segment.data, start)))
-        return found
+            asked = {number: self._segments.get(number) for number in dict.fromkeys(numbers)}
+        segments = {number: segment for number, segment in asked.items() if segment is not None}
+        logs: dict[tuple[str, LogFile], int] = {}
+        in_log = {
+            number: logs.setdefault((segment.identity, segment.file), len(logs))
+            for number, segment in segments.items()
+        }
+        lows = (locations & _OFFSET_MASK).tolist()
+        if len(segments) < len(asked):  # some are evicted
+            held = [at for at, number in enumerate(numbers) if number in segments]
+            rows, numbers, lows = rows[held], [numbers[at] for at in held], [lows[at] for at in held]
+        of = [segments[number] for number in numbers]
+        return Located.columns(
+            logs,
+            rows,
+            [in_log[number] for number in numbers],
+            [segment.offset_of(low) for segment, low in zip(of, lows, strict=True)],
+            [record_at(segment.data, segment.start_of(low)) for segment, low in zip(of, lows, strict=True)],
+        )
 
     def clear(self) -> None:
         """Forgets all records. From the thread that puts."""

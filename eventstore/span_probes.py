@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from photon.eventstore.log_pass import LogPass, Read, ReadRecord
+from photon.batch.records import PrimaryRecord
+from photon.eventstore.log_pass import LogPass
 from photon.eventstore.row_keys import parse_event_id
 from photon.eventstore.wanted import Wanted
 
@@ -49,7 +50,7 @@ class SpanProbes:
         self._pass = looked
         self._window = looked.window
 
-    def find(self, want: Wanted, speed: float) -> ReadRecord | None:
+    def find(self, want: Wanted, speed: float) -> PrimaryRecord | None:
         """The record, where a guess met it. Raises OSError."""
         asked = parse_event_id(want.key)
         if asked is None:
@@ -81,7 +82,7 @@ class SpanProbes:
         else:
             window.cover(begin, end)
 
-    def _in(self, want: Wanted, begin: int, end: int) -> ReadRecord | None:
+    def _in(self, want: Wanted, begin: int, end: int) -> PrimaryRecord | None:
         window = self._window
         at = window.data.find(want.key, begin - window.begin, end - window.begin)
         if at < 0:
@@ -93,7 +94,7 @@ class SpanProbes:
         record = self._pass.whole_record(window.begin, start)
         if record is None or start >= want.offset + want.span or self._pass.key(record) != want.key:
             return None
-        return ReadRecord(Read.FOUND, self._pass.file, start, record)
+        return PrimaryRecord(record, self._pass.file, start)
 
     def _first_id(self, begin: int) -> tuple[int, int] | None:
         """(offset, microseconds) of the first whole record from ``begin`` on."""

@@ -21,17 +21,21 @@ from typing import Any
 
 import numpy as np
 
-from photon.eventstore.api import EventLookUps, Found, PrimaryPlace, PrimaryRecord
-from photon.eventstore.cache import CachedRecord, CacheEventStore, Hits
-from photon.eventstore.file_map import PLACES_PER_KEY_MAX, FileMap, MappedLog, Places
-from photon.eventstore.index import Mask, hash_keys
-from photon.eventstore.log_pass import Read, ReadRecord
+from photon.eventstore.api import EventLookUps, Found, PrimaryPlace
+from photon.eventstore.cache import CacheEventStore
+from photon.eventstore.file_map import PLACES_PER_KEY_MAX, FileMap, Places
+from photon.eventstore.index import I64, Mask, hash_keys
+from photon.eventstore.located import Located, Reads
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.shared_keys import SharedKeys, places_of_several
 from photon.eventstore.wanted import Wanted, WantedPlaces
 
 NOTHING_READ_NS = -(2**63)
 """As ``read_past_ns``: no miss is ABSENT."""
+
+_NOT_YET, _ABSENT = np.uint8(Found.NOT_YET), np.uint8(Found.ABSENT)
+_UNAVAILABLE = -2
+"""In place of the best record of a row: nothing that is known decides."""
 
 Order = tuple[Any, ...]  # log order, offset: who comes first wins
 
@@ -49,12 +53,15 @@ class _LastFirst:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """A look-up under way: what cache and map say, and the places that have to be read before it is answered."""
+    """A look-up under way: what caches and map say, and the places that have to be read before it is answered."""
 
     keys: Sequence[bytes]
-    as_of: Sequence[int]
+    as_of: I64
     read_past_ns: int
-    best: dict[int, CachedRecord]
+    hits: Located
+    """What caches have and the map confirms."""
+    best: I64
+    """Of each row: which of ``hits`` comes first, or -1."""
     wanted: WantedPlaces
     several: dict[int, int]
     """Row -> places, of the keys with more than one whose records are to be compared."""
@@ -90,29 +97,42 @@ class TieredEventStore:
     def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
         """See api.EventStore. Reads the logs in this thread."""
         begun = self.begin(keys, as_of)
-        return self.end(begun, self._logs.read(begun.wanted) if begun.wanted else ())
+        return self.end(begun, self._logs.read(begun.wanted))
 
-    def begin(self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Hits | None = None) -> LookUp:
+    def begin(self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[Located] = ()) -> LookUp:
         """Asks cache and map. ``elsewhere``: what cache nodes had, asked before; it counts where the map confirms
         it."""
         read_past_ns = self._read_past_ns()
         hashes = hash_keys(keys)
         places = self._map.places(keys, hashes)
-        cached = self._cache.look_up(keys, hashes)  # after the map: it is fed before it, so it has what the map names
+        # After the map: the cache is fed before it, so it has what the map names.
+        found = self._cache.look_up(keys, hashes, elsewhere)
         if not places.complete:  # no miss is ABSENT
             read_past_ns = NOTHING_READ_NS
-        hits: Hits = {}
-        for found in (cached, elsewhere):
-            if found:
-                self._add_confirmed(hits, found, places)
-        self._cache.count(hits=len(hits), misses=len(keys) - len(hits))
-        best: dict[int, CachedRecord] = {
-            row: each[0] if len(each) == 1 else min(each, key=self._order) for row, each in hits.items()
-        }
+        named = WantedPlaces.named(keys, places, self._map.logs())
+        confirmed, at_hand = _confirmed(found, named)
+        hits = found if confirmed.all() else found.take(np.flatnonzero(confirmed))
+        best = self._first(hits, len(keys))
+        with_hits = int(np.count_nonzero(best >= 0))
+        self._cache.count(hits=with_hits, misses=len(keys) - with_hits)
         several, ambiguous = self._several(keys, places)
-        wanted = self._places_to_read(keys, places, hits, best, several)
+        wanted = self._places_to_read(named, places.complete, hits, best, at_hand, several)
         settled = places.complete and not (several and any(log.rewritten for log in self._map.logs()))
-        return LookUp(keys, as_of, read_past_ns, best, wanted, several, ambiguous, settled)
+        return LookUp(
+            keys, np.asarray(as_of, np.int64), read_past_ns, hits, best, wanted, several, ambiguous, settled
+        )
+
+    def _first(self, hits: Located, keys: int) -> I64:
+        """LookUp.best."""
+        best = np.full(keys, -1)
+        best[hits.rows] = np.arange(len(hits))
+        if np.count_nonzero(best >= 0) < len(hits):
+            of_row: dict[int, list[int]] = {}
+            for at, row in enumerate(hits.rows.tolist()):
+                of_row.setdefault(row, []).append(at)
+            for row, several in of_row.items():
+                best[row] = min(several, key=lambda at: self._order(hits, at))
+        return best
 
     def _several(self, keys: Sequence[bytes], places: Places) -> tuple[dict[int, int], dict[int, PrimaryPlace]]:
         """Row -> places, where it has to be found out whether several records differ; and where that is known."""
@@ -124,186 +144,157 @@ class TieredEventStore:
                     ambiguous[row] = known.other
         return several, ambiguous
 
-    def end(self, begun: LookUp, reads: Sequence[ReadRecord]) -> EventLookUps:
-        """The answers, when its places were read (``reads`` is aligned with ``begun.wanted``)."""
-        best, as_of, read_past_ns = begun.best, begun.as_of, begun.read_past_ns
-        answers = [Found.ABSENT if read_past_ns >= at else Found.NOT_YET for at in as_of]
-        records: list[PrimaryRecord | None] = [None] * len(begun.keys)
-        contested = []
-        for at, (row, decides, read) in enumerate(
-            zip(begun.wanted.rows.tolist(), _decide_alone(begun).tolist(), reads, strict=True)
-        ):
-            if not decides:
-                contested.append(at)
-            elif read.outcome is Read.FOUND:
-                answers[row] = Found.FOUND
-                records[row] = PrimaryRecord(read.record, read.file, read.offset)
-            elif read.outcome is Read.UNAVAILABLE:
-                answers[row] = Found.UNAVAILABLE
-        read_places = [(begun.wanted[at], reads[at]) for at in contested]
-        before = {row: best[row] for row in begun.several if row in best}
-        unavailable = self._improve(read_places, best)
+    def end(self, begun: LookUp, reads: Reads) -> EventLookUps:
+        """The answers, when its places were read (``reads`` is of ``begun.wanted``)."""
+        wanted, hits = begun.wanted, begun.hits
+        codes = np.where(begun.as_of <= begun.read_past_ns, _ABSENT, _NOT_YET)
+        read, not_there = reads.told()
+        found, read_at = Located.concat([hits, read.moved(wanted.rows)]), read.rows
+        unread = np.ones(len(wanted), dtype=np.bool_)
+        unread[read_at] = unread[not_there] = False
+        best = begun.best.copy()
+        decides = _decide_alone(begun)
+        alone = decides[read_at].nonzero()[0]
+        best[found.rows[len(hits) + alone]] = len(hits) + alone
+        codes[wanted.rows[unread & decides]] = Found.UNAVAILABLE
         ambiguous = begun.ambiguous
-        if begun.several:
-            ambiguous = ambiguous | self._compared(begun, before, read_places, best)
-        for row, found in best.items():
-            answers[row], records[row] = Found.FOUND, found.primary
-        for row, order in unavailable.items():
-            undecided = self._shared.rule == "reject" and row in begun.several and row not in ambiguous
-            if undecided or row not in best or order < self._order(best[row]):
-                answers[row], records[row] = Found.UNAVAILABLE, None
-        return EventLookUps.of(
-            answers, records, {row: at for row, at in ambiguous.items() if records[row] is not None}
-        )
+        if not decides.all() or begun.several:
+            contested = (len(hits) + np.flatnonzero(~decides[read_at])).tolist()
+            for at in contested:
+                row = found.rows[at]
+                if best[row] < 0 or self._order(found, at) < self._order(found, best[row]):
+                    best[row] = at
+            if begun.several:
+                looked = np.bincount(wanted.rows[~unread & ~decides], minlength=len(codes))
+                ambiguous = ambiguous | self._compared(begun, found, contested, looked, best)
+            for at in np.flatnonzero(unread & ~decides).tolist():
+                row = int(wanted.rows[at])
+                undecided = self._shared.rule == "reject" and row in begun.several and row not in ambiguous
+                if undecided or best[row] < 0 or self._place_order(wanted[at]) < self._order(found, best[row]):
+                    codes[row], best[row] = Found.UNAVAILABLE, _UNAVAILABLE
+        codes[best >= 0] = Found.FOUND
+        answered = best[best >= 0]
+        shared = {row: at for row, at in ambiguous.items() if best[row] >= 0}
+        return EventLookUps(codes.tobytes(), found.records.take(answered), shared)
 
     def _compared(
-        self,
-        begun: LookUp,
-        before: dict[int, CachedRecord],
-        read_places: Sequence[tuple[Wanted, ReadRecord]],
-        best: dict[int, CachedRecord],
+        self, begun: LookUp, found: Located, contested: Sequence[int], looked: I64, best: I64
     ) -> dict[int, PrimaryPlace]:
-        """Row -> another record of its key, of the rows whose records were read to be compared."""
-        found: dict[int, dict[tuple[str, int], CachedRecord]] = {row: {} for row in begun.several}
-        for row, hit in before.items():
-            found[row][hit.identity, hit.primary.offset] = hit
-        looked = Counter[int]()
-        for want, read in read_places:
-            if want.row in found and read.outcome is not Read.UNAVAILABLE:
-                looked[want.row] += 1
-                if read.outcome is Read.FOUND:
-                    primary = PrimaryRecord(read.record, read.file, read.offset)
-                    found[want.row][want.log.identity, read.offset] = CachedRecord(want.log.identity, primary)
+        """Row -> another record of its key, of the rows whose records were read to be compared. ``looked``: by row,
+        how many places."""
+        its: dict[int, dict[tuple[str, int], int]] = {row: {} for row in begun.several}
+        for at in (*begun.best[list(begun.several)].tolist(), *contested):
+            if at >= 0 and (row := int(found.rows[at])) in its:
+                its[row][found.identity(at), int(found.records.offsets[at])] = at
         ambiguous = {}
-        for row, hits in found.items():
-            if row not in best:
+        for row, each in its.items():
+            if best[row] < 0:
                 continue
-            records = [hit.primary for hit in sorted(hits.values(), key=self._order)]
+            records = [found.records.row(at) for at in sorted(each.values(), key=lambda at: self._order(found, at))]
             places = begun.several[row] if begun.settled and looked[row] == begun.several[row] else None
-            other = self._shared.judge(begun.keys[row], best[row].primary, records, places)
+            other = self._shared.judge(begun.keys[row], found.records.row(best[row]), records, places)
             if other is not None:
                 ambiguous[row] = other
         return ambiguous
 
-    def _add_confirmed(self, hits: Hits, found: Hits, places: Places) -> None:
-        """Adds those of ``found`` whose place the map names. Caches are fed before the map, so that what the map has
-        need not be read from a log; and a cache node outlives this process, so it may hold what the map lost with a
-        crash and has not read again yet, or what stood in a log before it was rewritten. None of these counts.
-        """
-        logs = self._map.logs()
-        columns = (places.rows, places.logs, places.offsets, places.spans)
-        for row, number, offset, span in zip(*(column.tolist() for column in columns), strict=True):
-            log = logs[number]
-            for hit in found.get(row, ()):
-                # A span reaches beyond what was read; there repeats have no exact places yet.
-                inside = offset <= hit.primary.offset < min(offset + max(span, 1), log.end)
-                if inside and hit.identity == log.identity and not log.rewritten:
-                    hits.setdefault(row, []).append(hit)
-
     def _places_to_read(
         self,
-        keys: Sequence[bytes],
-        places: Places,
-        hits: dict[int, list[CachedRecord]],
-        best: dict[int, CachedRecord],
-        several: Collection[int] = (),
+        named: WantedPlaces,
+        complete: bool,
+        hits: Located,
+        best: I64,
+        at_hand: Mask,
+        several: Collection[int],
     ) -> WantedPlaces:
         """Those whose record is not at hand and could change an answer; of rows in ``several`` all that are there."""
-        logs = self._map.logs()
         given_up = self._given_up()
-        numbers = places.logs.tolist()
-        alone = np.zeros(len(numbers), dtype=np.bool_)
-        look = np.arange(len(numbers)) if given_up else np.flatnonzero(self._matter(places, best))
-        needless = []
-        exact = self._exact_places(places)
-        for at in look.tolist():
-            row, number, offset, span = int(places.rows[at]), numbers[at], int(places.offsets[at]), places.spans[at]
-            log = logs[number]
-            known = places.complete and not log.rewritten  # else an exact place may be missing
-            alone[at] = span and known and not ((row, number) in exact or (row, -1) in exact)
-            if log.identity in given_up or not (
-                self._may_be_first(log, offset, int(span), bool(alone[at]), best.get(row), hits.get(row, ()))
+        left = ~(at_hand & (named.spans == 0))
+        # Places that need a thought: all others are exact, have no record at hand, and are read for certain.
+        thought = left & ((named.spans != 0) | (best[named.rows] >= 0))
+        if several:
+            thought |= np.isin(named.rows, list(several))
+        if given_up:
+            thought[:] = True
+        if not thought.any():
+            return named.taken(left.nonzero()[0])
+        exact = self._exact_places(named)
+        rows, in_log, spans, hit = (each.tolist() for each in (named.rows, named.in_log, named.spans, best))
+        for at in thought.nonzero()[0].tolist():
+            row, log = rows[at], named.logs[in_log[at]]
+            known = complete and not log.rewritten  # else an exact place may be missing
+            if spans[at] and known and (row, in_log[at]) not in exact and (row, -1) not in exact:
+                named.alone[at] = True
+            left[at] = log.identity not in given_up and (
+                (left[at] and (hit[row] < 0 or self._may_be_first(named[at], hits, hit[row])))
                 or (row in several and (self._shared.rule != "first" or self._logs.is_there(log)))
-            ):
-                needless.append(at)
-        columns = (places.rows, places.offsets, places.spans, places.anchors, alone)
-        if needless:
-            left = np.delete(np.arange(len(numbers)), needless)
-            columns = tuple(column[left] for column in columns)  # type: ignore[assignment]
-            numbers = [numbers[at] for at in left.tolist()]
-        asked = [keys[row] for row in columns[0].tolist()]
-        return WantedPlaces(asked, [logs[number] for number in numbers], *columns)
+            )
+        return named.taken(left.nonzero()[0])
 
-    @staticmethod
-    def _matter(places: Places, best: Collection[int]) -> Mask:
-        """Places that need a thought: all others are exact, have no record at hand, and are read for certain."""
-        mask: Mask = np.asarray(places.spans != 0)
-        if best:
-            mask |= np.isin(places.rows, np.fromiter(best, dtype=np.int64, count=len(best)))
-        return mask
-
-    def _may_be_first(
-        self,
-        log: MappedLog,
-        offset: int,
-        span: int,
-        alone: bool,
-        found: CachedRecord | None,
-        hits: Sequence[CachedRecord],
-    ) -> bool:
-        """Whether what stands there may come before what caches ``found``."""
-        if found is None:
-            return True
-        if found.primary.offset == offset and found.identity == log.identity:
+    def _may_be_first(self, place: Wanted, hits: Located, best: int) -> bool:
+        """Whether what stands there may come before the hit ``best``."""
+        offsets, identity = hits.records.offsets, place.log.identity
+        if offsets[best] == place.offset and hits.identity(best) == identity:
             return False
         # Within a span an id rises strictly: but for repeats, which have exact places, a hit is its only record
         # there. Where there are repeats, the hit may be one of them.
-        stop = offset + max(span, 1)
-        if (alone or not span) and any(
-            hit.identity == log.identity and offset <= hit.primary.offset < stop for hit in hits
+        if place.alone and any(
+            hits.identity(at) == identity and place.offset <= offsets[at] < place.offset + place.span
+            for at in np.flatnonzero(hits.rows == hits.rows[best]).tolist()
         ):
             return False
-        return self._place_order(log, offset) <= self._order(found)
+        return self._place_order(place) <= self._order(hits, best)
 
     @staticmethod
-    def _exact_places(places: Places) -> set[tuple[int, int]]:
-        """(row, log number) of each place without a span; (row, -1) where there may be more than are named."""
-        if not places.spans.any():
+    def _exact_places(named: WantedPlaces) -> set[tuple[int, int]]:
+        """(row, log) of each place without a span; (row, -1) where there may be more than are named."""
+        if not named.spans.any():
             return set()
-        at = np.flatnonzero(places.spans == 0)
-        rows, logs = places.rows[at].tolist(), places.logs[at].tolist()
+        at = np.flatnonzero(named.spans == 0)
+        rows, logs = named.rows[at].tolist(), named.in_log[at].tolist()
         full = [row for row, count in Counter(rows).items() if count >= PLACES_PER_KEY_MAX]
         return {*zip(rows, logs, strict=True), *((row, -1) for row in full)}
 
-    def _improve(
-        self, read_places: Sequence[tuple[Wanted, ReadRecord]], best: dict[int, CachedRecord]
-    ) -> dict[int, Order]:
-        """Improves ``best`` by what was read; row -> the first place that could not be read."""
-        unavailable: dict[int, Order] = {}
-        for want, read in read_places:
-            if read.outcome is Read.FOUND:
-                found = CachedRecord(want.log.identity, PrimaryRecord(read.record, read.file, read.offset))
-                now = best.get(want.row)
-                if now is None or self._order(found) < self._order(now):
-                    best[want.row] = found
-            elif read.outcome is Read.UNAVAILABLE:
-                order = self._place_order(want.log, want.offset)
-                unavailable[want.row] = min(order, unavailable.get(want.row, order))
-        return unavailable
-
-    def _place_order(self, log: MappedLog, offset: int) -> Order:
-        order = log.order(self._log_name), offset
+    def _place_order(self, place: Wanted) -> Order:
+        order = place.log.order(self._log_name), place.offset
         return (_LastFirst(order),) if self._shared.rule == "last" else order
 
-    def _order(self, hit: CachedRecord) -> Order:
-        order = (self._log_name(hit.primary.file.path), hit.identity), hit.primary.offset
+    def _order(self, found: Located, at: int) -> Order:
+        path, offset = found.records.files[found.records.file_index[at]].path, int(found.records.offsets[at])
+        order = (self._log_name(path), found.identity(at)), offset
         return (_LastFirst(order),) if self._shared.rule == "last" else order
+
+
+def _confirmed(found: Located, named: WantedPlaces) -> tuple[Mask, Mask]:
+    """Which of ``found`` stand at places that the map has ``named``, and at which places such a record is.
+
+    Caches are fed before the map, so that what the map has need not be read from a log; and a cache node outlives
+    this process, so it may hold what the map lost with a crash and has not read again yet, or what stood in a log
+    before it was rewritten. None of these counts.
+    """
+    confirmed, at_hand = np.zeros(len(found), dtype=np.bool_), np.zeros(len(named), dtype=np.bool_)
+    if not len(found) or not len(named):
+        return confirmed, at_hand
+    # All pairs of a record and a place of its row.
+    order = np.argsort(named.rows, kind="stable")
+    rows = named.rows[order]
+    first = rows.searchsorted(found.rows)
+    counts = rows.searchsorted(found.rows, "right") - first
+    record = np.repeat(np.arange(len(found)), counts)
+    place = order[np.arange(len(record)) + np.repeat(first - np.cumsum(counts) + counts, counts)]
+    numbers = {log.identity: number for number, log in enumerate(named.logs)}
+    its_log = np.array([numbers.get(identity, -1) for identity in found.identities])[found.records.file_index]
+    # A span reaches beyond what was read; there repeats have no exact places yet.
+    ends = np.array([0 if log.rewritten else log.end for log in named.logs])[named.in_log]
+    stops = np.minimum(named.offsets + np.maximum(named.spans, 1), ends)
+    offsets = found.records.offsets[record]
+    inside = (its_log[record] == named.in_log[place]) & (named.offsets[place] <= offsets) & (offsets < stops[place])
+    confirmed[record[inside]] = True
+    at_hand[place[inside]] = True
+    return confirmed, at_hand
 
 
 def _decide_alone(begun: LookUp) -> Mask:
     """The wanted places that are the only record that is known of their keys: what stands there is the answer."""
     rows = begun.wanted.rows
-    known = np.bincount(rows, minlength=len(begun.keys))
-    if begun.best:
-        known[list(begun.best)] += 1
+    known = np.bincount(rows, minlength=len(begun.keys)) + (begun.best >= 0)
     return np.asarray(known[rows] == 1)

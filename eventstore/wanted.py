@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from photon.eventstore.file_map import MappedLog
+from photon.eventstore.file_map import MappedLog, Places
 from photon.eventstore.index import I64, Mask
 
 RECORD_GUESS_BYTES = 4096
@@ -20,7 +20,6 @@ SEARCH_BYTES = 1 << 16
 class Wanted(NamedTuple):
     """One place to read (file_map.Places has the meaning of span and anchor)."""
 
-    row: int
     key: bytes
     log: MappedLog
     offset: int
@@ -30,35 +29,52 @@ class Wanted(NamedTuple):
     """The key has no exact place in this log: within the span it stands once at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class WantedPlaces:
-    """n of them, aligned."""
+    """n of them, aligned: the columns from ``rows`` on."""
 
-    keys: list[bytes]
-    logs: list[MappedLog]
+    keys: Sequence[bytes]  # all that were asked for: place i is of keys[rows[i]]
+    logs: Sequence[MappedLog]  # place i is in logs[in_log[i]]
     rows: I64
+    in_log: I64
     offsets: I64
     spans: I64
     anchors: I64
     alone: Mask
 
     @classmethod
+    def named(cls, keys: Sequence[bytes], places: Places, logs: Sequence[MappedLog]) -> WantedPlaces:
+        """All that the file map names. ``logs``: all of them, by number."""
+        numbers = places.logs.tolist()
+        at = {number: index for index, number in enumerate(dict.fromkeys(numbers))}
+        in_log, alone = np.array([at[number] for number in numbers], np.int64), np.zeros(len(numbers), np.bool_)
+        columns = (places.rows, in_log, places.offsets, places.spans, places.anchors, alone)
+        return cls(keys, [logs[number] for number in at], *columns)
+
+    @classmethod
     def of(cls, wanted: Sequence[Wanted]) -> WantedPlaces:
-        """The same."""
-        numbers = np.array([(each.row, each.offset, each.span, each.anchor) for each in wanted], dtype=np.int64)
-        rows, offsets, spans, anchors = numbers.reshape(-1, 4).T
+        """From places one by one, each of a row of its own."""
+        logs: dict[int, int] = {}
+        known: list[MappedLog] = []
+        for each in wanted:
+            if logs.setdefault(each.log.number, len(known)) == len(known):
+                known.append(each.log)
+        numbers = [(logs[each.log.number], each.offset, each.span, each.anchor) for each in wanted]
+        in_log, offsets, spans, anchors = np.array(numbers, dtype=np.int64).reshape(-1, 4).T
         alone = np.array([each.alone for each in wanted], dtype=np.bool_)
-        return cls([each.key for each in wanted], [each.log for each in wanted], rows, offsets, spans, anchors, alone)
+        return cls(
+            [each.key for each in wanted], known, np.arange(len(wanted)), in_log, offsets, spans, anchors, alone
+        )
 
     @classmethod
     def joined(cls, parts: Sequence[WantedPlaces]) -> WantedPlaces:
-        """All of them, one part after the other; there is one at least."""
-        if len(parts) == 1:
-            return parts[0]
+        """All of them, one part after the other; there is one at least, and all are in one log."""
+        before = np.cumsum([0, *(len(part.keys) for part in parts)])
         return cls(
             [key for part in parts for key in part.keys],
-            [log for part in parts for log in part.logs],
-            np.concatenate([part.rows for part in parts]),
+            [parts[0][0].log],
+            np.concatenate([part.rows + first for part, first in zip(parts, before, strict=False)]),
+            np.zeros(sum(map(len, parts)), dtype=np.int64),
             np.concatenate([part.offsets for part in parts]),
             np.concatenate([part.spans for part in parts]),
             np.concatenate([part.anchors for part in parts]),
@@ -66,13 +82,12 @@ class WantedPlaces:
         )
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.rows)
 
     def __getitem__(self, at: int) -> Wanted:
         return Wanted(
-            int(self.rows[at]),
-            self.keys[at],
-            self.logs[at],
+            self.keys[self.rows[at]],
+            self.logs[self.in_log[at]],
             int(self.offsets[at]),
             int(self.spans[at]),
             int(self.anchors[at]),
@@ -84,11 +99,11 @@ class WantedPlaces:
 
     def taken(self, indexes: I64) -> WantedPlaces:
         """Some of them."""
-        few = indexes.tolist()
         return WantedPlaces(
-            [self.keys[i] for i in few],
-            [self.logs[i] for i in few],
+            self.keys,
+            self.logs,
             self.rows[indexes],
+            self.in_log[indexes],
             self.offsets[indexes],
             self.spans[indexes],
             self.anchors[indexes],
@@ -99,9 +114,9 @@ class WantedPlaces:
         """Of each: bytes up to here are read at first."""
         return self.offsets + np.minimum(self.spans, SEARCH_BYTES) + RECORD_GUESS_BYTES
 
-    def by_log(self) -> dict[int, I64]:
-        """Log number -> indexes of the places in it."""
-        numbers = np.fromiter((log.number for log in self.logs), dtype=np.int64, count=len(self))
-        order = np.argsort(numbers, kind="stable")
-        parts = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(order) else []
-        return {int(numbers[part[0]]): part for part in parts}
+    def by_log(self) -> list[tuple[MappedLog, I64]]:
+        """Each log that has any, and the indexes of the places in it."""
+        if len(self.logs) == 1:
+            return [(self.logs[0], np.arange(len(self)))] if len(self) else []
+        each = ((log, np.flatnonzero(self.in_log == number)) for number, log in enumerate(self.logs))
+        return [(log, indexes) for log, indexes in each if len(indexes)]

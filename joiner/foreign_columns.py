@@ -5,6 +5,7 @@ Dispatchers read with it, and Spark's jobs: an id is derived in one place.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
-from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile, Skipped
+from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Headers, LogFile, Skipped
 from photon.adapters.logs.api import Block
 from photon.batch.events import Events
 from photon.idregistry.api import Digester
@@ -52,41 +53,35 @@ def events_of(
 
     ``as_of_ns``: of all of them (``Events.as_of``).
     """
-    file = block.file
-    headers = _headers(adapter, records, file)
+    headers = _headers(adapter, records, block.file)
     if type(adapter) is not ConfiguredAdapter:  # its headers are right by construction
-        headers = list(map(_checked, headers))
-    unreadable: list[Unreadable] = []
-    if set(map(type, headers)) != {ForeignHeader}:
-        good = []
-        for at, header in enumerate(headers):
-            if isinstance(header, ForeignHeader):
-                good.append(at)
-            elif not isinstance(header, Skipped):
-                unreadable.append(Unreadable(offsets[at], records[at], header.reason))
-        records, offsets = [records[i] for i in good], [offsets[i] for i in good]
-        headers = [headers[i] for i in good]
-    known: list[ForeignHeader] = headers  # type: ignore[assignment]  # all others were taken out
-    bad = [at for at, h in enumerate(known) if not -_INT64 <= h.event_time_ns < _INT64]
-    if bad:
-        unreadable += [Unreadable(offsets[at], records[at], "the event time is out of range") for at in bad]
-        gone = set(bad)
-        keep = [at for at in range(len(known)) if at not in gone]
-        records, offsets, known = ([column[at] for at in keep] for column in (records, offsets, known))  # type: ignore[assignment]
+        headers = _checked(headers)
+    keys, times, ids, others = headers
+    if times and not -_INT64 <= min(times) <= max(times) < _INT64:
+        late = "the event time is out of range"
+        beyond = (at for at, time_ns in enumerate(times) if not -_INT64 <= time_ns < _INT64)
+        others = {**dict.fromkeys(beyond, BadRecord(late)), **others}
+    unreadable = []
+    if others:
+        bad = [(at, other) for at, other in sorted(others.items()) if not isinstance(other, Skipped)]
+        unreadable = [Unreadable(offsets[at], records[at], other.reason) for at, other in bad]
+        kept = [at for at in range(len(records)) if at not in others]
+        records, offsets = [records[at] for at in kept], [offsets[at] for at in kept]
+        keys, times, ids = [keys[at] for at in kept], [times[at] for at in kept], [ids[at] for at in kept]
     identity = block.identity.encode()
-    ids = [
-        h.event_id if h.event_id is not None else b"%b:%d" % (identity, offset)
-        for h, offset in zip(known, offsets, strict=True)
+    own = [
+        event_id if event_id is not None else b"%b:%d" % (identity, offset)
+        for event_id, offset in zip(ids, offsets, strict=True)
     ]
-    count = len(ids)
+    count = len(own)
     events = Events(
-        files=(file,),
+        files=(block.file,),
         file_index=np.zeros(count, np.uint32),
         offsets=np.array(offsets, np.int64),
-        times=np.array([header.event_time_ns for header in known], np.int64),
-        digests=digester.digests(ids),
-        keys=[header.key for header in known],
-        ids=ids,
+        times=np.array(times, np.int64),
+        digests=digester.digests(own),
+        keys=keys,
+        ids=own,
         records=records,
         as_of=np.full(count, as_of_ns, np.int64),
         generations=np.zeros(count, np.uint32),
@@ -94,11 +89,15 @@ def events_of(
     return events, unreadable
 
 
-def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
-    guard = Guard(adapter)
-    headers = guard.many(lambda: adapter.foreign_headers(records, file))
-    if isinstance(headers, list) and len(headers) == len(records):
-        return headers
+def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> Headers:
+    guard, count = Guard(adapter), len(records)
+    if adapter.defines("header_columns"):
+        columns: object = guard.many(lambda: adapter.header_columns(records, file))
+        if isinstance(columns, Headers) and _fits(columns, count):
+            return columns
+    many: object = guard.many(lambda: adapter.foreign_headers(records, file))
+    if isinstance(many, list) and len(many) == count:
+        return _in_columns(many)
 
     def ask(record: bytes) -> ForeignHeader | BadRecord:
         try:
@@ -111,23 +110,50 @@ def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> list[Fore
     again = guard.each([records[at] for at in late], ask)  # a slow machine must not cost an event
     for at, answer in zip(late, again, strict=True):
         alone[at] = answer
-    return [BadRecord(each.reason) if isinstance(each, Fault) else each for each in alone]
+    return _in_columns([BadRecord(each.reason) if isinstance(each, Fault) else each for each in alone])
 
 
-def _checked(answer: object) -> ForeignHeader | BadRecord:
-    """What an adapter gave for a record, if it is what the contract says; else why this record is rejected."""
-    if isinstance(answer, Skipped):
-        return answer
-    if isinstance(answer, BadRecord):
-        return BadRecord(str(answer.reason))
-    if not isinstance(answer, ForeignHeader):
-        return BadRecord(f"the adapter's foreign_headers gave a {type(answer).__name__}, not a ForeignHeader")
-    event_id = b"-" if answer.event_id is None else answer.event_id
+def _in_columns(made: list[object]) -> Headers:
+    """What is no answer at all says so in its place."""
+    return Headers.of(
+        [
+            each
+            if isinstance(each, ForeignHeader | BadRecord)
+            else BadRecord(f"the adapter's foreign_headers gave a {type(each).__name__}, not a ForeignHeader")
+            for each in made
+        ]
+    )
+
+
+def _fits(headers: Headers, count: int) -> bool:
+    others = headers.others
+    rows = isinstance(others, Mapping) and all(type(at) is int and 0 <= at < count for at in others)
+    aligned = all(isinstance(column, list | tuple) and len(column) == count for column in headers[:3])
+    return rows and aligned and all(isinstance(other, BadRecord) for other in others.values())
+
+
+def _checked(headers: Headers) -> Headers:
+    """What an adapter gave, without the records for which it is not what the contract says: those are rejected."""
+    keys, times, ids, others = headers
+    right = set(map(type, keys)) <= {bytes} and set(map(type, times)) <= {int}
+    if right and not others and set(map(type, ids)) <= {bytes, type(None)} and b"" not in ids:
+        return headers
+    found = {}
+    for at, header in enumerate(zip(keys, times, ids, strict=True)):
+        if at in others:
+            bad = others[at]
+            found[at] = bad if isinstance(bad, Skipped) else BadRecord(str(bad.reason))
+        elif fault := _fault(*header):
+            found[at] = BadRecord(fault)
+    times = [0 if at in found else time_ns for at, time_ns in enumerate(times)]
+    return Headers(keys, times, ids, found)
+
+
+def _fault(key: object, event_time_ns: object, event_id: object) -> str:
+    own = b"-" if event_id is None else event_id
     fields: tuple[tuple[str, object, type], ...]
-    fields = (("key", answer.key, bytes), ("event_time_ns", answer.event_time_ns, int), ("event_id", event_id, bytes))
+    fields = (("key", key, bytes), ("event_time_ns", event_time_ns, int), ("event_id", own, bytes))
     for name, value, kind in fields:
         if type(value) is not kind:
-            return BadRecord(f"the adapter's {name} is {type(value).__name__}, not {kind.__name__}")
-    if answer.event_id == b"":
-        return BadRecord("the adapter's event_id is empty; an event without an id of its own has None")
-    return answer
+            return f"the adapter's {name} is {type(value).__name__}, not {kind.__name__}"
+    return "" if event_id != b"" else "the adapter's event_id is empty; an event without an id of its own has None"

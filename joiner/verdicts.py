@@ -10,8 +10,8 @@ from typing import TypeVar
 import numpy as np
 import xxhash
 
-from photon.adapters.containment import Fault, Guard
-from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined, LogFile, Pair, Pairs, Payloads
+from photon.adapters.containment import Fault, Guard, primary_keys_of
+from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined, Pair, Pairs, Payloads
 from photon.adapters.envelope import Envelope
 from photon.adapters.faults import joined_fault
 from photon.adapters.logs.identity import log_name
@@ -91,7 +91,8 @@ class Judge:
             kept = [at for at, row in enumerate(found.rows().tolist()) if row not in held]
             records = records.take(np.array(kept, np.intp))
         guard = Guard(self._adapter)
-        keys, named = self._keys(guard, records), events.keys
+        # Whether a record is what the key names: the store's index is not to be trusted with money.
+        keys, named = primary_keys_of(guard, records), events.keys
         waits = (events.as_of == WAIT_NS).tolist()
         several = len(set(digests)) < len(digests)
         seen: dict[bytes, int] = {}
@@ -152,22 +153,6 @@ class Judge:
                 decided.add_undone(row, Kind.REJECTED, reason, primary)
         return [row for row, _ in left], [at for _, at in left]
 
-    def _keys(self, guard: Guard, records: Records) -> Sequence[bytes | Fault | None]:
-        """Whether a record is what the key names: the store's index is not to be trusted with money."""
-        adapter = self._adapter
-        if adapter.defines("primary_keys_of"):
-            many = guard.many(lambda: by_file(records, adapter.primary_keys_of))
-            if isinstance(many, list) and len(many) == len(records):
-                return many
-
-        def ask(each: PrimaryRecord) -> bytes | None:
-            try:
-                return adapter.primary_key(each.record, each.file)
-            except BadRecord:
-                return None
-
-        return guard.each(records.rows(), ask)
-
     def _join(self, decided: Decided, guard: Guard, events: Events, rows: list[int], primaries: Records) -> None:
         """What the adapter makes of each pair; ``primaries`` are those of ``rows``."""
         events = taken(events, rows)
@@ -224,21 +209,6 @@ class Judge:
                 del self._hung[next(iter(self._hung))]  # the longest known; it begins to count anew
             self._hung[digest] = times
         return times
-
-
-def by_file(
-    records: Records, keys_of: Callable[[Sequence[bytes], LogFile], list[bytes | None]]
-) -> list[bytes | None]:
-    """Of records of several files; ``keys_of`` is asked for those of one file at a time."""
-    if len(records.files) == 1:
-        return keys_of(records.records, records.files[0])
-    keys: list[bytes | None] = [None] * len(records)
-    for number, file in enumerate(records.files):
-        rows = np.flatnonzero(records.file_index == number).tolist()
-        if rows:
-            for row, key in zip(rows, keys_of([records.records[row] for row in rows], file), strict=True):
-                keys[row] = key
-    return keys
 
 
 def settle_mismatched(events: Events, decided: Decided, read_past_ns: int) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
+from photon.adapters.contract import BadRecord, ForeignHeader, Headers, LogFile
 
 
 def without(keys: list[bytes | None], absent: bytes | None) -> list[bytes | None]:
@@ -65,8 +65,8 @@ class SideReader(ABC):
         """Where the reading of a record that is rejected ends, for a person; None where that says no more."""
         return None
 
-    def headers(self, records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
-        """header() of each record, a bad one's place holds its BadRecord."""
+    def headers(self, records: Sequence[bytes], file: LogFile) -> Headers:
+        """header() of each record."""
         out: list[ForeignHeader | BadRecord] = []
         header = self.header
         for record in records:
@@ -74,7 +74,7 @@ class SideReader(ABC):
                 out.append(header(record, file))
             except BadRecord as bad:
                 out.append(bad)
-        return out
+        return Headers.of(out)
 
     def keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
         """key() of each record, None for a bad one."""

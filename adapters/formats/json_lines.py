@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import msgspec
 import orjson
 
-from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
+from photon.adapters.contract import BadRecord, ForeignHeader, Headers, LogFile
 from photon.adapters.formats.base import SidePayloads, SideReader
 from photon.adapters.formats.json_check import are_bare, is_json
 from photon.adapters.formats.json_scan import I64, KeyScan, escaped_spelling
@@ -67,35 +67,52 @@ class JsonLinesSide(SideReader):
         return _name_bytes(parse_object(record), self._key, "key", record)
 
     def header(self, record: bytes, file: LogFile) -> ForeignHeader:
-        (header,) = self.headers((record,), file)
+        (header,) = self.headers((record,), file).rows()
         if isinstance(header, BadRecord):
             raise header
         return header
 
-    def headers(self, records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
+    def headers(self, records: Sequence[bytes], file: LogFile) -> Headers:
         """Most records give up their header without being parsed as a whole, and every other one is."""
-        if self._quick is None or self._time is None:
-            return [self._slow_header(record) for record in records]
-        (decode, get), without_id, numbers = self._quick, self._id is None, self._time.accepts_numbers
-        from_int, from_text = self._time.from_int, self._time.from_text
-        out: list[ForeignHeader | BadRecord] = []
-        for record in records:
-            try:
-                key, at, event_id = get(decode(record))
-                if not (record.isascii() and key and event_id and (numbers or type(at) is str)):
-                    out.append(self._slow_header(record))
-                    continue
-                time_ns = from_int(at) if type(at) is int else from_text(at.encode())
-                out.append(ForeignHeader(key.encode(), time_ns, None if without_id else event_id.encode()))
-            except (ValueError, RecursionError):  # another kind of record, or no such time
-                out.append(self._slow_header(record))
-        return out
+        return self._quick_headers(records) or self._headers_one_by_one(records)
 
-    def _slow_header(self, record: bytes) -> ForeignHeader | BadRecord:
+    def _quick_headers(self, records: Sequence[bytes]) -> Headers | None:
+        """None: not all of them are of the quick kind."""
+        if self._quick is None or self._time is None or not records or not all(map(bytes.isascii, records)):
+            return None
+        decode, get = self._quick
         try:
-            return self._parsed_header(record)
-        except BadRecord as bad:
-            return bad
+            keys, times, ids = zip(*map(get, map(decode, records)), strict=True)
+            if not (all(keys) and all(ids)):
+                return None
+            own: list[bytes | None] = [None] * len(ids) if self._id is None else list(map(str.encode, ids))
+            return Headers(list(map(str.encode, keys)), self._time.many(times), own, {})
+        except (ValueError, RecursionError):
+            return None
+
+    def _headers_one_by_one(self, records: Sequence[bytes]) -> Headers:
+        made: list[tuple[bytes, int, bytes | None]] = []
+        others: dict[int, BadRecord] = {}
+        quick, time = self._quick, self._time
+        if quick is not None and time is not None:
+            (decode, get), numbers, from_int, from_text = quick, time.accepts_numbers, time.from_int, time.from_text
+            without_id = self._id is None
+        for row, record in enumerate(records):
+            if quick is not None:
+                try:
+                    key, at, event_id = get(decode(record))
+                    if record.isascii() and key and event_id and (numbers or type(at) is str):
+                        time_ns = from_int(at) if type(at) is int else from_text(at.encode())
+                        made.append((key.encode(), time_ns, None if without_id else event_id.encode()))
+                        continue
+                except (ValueError, RecursionError):  # another kind of record, or no such time
+                    pass
+            try:
+                made.append(self._parsed_header(record))
+            except BadRecord as bad:
+                others[row] = bad
+                made.append((b"", 0, None))
+        return Headers.columns(made, others)
 
     def _parsed_header(self, record: bytes) -> ForeignHeader:
         fields = parse_object(record)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from photon.adapters.containment import Fault
-from photon.adapters.contract import API_SPOKEN, API_VERSION, Adapter, BadRecord, Pair, Pairs
+from photon.adapters.contract import API_SPOKEN, API_VERSION, Adapter, BadRecord, ForeignHeader, LogFile, Pair, Pairs
 from photon.adapters.testkit.answers import (
     answers,
     asked,
@@ -113,6 +113,8 @@ def check_batches(adapter: Adapter, samples: Samples) -> list[str]:
         singles = [asked(adapter, partial(adapter.foreign_header, each.record, each.file)) for each in group]
         headers = partial(adapter.foreign_headers, records, file)
         found += _compared(adapter, "foreign_headers", group, singles, headers)
+        in_columns = partial(_header_rows, adapter, records, file)
+        found += _compared(adapter, "header_columns", group, singles, in_columns)
     return found + _join_many_findings(adapter, samples)
 
 
@@ -177,6 +179,10 @@ def bounded(found: list[str]) -> list[str]:
     if len(found) <= FINDINGS_MAX:
         return found
     return [*found[:FINDINGS_MAX], f"… and {len(found) - FINDINGS_MAX} more"]
+
+
+def _header_rows(adapter: Adapter, records: list[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
+    return adapter.header_columns(records, file).rows()
 
 
 def _join_many_findings(adapter: Adapter, samples: Samples) -> list[str]:

@@ -38,9 +38,8 @@ def speeds(adapter: Adapter, samples: Samples, clock: Clock = time.thread_time) 
         found.append(_timed(adapter, "primary_keys", len(group), partial(adapter.primary_keys, block, file), clock))
     for group in by_file(samples.foreign)[:1]:
         records, file = [each.record for each in group], group[0].file
-        found.append(
-            _timed(adapter, "foreign_headers", len(group), partial(adapter.foreign_headers, records, file), clock)
-        )
+        method = "header_columns" if adapter.defines("header_columns") else "foreign_headers"
+        found.append(_timed(adapter, method, len(group), partial(getattr(adapter, method), records, file), clock))
     together = pairs(adapter, samples)
     if together:
 

@@ -15,8 +15,8 @@ from photon.eventstore.cache_nodes.feeder import OPTIONS
 from photon.eventstore.cache_nodes.pace import Pace
 from photon.eventstore.cache_nodes.wire import HASHES_MAX, NodeCounts
 from photon.eventstore.columns import WireError
-from photon.eventstore.index import U64
-from photon.eventstore.segments import Located
+from photon.eventstore.index import I64, U64
+from photon.eventstore.located import NONE_LOCATED, Located
 
 FIND_TIMEOUT_SECONDS = 1.0
 """A node that has not answered by then has failed; the logs were asked long before."""
@@ -43,7 +43,7 @@ class NodeAsker:
         """Whether a look-up may be sent now."""
         return self._in_flight < IN_FLIGHT_MAX and self.pace.may_ask(self._monotonic())
 
-    async def find(self, hashes: U64, rows: Sequence[int]) -> list[Located]:
+    async def find(self, hashes: U64, rows: I64) -> Located:
         """What the node has under these hashes, in the asker's rows. Nothing when it fails: the logs answer."""
         began = self._monotonic()
         self._in_flight += 1
@@ -52,7 +52,7 @@ class NodeAsker:
             located = wire.located(await self._stub.Find(question, timeout=FIND_TIMEOUT_SECONDS), rows)
         except (grpc.aio.AioRpcError, WireError) as err:
             self._failed(err)
-            return []
+            return NONE_LOCATED
         finally:
             self._in_flight -= 1
         self.pace.answered(self._monotonic() - began)
@@ -79,7 +79,7 @@ class NodeAsker:
 class Asked:
     """A look-up under way at several nodes."""
 
-    def __init__(self, questions: Sequence[tuple[NodeAsker, U64, Sequence[int]]]) -> None:
+    def __init__(self, questions: Sequence[tuple[NodeAsker, U64, I64]]) -> None:
         """(node, hashes, the rows that they are of)."""
         self._tasks = {asyncio.create_task(node.find(hashes, rows)) for node, hashes, rows in questions}
         self.hedge_s = max((node.pace.hedge_s for node, _, _ in questions), default=0.0)
@@ -91,8 +91,8 @@ class Asked:
         return not (await asyncio.wait(self._tasks, timeout=timeout))[1]
 
     def located(self) -> list[Located]:
-        """What has been found so far."""
-        return [each for task in self._tasks if task.done() and not task.cancelled() for each in task.result()]
+        """What each node that has answered has found."""
+        return [task.result() for task in self._tasks if task.done() and not task.cancelled()]
 
     async def leave(self) -> None:
         """Nobody waits for it any more; each node's answer is still heard, for its pace."""

@@ -13,7 +13,7 @@ from photon.eventstore.api import EventLookUps
 from photon.eventstore.cache_nodes.asking import Asked
 from photon.eventstore.cache_nodes.nodes import CacheNodes
 from photon.eventstore.index import hash_keys
-from photon.eventstore.segments import Located
+from photon.eventstore.located import Located
 
 Answer = Callable[[Sequence[bytes], Sequence[int], Sequence[Located]], Awaitable[EventLookUps]]
 """(keys, as_of, what caches have) -> the answers; reads logs for what is missing."""
@@ -47,7 +47,7 @@ class HedgedLookUps:
         running: set[asyncio.Future[EventLookUps]] = {logs}
         try:
             await asyncio.wait({logs, late}, return_when=asyncio.FIRST_COMPLETED)
-            if not logs.done() and len(located := asked.located()) > len(early):
+            if not logs.done() and sum(map(len, located := asked.located())) > sum(map(len, early)):
                 running.add(asyncio.ensure_future(self._answer(keys, as_of, located)))
             done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             return done.pop().result()

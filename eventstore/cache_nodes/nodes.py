@@ -140,7 +140,7 @@ class CacheNodes:
             rows = np.concatenate(parts)
             asker = view.nodes[name].asker
             if asker.may_ask():
-                questions.append((asker, hashes[rows], rows.tolist()))
+                questions.append((asker, hashes[rows], rows))
         return Asked(questions)
 
     def _ask_previous(

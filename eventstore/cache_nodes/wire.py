@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from photon.adapters.contract import LogFile
+from photon.batch.records import Records
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.columns import KEYS_MAX, MESSAGE_BYTES_MAX, REPLY_BYTES_MAX, WireError
 from photon.eventstore.index import I64, U64
-from photon.eventstore.segments import CacheCounts, Gathered, Located, Segment
+from photon.eventstore.located import Located
+from photon.eventstore.segments import CacheCounts, Gathered, Segment
 
 SOURCE_BYTES = 16
 SEGMENTS_MAX = 4096
@@ -23,6 +25,7 @@ FEED_BYTES_MAX = MESSAGE_BYTES_MAX // 2
 FIELDS_MAX = SEGMENTS_MAX + 16
 HASHES_MAX = 16 * KEYS_MAX
 """In one question."""
+OFFSET_MAX = (1 << 63) - 1
 
 
 class Piece(NamedTuple):
@@ -100,7 +103,10 @@ def fed(message: pb.CacheFeed) -> list[tuple[Segment, U64, I64]]:
         starts = np.frombuffer(each.starts, dtype="<u4")
         if len(hashes) and (int(starts.max()) >= len(each.data) or bool((hashes[1:] < hashes[:-1]).any())):
             raise WireError("the columns of a segment do not fit its data")
-        gathered = Gathered(starts, np.frombuffer(each.offsets, dtype="<u8"))
+        offsets = np.frombuffer(each.offsets, dtype="<u8")
+        if len(offsets) and int(offsets.max()) > OFFSET_MAX:
+            raise WireError("a segment names an offset that no log has")
+        gathered = Gathered(starts, offsets)
         file = LogFile(each.file.path, each.file.header)
         segment = Segment(each.identity, file, 0, each.data, len(hashes), gathered)
         out.append((segment, hashes, np.arange(len(hashes))))
@@ -122,52 +128,45 @@ def asked(message: pb.CacheFind) -> U64:
     return np.frombuffer(message.hashes, dtype="<u8")
 
 
-def found(located: Sequence[Located], bytes_max: int = REPLY_BYTES_MAX) -> pb.CacheFound:
+def found(located: Located, bytes_max: int = REPLY_BYTES_MAX) -> pb.CacheFound:
     """The answer. What would exceed ``bytes_max`` is left out: a miss, which the logs answer."""
-    logs: dict[tuple[str, LogFile], int] = {}
-    rows, indexes, offsets, sizes, records = [], [], [], [], []
-    size = 0
-    for row, identity, file, offset, record in located:
-        size += len(record)
-        if size > bytes_max:
-            break
-        rows.append(row)
-        indexes.append(logs.setdefault((identity, file), len(logs)))
-        offsets.append(offset)
-        sizes.append(len(record))
-        records.append(record)
+    records = located.records
+    sizes = np.fromiter(map(len, records.records), "<u4", len(records))
+    fit = int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), bytes_max, "right"))
     return pb.CacheFound(
-        rows=np.array(rows, dtype="<u4").tobytes(),
-        log_indexes=np.array(indexes, dtype="<u4").tobytes(),
-        offsets=np.array(offsets, dtype="<u8").tobytes(),
-        sizes=np.array(sizes, dtype="<u4").tobytes(),
-        records=b"".join(records),
+        rows=located.rows[:fit].astype("<u4").tobytes(),
+        log_indexes=records.file_index[:fit].astype("<u4", copy=False).tobytes(),
+        offsets=records.offsets[:fit].astype("<u8").tobytes(),
+        sizes=sizes[:fit].tobytes(),
+        records=b"".join(records.records[:fit]),
         logs=[
             pb.CachedLog(identity=identity, file=pb.LogFileName(path=file.path, header=file.header))
-            for identity, file in logs
+            for identity, file in zip(located.identities, records.files, strict=True)
         ],
     )
 
 
-def located(message: pb.CacheFound, rows: Sequence[int]) -> list[Located]:
+def located(message: pb.CacheFound, rows: I64) -> Located:
     """What was found, in the asker's own rows: hash i of the question was of row ``rows[i]``. Raises WireError."""
     columns = message.rows, message.log_indexes, message.sizes
     count = len(message.rows) // 4
     if any(len(column) != 4 * count for column in columns) or len(message.offsets) != 8 * count:
         raise WireError("the columns of a cache node's answer do not fit together")
-    at, indexes, sizes = (np.frombuffer(column, dtype="<u4").tolist() for column in columns)
-    offsets = np.frombuffer(message.offsets, dtype="<u8").tolist()
-    if sum(sizes) != len(message.records):
+    at, indexes, sizes = (np.frombuffer(column, dtype="<u4") for column in columns)
+    ends = np.cumsum(sizes, dtype=np.int64)
+    if (int(ends[-1]) if count else 0) != len(message.records):
         raise WireError("the sizes in a cache node's answer do not fit its records")
-    if count and (max(at) >= len(rows) or max(indexes) >= len(message.logs)):
+    if count and (at.max() >= len(rows) or indexes.max() >= len(message.logs)):
         raise WireError("a cache node's answer names what was not asked")
-    logs = [(log.identity, LogFile(log.file.path, log.file.header)) for log in message.logs]
-    records, out, begin = message.records, [], 0
-    for row, index, offset, size in zip(at, indexes, offsets, sizes, strict=True):
-        identity, file = logs[index]
-        out.append(Located(rows[row], identity, file, offset, records[begin : begin + size]))
-        begin += size
-    return out
+    offsets = np.frombuffer(message.offsets, dtype="<u8")
+    if count and int(offsets.max()) > OFFSET_MAX:
+        raise WireError("a cache node's answer names an offset that no log has")
+    data = message.records
+    cut = [data[begin:end] for begin, end in zip((ends - sizes).tolist(), ends.tolist(), strict=True)]
+    files = [LogFile(log.file.path, log.file.header) for log in message.logs]
+    return Located(
+        rows[at], [log.identity for log in message.logs], Records(files, indexes, offsets.astype(np.int64), cut)
+    )
 
 
 def counts_reply(counts: NodeCounts) -> pb.CacheCountsReply:

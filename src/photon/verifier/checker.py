@@ -6,6 +6,7 @@ replaced after the alarms of the slices are durable; a crash in between checks t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from photon.adapters.logs.reader import Source, open_source
 from photon.config.disk import Disk
 from photon.outputs.published import DURABLE_NAME, FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, read_slot
 from photon.verifier.alarms import Finding
-from photon.verifier.comparison import differences
+from photon.verifier.comparison import SourceRecord, differences
 from photon.verifier.published_lines import NotPublished, PublishedLine, read_published
 from photon.verifier.source_logs import name_of
 from photon.verifier.sources import Gone, Looked, Missing, Sources
@@ -164,11 +165,16 @@ class Checker:
                 done.found.append(Found(Finding.TORN, at, str(bad)))
             at += len(line)
         records = self._sources.find(lines, now_ns)
+        there: list[tuple[int, PublishedLine, SourceRecord, SourceRecord | None]] = []
         for offset, published, (foreign, primary) in zip(offsets, lines, records, strict=True):
-            self._judge(done, offset, published, foreign, primary)
+            if self._is_there(done, offset, published, foreign, primary):
+                there.append((offset, published, foreign, primary))  # type: ignore[arg-type]  # so it says
+        self._compare(done, there)
+        done.found.sort(key=lambda each: each.offset)
         return done
 
-    def _judge(self, done: Slice, offset: int, line: PublishedLine, foreign: Looked, primary: Looked | None) -> None:
+    @staticmethod
+    def _is_there(done: Slice, offset: int, line: PublishedLine, foreign: Looked, primary: Looked | None) -> bool:
         for each in (foreign, primary):
             if isinstance(each, Missing):
                 place = each.place
@@ -177,20 +183,25 @@ class Checker:
                 )
                 done.found.append(Found(Finding.NO_SOURCE, offset, what, line.event_id))
                 done.missing.add(f"{each.side} {name_of(place.file)}")
-                return
+                return False
         for each in (foreign, primary):
             if isinstance(each, Gone):
                 done.unverifiable += 1
                 done.gone.append(each.file)
-                return
-        assert not isinstance(foreign, Gone | Missing)
-        assert not isinstance(primary, Gone | Missing)
-        wrong = differences(line, done.file.kind, foreign, primary, self._sources.adapter, self._envelope)
-        done.lines += 1
-        if wrong:
-            more = f" and {len(wrong) - SHOWN_MAX} more" if len(wrong) > SHOWN_MAX else ""
-            what = f"event {_shown(line.event_id)}: {'; '.join(wrong[:SHOWN_MAX])}{more}"
-            done.found.append(Found(Finding.DIFFERS, offset, what, line.event_id))
+                return False
+        return True
+
+    def _compare(
+        self, done: Slice, there: Sequence[tuple[int, PublishedLine, SourceRecord, SourceRecord | None]]
+    ) -> None:
+        done.lines += len(there)
+        offsets, lines, foreign, primary = zip(*there, strict=True) if there else ((), (), (), ())
+        found = differences(lines, done.file.kind, foreign, primary, self._sources.adapter, self._envelope)
+        for offset, line, wrong in zip(offsets, lines, found, strict=True):
+            if wrong:
+                more = f" and {len(wrong) - SHOWN_MAX} more" if len(wrong) > SHOWN_MAX else ""
+                what = f"event {_shown(line.event_id)}: {'; '.join(wrong[:SHOWN_MAX])}{more}"
+                done.found.append(Found(Finding.DIFFERS, offset, what, line.event_id))
 
     def _read(self, file: OutputFile, begin: int) -> bytes | None:
         """Whole lines from there on, a slice of them; None when the file is gone. Raises OSError."""

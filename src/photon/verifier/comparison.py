@@ -6,6 +6,7 @@ the published one must have the same bytes, but for when it was made and by whom
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,84 +67,81 @@ def is_primary(adapter: Adapter, source: SourceRecord, line: PublishedLine) -> b
 
 
 def differences(
-    line: PublishedLine,
+    lines: Sequence[PublishedLine],
     kind: str,
-    foreign: SourceRecord,
-    primary: SourceRecord | None,
+    foreign: Sequence[SourceRecord],
+    primary: Sequence[SourceRecord | None],
     adapter: Adapter,
     envelope: Envelope,
-) -> list[str]:
-    """One short text for each member that differs; none: the line is right.
+) -> list[list[str]]:
+    """Of each line one short text for each member that differs; none: it is right.
 
     ``foreign`` and ``primary`` are what ``is_foreign`` and ``is_primary`` hold of. ``kind``: the output's directory.
     ``envelope``: one that leaves out times and tokens.
     """
-    header = header_of(adapter, foreign)
-    if header is None:
-        return ["the adapter cannot read the foreign record"]
-    event = ForeignEvent(
-        event_id=id_of(header, foreign),
-        digest=_NO_DIGEST,
-        event_time_ns=header.event_time_ns,
-        key=header.key,
-        record=foreign.record,
-        file=foreign.file,
-        offset=foreign.offset,
-        unmatched_as_of_ns=0,
+    out: list[list[str]] = [[] for _ in lines]
+    rows, events, primaries = list[int](), list[ForeignEvent](), list[PrimaryRecord | None]()
+    for row, (line, source, named) in enumerate(zip(lines, foreign, primary, strict=True)):
+        if (header := header_of(adapter, source)) is None:
+            out[row] = ["the adapter cannot read the foreign record"]
+        elif kind != JOINED and line.reason is None:
+            out[row] = ["reason: is missing"]
+        elif kind in (JOINED, FILTERED) and named is None:
+            out[row] = ["primary_source: is missing"]
+        else:
+            rows.append(row)
+            events.append(_event(header, source))
+            primaries.append(None if named is None else PrimaryRecord(named.record, named.file, named.offset))
+    made: list[bytes | str] = []
+    if kind in (JOINED, FILTERED):
+        pairs = [Pair(e.record, e.file, p.record, p.file) for e, p in zip(events, primaries, strict=True) if p]
+        results = Guard(adapter).each(pairs, lambda each: adapter.join(*each))
+        wrong = [_wrong(result, Joined if kind == JOINED else Filtered) for result in results]
+        for row, why in zip(rows, wrong, strict=True):
+            out[row] = [why] if why else []
+        right = [at for at, why in enumerate(wrong) if not why]
+        rows, events = [rows[at] for at in right], [events[at] for at in right]
+        primaries = [primaries[at] for at in right]
+        if kind == JOINED:
+            found = [each for each in primaries if each is not None]
+            made = _joined(events, found, [each for each in results if isinstance(each, Joined)], envelope)
+    if kind != JOINED:
+        reasons = [lines[row].reason or "" for row in rows]
+        made += envelope.undone(Events.of(events), reasons, token=None, at_ns=0, primaries=primaries)
+    for row, line_now in zip(rows, made, strict=True):
+        if isinstance(line_now, str):
+            out[row] = [line_now]
+        elif line_now != lines[row].body:
+            out[row] = _fields(lines[row].body, line_now)
+    return out
+
+
+def _event(header: ForeignHeader, source: SourceRecord) -> ForeignEvent:
+    own = id_of(header, source)
+    return ForeignEvent(
+        own, _NO_DIGEST, header.event_time_ns, header.key, source.record, source.file, source.offset, 0
     )
-    if kind == JOINED:
-        if primary is None:
-            return ["primary_source: is missing"]
-        made = _joined(event, primary, adapter, envelope)
-        if isinstance(made, str):
-            return [made]
-    else:
-        if line.reason is None:
-            return ["reason: is missing"]
-        if kind == FILTERED and (why := _not_filtered(event, primary, adapter)):
-            return [why]
-        found = None if primary is None else _record(primary)
-        (made,) = envelope.undone(Events.of([event]), [line.reason], token=None, at_ns=0, primaries=[found])
-    return [] if made == line.body else _fields(line.body, made)
 
 
-def _joined(event: ForeignEvent, primary: SourceRecord, adapter: Adapter, envelope: Envelope) -> bytes | str:
-    """The line, or why there should be none."""
-    result = _asked_to_join(event, primary, adapter)
-    if isinstance(result, Fault):
-        return _now(result)
-    if not isinstance(result, Joined):
-        return f"the adapter's answer now is {type(result).__name__}, not Joined"
+def _joined(
+    events: list[ForeignEvent], primaries: list[PrimaryRecord], results: list[Joined], envelope: Envelope
+) -> list[bytes | str]:
+    """The lines, or why there should be none."""
+    foreign, primary = [each.foreign for each in results], [each.primary for each in results]
     try:
-        records = Records.of([_record(primary)])
-        return envelope.joined(Events.of([event]), records, [result.foreign], [result.primary], token=0, at_ns=0)[0]
+        return [*envelope.joined(Events.of(events), Records.of(primaries), foreign, primary, token=0, at_ns=0)]
     except (TypeError, ValueError) as error:
-        return f"the adapter's answer now cannot be written ({type(error).__name__})"
+        if len(events) == 1:
+            return [f"the adapter's answer now cannot be written ({type(error).__name__})"]
+    alone = zip(events, primaries, results, strict=True)  # one that cannot be written takes no other with it
+    return [line for event, found, result in alone for line in _joined([event], [found], [result], envelope)]
 
 
-def _record(source: SourceRecord) -> PrimaryRecord:
-    return PrimaryRecord(source.record, source.file, source.offset)
-
-
-def _not_filtered(event: ForeignEvent, primary: SourceRecord | None, adapter: Adapter) -> str:
-    if primary is None:
-        return "primary_source: is missing"
-    result = _asked_to_join(event, primary, adapter)
+def _wrong(result: object, wanted: type[Joined] | type[Filtered]) -> str:
     if isinstance(result, Fault):
-        return _now(result)
-    return (
-        "" if isinstance(result, Filtered) else f"the adapter's answer now is {type(result).__name__}, not Filtered"
-    )
-
-
-def _asked_to_join(event: ForeignEvent, primary: SourceRecord, adapter: Adapter) -> object:
-    pair = Pair(event.record, event.file, primary.record, primary.file)
-    (result,) = Guard(adapter).each([pair], lambda each: adapter.join(*each))
-    return result
-
-
-def _now(fault: Fault) -> str:
-    return f"the adapter has no answer now: {fault.reason}"
+        return f"the adapter has no answer now: {result.reason}"
+    right = isinstance(result, wanted)
+    return "" if right else f"the adapter's answer now is {type(result).__name__}, not {wanted.__name__}"
 
 
 def _fields(published: bytes, made: bytes) -> list[str]:

@@ -16,7 +16,6 @@ from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Framing,
 from photon.adapters.logs.finding import LogFinder, LogFound
 from photon.adapters.logs.identity import log_name
 from photon.eventstore.file_map import MappedLog
-from photon.eventstore.log_pass import Read
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.wanted import Wanted
 from photon.verifier.comparison import SourceRecord
@@ -177,13 +176,12 @@ class SourceLogs:
         found = self._logs[identity]
         file = LogFile(found.file.path, found.head.header)
         log = MappedLog(self._numbers[identity], identity, file, max(places[row].offset for row in rows))
-        read = self._opened().read([Wanted(row, b"", log, places[row].offset, 0, 0) for row in rows])
-        for row, each in zip(rows, read, strict=True):
-            if each.outcome is Read.FOUND and each.record:
-                place = places[row]
-                source = SourceRecord(each.record, LogFile(place.file, each.file.header), place.offset, identity)
-                if fits(row, source):
-                    out[row] = source
+        read, _ = self._opened().read([Wanted(b"", log, places[row].offset, 0, 0) for row in rows]).told()
+        for at, (record, file, _) in zip(read.rows.tolist(), read.records.rows(), strict=True):
+            row = rows[at]
+            source = SourceRecord(record, LogFile(places[row].file, file.header), places[row].offset, identity)
+            if record and fits(row, source):
+                out[row] = source
 
 
 def _plain(path: str) -> str:

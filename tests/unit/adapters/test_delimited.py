@@ -137,7 +137,7 @@ def test_a_file_whose_header_is_wrong_has_no_readable_records(header: bytes, rea
 
 def test_headers_with_ids_and_times() -> None:
     side = DelimitedSide("k", "id", "at", Iso8601Time(), delimiter=b"\t", columns=("id", "k", "at"))
-    got = side.headers([b"i\tk\t1970-01-01", b"i\tk\t", b"\tk\t1970-01-01", b"i\tk\tnoon", b"i\tk"], FILE)
+    got = side.headers([b"i\tk\t1970-01-01", b"i\tk\t", b"\tk\t1970-01-01", b"i\tk\tnoon", b"i\tk"], FILE).rows()
     assert got[0] == ForeignHeader(b"k", 0, b"i")
     reasons = [bad.reason for bad in got[1:] if isinstance(bad, BadRecord)]
     assert [reason.split(" ", 2)[0] for reason in reasons] == ["time", "id", "time", "has"]

@@ -52,7 +52,7 @@ def parsed(side: JsonLinesSide, record: bytes) -> ForeignHeader | BadRecord:
 @pytest.mark.parametrize("side", SIDES.values(), ids=SIDES)
 @given(st.lists(records(), min_size=1, max_size=8))
 def test_as_the_parser_reads_them(side: JsonLinesSide, some: list[bytes]) -> None:
-    for record, header in zip(some, side.headers(some, FILE), strict=True):
+    for record, header in zip(some, side.headers(some, FILE).rows(), strict=True):
         expected = parsed(side, record)
         assert repr(header) == repr(expected), record
 
@@ -69,5 +69,5 @@ def test_an_infinite_number_elsewhere_does_not_matter() -> None:
 def test_deep_records(depth: int) -> None:
     side = SIDES["id and number"]
     record = b'{"k":"a","id":"i","ts":1,"x":%b%b}' % (b"[" * depth, b"]" * depth)
-    (header,) = side.headers([record], FILE)
+    (header,) = side.headers([record], FILE).rows()
     assert isinstance(header, BadRecord) == (depth > 1024)

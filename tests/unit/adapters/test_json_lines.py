@@ -138,7 +138,7 @@ def test_text_times_refuse_numbers() -> None:
 
 def test_many_headers_are_one_by_one_headers() -> None:
     records = [b'{"k":"a","id":"i","ts":1}', b"{", b'{"k":5,"id":"j","ts":2.5}']
-    good, bad, other = SIDE.headers(records, FILE)
+    good, bad, other = SIDE.headers(records, FILE).rows()
     assert (good, other) == (SIDE.header(records[0], FILE), SIDE.header(records[2], FILE))
     assert isinstance(bad, BadRecord)
 

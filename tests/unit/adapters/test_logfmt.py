@@ -69,7 +69,7 @@ def test_headers_and_payloads() -> None:
         "at": "2024-03-01T10:00:00.5+02:00", "id": "c1", "q": "q1", "new_field": "x y", "cached": True,
     }  # fmt: skip
     assert side.payload(b"q=\xff", FILE) is None
-    bad = side.headers([b"id=c q=k", b"at=noon id=c q=k", b"at=2024-01-01 q=k"], FILE)
+    bad = side.headers([b"id=c q=k", b"at=noon id=c q=k", b"at=2024-01-01 q=k"], FILE).rows()
     reasons = [each.reason for each in bad if isinstance(each, BadRecord)]
     assert [reason.split("'")[0] for reason in reasons] == ["time field ", "time field ", "id field "]
 

@@ -202,6 +202,7 @@ def test_a_configured_join_is_shaped_and_keeps_the_contract_and_its_rule(tmp_pat
         made.foreign_header(ping, FILE)
     found = made.foreign_headers([click, ping, b"rubbish"], FILE)
     assert [type(each) for each in found][1:] == [Skipped, BadRecord]
+    assert made.header_columns([click, ping, b"rubbish"], FILE).rows() == found
     joined = made.join(click, FILE, query, FILE)
     assert isinstance(joined, Joined)
     assert joined.foreign == b'{"c":"c1"}'

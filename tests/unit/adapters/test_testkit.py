@@ -12,7 +12,17 @@ from pathlib import Path
 import pytest
 
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import Adapter, AdapterError, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Pair
+from photon.adapters.contract import (
+    Adapter,
+    AdapterError,
+    BadRecord,
+    Filtered,
+    ForeignHeader,
+    Headers,
+    Joined,
+    LogFile,
+    Pair,
+)
 from photon.adapters.testkit import AdapterTests, Samples, check_adapter, examine
 from photon.adapters.testkit.checks import CHECKS, check_elsewhere, check_speed
 from photon.adapters.testkit.samples import read_samples
@@ -97,6 +107,13 @@ class OtherBatches(Good):
         return [line[:1] for line in block.split(b"\n")[:-1]]
 
 
+class OtherColumns(Good):
+    """Its headers in columns are not those of each record."""
+
+    def header_columns(self, records: Sequence[bytes], file: LogFile) -> Headers:
+        return super().header_columns(records, file)._replace(keys=[b"k"] * len(records))
+
+
 class Short(Good):
     """Leaves bad records out of its answers."""
 
@@ -153,7 +170,8 @@ class OldContract(Good):
 
 FAULTY = [
     (Counting, "deterministic"), (InOrder, "deterministic"), (Hashing, "elsewhere"), (LocalTime, "elsewhere"),
-    (Writing, "untouched"), (OtherBatches, "batches"), (Short, "bad lines"), (Raising, "bad lines"),
+    (Writing, "untouched"), (OtherBatches, "batches"), (OtherColumns, "batches"),
+    (Short, "bad lines"), (Raising, "bad lines"),
     (Inventing, "bad lines"), (OtherPairs, "batches"), (Endless, "bad lines"), (Rubbish, "readable"),
     (OldContract, "version"),
 ]  # fmt: skip

@@ -9,14 +9,36 @@ import numpy as np
 
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
 from photon.adapters.logs.identity import log_name
+from photon.batch.records import PrimaryRecord
 from photon.config.disk import RealDisk
 from photon.eventstore.block_keys import BlockKeys, block_keys
 from photon.eventstore.cache import CacheEventStore
 from photon.eventstore.embedded_file_map import EmbeddedFileMap, MapSettings, open_or_rebuild
 from photon.eventstore.file_map import MapKind, MappedBlock
 from photon.eventstore.index import hash_keys
+from photon.eventstore.located import Located, Reads
 
 LOG = LogFile("a.log")
+
+
+NOTHING = PrimaryRecord(b"", LOG, 0)
+
+
+def told(reads: Reads) -> list[tuple[str, PrimaryRecord]]:
+    """What became of each place: found, not there, unavailable."""
+    found, not_there = reads.told()
+    out = [("unavailable", NOTHING)] * len(reads)
+    for place in not_there.tolist():
+        out[place] = ("not there", NOTHING)
+    for place, record in zip(found.rows.tolist(), found.records.rows(), strict=True):
+        out[place] = ("found", record)
+    return out
+
+
+def listed(located: Located) -> list[tuple[int, str, PrimaryRecord]]:
+    """One by one."""
+    identities = [located.identity(at) for at in range(len(located))]
+    return list(zip(located.rows.tolist(), identities, located.records.rows(), strict=True))
 
 
 class LineAdapter(Adapter):

@@ -8,16 +8,16 @@ from photon.adapters.contract import LogFile
 from photon.eventstore.cache import DEAD_ENTRIES_MIN, CacheEventStore
 from photon.eventstore.index import ENTRY_BYTES, hash_keys
 
-from .helpers import LineAdapter, put_lines
+from .helpers import LineAdapter, listed, put_lines
 
 ADAPTER = LineAdapter({})
 
 
 def get(cache: CacheEventStore, *keys: bytes) -> dict[int, list[tuple[str, int, bytes]]]:
-    found = cache.look_up(keys, hash_keys(keys))
-    return {
-        row: sorted((h.identity, h.primary.offset, h.primary.record) for h in hits) for row, hits in found.items()
-    }
+    found: dict[int, list[tuple[str, int, bytes]]] = {}
+    for row, identity, hit in listed(cache.look_up(keys, hash_keys(keys))):
+        found.setdefault(row, []).append((identity, hit.offset, hit.record))
+    return {row: sorted(hits) for row, hits in found.items()}
 
 
 def test_records_are_found_with_place_and_without_line_end() -> None:

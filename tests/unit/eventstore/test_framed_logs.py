@@ -9,12 +9,14 @@ import pytest
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.logs.follower import Follower
+from photon.batch.records import PrimaryRecord
 from photon.eventstore import header_index
 from photon.eventstore.file_map import MappedLog
-from photon.eventstore.log_pass import Read, ReadRecord
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.wanted import Wanted
 from tests.unit.adapters.messages import write_messages
+
+from .helpers import told
 
 FOREIGN = {"format": "jsonl", "key": "k", "time": {"field": "t", "unit": "s"}}
 
@@ -35,19 +37,20 @@ def mapped(directory: Path, adapter: ConfiguredAdapter) -> list[tuple[bytes, Map
     return found
 
 
-def read_all(directory: Path, primary: dict[str, Any]) -> list[tuple[ReadRecord, bytes, bytes, bytes | None]]:
+def read_all(directory: Path, primary: dict[str, Any]) -> list[tuple[PrimaryRecord, bytes, bytes, bytes | None]]:
     """(what was read, key, record, payload) of each record, looked up in one batch with a header of another place."""
     adapter = ConfiguredAdapter({"primary": primary, "foreign": FOREIGN, "base": str(directory.parent)})
     places = mapped(directory, adapter)
     last = places[-1][1]
     store = LogsEventStore(directory, adapter, lambda identity: last.file.path)
-    wanted = [Wanted(i, key, last, offset, 0, -1) for i, (key, _, offset, _) in enumerate(places)]
-    reads = store.read(wanted)
-    assert store.read(wanted[::-1]) == reads[::-1]
+    wanted = [Wanted(key, last, offset, 0, -1) for key, _, offset, _ in places]
+    reads = told(store.read(wanted))
+    assert told(store.read(wanted[::-1])) == reads[::-1]
+    assert {what for what, _ in reads} == {"found"}
     store.close()
     return [
         (read, key, record, adapter.primary_payload(read.record, read.file) if read.record else None)
-        for read, (key, _, _, record) in zip(reads, places, strict=True)
+        for (_, read), (key, _, _, record) in zip(reads, places, strict=True)
     ]
 
 
@@ -59,7 +62,7 @@ def test_records_over_several_lines(tmp_path: Path) -> None:
     found = read_all(logs, {"format": "csv", "key": "k", "multiline": True})
     assert [key for _, key, _, _ in found] == [b"k%d" % i for i in range(3000)]
     for i, (read, _, record, payload) in enumerate(found):
-        assert (read.outcome, read.record) == (Read.FOUND, record.removesuffix(b"\r"))
+        assert read.record == record.removesuffix(b"\r")
         assert payload is not None
         if i % 3:
             assert b'"text":"first\\nsecond \\"%d\\"\\n"' % i in payload
@@ -75,8 +78,7 @@ def test_headers_in_mid_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sc
     (logs / "conn.log").write_text("".join(parts) + "e\t2\t1\n")
     found = read_all(logs, {"format": "zeek", "key": "uid"})
     assert [key for _, key, _, _ in found] == [b"a", b"b", b"c", b"d", b"e"]
-    for read, key, _, payload in found:
-        assert read.outcome is Read.FOUND
+    for _, key, _, payload in found:
         assert payload is not None
         assert sorted(payload[1:-1].split(b",")) == [b'"uid":"%b"' % key, b'"x":"1"', b'"y":"2"']
 
@@ -90,4 +92,4 @@ def test_length_delimited_messages(tmp_path: Path) -> None:
         logs, {"format": "protobuf", "descriptor": "click.pb", "message": "test.Event", "key": "key.name"}
     )
     assert [key for _, key, _, _ in found] == [b"k%d" % i for i in range(9000)]
-    assert all(read.outcome is Read.FOUND and read.record == record for read, _, record, _ in found)
+    assert all(read.record == record for read, _, record, _ in found)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from photon.adapters.contract import LogFile
+from photon.batch.records import PrimaryRecord
 from photon.eventstore.file_map import MappedLog
-from photon.eventstore.log_pass import Read, ReadRecord
+from photon.eventstore.index import I64
+from photon.eventstore.located import Located, Reads
 from photon.eventstore.log_reads import READ_THREADS, LogReads
-from photon.eventstore.logs_store import Give, LogsEventStore
+from photon.eventstore.logs_store import LogsEventStore, Tell
 from photon.eventstore.wanted import Wanted, WantedPlaces
 
-from .helpers import LineAdapter
+from .helpers import LineAdapter, told
 
 
-def want(log: int, offset: int, row: int = 0) -> Wanted:
-    return Wanted(row, b"k%d" % offset, MappedLog(log, f"log{log}", LogFile(f"{log}.log"), 100), offset, 0, -1)
+def want(log: int, offset: int) -> Wanted:
+    return Wanted(b"k%d" % offset, MappedLog(log, f"log{log}", LogFile(f"{log}.log"), 100), offset, 0, -1)
 
 
 class SlowLogs(LogsEventStore):
@@ -30,19 +34,28 @@ class SlowLogs(LogsEventStore):
         self.at_gate = threading.Event()
         self.passes: list[tuple[int, list[int]]] = []
 
-    def read_log(self, wanted: WantedPlaces, give: Give, stopped: Callable[[], bool] = lambda: False) -> None:
-        number = wanted[0].log.number
-        self.passes.append((number, sorted(each.offset for each in wanted)))
+    def read_log(
+        self,
+        log: MappedLog,
+        wanted: WantedPlaces,
+        indexes: I64,
+        tell: Tell,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        number = log.number
+        self.passes.append((number, sorted(wanted.offsets[indexes].tolist())))
         if number == 0:
             self.at_gate.set()
             assert self.gate.wait(20)
         if not stopped():
-            for at, each in enumerate(wanted):
-                give([at], [ReadRecord(Read.FOUND, LogFile("x"), each.offset, each.key)])
+            for at in indexes.tolist():
+                each = wanted[at]
+                record = PrimaryRecord(each.key, LogFile("x"), each.offset)
+                tell(Located.of([(at, log.identity, record)]), np.empty(0, np.int64))
 
 
-def found(reads: Sequence[ReadRecord]) -> list[bytes]:
-    return [each.record for each in reads]
+def found(reads: Reads) -> list[bytes]:
+    return [each.record for _, each in told(reads)]
 
 
 async def test_a_slow_log_holds_back_neither_other_logs_nor_other_batches() -> None:
@@ -67,11 +80,11 @@ async def test_what_is_not_read_in_time_is_unavailable_and_the_rest_is_answered(
     logs = SlowLogs()
     reads = LogReads(logs, patience=0.2)
     first = await reads.read([want(0, 1), want(1, 2)])
-    assert [each.outcome for each in first] == [Read.UNAVAILABLE, Read.FOUND]
+    assert [what for what, _ in told(first)] == ["unavailable", "found"]
     gone = asyncio.create_task(reads.read([want(0, 7)]))
-    assert (await gone)[0].outcome is Read.UNAVAILABLE
+    assert told(await gone)[0][0] == "unavailable"
     logs.gate.set()
     reads.close()
     # Nobody waits for it any more: it is not read.
     assert [offsets for log, offsets in logs.passes if log == 0] == [[1]]
-    assert (await reads.read([want(1, 2)]))[0].outcome is Read.UNAVAILABLE
+    assert told(await reads.read([want(1, 2)]))[0][0] == "unavailable"

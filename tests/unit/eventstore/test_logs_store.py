@@ -13,11 +13,10 @@ from photon.adapters.contract import LogFile
 from photon.eventstore import log_files, log_pass
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.log_files import new_pages, open_log
-from photon.eventstore.log_pass import Read
 from photon.eventstore.logs_store import LogsEventStore, Troubles
 from photon.eventstore.wanted import Wanted
 
-from .helpers import LineAdapter
+from .helpers import LineAdapter, told
 
 ADAPTER = LineAdapter({})
 
@@ -47,9 +46,9 @@ class Logs:
         self.paths[identity] = path
         return MappedLog(len(self.paths) - 1, identity, LogFile(path, b"head"), len(data))
 
-    def read(self, log: MappedLog, *wanted: tuple[bytes, int]) -> list[tuple[Read, bytes]]:
-        asked = [Wanted(row, key, log, offset, 0, -1) for row, (key, offset) in enumerate(wanted)]
-        return [(each.outcome, each.record) for each in self.store.read(asked)]
+    def read(self, log: MappedLog, *wanted: tuple[bytes, int]) -> list[tuple[str, bytes]]:
+        asked = [Wanted(key, log, offset, 0, -1) for key, offset in wanted]
+        return [(what, each.record) for what, each in told(self.store.read(asked))]
 
 
 @pytest.fixture
@@ -62,9 +61,9 @@ def test_records_in_any_order(logs: Logs, name: str) -> None:
     data, places = lines(5000)
     log = logs.log("a", name, gzip.compress(data[:300_000]) + gzip.compress(data[300_000:]) if "gz" in name else data)
     asked = random.Random(2).sample(places, 700)
-    got = logs.store.read([Wanted(row, key, log, at, 0, -1) for row, (key, at) in enumerate(asked)])
-    for (key, at), each in zip(asked, got, strict=True):
-        assert each.outcome is Read.FOUND
+    got = told(logs.store.read([Wanted(key, log, at, 0, -1) for key, at in asked]))
+    for (key, at), (what, each) in zip(asked, got, strict=True):
+        assert what == "found"
         assert each.record == data[at : data.index(b"\n", at)]
         assert each.record.startswith(key + b",")
         assert (each.file, each.offset) == (LogFile(name, b"head"), at)
@@ -81,7 +80,7 @@ def test_neighbours_are_read_together(logs: Logs, monkeypatch: pytest.MonkeyPatc
         return plain(self, offset, length)
 
     monkeypatch.setattr(log_files.PlainBytes, "read", counted)
-    assert {outcome for outcome, _ in logs.read(log, *places[::-1])} == {Read.FOUND}
+    assert {outcome for outcome, _ in logs.read(log, *places[::-1])} == {"found"}
     assert reads == [0]
 
 
@@ -89,22 +88,22 @@ def test_line_ends_long_records_and_a_last_line_without_end(logs: Logs) -> None:
     long = b"long," + b"x" * 100_000
     log = logs.log("a", "a.log", b"one,1\r\n" + long + b"\nlast,3")
     assert logs.read(log, (b"one", 0), (b"long", 7), (b"last", 7 + len(long) + 1)) == [
-        (Read.FOUND, b"one,1"),
-        (Read.FOUND, long),
-        (Read.FOUND, b"last,3"),
+        ("found", b"one,1"),
+        ("found", long),
+        ("found", b"last,3"),
     ]
 
 
 def test_a_file_renamed_and_compressed_is_found_by_its_identity(logs: Logs) -> None:
     data, places = lines(50)
     log = logs.log("a", "a.log", data)
-    assert logs.read(log, places[3])[0][0] is Read.FOUND
+    assert logs.read(log, places[3])[0][0] == "found"
     (logs.directory / "a.log").unlink()
     (logs.directory / "a.log.1.gz").write_bytes(gzip.compress(data))
     logs.paths["a"] = "a.log.1.gz"
-    (each,) = logs.store.read([Wanted(0, places[4][0], log, places[4][1], 0, -1)])
-    assert each.outcome is Read.FOUND
-    (each,) = logs.store.read([Wanted(0, places[5][0], log, places[5][1], 0, -1)])
+    ((what, _),) = told(logs.store.read([Wanted(places[4][0], log, places[4][1], 0, -1)]))
+    assert what == "found"
+    ((_, each),) = told(logs.store.read([Wanted(places[5][0], log, places[5][1], 0, -1)]))
     assert each.file.path == "a.log.1.gz"  # the deleted file was let go
 
 
@@ -114,38 +113,38 @@ def test_missing_files_and_what_stands_behind_damage_are_unavailable(logs: Logs)
     packed = bytearray(gzip.compress(data))
     packed[len(packed) // 2 : len(packed) // 2 + 50] = b"\xff" * 50
     (logs.directory / "a.log.gz").write_bytes(packed)
-    assert logs.read(log, places[-1])[0][0] is Read.UNAVAILABLE
-    assert [outcome for outcome, _ in logs.read(log, places[800], places[0])] == [Read.FOUND] * 2
-    assert logs.read(log, places[-1], places[1])[1][0] is Read.FOUND
+    assert logs.read(log, places[-1])[0][0] == "unavailable"
+    assert [outcome for outcome, _ in logs.read(log, places[800], places[0])] == ["found"] * 2
+    assert logs.read(log, places[-1], places[1])[1][0] == "found"
     (logs.directory / "a.log.gz").unlink()
     logs.read(log, places[0])  # still open; let go once it is seen to have no name
-    assert logs.read(log, places[0])[0][0] is Read.UNAVAILABLE
+    assert logs.read(log, places[0])[0][0] == "unavailable"
     del logs.paths["a"]
-    assert logs.read(log, places[0])[0][0] is Read.UNAVAILABLE
+    assert logs.read(log, places[0])[0][0] == "unavailable"
 
 
 def test_another_file_under_the_name_is_unavailable_never_not_there(logs: Logs) -> None:
     data, places = lines(100)
     log = logs.log("a", "a.log", data)
     (logs.directory / "a.log").write_bytes(b"other,1\n" * 400)
-    assert logs.read(log, places[0], places[50]) == [(Read.UNAVAILABLE, b"")] * 2
+    assert logs.read(log, places[0], places[50]) == [("unavailable", b"")] * 2
     (logs.directory / "a.log").write_bytes(b"")
-    assert logs.read(log, places[0]) == [(Read.UNAVAILABLE, b"")]
+    assert logs.read(log, places[0]) == [("unavailable", b"")]
     (logs.directory / "right.log").write_bytes(data)
     logs.paths["a"] = "right.log"
-    assert logs.read(log, places[50])[0][0] is Read.FOUND
+    assert logs.read(log, places[50])[0][0] == "found"
 
 
 def test_in_a_log_that_was_rewritten_stale_places_are_not_there(logs: Logs) -> None:
     log = logs.log("a", "a.log", b"new,1\n")
     rewritten = MappedLog(0, "a", log.file, 6, rewritten=True)
-    assert logs.read(rewritten, (b"old", 0), (b"old", 500)) == [(Read.NOT_THERE, b"")] * 2
+    assert logs.read(rewritten, (b"old", 0), (b"old", 500)) == [("not there", b"")] * 2
 
 
 def test_another_key_with_the_same_hash_is_not_there(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
     log = logs.log("a", "a.log", b"there,1\n")
     monkeypatch.setattr(log_pass, "hash_keys", lambda keys: [7 for _ in keys])
-    assert logs.read(log, (b"asked", 0)) == [(Read.NOT_THERE, b"")]
+    assert logs.read(log, (b"asked", 0)) == [("not there", b"")]
 
 
 def test_spans(logs: Logs) -> None:
@@ -154,16 +153,16 @@ def test_spans(logs: Logs) -> None:
     starts = [data.index(key + b",") for key in ids]
     log = logs.log("a", "a.log", data)
 
-    def read(key: bytes, offset: int, span: int, anchor: int) -> tuple[Read, int]:
-        (each,) = logs.store.read([Wanted(0, key, log, offset, span, anchor)])
-        return each.outcome, each.offset
+    def read(key: bytes, offset: int, span: int, anchor: int) -> tuple[str, int]:
+        ((what, each),) = told(logs.store.read([Wanted(key, log, offset, span, anchor)]))
+        return what, each.offset
 
-    assert read(ids[50], 0, 5000, 100) == (Read.FOUND, starts[50])
-    assert read(ids[99], 0, 5000, 100) == (Read.FOUND, starts[99])
-    assert read(ids[50], starts[50], 10, 150) == (Read.FOUND, starts[50])
-    assert read(ids[51], starts[50], 10, 150) == (Read.NOT_THERE, 0)  # it begins beyond the span
-    assert read(b"10.0.0.1:1:777", 0, 5000, 100) == (Read.NOT_THERE, 0)
-    assert read(ids[50], 3, 5000, 100) == (Read.UNAVAILABLE, 0)  # the anchor does not begin here: another file
+    assert read(ids[50], 0, 5000, 100) == ("found", starts[50])
+    assert read(ids[99], 0, 5000, 100) == ("found", starts[99])
+    assert read(ids[50], starts[50], 10, 150) == ("found", starts[50])
+    assert read(ids[51], starts[50], 10, 150) == ("not there", 0)  # it begins beyond the span
+    assert read(b"10.0.0.1:1:777", 0, 5000, 100) == ("not there", 0)
+    assert read(ids[50], 3, 5000, 100) == ("unavailable", 0)  # the anchor does not begin here: another file
 
 
 def test_gzip_pages_and_checkpoints_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,6 +199,6 @@ def test_whatever_goes_wrong_in_one_log_is_said_of_that_log(tmp_path: Path, monk
         raise ValueError("no such\nstate")
 
     monkeypatch.setattr(log_files.GzipBytes, "read", broken)
-    asked = [Wanted(0, b"k", packed, 0, 0, -1), Wanted(1, b"k", plain, 0, 0, -1)]
-    assert [each.outcome for each in logs.store.read(asked)] == [Read.UNAVAILABLE, Read.FOUND]
+    asked = [Wanted(b"k", packed, 0, 0, -1), Wanted(b"k", plain, 0, 0, -1)]
+    assert [what for what, _ in told(logs.store.read(asked))] == ["unavailable", "found"]
     assert said == [("b.log.gz", "it cannot be read (ValueError('no such\\nstate'))", [b"k"])]

@@ -41,7 +41,7 @@ def compare(logs: Logs, line: bytes, n: int, kind: str = "joined", adapter: Any 
     foreign, primary = sources(logs, n)
     published = read_published(line)
     named = primary if published.primary is not None else None
-    return differences(published, kind, foreign, named, adapter, BARE)
+    return differences([published], kind, [foreign], [named], adapter, BARE)[0]
 
 
 def test_what_a_line_says_of_itself(logs: Logs) -> None:
@@ -186,6 +186,31 @@ class Placed(ConfiguredAdapter):
 _SIDE: Mapping[str, Any] = {"format": "jsonl", "key": "q"}
 
 
+class Picky(ConfiguredAdapter):
+    """Of one query it makes no line, of another none that can be written."""
+
+    def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
+        if b'"q1"' in primary:
+            return Joined(b"{\n}", None)
+        return Filtered("q2") if b'"q2"' in primary else super().join(foreign, foreign_file, primary, primary_file)
+
+
+def test_in_a_block_each_line_has_its_own_verdict(logs: Logs) -> None:
+    foreign, primary = zip(*(sources(logs, n) for n in range(4)), strict=True)
+    lines = [read_published(logs.joined(n)[0]) for n in range(4)]
+    lines[3] = read_published(logs.joined(3)[0].replace(b'"key":"q3"', b'"key":"q4"'))
+    picky = Picky({"foreign": ADAPTER.foreign_config, "primary": ADAPTER.primary_config})
+    right, unwritten, filtered, other = differences(lines, "joined", foreign, primary, picky, BARE)
+    assert right == []
+    assert unwritten == ["the adapter's answer now cannot be written (ValueError)"]
+    assert filtered == ["the adapter's answer now is Filtered, not Joined"]
+    assert other == ['key is "q4", its source gives "q3"']
+    assert differences((), "joined", (), (), picky, BARE) == []
+    assert differences((), "unmatched", (), (), picky, BARE) == []
+    gone = differences(lines[:2], "joined", foreign[:2], [None, primary[1]], ADAPTER, BARE)
+    assert gone == [["primary_source: is missing"], []]
+
+
 def test_an_id_that_is_a_place(logs: Logs) -> None:
     foreign, _ = sources(logs, 1)
     header = header_of(Placed(), foreign)
@@ -198,7 +223,7 @@ def test_what_the_adapter_says_now(logs: Logs) -> None:
     foreign, primary = sources(logs, 1)
 
     def wrong(answer: str, kind: str = "joined", made: bytes = line) -> list[str]:
-        return differences(read_published(made), kind, foreign, primary, Placed(answer), BARE)
+        return differences([read_published(made)], kind, [foreign], [primary], Placed(answer), BARE)[0]
 
     assert wrong("filter") == ["the adapter's answer now is Filtered, not Joined"]
     (raises,) = wrong("raise")
@@ -242,7 +267,7 @@ def test_what_is_not_joined_is_checked_without_what_is_redacted(logs: Logs) -> N
     foreign, _ = sources(logs, 2)
     for envelope, wrong in ((Envelope(adapter=hiding), False), (Envelope(), True)):
         (made,) = undone_lines(envelope, [logs.event(2)], ["no primary"], token=1, at_ns=0)
-        assert bool(differences(read_published(made), "unmatched", foreign, None, hiding, bare)) is wrong
+        assert bool(*differences([read_published(made)], "unmatched", [foreign], [None], hiding, bare)) is wrong
 
 
 def test_an_adapter_that_hangs_now_is_told_and_holds_nothing_up(logs: Logs) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from photon.adapters.contract import LogFile
-from photon.eventstore.api import Found, PrimaryRecord
-from photon.eventstore.cache import CachedRecord, Hits
+from photon.batch.records import PrimaryRecord
+from photon.eventstore.api import Found
 from photon.eventstore.file_map import MapKind
+from photon.eventstore.located import Located
 from tests.unit.eventstore.test_tiered import Store
 
 LOG = LogFile("a.log")
@@ -30,14 +32,18 @@ class Reads:
         return self._read(wanted, *more)  # type: ignore[arg-type]
 
 
-def hit(store: Store, offset: int, record: bytes, name: str = "a.log") -> CachedRecord:
+Hit = tuple[int, str, PrimaryRecord]
+
+
+def hit(store: Store, offset: int, record: bytes, name: str = "a.log") -> Hit:
+    """Of the first row."""
     [log] = [log for log in store.map.logs() if log.file.path == name]
-    return CachedRecord(log.identity, PrimaryRecord(record, log.file, offset))
+    return 0, log.identity, PrimaryRecord(record, log.file, offset)
 
 
-def ask(store: Store, key: bytes, hits: Hits, as_of: int = 0) -> tuple[Found, int]:
-    begun = store.tiers.begin([key], [as_of], hits)
-    found = store.tiers.end(begun, store.reads.read(begun.wanted) if begun.wanted else ())
+def ask(store: Store, key: bytes, hits: Sequence[Hit], as_of: int = 0) -> tuple[Found, int]:
+    begun = store.tiers.begin([key], [as_of], [Located.of(hits)])
+    found = store.tiers.end(begun, store.reads.read(begun.wanted))
     record = found.records[0]
     return found.answers[0], -1 if record is None else record.offset
 
@@ -47,9 +53,9 @@ def test_a_confirmed_hit_saves_the_reading(tmp_path: Path) -> None:
     store.write("a.log", b"k1,x\nk2,y\n")
     store.read_all()
     reads = Reads(store)
-    assert ask(store, b"k2", {0: [hit(store, 5, b"k2,y")]}) == (Found.FOUND, 5)
+    assert ask(store, b"k2", [hit(store, 5, b"k2,y")]) == (Found.FOUND, 5)
     assert reads.places == 0
-    assert ask(store, b"k2", {}) == (Found.FOUND, 5)
+    assert ask(store, b"k2", []) == (Found.FOUND, 5)
     assert reads.places == 1
     store.close()
 
@@ -60,9 +66,9 @@ def test_what_the_map_does_not_name_is_no_hit(tmp_path: Path, kind: MapKind) -> 
     store = Store(tmp_path, cache_bytes=1, kind=kind)
     store.write("a.log", b"10.0.0.1:7:1000000,x\n")
     store.read_all()
-    ahead = {0: [hit(store, 500, b"10.0.0.1:7:9000000,y")]}
+    ahead = [hit(store, 500, b"10.0.0.1:7:9000000,y")]
     assert ask(store, b"10.0.0.1:7:9000000", ahead, as_of=1 << 62)[0] is Found.NOT_YET
-    elsewhere = {0: [CachedRecord("another log", PrimaryRecord(b"10.0.0.1:7:1000000,x", LOG, 0))]}
+    elsewhere = [(0, "another log", PrimaryRecord(b"10.0.0.1:7:1000000,x", LOG, 0))]
     reads = Reads(store)
     assert ask(store, b"10.0.0.1:7:1000000", elsewhere) == (Found.FOUND, 0)
     assert reads.places == 1
@@ -74,7 +80,7 @@ def test_the_first_wins_though_a_node_has_only_the_second(tmp_path: Path) -> Non
     store.write("a.log", b"k,first\nk,second\n")
     store.write("b.log", b"k,third\n")
     store.read_all()
-    assert ask(store, b"k", {0: [hit(store, 8, b"k,second"), hit(store, 0, b"k,third", "b.log")]}) == (Found.FOUND, 0)
+    assert ask(store, b"k", [hit(store, 8, b"k,second"), hit(store, 0, b"k,third", "b.log")]) == (Found.FOUND, 0)
     store.close()
 
 
@@ -82,7 +88,7 @@ def test_two_copies_of_one_record_are_one(tmp_path: Path) -> None:
     store = Store(tmp_path, cache_bytes=1)
     store.write("a.log", b"k,first\n")
     store.read_all()
-    assert ask(store, b"k", {0: [hit(store, 0, b"k,first")] * 2}) == (Found.FOUND, 0)
+    assert ask(store, b"k", [hit(store, 0, b"k,first")] * 2) == (Found.FOUND, 0)
     store.close()
 
 
@@ -91,7 +97,7 @@ def test_a_hit_inside_a_sparse_span_is_confirmed(tmp_path: Path) -> None:
     store.write("a.log", b"10.0.0.1:7:1000000,x\n10.0.0.1:7:1000001,y\n")
     store.read_all()
     reads = Reads(store)
-    assert ask(store, b"10.0.0.1:7:1000001", {0: [hit(store, 21, b"10.0.0.1:7:1000001,y")]}) == (Found.FOUND, 21)
+    assert ask(store, b"10.0.0.1:7:1000001", [hit(store, 21, b"10.0.0.1:7:1000001,y")]) == (Found.FOUND, 21)
     assert reads.places == 0
     store.close()
 
@@ -100,14 +106,14 @@ def test_a_rewritten_log_is_read_not_trusted(tmp_path: Path) -> None:
     store = Store(tmp_path, cache_bytes=1)
     store.write("a.log", b"head,\nk,old\nx,1\n")
     store.read_all()
-    stale = {0: [hit(store, 6, b"k,old")]}
+    stale = [hit(store, 6, b"k,old")]
     (store.logs / "a.log").write_bytes(b"head,\n")
     store.read_all()
     store.write("a.log", b"k,new\n")
     store.read_all()
     [log] = store.map.logs()
     assert log.rewritten
-    begun = store.tiers.begin([b"k"], [0], stale)
+    begun = store.tiers.begin([b"k"], [0], [Located.of(stale)])
     found = store.tiers.end(begun, store.reads.read(begun.wanted))
     assert found.records[0] is not None
     assert found.records[0].record == b"k,new"
@@ -138,21 +144,20 @@ def test_no_answer_depends_on_what_nodes_have(tmp_path: Path, kind: MapKind, rou
     asked = [*keys, b"10.0.0.1:7:5", b"no id"]
     identities = {log.file.path: log.identity for log in store.map.logs()}
 
-    def answers(hits: Hits) -> tuple[list[Found], list[PrimaryRecord | None]]:
-        begun = store.tiers.begin(asked, [draw.choice((0, 1 << 62))] * len(asked), hits)
-        found = store.tiers.end(begun, store.reads.read(begun.wanted) if begun.wanted else ())
+    def answers(hits: Sequence[Hit]) -> tuple[list[Found], list[PrimaryRecord | None]]:
+        begun = store.tiers.begin(asked, [draw.choice((0, 1 << 62))] * len(asked), [Located.of(hits)])
+        found = store.tiers.end(begun, store.reads.read(begun.wanted))
         return [each if each is Found.FOUND else Found.NOT_YET for each in found.answers], found.records
 
-    without = answers({})
+    without = answers([])
     for _ in range(20):
-        hits: Hits = {}
+        hits: list[Hit] = []
         for key, name, offset, record in draw.choices(records, k=draw.randrange(120)):
             wrong = draw.random()
             identity = "elsewhere" if wrong < 0.1 else identities.get(name, "unread")
             shifted = offset + draw.randrange(1, 5000) if wrong > 0.9 else offset
-            hit_ = CachedRecord(identity, PrimaryRecord(record, LogFile(name), shifted))
             if wrong > 0.9 and kind is MapKind.SPARSE:
                 continue  # a record at another offset than its own: no log says so, and a span cannot tell
-            hits.setdefault(asked.index(key), []).append(hit_)
+            hits.append((asked.index(key), identity, PrimaryRecord(record, LogFile(name), shifted)))
         assert answers(hits) == without
     store.close()

@@ -7,15 +7,15 @@ import time
 from collections.abc import Sequence
 
 from photon.adapters.contract import LogFile
-from photon.batch.records import NO_RECORDS
+from photon.batch.records import NO_RECORDS, PrimaryRecord
 from photon.eventstore.api import EventLookUps, Found
 from photon.eventstore.cache_nodes import wire
 from photon.eventstore.cache_nodes.hedged import HedgedLookUps
 from photon.eventstore.cache_nodes.nodes import CacheNodes
 from photon.eventstore.index import U64
-from photon.eventstore.segments import Located
+from photon.eventstore.located import Located
 
-HIT = Located(0, "id", LogFile("a"), 0, b"k,1")
+HIT = Located.of([(0, "id", PrimaryRecord(b"k,1", LogFile("a"), 0))])
 
 
 class SlowAsked:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from photon.adapters.contract import LogFile
+from photon.batch.records import PrimaryRecord
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore import eventstore_pb2_grpc
 from photon.eventstore.cache_nodes import wire
@@ -17,7 +18,8 @@ from photon.eventstore.cache_nodes.process import serve
 from photon.eventstore.cache_nodes.wire import Piece
 from photon.eventstore.columns import WireError
 from photon.eventstore.index import U64, hash_keys
-from photon.eventstore.segments import PER_HASH_MAX, Located
+from photon.eventstore.segments import PER_HASH_MAX
+from tests.unit.eventstore.helpers import listed
 
 SOURCE = wire.source_of(b"rule")
 OTHER = wire.source_of(b"another rule")
@@ -40,10 +42,10 @@ def fed(node: CacheNode, source: bytes, *pieces: Piece) -> None:
     node.feed(message.source, wire.fed(message))
 
 
-def found(node: CacheNode, source: bytes, *keys: bytes) -> list[Located]:
+def found(node: CacheNode, source: bytes, *keys: bytes) -> list[tuple[int, str, PrimaryRecord]]:
     question = pb.CacheFind.FromString(wire.find(source, hash_keys(keys)).SerializeToString())
     answer = wire.found(node.find(question.source, wire.asked(question)))
-    return wire.located(pb.CacheFound.FromString(answer.SerializeToString()), range(len(keys)))
+    return listed(wire.located(pb.CacheFound.FromString(answer.SerializeToString()), np.arange(len(keys))))
 
 
 def test_records_come_back_with_their_places() -> None:
@@ -55,9 +57,9 @@ def test_records_come_back_with_their_places() -> None:
         piece_of({b"k3": (7, b"three")}, "jd"),
     )
     assert found(node, SOURCE, b"k3", b"none", b"k2", b"k1") == [
-        Located(0, "jd", FILE, 7, b"three"),
-        Located(2, "id", FILE, 5000, b"two"),
-        Located(3, "id", FILE, 1000, b"one"),
+        (0, "jd", PrimaryRecord(b"three", FILE, 7)),
+        (2, "id", PrimaryRecord(b"two", FILE, 5000)),
+        (3, "id", PrimaryRecord(b"one", FILE, 1000)),
     ]
     counts = node.counts()
     assert (counts.cache.hits, counts.cache.misses, counts.cache.segments, counts.cache.entries) == (3, 1, 2, 3)
@@ -88,7 +90,7 @@ def test_another_source_replaces_all() -> None:
     fed(node, OTHER, piece_of({b"l": (2, b"new")}))
     assert found(node, SOURCE, b"k") == []
     assert found(node, OTHER, b"k") == []
-    assert [each.record for each in found(node, OTHER, b"l")] == [b"new"]
+    assert [each.record for _, _, each in found(node, OTHER, b"l")] == [b"new"]
 
 
 def test_bytes_stay_bounded_and_the_recent_stay() -> None:
@@ -104,7 +106,7 @@ def test_of_one_key_with_many_records_some_are_given() -> None:
     node = CacheNode(1 << 20)
     for number in range(50):
         fed(node, SOURCE, piece_of({b"hot": (number, b"x"), b"cold%d" % number: (number, b"y")}))
-    rows = [each.row for each in found(node, SOURCE, b"cold7", b"hot", b"cold8")]
+    rows = [row for row, _, _ in found(node, SOURCE, b"cold7", b"hot", b"cold8")]
     assert rows == [0, *[1] * PER_HASH_MAX, 2]
 
 
@@ -112,7 +114,7 @@ def test_an_answer_is_bounded_in_bytes() -> None:
     node = CacheNode(1 << 20)
     fed(node, SOURCE, piece_of({b"%d" % i: (i, b"x" * 100) for i in range(10)}))
     answer = wire.found(node.find(SOURCE, hash_keys([b"%d" % i for i in range(10)])), bytes_max=350)
-    assert [each.row for each in wire.located(answer, range(10))] == [0, 1, 2]
+    assert wire.located(answer, np.arange(10)).rows.tolist() == [0, 1, 2]
 
 
 def columns(data: bytes, hashes: list[int], starts: list[int], offsets: list[int]) -> pb.CacheFeed:
@@ -136,6 +138,7 @@ def columns(data: bytes, hashes: list[int], starts: list[int], offsets: list[int
         columns(b"a\n", [1, 2], [0, 0], [0]),
         columns(b"a\nb\n", [2, 1], [0, 2], [0, 2]),
         columns(b"a\n", [1], [2], [0]),
+        columns(b"a\n", [1], [0], [1 << 63]),
         pb.CacheFeed(source=b"short"),
         pb.CacheFeed(source=SOURCE, segments=[pb.CacheSegment(hashes=b"123")]),
     ],
@@ -152,11 +155,19 @@ def test_a_feed_that_does_not_fit_together_is_refused(message: pb.CacheFeed) -> 
         pb.CacheFound(rows=b"\0\0\0\0", log_indexes=b"\0\0\0\0", sizes=b"\1\0\0\0", offsets=b"\0" * 8, records=b"ab"),
         pb.CacheFound(rows=b"\5\0\0\0", log_indexes=b"\0\0\0\0", sizes=b"\1\0\0\0", offsets=b"\0" * 8, records=b"a"),
         pb.CacheFound(rows=b"\0\0\0\0", log_indexes=b"\0\0\0\0", sizes=b"\1\0\0\0", offsets=b"\0" * 8, records=b"a"),
+        pb.CacheFound(
+            rows=b"\0\0\0\0",
+            log_indexes=b"\0\0\0\0",
+            sizes=b"\1\0\0\0",
+            offsets=b"\xff" * 8,
+            records=b"a",
+            logs=[pb.CachedLog(identity="id")],
+        ),
     ],
 )
 def test_an_answer_that_does_not_fit_together_is_refused(message: pb.CacheFound) -> None:
     with pytest.raises(WireError):
-        wire.located(message, range(3))
+        wire.located(message, np.arange(3))
 
 
 def test_a_question_that_does_not_fit_is_refused() -> None:
@@ -175,7 +186,7 @@ async def test_served_over_grpc() -> None:
         await stub.Feed(pb.CacheFeed.FromString(fed_one), timeout=10)
         asked: U64 = hash_keys([b"none", b"k"])
         answer = await stub.Find(wire.find(SOURCE, asked), timeout=10)
-        assert wire.located(answer, [10, 20]) == [Located(20, "id", FILE, 3, b"record")]
+        assert listed(wire.located(answer, np.array([10, 20]))) == [(20, "id", PrimaryRecord(b"record", FILE, 3))]
         counts = wire.counts_of(await stub.Counts(pb.CacheCountsRequest(), timeout=10))
         assert (counts.cache.hits, counts.cache.misses, counts.bytes_max) == (1, 1, 1 << 20)
         with pytest.raises(grpc.aio.AioRpcError) as refused:

@@ -10,7 +10,9 @@ import pytest
 from photon.eventstore.cache_nodes import wire
 from photon.eventstore.cache_nodes.nodes import CacheNodes
 from photon.eventstore.index import hash_keys
+from photon.eventstore.located import Located
 
+from ..helpers import listed
 from .served import Served, put, until
 
 SOURCE = wire.source_of(b"rule")
@@ -36,9 +38,9 @@ async def found(nodes: CacheNodes, keys: list[bytes] = KEYS) -> int:
     """How many of the keys nodes have."""
     asked = nodes.ask(hash_keys(keys))
     assert await asked.complete(30)
-    located = asked.located()
-    assert all(each.record.partition(b",")[0] == keys[each.row] for each in located)
-    return len({each.row for each in located})
+    located = Located.concat(asked.located())
+    assert all(each.record.partition(b",")[0] == keys[row] for row, _, each in listed(located))
+    return len(set(located.rows.tolist()))
 
 
 async def test_each_node_has_its_share_and_all_is_found(served: Served, nodes: CacheNodes) -> None:
