@@ -253,6 +253,16 @@ def test_what_a_killed_run_joined_is_counted_once_though_another_log_begins_like
     assert ledger["read"] == ledger["joined"]
 
 
+def test_twenty_logs_that_begin_alike(logs: Replaced) -> None:
+    made = [named(f"l{at}", 30 - at) for at in range(20)]
+    logs.put(logs.primary, queries([*made[0][:1], *(name for names in made for name in names[1:])]))
+    for at, names in enumerate(made):
+        (logs.foreign / f"clicks.log.{at}").write_bytes(clicks(names))
+    (logs.foreign / "clicks.log").unlink(missing_ok=True)
+    ledger = logs.ran(logs.once(), *(name for names in made for name in names))
+    assert (ledger["read"], ledger["reread"]) == (len(logs.ids()), 19)
+
+
 def test_after_its_state_was_lost_the_ledger_leaves_out_what_logs_that_begin_alike_had_a_verdict_on(
     logs: Replaced,
 ) -> None:
