@@ -95,6 +95,7 @@ bench-components: install  ## single parts: tailing, cache, cold look-ups, parke
 	$(BIN)/python -m bench.components.join
 	$(BIN)/python -m bench.components.tailing
 	$(BIN)/python -m bench.components.cache
+	$(BIN)/python -m bench.components.look_ups
 	$(BIN)/python -m bench.components.cold_look_ups
 	$(BIN)/python -m bench.components.hbase
 	$(BIN)/python -m bench.components.parked

@@ -69,6 +69,31 @@ def test_records_in_any_order(logs: Logs, name: str) -> None:
         assert (each.file, each.offset) == (LogFile(name, b"head"), at)
 
 
+class Together(LineAdapter):
+    """Has a form of its own for the keys of many records; it raises, or answers for too few."""
+
+    asked = 0
+
+    def primary_keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
+        self.asked += 1
+        if self.options["how"] == "raises":
+            raise KeyError("boom")
+        keys = super().primary_keys_of(records, file)
+        return keys[1:] if self.options["how"] == "short" else keys
+
+
+@pytest.mark.parametrize("how", ["right", "raises", "short"])
+def test_keys_are_asked_for_by_block_and_one_by_one_where_that_goes_wrong(logs: Logs, how: str) -> None:
+    data, places = lines(50)
+    log, adapter = logs.log("a", "a.log", data), Together({"how": how})
+    store = LogsEventStore(logs.directory, adapter, logs.paths.get)
+    wanted = [Wanted(key, log, at, 0, -1) for key, at in (*places, (b"another", 0))]
+    what = [what for what, _ in told(store.read(wanted))]
+    assert what == ["found"] * 50 + ["unavailable"]
+    assert adapter.asked == 2  # the second time for the place that the map is wrong about
+    store.close()
+
+
 def test_neighbours_are_read_together(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
     data, places = lines(5000)
     log = logs.log("a", "a.log", data)
