@@ -124,7 +124,10 @@ class DigestIndex:
         if self._reserve(hashes) or at is None:
             at = self._homes(hashes)
         self._put(words, hashes, at)
-        self._counts += np.bincount(at // self._groups, minlength=len(self._counts))
+        if self._depth:
+            self._counts += np.bincount(at // self._groups, minlength=len(self._counts))
+        else:
+            self._counts[0] += len(words)
 
     # -- inside -------------------------------------------------------------------------------------------------
     def _compare(self, lo: U64, hi: U64, ids: I64, places: I64, found: U64) -> None:
@@ -171,6 +174,8 @@ class DigestIndex:
         """Room for these ids besides those that are there; whether words moved."""
         moved = False
         while True:
+            if not self._depth and self._counts[0] + len(hashes) <= self._limits[0]:
+                return moved
             segments = self._homes(hashes) // self._groups
             full = np.flatnonzero(self._counts + np.bincount(segments, minlength=len(self._counts)) > self._limits)
             if not full.size:
@@ -244,11 +249,13 @@ class DigestIndex:
         steps, heads = self._steps(hashes), self._heads
         todo: I64 = np.arange(len(words))
         while todo.size:
-            todo = todo[np.argsort(at[todo], kind="stable")]
             here = at[todo]
-            starts = np.flatnonzero(np.diff(here, prepend=-1))
-            nth = np.arange(todo.size) - np.repeat(starts, np.diff(starts, append=todo.size))  # of its group
-            place = np.count_nonzero(heads[here], axis=1) + nth
+            place = np.count_nonzero(heads[here], axis=1)
+            if todo.size > 1:  # several may be for one group
+                order = np.argsort(here, kind="stable")
+                todo, here, place = todo[order], here[order], place[order]
+                starts = np.flatnonzero(np.diff(here, prepend=-1))
+                place += np.arange(todo.size) - np.repeat(starts, np.diff(starts, append=todo.size))
             fits = place < GROUP
             taken, given = (here * GROUP + place)[fits], words[todo[fits]]
             self._low.array[taken], self._high.array[taken] = given & _LOW_MASK, given >> _32

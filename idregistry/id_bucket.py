@@ -142,10 +142,12 @@ class Bucket:
         """The rows from ``first`` on are new and complete now."""
         if first < self.count:
             rows = np.arange(first, self.count)
+            block, end = first >> _SUM_BITS, self.count - 1 >> _SUM_BITS
+            if block == end:
+                self._sums[block : end + 1] += np.add.reduce(self._hashes(rows))
+                return
             starts = np.flatnonzero(np.diff(rows >> _SUM_BITS, prepend=-1))
-            self._sums[first >> _SUM_BITS : (self.count - 1 >> _SUM_BITS) + 1] += np.add.reduceat(
-                self._hashes(rows), starts
-            )
+            self._sums[block : end + 1] += np.add.reduceat(self._hashes(rows), starts)
 
     def change(self, rows: I64) -> None:
         """Before rows, all different, are changed in place; ``changed`` must follow."""

@@ -430,6 +430,8 @@ def _first_of_equals(lo: U64, hi: U64, may_add: Bools) -> I64:
     """
     n = len(lo)
     first = np.where(may_add, np.arange(n), -1)
+    if n < 2:
+        return first
     order = np.argsort(lo, kind="stable")
     ordered = lo[order]
     if not (ordered[1:] == ordered[:-1]).any():
@@ -446,7 +448,7 @@ def _groups(keys: I64) -> Iterator[tuple[int, I64 | slice]]:
     """(key, positions) of a batch; positions keep the batch's order."""
     if not len(keys):
         return
-    if keys[0] == keys[-1] and (keys == keys[0]).all():
+    if len(keys) == 1 or (keys[0] == keys[-1] and (keys == keys[0]).all()):
         yield int(keys[0]), slice(None)
         return
     order = np.argsort(keys, kind="stable")

@@ -42,6 +42,8 @@ def shards_of(digests: bytes, shards: Sequence[int]) -> U32:
 
 def shards_by(by_digest: U64, shards: Sequence[int]) -> U32:
     """As ``shards_of``, of the digests' last eight bytes as little-endian numbers."""
+    if len(shards) == 1:
+        return np.full(len(by_digest), shards[0], np.uint32)
     return np.array(shards, np.uint32)[(by_digest % np.uint64(len(shards))).astype(np.int64)]
 
 

@@ -54,6 +54,29 @@ class BusyLoop(Exception):
 ROUNDS_AT_ONE_MOMENT_MAX = 5_000
 
 
+class Handle:
+    """As ``asyncio.TimerHandle``, of which a schedule makes a hundred thousand, without what only debugging needs."""
+
+    __slots__ = ("_args", "_callback", "_cancelled", "_context", "_when")
+
+    def __init__(self, when: float, callback: Callable[..., Any], args: tuple[Any, ...], context: Context | None):
+        self._when = when
+        self._callback: Any = callback
+        self._args = args
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback, self._args = None, ()
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def when(self) -> float:
+        return self._when
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """``failed`` is told what a callback raised."""
 
@@ -62,7 +85,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.now = 0.0
         self.steps = 0
         self._rounds = 0
-        self._timers: list[tuple[float, int, Any]] = []
+        self._timers: list[tuple[float, int, Handle]] = []
         self._sequence = 0
         self.thread_delays = (0.0005, 0.003)
         """Seconds that a job given to a thread takes, least and most."""
@@ -105,18 +128,28 @@ class VirtualLoop(asyncio.BaseEventLoop):
             owner = handle._context.get(OWNER)
             if owner is None or (owner.alive and not owner.paused):
                 self.steps += 1
-                handle._run()
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self.call_exception_handler({"message": "in a callback", "exception": error})
             elif owner.alive:
                 owner.frozen.append(handle)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
+        handle = Handle(self.now, callback, args, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
         """As the base class, with a heap of tuples: comparing handles would take a fifth of a seed's time."""
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = Handle(when, callback, args, context)
         self._sequence += 1
         heapq.heappush(self._timers, (when, self._sequence, handle))
         return handle
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
         return self.call_at(self.now + delay, callback, *args, context=context)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
@@ -150,9 +183,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return future
 
     # -- what the world asks -------------------------------------------------------------------------------------
-    def later(self, delay: float, act: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
+    def later(self, delay: float, act: Callable[..., object], *args: Any) -> Handle:
         """Calls from outside all processes."""
-        return self.call_later(delay, act, *args, context=self.outside)
+        handle: Handle = self.call_at(self.now + delay, act, *args, context=self.outside)
+        return handle
 
     def spawn(self, owner: Owner, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """A task within a process."""

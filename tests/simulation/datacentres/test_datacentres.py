@@ -6,6 +6,9 @@ import os
 
 import pytest
 
+from photon.adapters.contract import LogFile
+from photon.adapters.faults import describe
+from tests.simulation.datacentres.truth import PairAdapter
 from tests.simulation.datacentres.world import run_seed
 from tests.simulation.world.seeds import seeds, share
 
@@ -39,3 +42,10 @@ def test_a_seed_replays_exactly() -> None:
     one, other = run_seed(3, story=True), run_seed(3, story=True)
     assert one.story == other.story
     assert len(one.story or []) > 20
+
+
+def test_a_seed_replays_wherever_the_project_lies() -> None:
+    adapter, log = PairAdapter({}), LogFile("queries")
+    with pytest.raises(ValueError, match="no such thing") as raised:
+        adapter.join(b"e1 1 k1 c", log, b"k1 rejected", log)
+    assert describe(raised.value, adapter) == "the adapter raised ValueError: no such thing (adapter.py:7)"

@@ -3,7 +3,8 @@ once whatever goes wrong with the news of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -35,6 +36,9 @@ PROMPT_S = 3.0
 """From when both lines are there and all is up: a pass over the primary logs, a head start, a far registration."""
 LATE_S = 3.0
 """A primary event that comes so much later is late: back-off alone would mostly take longer than is prompt."""
+
+
+IN_VAIN_A_SECOND = 10
 
 
 LONG = Backoff(first=30.0, most=30.0, floor=30.0)
@@ -165,11 +169,17 @@ class Lost(SoughtKeys):
 
 
 class InVain(SoughtKeys):
-    """Of some keys it is told that they came, though they did not."""
+    """Of some keys it is told that they came, though they did not: of each some times a second, at once. Each time
+    they are looked for at once and missed: without an end to it a schedule is nothing but that."""
+
+    def __init__(self, epoch: int, monotonic: Callable[[], float]) -> None:
+        super().__init__(epoch, monotonic)
+        self._told: Counter[tuple[bytes, int]] = Counter()
 
     def missed(self, keys: Sequence[bytes], mark: int) -> bool:
-        told = super().missed(keys, mark)
-        some = [key for key in keys if key[-1] % 3 == 0]
+        told, second = super().missed(keys, mark), int(self._monotonic())
+        some = [key for key in keys if key[-1] % 3 == 0 and self._told[key, second] < IN_VAIN_A_SECOND]
+        self._told.update((key, second) for key in some)
         self._tell(some)
         return told or bool(some)
 

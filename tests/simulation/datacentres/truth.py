@@ -14,6 +14,7 @@ from random import Random
 
 from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile
 from photon.idregistry.api import Kind
+from tests.simulation.world.seeds import placeless
 
 EPOCH_NS = 1_700_000_000_000_000_000
 HOUR_S = 3600
@@ -37,6 +38,7 @@ class PairAdapter(Adapter):
     def primary_payload(self, record: bytes, file: LogFile) -> bytes | None:
         return b'"%b"' % record
 
+    @placeless
     def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
         what = primary.split(b" ")[1]
         if what == b"filtered":

@@ -140,6 +140,8 @@ class World:
         self.processes: dict[str, Process] = {}
         self.lives: list[Process] = []
         self.lost: list[LostSlot] = []
+        self.owners: tuple[list[tuple[Any, int]], dict[bytes, check.Owner | None]] | None = None
+        """As ``check.owners`` found them last: (leaders' machines, entries applied), its answer."""
         self.counts = dict.fromkeys(("ended", "cuts", "pauses"), 0)
         self.answers_take_s = 0.0
         """Those of event stores to look-ups are on their way for so long at most; 0: only as long as any."""

@@ -18,9 +18,12 @@ def test_a_slot_that_others_redo_keeps_the_promises() -> None:
 
 
 def test_schedules_reach_what_they_are_for() -> None:
-    worlds = [run_seed(seed) for seed in range(120)]
-    assert sum(world.adoptions for world in worlds) > 20
-    assert sum(world.redone for world in worlds) > 2
+    adoptions = redone = 0
+    for world in map(run_seed, range(120)):
+        adoptions, redone = adoptions + world.adoptions, redone + world.redone
+        if adoptions > 20 and redone > 2:
+            return
+    pytest.fail(f"{adoptions} adoptions, {redone} redone")
 
 
 def test_without_the_lock_records_come_out_twice() -> None:

@@ -33,6 +33,7 @@ from tests.simulation.joiner.tail import Tail
 from tests.simulation.world.disk import Copy, PowerOff
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.registry import CONFIG_CALLS, ModelRegistry, Network
+from tests.simulation.world.seeds import placeless
 
 QUIET_STEPS_MAX = 1500
 
@@ -56,6 +57,7 @@ class PairAdapter(Adapter):
     def primary_payload(self, record: bytes, file: LogFile) -> bytes | None:
         return b'"%b"' % record
 
+    @placeless
     def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
         if primary.endswith(b"f"):
             return Filtered("by rule")

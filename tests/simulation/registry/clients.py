@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ HOUR_AHEAD = 3_600 * IDS_PER_SECOND
 _SETTLED = (Answer.COMMITTED, Answer.TAKEN, Answer.DONE, Answer.BELOW_BOUNDARY)
 
 
+@lru_cache(maxsize=100_000)
 def digest_of(number: int) -> bytes:
     return blake2b(number.to_bytes(8, "little", signed=True), digest_size=16).digest()
 

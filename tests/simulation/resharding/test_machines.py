@@ -29,11 +29,16 @@ def test_no_order_of_entries_breaks_the_rule(first: int) -> None:
 
 def test_orders_reach_what_they_are_for() -> None:
     """Changes that are activated and given up, and inserts that are taken meanwhile."""
-    done = [machines.run(seed) for seed in range(100)]
-    ended = [activated for each in done for activated in each.ended.values()]
-    assert len(ended) > 100
-    assert 0 < sum(ended) < len(ended)
-    assert sum(len(each.accepted) for each in done) > 1_000
+    ended: list[bool] = []
+    accepted = 0
+    for seed in range(100):
+        done = machines.run(seed)
+        ended += done.ended.values()
+        accepted += len(done.accepted)
+        if len(ended) > 100 and 0 < sum(ended) < len(ended) and accepted > 1_000:
+            break
+    else:
+        pytest.fail(f"{ended} of changes, {accepted} inserts")
 
 
 @pytest.mark.parametrize("name", ABLATIONS)

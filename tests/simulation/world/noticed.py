@@ -43,6 +43,19 @@ def notice(
     pytest.fail(f"{what}: {tried} schedules and nothing found")
 
 
+def reach(stories: Iterable[Iterable[str]], words: Iterable[str], enough: Callable[[], bool] = lambda: True) -> None:
+    """Runs schedules, and takes their stories, until all ``words`` (regular expressions) were told and it is
+    ``enough``; fails the test if something was never told."""
+    left = list(words)
+    for story in stories:
+        text = "\n".join(story)
+        left = [what for what in left if not re.search(what, text)]
+        if not left and enough():
+            return
+    assert not left, left
+    assert enough()
+
+
 def _known() -> dict[str, int]:
     known: dict[str, int] = json.loads(KNOWN.read_text()) if KNOWN.exists() else {}
     return known
