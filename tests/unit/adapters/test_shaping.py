@@ -135,7 +135,10 @@ JSON = st.recursive(
 )
 
 
-@given(st.dictionaries(st.text(max_size=5), JSON, max_size=5))
+NAMES = st.text(max_size=5).filter(lambda name: not name.endswith("!"))  # those are the test's own
+
+
+@given(st.dictionaries(NAMES, JSON, max_size=5))
 def test_what_is_not_touched_keeps_its_bytes(fields: dict[str, Any]) -> None:
     import json
 
