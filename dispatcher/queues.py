@@ -282,7 +282,7 @@ class Queues:
         self._oldest_behind = now
         rows = self._pull(self._behind.ready, most=count if most is None else min(most, count))
         cost = len(rows) * (STORED_WEIGHT if self._is_stored(int(rows[0])) else 1.0)
-        self._shares.sent_behind(cost, fresh_wait=wait)
+        self._shares.sent_behind(cost, now, fresh_wait=wait)
         self.behind_in_flight += len(rows)
         return rows
 

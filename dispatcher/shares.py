@@ -4,7 +4,8 @@ An event is *behind* when it is old as it is read, or waits in the retry store s
 Where no fresh events were sent for a moment, those behind get everything. Else
 
 - they get small batches, few of them in flight, whenever nothing fresh waits;
-- where fresh events wait they are still not starved: for what was sent of those they have a credit of ``share``.
+- where fresh events wait they are still not starved: for what was sent of those they have a credit of ``share``; and
+  where so little is sent that it lasts, a few of them go now and then without.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ CALM_S = 1.0
 """Fresh traffic has ended when nothing fresh was sent for so long."""
 SMALL_EVENTS = 250
 """Events behind go in batches of so many beside fresh traffic: a fresh one waits for few of them."""
+TRICKLE_EVENTS, TRICKLE_S = 25, 1.0
+"""So few go so often while fresh ones wait, whatever the credit."""
 IDLE_PART = 8
 """Of the places in flight, one in so many is theirs while nothing fresh waits."""
 STORED_WEIGHT = 3.0
@@ -36,6 +39,7 @@ class Shares:
         self.resize(capacity)
         self._credit = 0.0
         self._fresh_at = -CALM_S
+        self._behind_at = -TRICKLE_S
 
     def resize(self, capacity: int) -> None:
         """Joiners came or went."""
@@ -55,11 +59,14 @@ class Shares:
         if not self.busy(now):
             return batch_events
         small = min(SMALL_EVENTS, batch_events)
-        if in_flight + small > self._most_in_flight or (fresh_wait and self._credit < small):
+        if in_flight + small > self._most_in_flight:
             return 0
-        return small
+        if not fresh_wait or self._credit >= small:
+            return small
+        return min(small, TRICKLE_EVENTS) if now - self._behind_at >= TRICKLE_S else 0
 
-    def sent_behind(self, cost: float, *, fresh_wait: bool) -> None:
+    def sent_behind(self, cost: float, now: float, *, fresh_wait: bool) -> None:
         """``cost``: of what goes, in fresh events. What goes while nothing fresh waits is free."""
+        self._behind_at = now
         if fresh_wait:
             self._credit -= cost

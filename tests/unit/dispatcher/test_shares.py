@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from photon.dispatcher.shares import CALM_S, SMALL_EVENTS, Shares
+from photon.dispatcher.shares import CALM_S, SMALL_EVENTS, TRICKLE_EVENTS, Shares
 
 BATCH = 1000
 
@@ -39,12 +39,25 @@ def test_while_fresh_events_wait_they_get_their_share_of_the_work(share: float) 
     fresh = behind = 0
     for _ in range(20_000):
         if count := s.allowance(0.0, BATCH, fresh_wait=True, in_flight=0):
-            s.sent_behind(count, fresh_wait=True)
+            s.sent_behind(count, 0.0, fresh_wait=True)
             behind += count
         else:
             s.sent_fresh(100, 0.0)
             fresh += 100
     assert behind / (fresh + behind) == pytest.approx(share, rel=0.05)
+
+
+def test_where_little_is_sent_a_few_of_them_go_now_and_then() -> None:
+    """Their share of what little is sent would make a batch after minutes only."""
+    s = shares()
+    went = []
+    for turn in range(100):
+        now = turn / 10
+        s.sent_fresh(1, now)
+        if count := s.allowance(now, BATCH, fresh_wait=True, in_flight=0):
+            s.sent_behind(count, now, fresh_wait=True)
+            went.append((now, count))
+    assert went == [(float(second), TRICKLE_EVENTS) for second in range(10)]
 
 
 def test_a_long_calm_gives_no_credit_for_a_flood() -> None:
@@ -53,7 +66,7 @@ def test_a_long_calm_gives_no_credit_for_a_flood() -> None:
         s.sent_fresh(BATCH, n / 10)
     now, got = 100.0, 0
     while count := s.allowance(now, BATCH, fresh_wait=True, in_flight=0):
-        s.sent_behind(count, fresh_wait=True)
+        s.sent_behind(count, now, fresh_wait=True)
         s.sent_fresh(1, now)
         got += count
     assert got <= 4 * SMALL_EVENTS
