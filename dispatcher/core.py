@@ -63,7 +63,7 @@ from photon.joiner.foreign_columns import events_of, records_of
 LATE_REASON = "its event time is older than what the registry still remembers"
 
 # As numbers: a member of an enumeration is dear to look up, and these are once a batch.
-_RETRY, _JOINED, _REJECTED = int(Outcome.RETRY), int(Outcome.JOINED), int(Outcome.REJECTED)
+_JOINED, _REJECTED = int(Outcome.JOINED), int(Outcome.REJECTED)
 _TAKEN, _LATE = int(Outcome.TAKEN), int(Outcome.LATE)
 _VERDICTS = frozenset(range(_JOINED, _REJECTED + 1))
 
@@ -263,7 +263,7 @@ class Core:
 
     def send(self, rows: RowIndexes, now: float) -> None:
         """These are on their way to a joiner."""
-        self._queues.read(rows, now)
+        self._queues.take(rows, now)
 
     def send_again(self, stretch: Stretch, events: Events, first_read_ns: int, now: float) -> None:
         """Events that were read before, in a stretch of their own (``replay.guests``): they are behind."""
@@ -322,12 +322,13 @@ class Core:
         behind = self._table.behind[rows_of(self._woken + self._came)]
         return self._queues.room_for_rows(now) - int(np.count_nonzero(behind))
 
-    def held(self, stretches: Iterable[Stretch] | None = None) -> Iterator[OpenEvent]:
-        """Those of stretches that are in memory; of all of them by default."""
-        if stretches is None:
-            stretches = (stretch for log in self._busy.values() for stretch in log.stretches)
-        for stretch in stretches:
-            yield from self._table.describe(self._table.of_stretch(stretch))
+    def held(self, stretch: Stretch) -> list[OpenEvent]:
+        """Its events without a verdict."""
+        return self._table.describe(self._table.of_stretch(stretch))
+
+    def find(self, event_id: bytes, offset: int) -> list[OpenEvent]:
+        """Events of stretches with this id, or at this place of any log."""
+        return self._table.describe(self._table.find(event_id, offset))
 
     def heads(self) -> Iterator[Stretch]:
         """The oldest stretch of each log that has any in memory."""
@@ -335,8 +336,7 @@ class Core:
 
     def oldest_first_read_ns(self) -> int | None:
         """Of the events in memory, about: of the first one of each log's oldest stretch."""
-        heads = (self._table.of_stretch(stretch) for stretch in self.heads() if stretch.left)
-        return min((int(self._table.first_read_ns[rows].min()) for rows in heads), default=None)
+        return min((stretch.first_read_ns for stretch in self.heads() if stretch.left), default=None)
 
     def room(self) -> bool:
         """Whether another block may be taken."""
@@ -412,8 +412,9 @@ class Core:
         if self._came:
             came, self._came = self._came, []
             self._queues.again(rows_of(came), now, arrived=True)
-        rows = np.concatenate([self._waiting.due(now), rows_of(self._woken)])
-        if len(rows):
+        due = self._waiting.due(now)
+        if len(due) or self._woken:
+            rows = np.concatenate([due, rows_of(self._woken)])
             self._woken = []
             self._unpark(rows)
             self._queues.again(rows, now)
@@ -459,9 +460,9 @@ class Core:
         """What became of each event of a batch."""
         table, rows = self._table, batch.rows
         self._queues.behind_in_flight -= len(rows) if table.behind[rows[0]] else 0
+        if len(answers.outcomes) != len(rows):
+            answers = JoinAnswers([Outcome.RETRY] * len(rows))
         outcomes = np.frombuffer(bytes(answers.outcomes), np.uint8)
-        if len(outcomes) != len(rows):
-            outcomes = np.full(len(rows), _RETRY, np.uint8)
         kinds = set(outcomes.tolist())
         taken = {at: by for at, by in answers.taken.items() if outcomes[at] == _TAKEN}
         if self._homes is not None:
@@ -483,14 +484,14 @@ class Core:
             at = rows_of(sorted(taken))
             waits[at] = False
             owners = Owners.of([taken[each] for each in at.tolist()], table.times[rows[at]])
-            self._count_apart(rows[at[owners.are_other_than(self.datacentre)]], Verdict.WASTED)
+            self._count_apart(rows[at[owners.not_of(self.datacentre)]], Verdict.WASTED)
             self.taken(rows[at], owners)
         self._count(rows[decided], outcomes[decided])
         self.late(rows[late], now_ns)
         if waits.any():
             self._wait(batch, outcomes, waits, answers.overloaded, now_ns, now)
 
-    def known(self, rows: RowIndexes, owners: Owners, absent: RowIndexes, now: float) -> None:
+    def looked_up(self, rows: RowIndexes, owners: Owners, absent: RowIndexes, now: float) -> None:
         """The registry knows these events, by a look-up, and does not know the others."""
         if self._homes is not None:
             fresh = ~self.were_read(rows)
@@ -505,7 +506,7 @@ class Core:
             self.reread(rows[before])
         if before.all():
             return
-        other = owners.are_other_than(self.datacentre)
+        other = owners.not_of(self.datacentre)
         moved = ~before & (owners.times != self._table.times[rows])
         if moved.any():
             self._retime(rows, owners, np.flatnonzero(moved))
@@ -579,7 +580,7 @@ class Core:
         self._table.release(rows)
 
     def reread(self, rows: RowIndexes) -> None:
-        """Lines that were counted when they were read for the first time: taken out of what was read now."""
+        """Lines that were counted when they were read for the first time: they do not count as read again."""
         times = self._table.times
         for stretch, which in self._table.by_stretch(rows):
             assert stretch is not None
@@ -642,6 +643,9 @@ class Core:
         for row, key in zip(back.tolist(), table.keys[back].tolist(), strict=True):
             self._back.setdefault(key, []).append(row)
         self.open -= len(rows) if settled else len(back)
+        if settled:  # of those that were read before, whoever sent them keeps that they are to be sent
+            again = [each is not None and each.again is not None for each in table.stretch[held].tolist()]
+            table.release(held[np.array(again, np.bool_)])
         if len(held) and not settled:
             self._waiting.add(held, due, trigger_ns)
 

@@ -262,7 +262,7 @@ class DispatcherEngine:
 
     def oldest(self, limit: int) -> list[Pending]:
         """Events without a verdict, oldest first."""
-        held = (self._core.held([stretch]) for stretch in oldest_stretches(self._core.heads(), limit))
+        held = (self._core.held(stretch) for stretch in oldest_stretches(self._core.heads(), limit))
         return oldest(held, self._state.oldest_rows(limit), self._clock.now_ns(), limit)
 
     def ledger(self) -> Ledger:
@@ -514,9 +514,8 @@ class DispatcherEngine:
         """The same of what is read again, of which nothing is sent before it is known what was counted."""
         while not self._stopping and self._failure is None:
             if self._core.clear(question.stretches):
-                waiting = self._state.lines_that_wait(
-                    list(set(question.events.keys))
-                )  # such a row leaves after its verdict has come
+                # A row leaves the store after its verdict has come: so it is asked first.
+                waiting = self._state.lines_that_wait(list(set(question.events.keys)))
                 found = await self._asking.look_up(question.events.digests, question.events.times)
                 if self._registry is None or not must_know(question, found):
                     self._unsettled -= 1

@@ -27,7 +27,7 @@ EVENT_BYTES = 600
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """What goes to a joiner in one call, or is looked up at once: ``rows`` of ``OpenEvents``, which are ``events``.
+    """What goes to a joiner in one call, or is looked up together: ``rows`` of ``OpenEvents``, which are ``events``.
 
     ``read_past_ns``: the primary's progress known when it was made.
     """
@@ -76,8 +76,8 @@ class Owners:
             [by.token for by in rows],
         )
 
-    def are_other_than(self, name: str) -> Mask:
-        """Whether they are of other datacentres."""
+    def not_of(self, name: str) -> Mask:
+        """Which belong to other datacentres."""
         own = self.names.index(name) if name in self.names else len(self.names)
         other: Mask = self.datacentre != own
         return other
@@ -110,7 +110,7 @@ class Export:
 
 @dataclass(slots=True, eq=False)
 class Stretch:
-    """A part of a log, from ``begin`` to ``end``. ``cells``: ledger counts of what was read, and of verdicts."""
+    """A part of a log, from ``begin`` to ``end``. ``cells``: what the ledger is to count of it."""
 
     identity: str
     file: LogFile
@@ -120,7 +120,7 @@ class Stretch:
     read_at: float  # monotonic seconds
     proof: bytes = b""  # of a position at its end
     number: int = 0  # greater than those of all that were begun before
-    rows: list[RowIndexes] = field(default_factory=list)  # its events had these; those that are done, have no more
+    rows: list[RowIndexes] = field(default_factory=list)  # that its events got; one that is done has its no longer
     first_read_ns: int = 0  # of its events
     events: int = 0
     left: int = 0  # events without a verdict

@@ -17,16 +17,16 @@ from photon.joiner.api import Outcome, TakenBy
 def of_answers(
     table: OpenEvents, rows: RowIndexes, outcomes: U8, taken: Mapping[int, TakenBy], homes: Homes, now: float
 ) -> Evidence:
-    """Of a joiner's answers to a batch. ``taken``: by the place in ``rows``. ``now``: monotonic seconds."""
+    """Of a joiner's answers to a batch. ``taken``: those that were, by place in ``rows``. ``now``: monotonic s."""
     evidence = Evidence()
     counts, left_to = table.counts_as_evidence(rows), table.left_to[rows]
     decided = counts & (outcomes >= Outcome.JOINED) & (outcomes <= Outcome.REJECTED)
     evidence.missed.update(left_to[decided & (left_to >= 0)].tolist())
     own = rows[decided & (left_to == NOBODY)]
     evidence.own = len(own)
-    evidence.slowest_s = now - min(now, float(table.placed_at[own].min(initial=now)))
+    evidence.slowest_s = now - float(table.placed_at[own].min(initial=now))
     for at, by in taken.items():
-        if outcomes[at] != Outcome.TAKEN or not counts[at]:
+        if not counts[at]:
             continue
         owner, left = homes.number.get(by.datacentre, NOBODY), int(left_to[at])
         if left == NOBODY:

@@ -21,7 +21,7 @@ HOUR_NS = 3_600_000_000_000
 UNKNOWN_HOUR = -(1 << 40)
 """In place of the hour of a record whose event time cannot be read."""
 VERDICT_BITS = 4
-FEW = 20
+_FEW = 20
 """Below so many rows a list is cheaper than numpy's calls."""
 
 
@@ -58,7 +58,7 @@ def cell(event_time_ns: int, verdict: int) -> int:
 
 def cells(times: I64, verdicts: U8 | int) -> list[int]:
     """``cell`` of each. ``verdicts``: one for all, or a row each."""
-    if len(times) < FEW:
+    if len(times) < _FEW:
         codes = repeat(verdicts) if isinstance(verdicts, int) else verdicts.tolist()
         return [ns // HOUR_NS << VERDICT_BITS | code for ns, code in zip(times.tolist(), codes, strict=False)]
     numbers: list[int] = (times // HOUR_NS << VERDICT_BITS | verdicts).tolist()

@@ -95,7 +95,9 @@ def settle(
         late = (found.answers == Answer.BELOW_BOUNDARY) & left
         left &= ~(present | late)
         absent = left & (found.answers == Answer.ABSENT)
-        core.known(batch.rows[present], _owners(core, batch, found, np.flatnonzero(present)), batch.rows[absent], now)
+        core.looked_up(
+            batch.rows[present], _owners(core, batch, found, np.flatnonzero(present)), batch.rows[absent], now
+        )
         core.late(batch.rows[late], now_ns)
     return batch.rows[left]
 
@@ -106,7 +108,7 @@ def _owners(core: Core, batch: Batch, found: LookUps, rows: RowIndexes) -> Owner
     same = np.zeros(len(rows), np.bool_)
     owners = Owners(found.datacentres, found.owner_datacentres[rows], found.owner_kinds[rows], same, times[rows])
     # Which line it was is asked only where it decides.
-    tell = core.identical_copies | ~owners.are_other_than(core.datacentre)
+    tell = core.identical_copies | ~owners.not_of(core.datacentre)
     if tell.any():
         which = rows[tell]
         same[tell] = tags_of(batch.events.take(which)) == found.owner_tags[which]

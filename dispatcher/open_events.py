@@ -6,7 +6,7 @@ Whoever has an event on its way (a queue, a batch, a group that waits) has the n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -56,11 +56,10 @@ class OpenEvent(NamedTuple):
     settled: bool
     left: bool  # to another datacentre
     last: Outcome | None
-    row_id: int
 
 
 class OpenEvents:
-    """Columns may be read and changed by row, those of the events themselves only read, but for ``as_of``."""
+    """Columns are read and changed by row. Those of the events themselves are only read, except ``as_of``."""
 
     ids: Objects
     keys: Objects
@@ -167,6 +166,14 @@ class OpenEvents:
         ordered: RowIndexes = mine[np.argsort(self.offsets[mine])]
         return ordered
 
+    def find(self, event_id: bytes, offset: int) -> RowIndexes:
+        """Events of stretches with this id, or at this place of any log."""
+        named = [at for at, each in enumerate(self.ids.tolist()) if each == event_id]
+        rows = np.union1d(rows_of(named), np.flatnonzero(self.offsets == offset))
+        standing = [each is not None for each in self.stretch[rows].tolist()]
+        found: RowIndexes = rows[np.array(standing, np.bool_)]
+        return found
+
     def by_stretch(self, rows: RowIndexes) -> list[tuple[Stretch | None, RowIndexes]]:
         """Which of ``rows`` stand in which stretch, as an index into ``rows``."""
         owners: list[Stretch | None] = self.stretch[rows].tolist()
@@ -193,32 +200,13 @@ class OpenEvents:
 
     def describe(self, rows: RowIndexes) -> list[OpenEvent]:
         """One by one."""
-        columns: list[list[Any]] = [
-            column[rows].tolist()
-            for column in (
-                self.first_read_ns,
-                self.attempts,
-                self.next_try_ns,
-                self.group,
-                self.settled,
-                self.left_to,
-                self.last,
-                self.row_id,
-            )
-        ]
-        return [
-            OpenEvent(
-                event,
-                first_read_ns,
-                attempts,
-                next_try_ns,
-                group != NO_GROUP,
-                settled,
-                left_to != NOBODY,
-                None if last == UNTRIED else Outcome(last),
-                row_id,
-            )
-            for event, first_read_ns, attempts, next_try_ns, group, settled, left_to, last, row_id in zip(
-                self.events(rows).rows(), *columns, strict=True
-            )
-        ]
+        columns = (
+            self.first_read_ns[rows],
+            self.attempts[rows],
+            self.next_try_ns[rows],
+            self.group[rows] != NO_GROUP,
+            self.settled[rows],
+            self.left_to[rows] != NOBODY,
+        )
+        last = [None if code == UNTRIED else Outcome(code) for code in self.last[rows].tolist()]
+        return list(map(OpenEvent, self.events(rows).rows(), *(column.tolist() for column in columns), last))

@@ -28,8 +28,6 @@ PROGRESS = 0.5
 """Share of the oldest events left to others that are done, above which the others are waited for in a backlog."""
 PATIENT_S = 0.1
 """The oldest ones are asked about this often while they are not done, or once in a head start if that is longer."""
-
-
 STOCK_EVENTS = 2 * SMALL_EVENTS
 """Rows of the retry store that are kept at hand beside fresh traffic."""
 
@@ -91,7 +89,7 @@ class Queues:
         return room if room >= SMALL_EVENTS else 0  # a few at a time are not worth a look
 
     # -- in ----------------------------------------------------------------------------------------------------------
-    def read(self, rows: RowIndexes, now: float) -> None:
+    def take(self, rows: RowIndexes, now: float) -> None:
         """Events that were just read."""
         for line, some in self._parted(rows):
             if self._asks(now):

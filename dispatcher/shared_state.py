@@ -133,7 +133,7 @@ class SharedState(State):
 
     def _may_commit(self, changes: Changes) -> None:
         self._check()
-        self._check_leases([*changes.positions])
+        self._check_leases(list(changes.positions))
         self._check_rows([*changes.updated.row_ids.tolist(), *changes.deleted])
 
     def _check(self) -> None:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
+from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import OversizedRecord
+from photon.batch.events import Events
 from photon.config.clock import NEVER_NS
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import Batch, Retimed
+from photon.dispatcher.events import Batch, Retimed, Stretch
 from photon.dispatcher.ledger import Verdict, split_cell
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Patience
 from photon.dispatcher.spilling import HELD_LONG
 from photon.dispatcher.state import Changes
 from photon.idregistry.api import Kind
-from photon.joiner.api import WAIT_NS, JoinAnswers, Outcome, TakenBy
+from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome, TakenBy
 from tests.unit.dispatcher.world import HERE, HOUR, Held, block, core, stored_rows, take
 
 S = 1_000_000_000
@@ -413,3 +416,21 @@ def test_oldest_first_read() -> None:
     take(c, block(lines("a")), now_ns=5)
     take(c, block(lines("b"), identity="log2"), now_ns=3)
     assert c.oldest_first_read_ns() == 3
+
+
+def test_an_answer_that_does_not_fit_the_batch_is_no_answer() -> None:
+    c = core()
+    take(c, block(lines("a", "b")))
+    taken = {2: TakenBy("there", Kind.JOINED, False)}
+    reply(c, batch_of(c), Outcome.JOINED, Outcome.JOINED, Outcome.TAKEN, taken=taken, ambiguous=[2])
+    assert (c.open, c.live) == (2, {Verdict.READ: 2})
+    assert ids(batch_of(c, 100.0)) == [b"a", b"b"]
+
+
+def test_what_was_read_before_and_waits_for_the_next_run_is_not_kept() -> None:
+    c = core(patience=Patience(once=True, keep_pending=True))
+    c.progressed(NEVER_NS)
+    stretch = Stretch("", LogFile(""), 0, 0, 0, 0.0, whole=True, again=Counter())
+    c.send_again(stretch, Events.of([ForeignEvent(b"a", b"a" * 16, 0, b"k", b"x", LogFile("f"), 0, 0)]), 0, 0.0)
+    reply(c, batch_of(c), Outcome.NOT_YET)
+    assert (c.open, len(c._table), stretch.left) == (0, 0, 1)

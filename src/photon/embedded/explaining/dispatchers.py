@@ -34,7 +34,7 @@ MEMORY = "memory"
 def in_memory(core: Core, question: Question, worker: str) -> Evidence:
     """Of a running dispatcher, on its event loop."""
     found = []
-    for held in core.held():
+    for held in core.find(question.event_id, -1 if question.place is None else question.place.offset):
         event = held.event
         if question.means(event.event_id, event.file.path, event.offset):
             found.append(_of_held(held, worker))
@@ -66,7 +66,6 @@ def _of_held(held: OpenEvent, worker: str) -> Waiting:
         next_try_ns=held.next_try_ns if held.waits and 0 < held.next_try_ns < SETTLED_NS else None,
         last="" if held.last is None else _REASONS.get(held.last, ""),
         worker=worker,
-        row=held.row_id,
     )
 
 

@@ -46,7 +46,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     where: str
     """memory or retry store."""
     state: str
-    """on its way, waits for its next try, left to its home, waits for the next run, or has its verdict."""
+    """on its way, waits for its next try, left to its home, or waits for the next run."""
     event_id: bytes
     key: bytes
     event_time_ns: int

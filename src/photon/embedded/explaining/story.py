@@ -147,10 +147,9 @@ def tell(question: Question, heard: Sequence[Heard], traced: Traced | None, regi
 
 def _once(waiting: Sequence[Waiting]) -> Iterator[Waiting]:
     """What a dispatcher has in memory and in its retry store is one event; memory knows more."""
-    rows = {one.row for one in waiting if one.where == "memory" and one.row}
     places = {(one.source_file, one.source_offset) for one in waiting if one.where == "memory"}
     for one in waiting:
-        if one.where == "memory" or not (one.row in rows or (one.source_file, one.source_offset) in places):
+        if one.where == "memory" or (one.source_file, one.source_offset) not in places:
             yield one
 
 
@@ -214,7 +213,7 @@ def _from_logs(logged: Sequence[tuple[str, InLog]], traced: Traced | None) -> tu
             f"it stands in a foreign log of {place} and cannot be read: {one.reason}"
         )
     if one.read_to is None or one.offset >= one.read_to:
-        return "unread", f"it stands in a foreign log of {place} that has not been read so far"
+        return "unread", f"it stands in a foreign log of {place} that has not been read so far, or not committed"
     if expired:
         return "expired", f"{place} has read it; {old}"
     return "read", f"{place} has read it, and no verdict of it was found; it may have been left out by a skip"

@@ -89,12 +89,12 @@ class _Core:
     def __init__(self, *held: OpenEvent) -> None:
         self._held = held
 
-    def held(self) -> tuple[OpenEvent, ...]:
+    def find(self, event_id: bytes, offset: int) -> tuple[OpenEvent, ...]:
         return self._held
 
 
 def _held(n: int) -> OpenEvent:
-    return OpenEvent(item(n).event, 1000, n, 50, waits=False, settled=False, left=False, last=None, row_id=0)
+    return OpenEvent(item(n).event, 1000, n, 50, waits=False, settled=False, left=False, last=None)
 
 
 def _only(held: OpenEvent) -> Waiting:
