@@ -93,6 +93,12 @@ class WaitingRoom:
             heapq.heappop(self._by_time)
         return self._by_time[0][0] if self._by_time else None
 
+    def next_trigger_ns(self) -> int | None:
+        """The first point that is waited for."""
+        while self._by_trigger and not self._by_trigger[0][2].left:
+            heapq.heappop(self._by_trigger)
+        return self._by_trigger[0][0] if self._by_trigger else None
+
     def leave(self, rows: RowIndexes) -> None:
         """These wait no longer here."""
         for number, left in Counter(self._table.group[rows].tolist()).items():
