@@ -412,9 +412,9 @@ class Core:
         if self._came:
             came, self._came = self._came, []
             self._queues.again(rows_of(came), now, arrived=True)
-        rows = np.concatenate([self._waiting.due(now), rows_of(self._woken)])
-        if len(rows):
-            self._woken = []
+        due = self._waiting.due(now)
+        if len(due) or self._woken:
+            rows, self._woken = np.concatenate([due, rows_of(self._woken)]), []
             self._unpark(rows)
             self._queues.again(rows, now)
 
