@@ -27,7 +27,7 @@ IDLE_S = 1.0
 """Asked this often while nothing waits; a row of the retry store may wait so long for news of logs read for ever."""
 FOLLOWED_S = 0.25
 """The same while events are in memory of which none waits for a point that may be read past by then: a question costs
-both sides some 1.5 ms of CPU."""
+both sides together some 1 ms of CPU."""
 AHEAD_BYTES = 256 << 20
 """``once``: with more of the primary logs unread no foreign log is read. A store that reads answers slowly, and
 mostly that it has not come so far; a join of 10 M + 1 M takes 0.83 of the time when they do not meet."""
