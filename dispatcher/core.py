@@ -429,6 +429,10 @@ class Core:
         dues = (self._waiting.next_due(), None if wait_s is None else self._queues.fresh_due(wait_s))
         return min((due for due in dues if due is not None), default=None)
 
+    def next_trigger_ns(self) -> int | None:
+        """The first point of the primary logs that something in memory waits for, whoever else tells of it."""
+        return self._waiting.next_trigger_ns()
+
     def next_question_due(self, now: float) -> float | None:
         """When something that was left to another datacentre is to be looked up; monotonic seconds."""
         return self._queues.next_due(now)

@@ -59,10 +59,12 @@ class WaitingRoom:
 
     def due(self, now: float) -> RowIndexes:
         """Takes out what is due."""
+        self._sweep()
+        if not self._by_time or (self._by_time[0][0] > now and self._by_time[0][2].left):
+            return NO_ROWS  # asked twice a turn, and mostly in vain
         taken = [NO_ROWS]
         while self._by_time and (self._by_time[0][0] <= now or not self._by_time[0][2].left):
             taken.append(self._empty(heapq.heappop(self._by_time)[2]))
-        self._sweep()
         return np.concatenate(taken)
 
     def triggered(self, read_past_ns: int) -> RowIndexes:
@@ -92,6 +94,12 @@ class WaitingRoom:
         while self._by_time and not self._by_time[0][2].left:
             heapq.heappop(self._by_time)
         return self._by_time[0][0] if self._by_time else None
+
+    def next_trigger_ns(self) -> int | None:
+        """The first point that is waited for."""
+        while self._by_trigger and not self._by_trigger[0][2].left:
+            heapq.heappop(self._by_trigger)
+        return self._by_trigger[0][0] if self._by_trigger else None
 
     def leave(self, rows: RowIndexes) -> None:
         """These wait no longer here."""

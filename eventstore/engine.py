@@ -297,9 +297,8 @@ class EventStoreEngine:
         self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[Located]
     ) -> EventLookUps:
         """``elsewhere``: what cache nodes had."""
-        nothing = EventLookUps.unavailable(len(keys))
         if self._over():
-            return nothing
+            return EventLookUps.unavailable(len(keys))
         run = asyncio.get_running_loop().run_in_executor
         mark = self._sought.mark() if self._sought is not None else 0
         begun = await run(self._pool, self._begin, keys, as_of, elsewhere, mark)
@@ -307,7 +306,7 @@ class EventStoreEngine:
             return begun
         reads = await self._reads.read(begun.wanted)
         if self._over():  # since: the pool takes no more
-            return nothing
+            return EventLookUps.unavailable(len(keys))
         found = self._tiers.end(begun, reads)  # not worth another thread
         if missed := self._to_be_sought(begun, found):
             await run(self._pool, self._missed, missed, mark)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -111,7 +111,8 @@ class SoughtKeys:
         """A look-up that began at ``mark`` did not find these. Whether some have come meanwhile."""
         hashes = hash_keys(keys)
         with self._lock:
-            since = [block for number, block in self._recent if number > mark]
+            # From the newest on: there are tens of thousands where blocks are small.
+            since = [block for _, block in takewhile(lambda recent: recent[0] > mark, reversed(self._recent))]
             ascending = np.unique(hashes)
             came = [ascending[_common(ascending, block)] for block in since]
             self._note(ascending)

@@ -36,6 +36,8 @@ LOAD_LOW, LOAD_HIGH = 0.70, 0.88
 PURGED_SHARE = 0.75
 """A full segment that is not below this share of its limit without the words of rows that are gone splits at once."""
 _DEPTH_MAX = 28
+FEW = 16
+"""Words that are put one by one: numpy's calls cost more than they save."""
 _GROUP_SHIFT = np.uint64(18)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _32 = np.uint64(32)
@@ -247,6 +249,9 @@ class DigestIndex:
     def _put(self, words: U64, hashes: U64, at: I64) -> None:
         """Puts words of different ids into groups with room, probing from ``at``; these end as their groups."""
         steps, heads = self._steps(hashes), self._heads
+        if len(words) <= FEW:
+            self._put_each(words, steps, at)
+            return
         todo: I64 = np.arange(len(words))
         while todo.size:
             here = at[todo]
@@ -261,3 +266,13 @@ class DigestIndex:
             self._low.array[taken], self._high.array[taken] = given & _LOW_MASK, given >> _32
             todo = todo[~fits]
             at[todo] = self._next(at[todo], steps[todo])
+
+    def _put_each(self, words: U64, steps: I64, at: I64) -> None:
+        """``_put`` of a few, one after the other."""
+        heads, low, mask = self._heads, self._low.array, self._groups - 1
+        for nth, (word, step) in enumerate(zip(words.tolist(), steps.tolist(), strict=True)):
+            group = int(at[nth])
+            while (place := int(np.count_nonzero(heads[group]))) == GROUP:
+                group = (group & ~mask) | ((group + step) & mask)
+            heads[group, place], low[group * GROUP + place] = word >> 32, word & 0xFFFFFFFF
+            at[nth] = group

@@ -242,6 +242,8 @@ class IdTable:
     def _entries(self, words: U64, out: Entries) -> Entries:
         """Fills in the entries behind words; 0 is none."""
         present = np.flatnonzero(words)
+        if not present.size:
+            return out
         for bucket, found, part in self._by_bucket(words[present]):
             at = present[part]
             rows = bucket.rows[found]

@@ -230,7 +230,7 @@ class ShardServer:
         self, caller: int, claim: SlotClaim | None, columns: c.Columns, deadline: float
     ) -> Refusal | None:
         """Makes sure, by an entry of its own, that this shard knows whose tokens these are."""
-        incarnations = {caller, *np.unique(c.u64(columns.tokens) >> np.uint64(BATCH_BITS)).tolist()}
+        incarnations = {caller, *(c.u64(columns.tokens) >> np.uint64(BATCH_BITS)).tolist()}
         if self.machine.knows(incarnations):
             return None
         if claim is None:

@@ -281,6 +281,8 @@ class ShardMachine:
 
     # -- insert -------------------------------------------------------------------------------------------------
     def _insert(self, batch: c.Batch) -> OwnerColumns:
+        if not batch.digests:
+            return OwnerColumns.blank(0, names=tuple(self._state.datacentres))
         lo, hi = digest_columns(batch.digests)
         times, tokens = c.i64(batch.times), c.u64(batch.tokens)
         generations = c.u32(batch.generations) if batch.generations else None
@@ -293,6 +295,9 @@ class ShardMachine:
         if self._state.held:
             may_add[:] = False
         met = self._table.add(lo, hi, times, tokens, c.u8(batch.kinds), c.u32(batch.tags), generations, may_add)
+        if met.added.all():  # nearly always: what was new passed everything, and nobody else owns it
+            self._state.sharding.entered(times)
+            return OwnerColumns.blank(len(times), Answer.COMMITTED, tuple(self._state.datacentres))
         answers[(answers == 0) & ~takes & (met.states == 0)] = WRONG_SHARD
         if under is not None:
             answers[under & (answers == 0)] = Answer.DONE
@@ -336,7 +341,7 @@ class ShardMachine:
                 answers[rows] = Answer.STALE_INCARNATION
             else:
                 incarnations = tokens[rows] >> np.uint64(BATCH_BITS)
-                for each in np.unique(incarnations).tolist():
+                for each in set(incarnations.tolist()):
                     if self._state.incarnations.get(each) != slot:
                         answers[rows][incarnations == each] = UNKNOWN_CALLER
         return answers
@@ -362,6 +367,8 @@ class ShardMachine:
 
     # -- clear, reopen, collection ------------------------------------------------------------------------------
     def _clear(self, batch: c.Batch) -> U8:
+        if not batch.clear_digests:
+            return np.zeros(0, np.uint8)
         lo, hi = digest_columns(batch.clear_digests)
         times, tokens = c.i64(batch.clear_times), c.u64(batch.clear_tokens)
         met = self._table.clear(lo, hi, tokens)

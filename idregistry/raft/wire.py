@@ -35,6 +35,8 @@ BACK_OFF_MAX = 1.0
 REFUSED_PAUSE = 1.0
 SILENCE_MAX = 5.0
 """A stream to a peer that was not heard for so long is opened anew: its connection may be dead without knowing."""
+AWAIT_S = 0.5
+"""It is looked so often whether it was."""
 _SERVICE = peer_pb2.DESCRIPTOR.services_by_name["RaftPeer"].full_name
 _OTHER_FIELDS = 16
 """Of a frame, beside its messages."""
@@ -110,18 +112,17 @@ class GrpcNetwork:
             )
         if frame.receiver != hello.name:
             return Refused(f"this is replica {hello.name}, not {frame.receiver}: check the addresses", fatal=False)
-        if _too_large(frame):
+        messages = [(each.group, each.payload) for each in frame.messages]  # each access makes an object
+        if _too_large(messages):
             return Refused("frame too large", fatal=False)
         link = self._links.get(frame.sender)
         if link is not None:
             link.heard_at = link.now()
-        return receiver.receive(
-            Hello(frame.sender, frame.disk, frame.epoch), [(m.group, m.payload) for m in frame.messages]
-        )
+        return receiver.receive(Hello(frame.sender, frame.disk, frame.epoch), messages)
 
 
-def _too_large(frame: peer_pb2.PeerFrame) -> bool:
-    return len(frame.messages) > FRAME_MESSAGES_MAX or any(len(m.payload) > MESSAGE_BYTES_MAX for m in frame.messages)
+def _too_large(messages: Sequence[GroupMessage]) -> bool:
+    return len(messages) > FRAME_MESSAGES_MAX or any(len(payload) > MESSAGE_BYTES_MAX for _, payload in messages)
 
 
 class _Servicer(peer_pb2_grpc.RaftPeerServicer):
@@ -246,18 +247,19 @@ class _Link:
         return 0.0
 
     def _await(self, call: Any, began: float) -> peer_pb2.PeerAck | None:
-        while True:
-            try:
-                ack: peer_pb2.PeerAck = call.result(timeout=0.5)
-            except grpc.FutureTimeoutError:
-                silence = self.now() - max(began, self.heard_at)
-                if silence > SILENCE_MAX or self._stopped:
-                    call.cancel()
-                    return None
-            except grpc.FutureCancelledError:
+        # ``call.result`` would wake this thread with each frame that is sent, and five times a second beside.
+        ended = threading.Event()
+        call.add_done_callback(lambda _: ended.set())
+        while not ended.wait(AWAIT_S):
+            silence = self.now() - max(began, self.heard_at)
+            if silence > SILENCE_MAX or self._stopped:
+                call.cancel()
                 return None
-            else:
-                return ack
+        try:
+            ack: peer_pb2.PeerAck = call.result()
+        except grpc.FutureCancelledError:
+            return None
+        return ack
 
     def _frames(self, stream: int) -> Iterator[peer_pb2.PeerFrame]:
         """What gRPC sends: it takes the next frame when the transport has room for it."""

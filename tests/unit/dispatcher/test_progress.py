@@ -35,6 +35,8 @@ class Rig:
         self.ahead_told = 0
         self.core: Any = SimpleNamespace(
             open=0,
+            followed=False,
+            next_trigger_ns=lambda: self.held_trigger,
             read_past_ns=-1,
             progressed=self._progressed,
             clocks=self._clocks,
@@ -42,6 +44,7 @@ class Rig:
         )
         self.state: Any = SimpleNamespace(retry_rows=0, next_trigger_ns=lambda after: self.next_trigger)
         self.next_trigger: int | None = None
+        self.held_trigger: int | None = None
         clock: Any = SimpleNamespace(monotonic=lambda: self.now, now_ns=lambda: 1000 * S)
         log: Any = SimpleNamespace(warning=lambda *a, **k: None, info=lambda *a, **k: None)
         self.troubles = Troubles(log)
@@ -205,6 +208,39 @@ def test_the_pause(open_: int, rows: int, trigger_ns: int | None, pause_s: float
     rig.watch.may_read = True
     rig.core.open, rig.state.retry_rows, rig.next_trigger = open_, rows, trigger_ns
     assert rig.watch.pause_s() == pytest.approx(pause_s)
+
+
+@pytest.mark.parametrize(
+    ("held_ns", "rows", "stored_ns", "pause_s"),
+    [
+        (None, 0, None, 0.25),  # all are on their way for the first time
+        (999 * S, 0, None, 0.05),  # one missed, and waits for what may be read any moment
+        (1000 * S + S // 10, 0, None, 0.1),
+        (1030 * S, 0, None, 0.25),
+        (1030 * S, 3, 999 * S, 0.05),
+        (None, 3, 1004 * S, 0.25),
+    ],
+)
+def test_the_pause_where_the_store_tells_what_arrives(
+    held_ns: int | None, rows: int, stored_ns: int | None, pause_s: float
+) -> None:
+    rig = Rig(Pace(busy_s=0.05, idle_s=10.0))
+    rig.watch.may_read = rig.core.followed = True
+    rig.core.open, rig.state.retry_rows = 5, rows
+    rig.held_trigger, rig.next_trigger = held_ns, stored_ns
+    assert rig.watch.pause_s() == pytest.approx(pause_s)
+
+
+async def test_events_that_come_do_not_have_it_asked_more_often_than_others_that_wait() -> None:
+    rig = Rig(Pace(busy_s=0.001, idle_s=7200.0, followed_s=3600.0))
+    rig.core.open, rig.core.followed = 5, True
+    task = asyncio.create_task(rig.watch.run())
+    await rig.until_asked(1)
+    for _ in range(20):
+        rig.watch.wanted()
+        await asyncio.sleep(0.001)
+    assert rig.asked == 1
+    task.cancel()
 
 
 def test_a_store_that_was_not_heard_is_asked_often() -> None:

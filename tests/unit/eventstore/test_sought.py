@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +16,22 @@ from photon.eventstore.index import hash_keys
 from photon.eventstore.sought import GENERATION_S, SoughtKeys
 
 EPOCH = 7
+
+
+class Counted(deque[Any]):
+    """Counts what is looked at."""
+
+    looked = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for each in super().__iter__():
+            self.looked += 1
+            yield each
+
+    def __reversed__(self) -> Iterator[Any]:
+        for each in super().__reversed__():
+            self.looked += 1
+            yield each
 
 
 class Clock:
@@ -54,6 +74,17 @@ def test_what_was_asked_for_in_vain_is_told_once_when_it_comes() -> None:
     rig.missed(b"b")  # and again, when it is asked for again
     assert rig.read(b"b")
     assert rig.told() == [b"b"]
+
+
+def test_a_miss_looks_at_no_block_from_before_its_look_up() -> None:
+    rig = Rig()
+    rig.sought._recent = recent = Counted()
+    for _ in range(100):
+        rig.read(b"old")
+    mark = rig.sought.mark()
+    rig.read(b"a")
+    assert rig.missed(b"a", mark=mark)
+    assert recent.looked == 2
 
 
 def test_what_comes_between_a_look_up_and_its_miss_is_told() -> None:

@@ -10,7 +10,7 @@ from photon.idregistry.id_table import CLEARED, OWNED, REOPENED, Entry, IdTable,
 Batch = tuple[bytes, np.ndarray, np.ndarray]  # digests, times, tokens
 
 
-def batches(seed: int, number: int, universe: int, span: int) -> list[Batch]:
+def batches(seed: int, number: int, universe: int, span: int, most: int = 900) -> list[Batch]:
     """Batches that meet the same ids again and again, within and across batches, in many buckets."""
     print(f"seed {seed}")
     rng = np.random.default_rng(seed)
@@ -21,17 +21,21 @@ def batches(seed: int, number: int, universe: int, span: int) -> list[Batch]:
     times = rng.integers(-span, span, universe)
     out = []
     for _ in range(number):
-        pick = rng.integers(0, universe, int(rng.integers(1, 900)))
+        pick = rng.integers(0, universe, int(rng.integers(1, most)))
         out.append((digests[pick].tobytes(), times[pick], rng.integers(1, 4, len(pick)).astype(np.uint64)))
     return out
 
 
-@pytest.mark.parametrize(("seed", "span"), [(1, 100), (2, 5000), (3, 200_000)])
-def test_batches_equal_a_dict(seed: int, span: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "span", "number", "most"),
+    [(1, 100, 60, 900), (2, 5000, 60, 900), (3, 200_000, 60, 900), (4, 100, 900, 24)],
+)
+def test_batches_equal_a_dict(seed: int, span: int, number: int, most: int) -> None:
+    """Small ones go into the index one by one."""
     table = IdTable(bucket_bits=10)
     model: dict[bytes, list[int]] = {}  # digest -> [state, token]
     rng = np.random.default_rng(seed + 100)
-    for digests, times, tokens in batches(seed, 60, 5_000, span):
+    for digests, times, tokens in batches(seed, number, 5_000, span, most):
         n = len(times)
         lo, hi = digest_columns(digests)
         keys = [digests[16 * i : 16 * i + 16] for i in range(n)]
@@ -54,7 +58,7 @@ def test_batches_equal_a_dict(seed: int, span: int) -> None:
             elif may_add[i]:
                 model[key] = [OWNED, int(tokens[i])]
         assert len(table) == len(model)
-        table = IdTable.thaw(table.freeze(), 10) if rng.random() < 0.2 else table
+        table = IdTable.thaw(table.freeze(), 10) if rng.random() < 12 / number else table
 
 
 def test_one_id_at_a_time() -> None:
