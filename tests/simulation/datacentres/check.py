@@ -115,7 +115,7 @@ def owners(world: World) -> dict[bytes, Owner | None]:
 # -- outputs ---------------------------------------------------------------------------------------------------------
 def records(world: World) -> Iterator[Record]:
     """All lines of all joiners' outputs. Of a slot that was lost those that its readers are promised: whole ones (it
-    may have been killed in the middle of a write), of ids that are its own to this day; the others were listed to
+    may have been killed in the middle of a write, or a power cut have left a tail that no sync had reached), of ids that are its own to this day; the others were listed to
     them when it was retired."""
     for place in world.datacentres:
         for joiner in place.joiners:
@@ -144,15 +144,19 @@ def _records_on(disk: FaultyDisk, joiner: str, datacentre: str, *, only_whole: b
             if only_whole:
                 data = data[: data.rfind(b"\n") + 1]
             for line in data.splitlines():
-                yield Record(kind, f"{joiner}/{directory}/{name}", datacentre, _fields(line))
+                fields = _fields(line)
+                if only_whole and fields is None:
+                    break
+                where = f"{joiner}/{directory}/{name}"
+                yield Record(kind, where, datacentre, fields or {"event_id": f"damaged: {line[:200]!r}"})
 
 
-def _fields(line: bytes) -> dict[str, Any]:
-    """A line's members; one that is damaged shows itself as an invented event."""
+def _fields(line: bytes) -> dict[str, Any] | None:
+    """A line's members; None: it is damaged, and shows itself as an invented event."""
     try:
         found: dict[str, Any] = json.loads(line)
     except ValueError:
-        return {"event_id": f"damaged: {line[:200]!r}"}
+        return None
     return found
 
 
