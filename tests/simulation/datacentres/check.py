@@ -115,8 +115,8 @@ def owners(world: World) -> dict[bytes, Owner | None]:
 # -- outputs ---------------------------------------------------------------------------------------------------------
 def records(world: World) -> Iterator[Record]:
     """All lines of all joiners' outputs. Of a slot that was lost those that its readers are promised: whole ones (it
-    may have been killed in the middle of a write, or a power cut have left a tail that no sync had reached), of ids that are its own to this day; the others were listed to
-    them when it was retired."""
+    may have been killed in the middle of a write, or a power cut have left a tail that no sync had reached), of ids
+    that are its own to this day; the others were listed to them when it was retired."""
     for place in world.datacentres:
         for joiner in place.joiners:
             yield from _records_on(place.disks[joiner], joiner, place.name)
