@@ -137,6 +137,8 @@ async def test_copies_of_a_slot_are_refused_and_the_newest_goes_on(tmp_path: Pat
         await when(slots.shown, "the first records are shown")
         await when(lambda: slots.copy(older), "a whole copy")
         then = slots.shown()
+        await when(lambda: slots.shown() > then, "more is shown than the copy has")
+        then = slots.shown()
         twice = await asyncio.to_thread(slots.serve, older)  # while the original is at work
         assert "is it a copy" in twice or "older copy of slot east-1" in twice, twice
         await when(lambda: slots.shown() > then, "more is shown")
