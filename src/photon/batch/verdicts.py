@@ -1,0 +1,53 @@
+"""What was said of n ids or events, and who owns those that are taken, in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from photon.batch.columns import I64, U8, U32, U64, RowIndexes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdicts:
+    """A row each. The owner columns mean something where the outcome says that somebody owns the id."""
+
+    outcomes: U8  # of a registry ``idregistry.api.Answer``, of a joiner ``joiner.api.Outcome``
+    owner_tokens: U64
+    owner_kinds: U8  # ``idregistry.api.Kind``
+    owner_tags: U32
+    owner_datacentres: U8  # index into datacentres
+    datacentres: tuple[str, ...]
+    owner_times: I64  # event times that ids were registered with, ns UTC; 0: nobody said
+    reasons: Mapping[int, str] = field(default_factory=dict)
+    """Row -> why, for people."""
+
+    def __len__(self) -> int:
+        return len(self.outcomes)
+
+    @staticmethod
+    def blank(n: int, outcome: int = 0, datacentres: tuple[str, ...] = ()) -> Verdicts:
+        """n rows of the same outcome, without owners."""
+        return Verdicts(
+            np.full(n, outcome, np.uint8),
+            np.zeros(n, np.uint64),
+            np.zeros(n, np.uint8),
+            np.zeros(n, np.uint32),
+            np.zeros(n, np.uint8),
+            datacentres,
+            np.zeros(n, np.int64),
+        )
+
+    def take(self, index: RowIndexes | slice) -> Verdicts:
+        """Some of the rows, without their reasons."""
+        return Verdicts(
+            self.outcomes[index],
+            self.owner_tokens[index],
+            self.owner_kinds[index],
+            self.owner_tags[index],
+            self.owner_datacentres[index],
+            self.datacentres,
+            self.owner_times[index],
+        )
