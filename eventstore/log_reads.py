@@ -76,7 +76,8 @@ class LogReads:
         for log, indexes in logs:
             self._queue(log, (batch, indexes))
         try:
-            await asyncio.wait_for(batch.done.wait(), self._patience)
+            async with asyncio.timeout(self._patience):
+                await batch.done.wait()
         except TimeoutError:
             pass
         finally:

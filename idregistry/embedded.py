@@ -145,7 +145,8 @@ class EmbeddedRegistry(RoutedRegistry):
         replica.start()
         registry = cls(replica, host, clock)
         try:
-            await asyncio.wait_for(_serving(replica, host), START_TIMEOUT)
+            async with asyncio.timeout(START_TIMEOUT):
+                await _serving(replica, host)
         except BaseException:
             await registry.close()
             raise

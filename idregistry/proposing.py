@@ -37,6 +37,7 @@ async def proposed(group: Group, command: bytes, *, timeout: float) -> ProposalO
 
     propose(group, command, timeout=timeout, done=done, loop=loop)
     try:
-        return await asyncio.wait_for(future, timeout + 0.5)
+        async with asyncio.timeout(timeout + 0.5):
+            return await future
     except TimeoutError:
         return Unknown()

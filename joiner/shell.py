@@ -122,7 +122,8 @@ class SlotShell:
             self._do(self.core.tick(self._clock.monotonic(), hurry=True))
             self._progress.clear()
             try:
-                await asyncio.wait_for(self._progress.wait(), self._limits.tick_s)
+                async with asyncio.timeout(self._limits.tick_s):
+                    await self._progress.wait()
             except TimeoutError:
                 continue
         return True

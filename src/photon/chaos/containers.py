@@ -61,7 +61,8 @@ async def run_command(command: Sequence[str], timeout: float) -> Done:
     except OSError as error:
         raise ChaosFailed(f"{command[0]}: cannot be run ({error.strerror})") from None
     try:
-        out, err = await asyncio.wait_for(process.communicate(), timeout)
+        async with asyncio.timeout(timeout):
+            out, err = await process.communicate()
     except TimeoutError:
         process.kill()
         await process.wait()

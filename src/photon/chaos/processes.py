@@ -166,7 +166,8 @@ class ProcessesTarget:
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            out, err = await asyncio.wait_for(process.communicate(), COMMAND_S)
+            async with asyncio.timeout(COMMAND_S):
+                out, err = await process.communicate()
         except TimeoutError:
             process.kill()
             await process.wait()

@@ -84,7 +84,8 @@ async def _photon(arguments: Sequence[str]) -> tuple[int, str, str]:
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        out, err = await asyncio.wait_for(process.communicate(), SPARK_S)
+        async with asyncio.timeout(SPARK_S):
+            out, err = await process.communicate()
     except TimeoutError:
         process.kill()
         await process.wait()

@@ -220,7 +220,8 @@ class ControlServer:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         try:
-            line = await asyncio.wait_for(reader.readline(), IDLE_S)
+            async with asyncio.timeout(IDLE_S):
+                line = await reader.readline()
         except ValueError:
             await self._say(writer, Reply(error=f"a request has at most {REQUEST_BYTES} bytes"))
             return False
@@ -247,4 +248,5 @@ class ControlServer:
 
     async def _say(self, writer: asyncio.StreamWriter, reply: Reply) -> None:
         writer.write(msgspec.json.encode(reply) + b"\n")
-        await asyncio.wait_for(writer.drain(), IDLE_S)
+        async with asyncio.timeout(IDLE_S):
+            await writer.drain()

@@ -356,7 +356,8 @@ class Supervisor:
             running.restart_at_s = loop.time() + wait
             self._tell(running.service.name, self._ended(running, code, wait))
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(running.soon.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await running.soon.wait()
             await running.free.wait()
             await self._start(running)
             running.soon.clear()
@@ -440,7 +441,8 @@ class Supervisor:
         until = at + STOP_TIMES * patience_s
         while left_s > 0.0 and at < until:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), min(left_s, 1.0))
+                async with asyncio.timeout(min(left_s, 1.0)):
+                    await process.wait()
                 return True
             seen, now = turns_of(process.pid), loop.time()
             left_s -= now - at

@@ -98,7 +98,8 @@ class Proxy:
         with contextlib.suppress(TimeoutError):
             while self._open:
                 self._empty.clear()
-                await asyncio.wait_for(self._empty.wait(), STOP_S)
+                async with asyncio.timeout(STOP_S):
+                    await self._empty.wait()
 
     def begin(self, route: Route, transport: asyncio.Transport) -> _Connection | None:
         """A client has connected; None (and a reset) when it may not."""

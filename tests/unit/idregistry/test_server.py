@@ -16,9 +16,10 @@ from photon.idregistry.api import Answer, Inserts, Opened, Registry, Slot
 from photon.idregistry.batching import ENTRIES_IN_FLIGHT, QUEUED_IDS_MAX
 from photon.idregistry.embedded import LocalBackend
 from photon.idregistry.outcomes import OwnerColumns, Refusal, SlotClaim, Status
+from photon.idregistry.proposing import proposed
 from photon.idregistry.routing import RoutedRegistry
-from photon.idregistry.server import RegistryReplica
-from tests.unit.idregistry.groups import Cluster, digests_of, inserts, lead
+from photon.idregistry.server import Machines, RegistryReplica
+from tests.unit.idregistry.groups import Cluster, LocalGroup, Log, digests_of, inserts, lead
 
 SLOT = Slot("slot", "dc1", "host:1")
 
@@ -55,6 +56,22 @@ async def opened(registry: RoutedRegistry, slot: Slot = SLOT, last: int = 0, non
 async def answers(registry: RoutedRegistry, rows: Inserts, timeout: float = 3.0) -> list[int]:
     found = await registry.insert(rows, timeout=timeout)
     return [int(answer) for answer in found.answers]
+
+
+async def test_a_replica_stops_while_its_proposals_are_answered() -> None:
+    """In Python 3.11 ``asyncio.wait_for`` loses a cancellation that comes together with the result."""
+    group = LocalGroup("r1", Log(), Machines(range(1, 2)).shards[1])
+
+    async def propose() -> None:
+        while True:
+            await proposed(group, c.encode(c.Barrier()), timeout=5)
+
+    for _ in range(20):
+        task = asyncio.create_task(propose())
+        await asyncio.sleep(0)  # the outcome is on its way to the loop
+        task.cancel()
+        await asyncio.wait([task], timeout=5)
+        assert task.cancelled()
 
 
 async def test_insert_clear_look_up_over_shards() -> None:
