@@ -67,6 +67,8 @@ class Load:
     """Share of clicks that come 1 to 10 s before their query."""
     hopeless: int = 0
     """Clicks that wait in vain meanwhile."""
+    together: bool = False
+    """All services of the datacentre in one process."""
 
 
 LATE = Load(2_000.0, 60.0, early=0.2, hopeless=100_000)
@@ -90,6 +92,7 @@ def run(load: Load) -> Figures:
             shards=load.shards,
             round_trip_s=load.round_trip_s,
             unmatched_after_s=PATIENT_S if load.hopeless else UNMATCHED_AFTER_S,
+            together=load.together,
         ) as running,
     ):
         _wait_in_vain(running, load.hopeless)
@@ -264,10 +267,11 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=1)
     parser.add_argument("--early", type=float, default=0.0, help="of 100 clicks, those before their query")
     parser.add_argument("--hopeless", type=int, default=0, help="clicks that wait in vain meanwhile")
+    parser.add_argument("--together", action="store_true", help="the datacentre's services in one process")
     parser.add_argument("--results", type=Path, help="where rows are kept; nowhere when unset")
     given = parser.parse_args()
     trip = given.round_trip / 1000 or None
-    more = given.joiners, given.shards, given.early / 100, given.hopeless
+    more = given.joiners, given.shards, given.early / 100, given.hopeless, given.together
     loads = [Load(rate, given.seconds, trip, *more) for rate in given.rate]
     with scratch() as fresh:
         results = Results(given.results or fresh)

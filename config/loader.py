@@ -186,6 +186,9 @@ def _copy_problems(settings: Settings) -> list[str]:
 def _worker_problems(dc: str, pipeline: Pipeline) -> list[str]:
     workers = pipeline.dispatchers
     found = []
+    if pipeline.together and (workers or not pipeline.joiners):
+        which = "several dispatchers" if workers else "no joiner of its own"
+        found.append(f"datacentre.{dc}.together: is one process, and the datacentre has {which}; leave it out")
     if workers and pipeline.dispatcher is not None:
         found.append(
             f"datacentre.{dc}: has both dispatcher and dispatchers; give each worker its address and leave one"

@@ -247,6 +247,8 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Unset: the file map lies in ``state``."""
     dispatcher: str | None = None
     """host:port of the dispatcher's progress and health; unset: it has none."""
+    together: bool = False
+    """``photon up`` runs its event store, joiners, verifier and dispatcher in one process."""
     dispatchers: dict[str, DispatcherWorker] = msgspec.field(default_factory=dict)
     """Several workers in place of one dispatcher; all on one machine."""
     verifier: str | None = None

@@ -52,15 +52,15 @@ async def serve(
     address: str,
     clock: Clock,
     disk: Disk,
-    ready: Callable[[int], None],
+    ready: Callable[[int, Mapping[str, EventStoreEngine]], None],
     report: Callable[[str], None],
     stop: asyncio.Event,
     tls: Tls | None = None,
 ) -> None:
     """Serves at ``address`` (host:port or unix:/path) until ``stop``; ``tls`` None: in plain text.
 
-    ``ready(port)`` is called once the server listens. Everything read is committed before it returns. Raises
-    EventStoreFailed when it cannot start, or when a reader fails.
+    ``ready(port, engines)`` is called once the server listens, with the engine of each join. Everything read is
+    committed before it returns. Raises EventStoreFailed when it cannot start, or when a reader fails.
     """
     engines: dict[str, EventStoreEngine] = {}
     try:
@@ -72,7 +72,7 @@ async def serve(
         server = await start_server(engines, address, tls, metrics)
         for engine in engines.values():
             engine.start()
-        ready(server.port)
+        ready(server.port, engines)
         # Reading leaves holes as large as half the cache. Large buffers from the system itself (``keep_lean``) would
         # leave none, and take two fifths more CPU time: there are some for each block that is read.
         tasks = (_follow_rings(joins, engines, report), keep_giving_back())

@@ -39,6 +39,7 @@ _NOUNS = {
     "eventstore": "photon.cli.serve",
     "cache": "photon.cli.serve",
     "joiner": "photon.cli.serve",
+    "pipeline": "photon.cli.serve",
     "copies": "photon.cli.copies",
     "dispatcher": "photon.cli.serve",
     "verifier": "photon.cli.verifier",

@@ -55,6 +55,8 @@ class Shape:
     shards: int = 2
     replicas: Mapping[str, str] = field(default_factory=lambda: REPLICAS)
     """Of the registry: name -> datacentre."""
+    together: bool = False
+    """The services of each datacentre in one process."""
     tls: bool = False
     """Mutual TLS between all processes, with certificates made for it."""
 
@@ -155,6 +157,7 @@ def _pipeline(name: str, addresses: list[str], shape: Shape) -> str:
     dispatchers, (eventstore, verifier, *others) = addresses[:several], addresses[several:]
     nodes, joiners = others[: shape.caches], others[shape.caches :]
     dispatcher = "" if shape.workers else f'dispatcher = "{dispatchers[0]}"\n'
+    dispatcher += "together = true\n" if shape.together else ""
     slots = "".join(
         f'[datacentre.{name}.dispatchers.w{number}]\naddress = "{address}"\n'
         for number, address in enumerate(dispatchers[: shape.workers], 1)

@@ -21,6 +21,7 @@ HEALTH = {
     "wan": "photon.v1.Wan",
     "copies": "photon.v1.Copies",
     "status": "",
+    "pipeline": "photon.v1.Joiner",
 }
 
 
@@ -62,13 +63,17 @@ class Deployment:
                 self._of_file("cache", node, (*where, "--node", node), cache.address, name, region)
                 for node, cache in pipeline.caches.items()
             ]
+            if pipeline.copies is not None and settings.output.copies > 1:
+                stores.append(self._of_file("copies", name, where, pipeline.copies, name, region))
+            if pipeline.together:
+                first = next(iter(pipeline.joiners.values())).address
+                dispatchers.append(self._of_file("pipeline", name, where, first, name, region))
+                continue
             stores.append(self._of_file("eventstore", name, where, pipeline.eventstore, name, region))
             joiners += [
                 self._of_file("joiner", slot, (*where, "--slot", slot), joiner.address, name, region)
                 for slot, joiner in pipeline.joiners.items()
             ]
-            if pipeline.copies is not None and settings.output.copies > 1:
-                stores.append(self._of_file("copies", name, where, pipeline.copies, name, region))
             verifiers.append(self._of_file("verifier", name, where, pipeline.verifier, name, region))
             if not pipeline.dispatchers:
                 dispatchers.append(self._of_file("dispatcher", name, where, pipeline.dispatcher, name, region))
@@ -102,14 +107,15 @@ class Deployment:
             ("--set", f'registry.replicas.{replica}.address="{route.listen}"')
             for replica, route in self._routes_from(region).items()
         ]
-        if noun == "joiner":
+        if noun in ("joiner", "pipeline"):
             seen += [
                 ("--set", f'datacentre.{keeper}.copies="{route.listen}"')
                 for keeper, route in self._routes_to_keepers(region).items()
             ]
         flags = [each for pair in seen for each in pair]
         command = (noun, "serve", "--config", str(self.file), *arguments, *flags, "--stop-with-parent")
-        identity = f"{noun}-{name if noun == 'registry' else datacentre}"
+        kind = "joiner" if noun == "pipeline" else noun  # the first joiner says how it is
+        identity = f"{kind}-{name if noun == 'registry' else datacentre}"
         return self._service(noun, name, command, address, datacentre, identity)
 
     def _routes_from(self, region: str) -> Mapping[str, Route]:

@@ -21,7 +21,7 @@ from photon.config.errors import UsageError
 from photon.config.serving import listen
 from photon.config.settings import Pipeline, Settings
 from photon.config.structured import get_logger
-from photon.config.tls import Tls, dispatcher_identity, eventstore_identity, joiner_identity, towards
+from photon.config.tls import Tls, dispatcher_identity, joiner_identity, towards
 from photon.dispatcher.worker_names import AUTO, living_workers, note_address, under_free_name
 from photon.embedded.adapter import adapter_of
 from photon.embedded.dispatcher_metrics import dispatcher_metrics
@@ -30,12 +30,14 @@ from photon.embedded.services import (
     LIST_S,
     agree,
     deployment_key,
+    event_store,
     logged,
     pipeline_named,
     registry_client,
     rule_of,
     tls_of,
 )
+from photon.embedded.together import Nearby, Up, unheard
 from photon.idregistry.api import Digester
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from photon.idregistry.client import RegistryClient
     from photon.idregistry.outcomes import Refusal
     from photon.idregistry.tracing import Traced
+    from photon.joiner.api import Joiner
 
 PULSE_S = 2.0
 TRACE_S = 3.0
@@ -104,26 +107,23 @@ async def serve_dispatcher(
     ignore_checkpoints: bool = False,
     listen: str | None = None,
     address: str | None = None,
+    near: Nearby | None = None,
+    up: Up = unheard,
 ) -> None:
     """Until ``stop``. ``read_from``: beginning, end, or a moment. ``listen``, ``address``: where its status
-    is answered, and how others get there, if not as the file says."""
+    is answered, and how others get there, if not as the file says; ``near``: what it finds in this process."""
     from photon.dispatcher.database import STATE_NAME
     from photon.dispatcher.discovery import Discovery
     from photon.dispatcher.joiner_set import JoinerSet
     from photon.dispatcher.lookups import LookUpPolicy
     from photon.dispatcher.service import DispatcherService, Sharing
     from photon.embedded.pipeline import DispatcherPlan, open_dispatcher
-    from photon.eventstore.client import EventStoreClient
     from photon.joiner.client import JoinerClient
 
     name, pipeline = pipeline_named(settings, datacentre)
     place = worker_place(pipeline, name, worker, listen=listen, address=address)
     join = pipeline.join
     tls = logged(tls_of(settings, base, dispatcher_identity(name)))
-    registry = registry_client(settings, tls)
-    store = EventStoreClient(pipeline.eventstore, join, to=towards(tls, eventstore_identity(name)))
-    to_joiners = towards(tls, joiner_identity(name))
-    joiners = [JoinerClient(joiner.address, join, to_joiners) for joiner in pipeline.joiners.values()]
     plan = DispatcherPlan(
         join=join,
         datacentre=name,
@@ -135,36 +135,48 @@ async def serve_dispatcher(
         worker=place.name,
         watch=Watch(pipeline.watch),
     )
+    async with contextlib.AsyncExitStack() as closing:
+        registry = registry_client(settings, tls)
+        closing.push_async_callback(registry.close)
+        store = event_store(settings, name, tls, near, closing)
+        to_joiners = towards(tls, joiner_identity(name))
+        here = {} if near is None else near.joiners
+        joiners: list[Joiner] = []
+        for each in pipeline.joiners.values():
+            if each.address in here:
+                joiners.append(here[each.address])
+            else:
+                joiners.append(client := JoinerClient(each.address, join, to_joiners))
+                closing.push_async_callback(client.close)
 
-    def discovery() -> Discovery | None:
-        if not pipeline.discover:
-            return None
-        fixed = [joiner.address for joiner in pipeline.joiners.values()]
-        return Discovery(
-            JoinerSet(name, fixed),
-            lambda: registry.recovery.list_slots(timeout=LIST_S),
-            lambda address: JoinerClient(address, join, to_joiners),
-            SystemClock(),
-        )
+        def discovery() -> Discovery | None:
+            if not pipeline.discover:
+                return None
+            fixed = [joiner.address for joiner in pipeline.joiners.values()]
+            return Discovery(
+                JoinerSet(name, fixed),
+                lambda: registry.recovery.list_slots(timeout=LIST_S),
+                lambda address: JoinerClient(address, join, to_joiners),
+                SystemClock(),
+            )
 
-    own = _Own()
+        own = _Own()
 
-    def open_as(worker: str | None) -> AbstractContextManager[DispatcherEngine]:
-        return open_dispatcher(
-            settings, replace(plan, worker=worker), adapter_of(settings, join, base),
-            Digester(deployment_key(settings, base), join), joiners=joiners, progress=store.progress,
-            registry=registry, disk=RealDisk(), clock=SystemClock(), measure=lambda: _commit_s(registry),
-            discovery=discovery(), waking=store,
-        )  # fmt: skip
+        def open_as(worker: str | None) -> AbstractContextManager[DispatcherEngine]:
+            return open_dispatcher(
+                settings, replace(plan, worker=worker), adapter_of(settings, join, base),
+                Digester(deployment_key(settings, base), join), joiners=joiners, progress=store.progress,
+                registry=registry, disk=RealDisk(), clock=SystemClock(), measure=lambda: _commit_s(registry),
+                discovery=discovery(), waking=store,
+            )  # fmt: skip
 
-    def begin() -> AbstractContextManager[DispatcherEngine]:
-        return _named(open_as, place, plan.state / STATE_NAME, pipeline, own)
+        def begin() -> AbstractContextManager[DispatcherEngine]:
+            return _named(open_as, place, plan.state / STATE_NAME, pipeline, own)
 
-    def sharing() -> Sharing:
-        return Sharing(own.name, [each.address for each in living_workers(plan.state / STATE_NAME)])
+        def sharing() -> Sharing:
+            return Sharing(own.name, [each.address for each in living_workers(plan.state / STATE_NAME)])
 
-    check_directory(plan.foreign)
-    try:
+        check_directory(plan.foreign)
         if await agree(registry, join, rule_of(settings, base, join), stop):
             _begin(settings, base, plan, read_from, ignore_checkpoints)
             with Lives(begin) as lives:
@@ -173,12 +185,7 @@ async def serve_dispatcher(
                 shared = None if place.name is None else sharing
                 service = DispatcherService(name, join, lives.status, metrics, shared)
                 explainer = _explainer(settings, base, plan, lives, own, registry)
-                await _serve(lives, service, explainer, place.listen, tls, stop)
-    finally:
-        for joiner in joiners:
-            await joiner.close()
-        await store.close()
-        await registry.close()
+                await _serve(lives, service, explainer, place.listen, tls, stop, up)
 
 
 @dataclass(slots=True)
@@ -319,11 +326,13 @@ async def _serve(
     address: str | None,
     tls: Tls | None,
     stop: asyncio.Event,
+    up: Up,
 ) -> None:
     from photon.dispatcher import service
     from photon.embedded.explaining import service as explaining
 
     if address is None:
+        up()
         return await lives.run(stop)
 
     def add(server: grpc.aio.Server) -> None:
@@ -333,6 +342,7 @@ async def _serve(
     server = await listen(address, service.SERVICE_NAME, add, tls=tls, metrics=served.metrics)
     try:
         await server.serving()
+        up()
         await lives.run(stop)
     finally:
         await server.stop()

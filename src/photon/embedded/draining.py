@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from photon.config.errors import PhotonError, UsageError
 from photon.embedded.states import ServiceState
 
-JOINER, DISPATCHER = "joiner", "dispatcher"
+JOINER, DISPATCHER, PIPELINE = "joiner", "dispatcher", "pipeline"
 PATIENCE_S = 60.0
 """A joiner has so long to answer and to write what it holds; it gives up by itself before (EngineLimits)."""
 
@@ -28,7 +28,7 @@ def joiner_named(states: Sequence[ServiceState], name: str) -> ServiceState:
         if name in (state.name, state.name.replace(" ", "-"), state.name.partition(" ")[2]):
             return state
     known = ", ".join(state.name.partition(" ")[2] for state in joiners) or "none"
-    raise UsageError(f"{name}: no such joiner; there are: {known}")
+    raise UsageError(f"{name}: no such joiner; there are: {known}{_together(states)}")
 
 
 def check_drain(states: Sequence[ServiceState], joiner: ServiceState, *, last: bool) -> None:
@@ -55,12 +55,19 @@ def dispatchers_of(states: Sequence[ServiceState], datacentre: str | None) -> li
     if not chosen:
         named = f"--datacentre {datacentre}: no dispatcher runs here"
         what = "which one? say --datacentre" if datacentre is None else named
-        raise UsageError(f"{what}; there are: {', '.join(known) or 'none'}")
+        raise UsageError(f"{what}; there are: {', '.join(known) or 'none'}{_together(states)}")
     return chosen
+
+
+def _together(states: Sequence[ServiceState]) -> str:
+    names = [f"'{state.name}'" for state in states if kind_of(state) == PIPELINE]
+    whole = ", ".join(names)
+    return f"; those of a datacentre that is together run in one process: photon hold {whole}" if names else ""
 
 
 def readers_left(states: Sequence[ServiceState], paused: Sequence[ServiceState]) -> list[str]:
     """Datacentres whose dispatchers read on."""
     names = {state.name for state in paused}
-    left = [state for state in states if kind_of(state) == DISPATCHER and state.name not in names]
+    reading = (DISPATCHER, PIPELINE)
+    left = [state for state in states if kind_of(state) in reading and state.name not in names]
     return sorted({state.datacentre for state in left if state.state == "up"})

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,12 +28,16 @@ from photon.config.tls import (
 )
 from photon.embedded.adapter import adapter_of, join_named, rule_hash
 from photon.embedded.settings_again import SettingsAgain, cache_nodes
+from photon.embedded.together import Nearby, Up, unheard
 from photon.idregistry.api import Digester, Slot
 from photon.idregistry.deployment_key import deployment_key as deployment_key
 from photon.idregistry.deployment_key import key_path as key_path
 from photon.idregistry.deployment_key import read_key as read_key
 
 if TYPE_CHECKING:
+    from photon.eventstore.api import OperatedStore
+    from photon.eventstore.client import EventStoreClient
+    from photon.eventstore.engine import EventStoreEngine
     from photon.idregistry.client import RegistryClient
 
 DESCRIBE_S = 2.0
@@ -174,10 +178,17 @@ async def serve_cache(
 
 
 async def serve_store(
-    settings: Settings, base: Path, place: StorePlace, stop: asyncio.Event, again: SettingsAgain | None = None
+    settings: Settings,
+    base: Path,
+    place: StorePlace,
+    stop: asyncio.Event,
+    again: SettingsAgain | None = None,
+    *,
+    near: Nearby | None = None,
+    up: Up = unheard,
 ) -> None:
     """One pipeline's event store. ``again``: reads the deployment file again when it has changed, for the ring of
-    cache nodes."""
+    cache nodes; ``near``: where those in this process find it."""
     from photon.embedded.eventstore_parts import eventstore_config, reporter
     from photon.embedded.hbase import table_of
     from photon.eventstore.process import Served, serve
@@ -199,12 +210,19 @@ async def serve_store(
         None if place.datacentre is None else cache_nodes(settings, place.datacentre, again),
         None if place.datacentre is None else towards(place.tls, cache_identity(place.datacentre)),
     )
+
+    def ready(port: int, engines: Mapping[str, EventStoreEngine]) -> None:
+        log.info("event store serves", address=place.address)
+        if near is not None:
+            near.store = engines[name]
+        up()
+
     await serve(
         [served],
         address=place.address,
         clock=SystemClock(),
         disk=RealDisk(),
-        ready=lambda port: log.info("event store serves", address=place.address),
+        ready=ready,
         report=reporter("event store"),
         stop=stop,
         tls=place.tls,
@@ -219,6 +237,21 @@ def registry_client(settings: Settings, tls: Tls | None) -> RegistryClient:
     if not addresses:
         raise UsageError("registry.replicas: is empty; a deployment names 1, 3 or 5 replicas")
     return RegistryClient(addresses, clock=SystemClock(), tls=tls)
+
+
+def event_store(
+    settings: Settings, datacentre: str, tls: Tls | None, near: Nearby | None, closing: contextlib.AsyncExitStack
+) -> OperatedStore | EventStoreClient:
+    """A pipeline's: the one in this process, or a client, which ``closing`` closes."""
+    from photon.eventstore.client import EventStoreClient
+
+    if near is not None and near.store is not None:
+        return near.store
+    pipeline = settings.datacentre[datacentre]
+    to = towards(tls, eventstore_identity(datacentre))
+    client = EventStoreClient(pipeline.eventstore, pipeline.join, to=to)
+    closing.push_async_callback(client.close)
+    return client
 
 
 async def agree(registry: RegistryClient, join: str, rule: bytes, stop: asyncio.Event) -> bool:
@@ -258,11 +291,13 @@ async def serve_joiner(
     accept_damaged_log: bool = False,
     listen: str | None = None,
     address: str | None = None,
+    near: Nearby | None = None,
+    up: Up = unheard,
 ) -> bool:
     """One joiner in its slot; whether nothing was left in the slot when it was told to end.
 
     What it writes is verified by ``photon verifier serve``. ``listen``, ``address``: where it listens and is reached,
-    if not where the file says.
+    if not where the file says; ``near``: what it finds in this process, and where it is found.
     """
     from photon.embedded.adopting import Neighbours, orphans_of
     from photon.embedded.copying import copying_of
@@ -270,7 +305,6 @@ async def serve_joiner(
     from photon.embedded.explaining.explainers import of_joiner
     from photon.embedded.joiner_place import file_slots, joiner_place
     from photon.embedded.pipeline import joiner_engine, joiner_limits
-    from photon.eventstore.client import EventStoreClient
     from photon.joiner.auto_joiner import TAKE_S, AutoJoiner
     from photon.joiner.engine import JoinerEngine
     from photon.joiner.process import Served, serve
@@ -283,35 +317,41 @@ async def serve_joiner(
     join = pipeline.join
     disk, clock = RealDisk(), SystemClock()
     tls = logged(tls_of(settings, base, joiner_identity(name)))
-    registry = registry_client(settings, tls)
-    store = EventStoreClient(pipeline.eventstore, join, to=towards(tls, eventstore_identity(name)))
     slots = base / pipeline.state / "slots"
     copying = copying_of(settings, name, tls)
     process = f"{socket.gethostname()}:{os.getpid()}:{clock.now_ns()}"
     limits = joiner_limits(settings)
     limits = limits if place.slot else replace(limits, lock_wait_s=TAKE_S)
 
-    def make(its: str) -> JoinerEngine:
-        return joiner_engine(
-            settings, adapter_of(settings, join, base), Slot(its, name, place.note(process)),
-            SlotPaths(slots / its, base / pipeline.output), registry=registry, store=store, disk=disk, clock=clock,
-            limits=limits, ages=Ages(accept_damaged_log), copying=copying,
-        )  # fmt: skip
+    async with contextlib.AsyncExitStack() as closing:
+        registry = registry_client(settings, tls)
+        closing.push_async_callback(registry.close)
+        store = event_store(settings, name, tls, near, closing)
 
-    engine = make(place.slot) if place.slot else AutoJoiner(
-        disk, slots, name, file_slots(settings), lambda: registry.recovery.list_slots(timeout=LIST_S), make
-    )  # fmt: skip
-    neighbours = Neighbours(settings, base, name, process, store, tls)
-    try:
+        def make(its: str) -> JoinerEngine:
+            return joiner_engine(
+                settings, adapter_of(settings, join, base), Slot(its, name, place.note(process)),
+                SlotPaths(slots / its, base / pipeline.output), registry=registry, store=store, disk=disk,
+                clock=clock, limits=limits, ages=Ages(accept_damaged_log), copying=copying,
+            )  # fmt: skip
+
+        engine = make(place.slot) if place.slot else AutoJoiner(
+            disk, slots, name, file_slots(settings), lambda: registry.recovery.list_slots(timeout=LIST_S), make
+        )  # fmt: skip
+        neighbours = Neighbours(settings, base, name, process, store, tls)
         rule = rule_of(settings, base, join)
+
+        def ready(port: int) -> None:
+            if near is not None and place.slot:
+                near.joiners[pipeline.joiners[place.slot].address] = engine
+            up()
+
         return await serve(
             [Served(join, engine, tuple(orphans_of(neighbours)))],
             address=place.listen,
             stop=stop,
+            ready=ready,
             may_open=lambda stopped: agree(registry, join, rule, stopped),
             tls=tls,
             also=lambda server: explaining.add(server, of_joiner(engine)),
         )
-    finally:
-        await store.close()
-        await registry.close()

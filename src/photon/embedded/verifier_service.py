@@ -16,6 +16,7 @@ from photon.config.structured import get_logger
 from photon.config.tls import verifier_identity
 from photon.embedded.adapter import adapter_of
 from photon.embedded.services import agree, deployment_key, logged, pipeline_named, registry_client, rule_of, tls_of
+from photon.embedded.together import Up, unheard
 from photon.idregistry.api import Digester
 from photon.verifier.metrics import details_of, reads
 from photon.verifier.recovery import SlotRecovery
@@ -49,7 +50,9 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
-async def serve_verifier(settings: Settings, base: Path, datacentre: str | None, stop: asyncio.Event) -> None:
+async def serve_verifier(
+    settings: Settings, base: Path, datacentre: str | None, stop: asyncio.Event, *, up: Up = unheard
+) -> None:
     """Until ``stop``. Raises VerifierBusy when another one runs here."""
     name, own = pipeline_of(settings, base, datacentre)
     pipeline = settings.datacentre[name]
@@ -83,6 +86,7 @@ async def serve_verifier(settings: Settings, base: Path, datacentre: str | None,
                 server = await listen(pipeline.verifier, SERVICE_NAME, tls=tls, metrics=metrics)
                 await server.serving()
             log.info("verifier serves", datacentre=name, join=join, slots=str(own.slots))
+            up()
 
         await service.run(stop, ready)
     finally:

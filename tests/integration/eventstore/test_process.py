@@ -36,7 +36,7 @@ config = EventStoreConfig("clicks", base / "logs", base / "map", cache_bytes=1)
 async def main():
     await serve(
         [Served(config, LineAdapter({}))], address="127.0.0.1:0", clock=SystemClock(), disk=RealDisk(),
-        ready=lambda port: print(port, flush=True), report=lambda line: print(line, file=sys.stderr),
+        ready=lambda port, engines: print(port, flush=True), report=lambda line: print(line, file=sys.stderr),
         stop=stop_event(with_parent=True))
 
 

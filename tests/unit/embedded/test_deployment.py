@@ -82,6 +82,22 @@ def test_a_datacentre_has_as_many_dispatchers_as_the_file_says(tmp_path: Path) -
             load(file, environment={})
 
 
+def test_a_datacentre_that_is_together_is_one_process() -> None:
+    settings = load(EXAMPLE, environment={}, flags=["datacentre.east.together=true"])
+    stages = Deployment(EXAMPLE, settings, RUN).stages()
+    assert [[service.name for service in stage] for stage in stages[2:]] == [
+        ["eventstore west"],
+        ["joiner west-1", "joiner west-2", "verifier west"],
+        ["pipeline east", "dispatcher west"],
+    ]
+    (east,) = (service for service in stages[-1] if service.datacentre == "east" and "pipeline" in service.name)
+    assert east.arguments[:2] == ("pipeline", "serve")
+    assert east.address == settings.datacentre["east"].joiners["east-1"].address
+    flags = ["datacentre.east.together=true", "datacentre.east.dispatchers.w1.address='127.0.0.1:9999'"]
+    with pytest.raises(ConfigError, match=r"datacentre\.east\.together: is one process"):
+        load(EXAMPLE, environment={}, flags=flags)
+
+
 def test_a_datacentre_is_lost_with_its_replica() -> None:
     lost = [service.name for service in _deployment().services() if service.datacentre == "east"]
     assert lost == [
