@@ -8,6 +8,7 @@ import random
 import shutil
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from photon.config.tls import WAN, towards
@@ -18,9 +19,9 @@ from photon.demo.feed import Feed, Logs
 from photon.demo.generator import Disorder, Generator
 from photon.demo.ledgers import ledger_problems
 from photon.demo.observe import Observer
-from photon.embedded.supervisor import Supervisor
 from photon.wan.api import Fault
 from photon.wan.client import WanClient, WanError
+from tests.integration.supervised import supervised
 
 CLICKS_A_SECOND = 200
 READY_S = 90.0
@@ -46,7 +47,6 @@ class Rig:
         self._prompt = prompt
         self._forgotten: set[Path] = set()
         self.demo = DemoDeployment(directory, shape)
-        self.supervisor = Supervisor()
         self.wan = WanClient(self.demo.wan, towards(self.demo.tls, WAN))
         self._draw()
 
@@ -65,7 +65,10 @@ class Rig:
 
     async def run(self, drill: Callable[[Rig], Awaitable[None]]) -> None:
         """Starts all, feeds, runs the drill, heals, waits until all is settled, stops, and verifies."""
-        try:
+        async with AsyncExitStack() as ending:
+            ending.push_async_callback(self.wan.close)
+            ending.push_async_callback(lambda: self.observer.close())
+            self.supervisor = await ending.enter_async_context(supervised(self.demo.deployment))
             await self.supervisor.start(self.demo.deployment.services())
             await self.supervisor.ready(READY_S)
             if self._prompt:
@@ -77,10 +80,6 @@ class Rig:
                 await self._heal()
             await feeding
             await self.settled()
-        finally:
-            await self.observer.close()
-            await self.wan.close()
-            await self.supervisor.stop()
         self.verify()
 
     async def _heal(self) -> None:

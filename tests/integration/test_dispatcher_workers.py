@@ -18,9 +18,10 @@ from photon.demo.deployment import Shape
 from photon.embedded.deployment import Deployment
 from photon.embedded.ledger import read_ledger
 from photon.embedded.ports import free_ports
-from photon.embedded.supervisor import Supervisor, Watching
+from photon.embedded.supervisor import Watching
 from tests.integration.commands import photon
 from tests.integration.rig import READY_S, Rig, drawn_seed
+from tests.integration.supervised import supervised
 
 ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 1
 WORKERS = ("w1", "w2", "w3")
@@ -132,10 +133,9 @@ class Fleet:
         self.file = directory / "photon.toml"
         self.file.write_text(FILE.format(lease=LEASE_S, ports=free_ports(6)))
         self.deployment = Deployment(self.file, load(self.file, environment={}), directory / "run")
-        self.supervisor = Supervisor(watching=Watching())
 
     async def run(self) -> None:
-        try:
+        async with supervised(self.deployment, Watching()) as self.supervisor:
             await self.supervisor.start(self.deployment.services())
             await self.supervisor.ready(READY_S)
             self._put_huge()  # all workers are there: whoever takes it cuts it
@@ -143,8 +143,6 @@ class Fleet:
             await self._drill()
             await feeding
             await self._settled()
-        finally:
-            await self.supervisor.stop()
         self._verify()
 
     def _put_huge(self) -> None:

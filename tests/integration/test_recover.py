@@ -21,6 +21,7 @@ from photon.spark.classes import Class
 from photon.spark.fingerprint import fingerprint
 from photon.spark.recover.planning import Finding
 from tests.integration.commands import Result, photon
+from tests.integration.supervised import supervised
 from tests.integration.test_skip import T, configuration, joined, until
 from tests.unit.spark.recover.rows import write_report
 
@@ -85,9 +86,9 @@ async def test_what_was_lost_comes_back_once(tmp_path: Path) -> None:
     here = Site(tmp_path)
     write(tmp_path, "queries/q.log", JOINED)
     write(tmp_path, "clicks/c.log", [*JOINED, *UNMATCHED])
-    supervisor = Supervisor()
-    try:
-        await supervisor.start(list(Deployment(here.file, here.settings, tmp_path / "run").services()))
+    deployment = Deployment(here.file, here.settings, tmp_path / "run")
+    async with supervised(deployment) as supervisor:
+        await supervisor.start(deployment.services())
         first = len(JOINED) + len(UNMATCHED)
         await until(lambda: here.all_done(first), "all is read")
         await until(lambda: _finals_hold(here), "all files are final")
@@ -127,8 +128,6 @@ async def test_what_was_lost_comes_back_once(tmp_path: Path) -> None:
         assert Counter(r["event_id"] for r in here.lines("unmatched")) == {f"c{n}": 1 for n in UNMATCHED}
         await until(lambda: not any(read_ledger(state)["pending"] for state in here.states), "all is counted")
         assert all(balances(read_ledger(state)) for state in here.states)
-    finally:
-        await supervisor.stop()
     here.file.write_text(here.file.read_text().replace('"east/clicks"', '"east/other"'))
     refused = await here.recover("--dry-run")
     assert (refused.code, refused.out) == (USAGE, "")

@@ -22,6 +22,7 @@ from photon.embedded.supervisor import Supervisor
 from photon.joiner.rows import Rows
 from photon.joiner.slot.redo_log import FRAME_MARK, SEGMENT_HEAD_BYTES, decode_frame, segments_in
 from tests.integration.commands import Result, photon, running
+from tests.integration.supervised import supervised
 from tests.integration.test_skip import configuration, joined, until, write
 
 FAILED = 1
@@ -152,11 +153,11 @@ async def test_a_rotten_batch_is_given_up_and_joined_again(tmp_path: Path) -> No
     file = configuration(tmp_path)
     slot = Slot(tmp_path)
     serve = ("joiner", "serve", "--config", str(file), "--datacentre", "east")
-    supervisor, feed = Supervisor(), Feed(tmp_path)
+    deployment, feed = Deployment(file, load(file, environment={}), tmp_path / "run"), Feed(tmp_path)
     write(tmp_path, 0, BATCH)
     feed.written = BATCH
-    try:
-        await supervisor.start(list(Deployment(file, load(file, environment={}), tmp_path / "run").services()))
+    async with supervised(deployment) as supervisor:
+        await supervisor.start(deployment.services())
         await until(lambda: len(joined(tmp_path)) >= BATCH, "it works")
         feeding = asyncio.create_task(feed.run())
         try:
@@ -183,8 +184,6 @@ async def test_a_rotten_batch_is_given_up_and_joined_again(tmp_path: Path) -> No
 
         await until(lambda: lost <= set(joined(tmp_path)), "the lost ids are joined again")
         await until(lambda: len(joined(tmp_path)) >= feed.written, "all is joined")
-    finally:
-        await supervisor.stop()
     print(f"{len(lost)} ids were lost of {feed.written}")
     seen = Counter(joined(tmp_path))
     assert {each: count for each, count in seen.items() if count != 1} == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,10 @@ from photon.dispatcher.client import DispatcherClient
 from photon.embedded.deployment import Deployment
 from photon.embedded.ledger import read_ledger
 from photon.embedded.status import balances
-from photon.embedded.supervisor import Supervisor
 from photon.idregistry.api import Answer, Digester
 from photon.idregistry.client import GrpcBackend
 from photon.idregistry.routing import RoutedRegistry
+from tests.integration.supervised import supervised
 from tests.integration.test_skip import T, configuration, joined, until, write
 
 CLICKS, GIVEN_UP = 200, 30
@@ -43,13 +44,15 @@ async def test_they_come_again_once_each(tmp_path: Path) -> None:
     write(tmp_path, 0, CLICKS)
     settings = load(file, environment={})
     states = [tmp_path / name / "state" for name in ("east", "west")]
-    supervisor = Supervisor()
+    deployment, ending = Deployment(file, settings, tmp_path / "run"), AsyncExitStack()
     addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
     registry = RoutedRegistry(GrpcBackend(addresses, SystemClock()), SystemClock())
     digester = Digester((tmp_path / "key").read_bytes(), "clicks")
     dispatcher = DispatcherClient(settings.datacentre["west"].dispatcher or "")
-    try:
-        await supervisor.start(list(Deployment(file, settings, tmp_path / "run").services()))
+    ending.push_async_callback(dispatcher.close)
+    ending.push_async_callback(registry.close)
+    async with ending, supervised(deployment) as supervisor:
+        await supervisor.start(deployment.services())
         await until(lambda: all(read_ledger(state)["read"] == CLICKS for state in states), "all is read")
         await until(lambda: len(joined(tmp_path)) == CLICKS, "all is joined")
         await until(lambda: not any(read_ledger(state)["pending"] for state in states), "all is counted")
@@ -71,10 +74,6 @@ async def test_they_come_again_once_each(tmp_path: Path) -> None:
         await until(lambda: len(joined(tmp_path)) == CLICKS + GIVEN_UP + 1, "the last one is joined again")
         await _missing(dispatcher, 0)
         ledgers = [read_ledger(state) for state in states]
-    finally:
-        await registry.close()
-        await dispatcher.close()
-        await supervisor.stop()
     seen = Counter(joined(tmp_path))
     assert {each for each, count in seen.items() if count == 2} == {*some, lost}
     assert set(seen.values()) == {1, 2}

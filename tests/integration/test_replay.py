@@ -9,8 +9,8 @@ from photon.config.loader import load
 from photon.embedded.deployment import Deployment
 from photon.embedded.ledger import read_ledger
 from photon.embedded.status import balances
-from photon.embedded.supervisor import Supervisor
 from tests.integration.commands import Result, photon
+from tests.integration.supervised import supervised
 from tests.integration.test_skip import FAILED, USAGE, T, configuration, joined, until, write
 
 CLICKS, SKIPPED = 300, 200
@@ -19,7 +19,8 @@ CLICKS, SKIPPED = 300, 200
 async def test_a_skip_by_mistake_is_mended_by_a_replay(tmp_path: Path) -> None:
     file = configuration(tmp_path)
     write(tmp_path, 0, CLICKS)
-    services = {each.name: each for each in Deployment(file, load(file, environment={}), tmp_path / "run").services()}
+    deployment = Deployment(file, load(file, environment={}), tmp_path / "run")
+    services = {each.name: each for each in deployment.services()}
     states = [tmp_path / name / "state" for name in ("east", "west")]
 
     async def dispatcher(*arguments: str, datacentre: str = "east") -> Result:
@@ -34,8 +35,7 @@ async def test_a_skip_by_mistake_is_mended_by_a_replay(tmp_path: Path) -> None:
     for name, other in (("east", "west"), ("west", "east")):  # each relies on the other: nobody reads these
         done = await dispatcher("skip", "--to", str(T + SKIPPED), "--reader", other, "--yes", datacentre=name)
         assert (done.code, done.err) == (0, "")
-    supervisor = Supervisor()
-    try:
+    async with supervised(deployment) as supervisor:
         await supervisor.start(list(services.values()))
         rest = CLICKS - SKIPPED
         await until(lambda: all(read_ledger(s)["read"] == rest for s in states), "what was not skipped is read")
@@ -75,8 +75,6 @@ async def test_a_skip_by_mistake_is_mended_by_a_replay(tmp_path: Path) -> None:
         ledgers = [read_ledger(state) for state in states]
         assert all(map(balances, ledgers))
         assert [each["read"] for each in ledgers] == [rest, rest]
-    finally:
-        await supervisor.stop()
     queued = await dispatcher("replay", *whole, "-o", "json")
     number = queued.json["number"]
     cancelled = await dispatcher("replay", "--cancel", str(number))

@@ -13,9 +13,9 @@ from photon.embedded.deployment import Deployment
 from photon.embedded.ledger import read_ledger
 from photon.embedded.ports import free_ports
 from photon.embedded.status import balances
-from photon.embedded.supervisor import Supervisor
 from tests.integration.commands import Result, photon
 from tests.integration.join_logs import CONFIG
+from tests.integration.supervised import supervised
 
 T = 1_760_000_000
 """Event time of the first click, seconds; one click a second."""
@@ -74,7 +74,8 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 async def test_what_one_datacentre_skips_comes_from_the_other(tmp_path: Path) -> None:
     file = configuration(tmp_path)
     write(tmp_path, 0, CLICKS)
-    services = {each.name: each for each in Deployment(file, load(file, environment={}), tmp_path / "run").services()}
+    deployment = Deployment(file, load(file, environment={}), tmp_path / "run")
+    services = {each.name: each for each in deployment.services()}
     east, west = tmp_path / "east" / "state", tmp_path / "west" / "state"
 
     async def skip(datacentre: str, *more: str) -> Result:
@@ -97,8 +98,7 @@ async def test_what_one_datacentre_skips_comes_from_the_other(tmp_path: Path) ->
     assert "no answer from west" in shown.out
     assert not any(each != each.rstrip() for each in shown.out.splitlines())
     assert not east.exists()
-    supervisor = Supervisor()
-    try:
+    async with supervised(deployment) as supervisor:
         late = services.pop("dispatcher east")
         await supervisor.start(list(services.values()))
         await until(lambda: read_ledger(west)["joined"] == CLICKS, "west joins all")
@@ -128,8 +128,6 @@ async def test_what_one_datacentre_skips_comes_from_the_other(tmp_path: Path) ->
         assert ledgers[0]["elsewhere"] >= CLICKS - SKIPPED
         await until(lambda: len(joined(tmp_path)) >= total, "all is written")
         assert sorted(joined(tmp_path)) == sorted(f"c{n}" for n in range(total))
-    finally:
-        await supervisor.stop()
     again = await skip("east", "--to", "now", "--reader", "west", "--yes")
     assert (again.code, again.err) == (0, "")
     assert again.out.endswith("0 bytes of 0 logs are left out by datacentre east\n")

@@ -13,8 +13,8 @@ from photon.demo.check import records
 from photon.embedded.deployment import Deployment
 from photon.embedded.ledger import read_ledger
 from photon.embedded.status import balances
-from photon.embedded.supervisor import Supervisor
 from tests.integration.rig import drawn_seed
+from tests.integration.supervised import supervised
 from tests.integration.test_skip import T, configuration, until
 
 PATIENCE_S = 3.0
@@ -35,13 +35,12 @@ async def test_one_verdict_each_and_on_time(tmp_path: Path) -> None:
         "[join.clicks.primary]", f'[join.clicks]\nunmatched_after = "{PATIENCE_S}s"\n[join.clicks.primary]'
     )
     file.write_text(f'{text}\n[clock]\nuncertainty = "{UNCERTAINTY_S}s"\n')
-    services = Deployment(file, load(file, environment={}), tmp_path / "run").services()
+    deployment = Deployment(file, load(file, environment={}), tmp_path / "run")
     states = [tmp_path / name / "state" for name in ("east", "west")]
     for name in ("east", "west"):
         (tmp_path / name / "queries" / "q.log").write_text('{"query_id":"other"}\n')
-    supervisor = Supervisor()
-    try:
-        await supervisor.start(list(services))
+    async with supervised(deployment) as supervisor:
+        await supervisor.start(deployment.services())
         await supervisor.ready(90)
         clicks = "".join(
             f'{{"click_id":"c{n}","query_id":"q{n}","time_us":{(T + n) * 10**6}}}\n' for n in range(CLICKS)
@@ -57,8 +56,6 @@ async def test_one_verdict_each_and_on_time(tmp_path: Path) -> None:
         await until(lambda: sum(_verdicts(tmp_path).values()) >= CLICKS, "all of it is written")
         seen = _verdicts(tmp_path)
         ledgers = [read_ledger(state) for state in states]
-    finally:
-        await supervisor.stop()
     assert len(seen) == CLICKS
     assert set(seen.values()) == {1}, "an event has two verdicts"
     joined = sum(each["joined"] for each in ledgers)

@@ -22,10 +22,11 @@ from photon.demo.check import records
 from photon.dispatcher.retry import COMPLETE_NS
 from photon.embedded.deployment import Deployment
 from photon.embedded.ports import free_ports
-from photon.embedded.supervisor import Supervisor, Watching
+from photon.embedded.supervisor import Watching
 from tests.integration.commands import interrupt, running, until
 from tests.integration.join_logs import CONFIG
 from tests.integration.rig import READY_S
+from tests.integration.supervised import supervised
 
 PATIENT = """
 import photon.dispatcher.retry as retry
@@ -141,11 +142,10 @@ async def test_workers_with_cache_nodes_are_woken_and_go_on_when_the_event_store
     site.config.write_text('key_file = "key"\n' + CONFIG + DEPLOYMENT.format(ports=free_ports(7)))
     (site.output / ".photon").mkdir(parents=True)
     deployment = Deployment(site.config, load(site.config, environment={}), site.base / "run")
-    supervisor = Supervisor(watching=Watching())
     late, lost, hopeless = range(100), range(100, 200), range(1000, 1000 + HOPELESS)
     site.query([9999])
     site.click([*late, *lost, *hopeless])
-    try:
+    async with supervised(deployment, Watching()) as supervisor:
         await supervisor.start(deployment.services())
         await supervisor.ready(READY_S)
         await _until(lambda: site.waiting() == 200 + HOPELESS, "all wait")
@@ -160,8 +160,6 @@ async def test_workers_with_cache_nodes_are_woken_and_go_on_when_the_event_store
         site.query(hopeless)
         site.query(range(200, 250))
         await _until(lambda: site.has_joined([*range(250), *hopeless]), "so are all")
-    finally:
-        await supervisor.stop()
 
 
 async def test_those_that_waited_long_are_joined_when_their_joiner_is_the_last_to_come_back(site: Site) -> None:
@@ -173,18 +171,14 @@ async def test_those_that_waited_long_are_joined_when_their_joiner_is_the_last_t
     late = range(200)
     site.query([9999])
     site.click(late)
-    supervisor = Supervisor(watching=Watching())
-    try:
+    async with supervised(deployment, Watching()) as supervisor:
         await supervisor.start(deployment.services())
         await supervisor.ready(READY_S)
         await _until(lambda: site.waiting() == 200, "all wait")
-    finally:
-        await supervisor.stop()
     site.has_waited_long()
     joiner = [service for service in deployment.services() if service.name.startswith("joiner")]
     others = [service for service in deployment.services() if service not in joiner]
-    supervisor = Supervisor(watching=Watching())
-    try:
+    async with supervised(deployment, Watching()) as supervisor:
         await supervisor.start(others)
         await supervisor.ready(READY_S)
         supervisor.kill("registry r1", hold=True)
@@ -194,8 +188,6 @@ async def test_those_that_waited_long_are_joined_when_their_joiner_is_the_last_t
         await asyncio.sleep(2.0)  # they are tried meanwhile
         supervisor.release("registry r1")
         await _until(lambda: site.has_joined(late), "all are joined")
-    finally:
-        await supervisor.stop()
 
 
 def _answers(address: str | None) -> bool:

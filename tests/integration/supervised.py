@@ -1,0 +1,21 @@
+"""The processes of a deployment as ``photon up`` runs them, without its command."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from photon.embedded.deployment import Deployment
+from photon.embedded.supervisor import Supervisor, Watching
+from photon.embedded.zygote import ALL, zygote
+
+
+@asynccontextmanager
+async def supervised(deployment: Deployment, watching: Watching | None = None) -> AsyncIterator[Supervisor]:
+    """Copies of a zygote; at the end each stage ends before those that it needs."""
+    with zygote(ALL) as made:
+        supervisor = Supervisor(watching=watching, zygote=made)
+        try:
+            yield supervisor
+        finally:
+            await supervisor.stop([[each.name for each in stage] for stage in reversed(deployment.stages())])
