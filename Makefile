@@ -4,12 +4,13 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 N      ?= 60
 WORKERS ?= 2
+LAYERS  ?= unit simulation integration
 
 # The tests start hundreds of processes of three hundred modules each: compiled once, not by every one of them.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install docs test test-pages test-unit test-sim test-integration test-full sim demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint types fmt proto audit sbom clean hbase hbase-down test-hbase test-spark up down smoke test-docker
+.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint types fmt proto audit sbom clean hbase hbase-down test-hbase test-spark up down smoke test-docker
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -36,6 +37,11 @@ test-integration: install  ## real processes, real kills
 
 test-pages: install      ## the status page in headless Chromium; PHOTON_PICTURES=DIR keeps its screenshots
 	$(BIN)/pytest tests/pages
+
+test-times: install      ## wall and processor time of each test file of LAYERS (unit simulation integration), longest first
+	rm -rf build/times
+	-PHOTON_TEST_TIMES=build/times $(BIN)/pytest $(addprefix tests/,$(LAYERS)) -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m tests.times build/times
 
 docs: install            ## the documentation as a site, in site/: open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

@@ -6,10 +6,30 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
+
+from tests.times import Times
+
+_TIMES = Times(Path(os.environ["PHOTON_TEST_TIMES"])) if "PHOTON_TEST_TIMES" in os.environ else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    began = Times.now()
+    result = yield
+    if _TIMES is not None:
+        _TIMES.add(item.location[0], began)
+    return result
+
+
+def pytest_sessionfinish() -> None:
+    if _TIMES is not None:
+        _TIMES.write()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
