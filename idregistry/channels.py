@@ -9,10 +9,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from photon.config.rpc import back_off
 from photon.config.tls import Tls, open_channel, registry_identity, towards, unreachable
-from photon.idregistry import registry_pb2_grpc
 from photon.idregistry.outcomes import Refusal, Status
-from photon.idregistry.service import MESSAGE_BYTES_MAX
+from photon.idregistry.service import REGISTRY
 
 REQUESTS_OUTSTANDING_MAX = 64
 """Requests under way at one replica; further ones wait within their time-out, and hold up no other replica's."""
@@ -24,17 +24,14 @@ CONNECT_MS_MAX = 1_000
 """One attempt to connect, a few round trips: a cut that ends is noticed within this and one back-off."""
 
 _OPTIONS = (
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    *REGISTRY.sizes,
+    *back_off(RECONNECT_MS_MIN, RECONNECT_MS_MAX, CONNECT_MS_MAX),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
     ("grpc.http2.ping_timeout_ms", KEEPALIVE_MS),  # in gRPC 1.85 this one ends a ping, and it is a minute unless said
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),  # else two clients of a process share a connection and its back-off
-    ("grpc.initial_reconnect_backoff_ms", RECONNECT_MS_MIN),
-    ("grpc.min_reconnect_backoff_ms", CONNECT_MS_MAX),  # gRPC's name for the time-out of one attempt
-    ("grpc.max_reconnect_backoff_ms", RECONNECT_MS_MAX),
     ("grpc.enable_retries", 0),
 )
 
@@ -83,5 +80,5 @@ class Channels:
         if stub is None:
             channel = open_channel(self._addresses[name], _OPTIONS, towards(self._tls, registry_identity(name)))
             self._channels[name] = channel
-            stub = self._stubs[name] = registry_pb2_grpc.RegistryStub(channel)  # type: ignore[no-untyped-call]
+            stub = self._stubs[name] = REGISTRY.stub(channel)
         return stub

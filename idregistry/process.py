@@ -21,7 +21,7 @@ from photon.config.interval_clock import IntervalClock, KernelTime
 from photon.config.kernel_time import kernel_time
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
-from photon.config.metrics.service import add_metrics
+from photon.config.metrics.service import METRICS_SERVICE, MetricsService
 from photon.config.serving import make_server
 from photon.config.structured import get_logger
 from photon.config.tls import CannotListen, Tls, bind
@@ -35,12 +35,11 @@ from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.raft.identity import known_groups
 from photon.idregistry.raft.options import RaftOptions, RaftStopped
 from photon.idregistry.server import Machines, RegistryReplica, shards_to_open
-from photon.idregistry.service import SERVER_OPTIONS, RegistryServicer, datacentres_in
+from photon.idregistry.service import REGISTRY, REGISTRY_OPERATOR, SERVER_OPTIONS, RegistryServicer, datacentres_in
 from photon.idregistry.sharding import single_range
 
 log = get_logger(__name__)
 
-HEALTH_SERVICE = "photon.v1.Registry"
 _WATCH_SECONDS = 0.1
 _GRACE_SECONDS = 2.0
 _CONFLICT_SECONDS = 0.5
@@ -133,15 +132,15 @@ async def serve_registry(
     peer_clocks = PeerClocks(settings.name, clocks, settings.peers, settings.tls)
     server = make_server(SERVER_OPTIONS, tls=settings.tls, datacentre_of=datacentres_in(machines.config))
     health = HealthServicer()
-    await health.set(HEALTH_SERVICE, _NOT_SERVING)
+    await health.set(REGISTRY.name, _NOT_SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
-    RegistryServicer(replica).add_to_server(server)
+    REGISTRY.add(server, RegistryServicer(replica))
     place = Place(settings.name, settings.peers, settings.epoch, settings.directory)
     operator = Operator(place, host, machines, replica, clock)
-    OperatorServicer(operator).add_to_server(server)
+    REGISTRY_OPERATOR.add(server, OperatorServicer(operator))
     host.add_to_server(server)
     sources = [*reads(replica), free_space({"state": settings.directory})]
-    add_metrics(server, ProcessMetrics(sources, details_of(replica)))
+    METRICS_SERVICE.add(server, MetricsService(ProcessMetrics(sources, details_of(replica))))
     _bind(server, settings)
     await _start_host(host, settings)
     try:
@@ -207,7 +206,7 @@ async def _watch(
         operator.tidy()
         if replica.ready != serving:
             serving = not serving
-            for name in ("", HEALTH_SERVICE):
+            for name in ("", REGISTRY.name):
                 await health.set(name, _SERVING if serving else _NOT_SERVING)
         if serving and not said_ready:
             said_ready = True

@@ -18,9 +18,9 @@ from photon.config.rights import RIGHTS, refusal
 from photon.config.roles import PLACED, Role
 from photon.config.tls import OPERATOR, Tls, open_channel, registry_identity
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry import registry_pb2_grpc
 from photon.idregistry.api import Slot
 from photon.idregistry.client import RegistryClient
+from photon.idregistry.service import REGISTRY
 from tests.integration.tls_services import SERVICES, identity, registry
 
 CALL_S = 30.0
@@ -118,7 +118,7 @@ def test_every_service_of_every_proto_is_asked() -> None:
 @asynccontextmanager
 async def stubs(certificates: Path, address: str) -> AsyncIterator[Callable[[str], Any]]:
     async with channels(certificates, address, registry_identity("r1")) as to:
-        yield lambda who: registry_pb2_grpc.RegistryStub(to[who])  # type: ignore[no-untyped-call]
+        yield lambda who: REGISTRY.stub(to[who])
 
 
 async def opened(certificates: Path, address: str, slot: Slot) -> int:

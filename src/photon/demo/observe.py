@@ -16,7 +16,8 @@ from photon.demo.feed import Feed
 from photon.demo.latency import Latencies
 from photon.dispatcher.client import DispatcherClient
 from photon.embedded.ledger import read_ledger
-from photon.idregistry import registry_pb2, registry_pb2_grpc
+from photon.idregistry import registry_pb2
+from photon.idregistry.service import REGISTRY
 
 SHARD = 1
 """The group whose leader is shown."""
@@ -126,7 +127,7 @@ class Observer:
         return None
 
     async def _describe(self, name: str) -> registry_pb2.DescribeReply | None:
-        stub = registry_pb2_grpc.RegistryStub(self._channels[name])  # type: ignore[no-untyped-call]
+        stub = REGISTRY.stub(self._channels[name])
         try:
             reply: registry_pb2.DescribeReply = await stub.Describe(registry_pb2.DescribeRequest(), timeout=ASK_S)
         except grpc.aio.AioRpcError:

@@ -11,14 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import grpc.aio
-
 from photon.adapters.logs.discovery import check_directory
 from photon.adapters.logs.watching import Watch
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
-from photon.config.serving import listen
+from photon.config.serving import listen_for
 from photon.config.settings import Pipeline, Settings
 from photon.config.structured import get_logger
 from photon.config.tls import Tls, dispatcher_identity, eventstore_identity, joiner_identity, towards
@@ -320,17 +318,16 @@ async def _serve(
     tls: Tls | None,
     stop: asyncio.Event,
 ) -> None:
-    from photon.dispatcher import service
-    from photon.embedded.explaining import service as explaining
+    from photon.dispatcher.client import DISPATCHER
+    from photon.embedded.explaining.service import EXPLAIN, ExplainService
 
     if address is None:
         return await lives.run(stop)
 
-    def add(server: grpc.aio.Server) -> None:
-        service.add(server, served)
-        explaining.add(server, explainer)
-
-    server = await listen(address, service.SERVICE_NAME, add, tls=tls, metrics=served.metrics)
+    explaining = ExplainService(explainer)
+    server = await listen_for(
+        address, DISPATCHER, served, also=lambda to: EXPLAIN.add(to, explaining), tls=tls, metrics=served.metrics
+    )
     try:
         await server.serving()
         await lives.run(stop)

@@ -266,8 +266,8 @@ async def serve_joiner(
     """
     from photon.embedded.adopting import Neighbours, orphans_of
     from photon.embedded.copying import copying_of
-    from photon.embedded.explaining import service as explaining
     from photon.embedded.explaining.explainers import of_joiner
+    from photon.embedded.explaining.service import EXPLAIN, ExplainService
     from photon.embedded.joiner_place import file_slots, joiner_place
     from photon.embedded.pipeline import joiner_engine, joiner_limits
     from photon.eventstore.client import EventStoreClient
@@ -310,7 +310,7 @@ async def serve_joiner(
             stop=stop,
             may_open=lambda stopped: agree(registry, join, rule, stopped),
             tls=tls,
-            also=lambda server: explaining.add(server, of_joiner(engine)),
+            also=lambda server: EXPLAIN.add(server, ExplainService(of_joiner(engine))),
         )
     finally:
         await store.close()

@@ -20,10 +20,9 @@ from photon.config.tls import cache_identity, eventstore_identity, open_channel,
 from photon.demo.deployment import CERTIFICATES, Shape
 from photon.embedded.ports import free_ports
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore import eventstore_pb2_grpc
 from photon.eventstore.api import Found
 from photon.eventstore.cache_nodes import wire
-from photon.eventstore.cache_nodes.wire import NodeCounts
+from photon.eventstore.cache_nodes.wire import CACHE, NodeCounts
 from photon.eventstore.client import EventStoreClient
 from tests.integration.commands import Result, photon
 from tests.integration.rig import Rig, drawn_seed
@@ -39,7 +38,7 @@ async def counts(rig: Rig, name: str) -> NodeCounts | None:
     deployment = rig.demo.deployment
     address = load(deployment.file, environment={}).datacentre[EAST].caches[name].address
     async with open_channel(address, to=towards(deployment.tls, cache_identity(EAST))) as channel:
-        stub = eventstore_pb2_grpc.CacheStub(channel)  # type: ignore[no-untyped-call]
+        stub = CACHE.stub(channel)
         try:
             return wire.counts_of(await stub.Counts(pb.CacheCountsRequest(), timeout=1.0))
         except grpc.aio.AioRpcError:
@@ -159,7 +158,7 @@ async def test_over_tls_only_the_event_store_feeds_and_asks(tmp_path: Path) -> N
         for identity in (f"dispatcher-{EAST}", "operator"):
             own = load_certificates(tmp_path / CERTIFICATES, identity, datetime.now(UTC))
             async with open_channel(address, to=own.to(cache_identity(EAST))) as channel:
-                stub = eventstore_pb2_grpc.CacheStub(channel)  # type: ignore[no-untyped-call]
+                stub = CACHE.stub(channel)
                 source = wire.source_of(b"")
                 for call in (stub.Feed(pb.CacheFeed(source=source)), stub.Find(pb.CacheFind(source=source))):
                     with pytest.raises(grpc.aio.AioRpcError) as refused:

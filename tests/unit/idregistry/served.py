@@ -16,7 +16,7 @@ from photon.idregistry.api import Inserts, Registry, Slot
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.routing import RoutedRegistry
 from photon.idregistry.server import RegistryReplica
-from photon.idregistry.service import SERVER_OPTIONS, Context, RegistryServicer
+from photon.idregistry.service import REGISTRY, SERVER_OPTIONS, Context, RegistryServicer
 from tests.unit.idregistry.groups import Cluster
 
 SLOT = Slot("slot", "dc1", "host:1")
@@ -61,7 +61,7 @@ async def served(cluster: Cluster) -> AsyncIterator[Served]:
         addresses[name] = f"127.0.0.1:{servers[name].add_insecure_port('127.0.0.1:0')}"
     replicas = {name: cluster.replica(name) for name in servers}
     for name, replica in replicas.items():
-        _Counting(replica, look_ups).add_to_server(servers[name])
+        REGISTRY.add(servers[name], _Counting(replica, look_ups))
         await servers[name].start()
         replica.start()
     every = Served(cluster, replicas, servers, addresses, look_ups)
