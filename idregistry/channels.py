@@ -1,4 +1,5 @@
-"""Connections to the registry's replicas: one channel each, which notices a silent cut and comes back after it."""
+"""The registry's services, and connections to its replicas: one channel each, which notices a silent cut and comes
+back after it."""
 
 from __future__ import annotations
 
@@ -9,11 +10,15 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from photon.config.rpc import back_off
+from photon.config.rpc import Service, back_off
 from photon.config.tls import Tls, open_channel, registry_identity, towards, unreachable
+from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.outcomes import Refusal, Status
-from photon.idregistry.service import REGISTRY
 
+MESSAGE_BYTES_MAX = 4 << 20
+"""Of one request or reply; the largest batch of ids has 720 KiB."""
+REGISTRY = Service(pb.DESCRIPTOR, "Registry", bytes_max=MESSAGE_BYTES_MAX)  # two witnesses have 32 logs as fields
+REGISTRY_OPERATOR = Service(pb.DESCRIPTOR, "RegistryOperator", bytes_max=MESSAGE_BYTES_MAX)
 REQUESTS_OUTSTANDING_MAX = 64
 """Requests under way at one replica; further ones wait within their time-out, and hold up no other replica's."""
 KEEPALIVE_MS = 2_000

@@ -26,6 +26,7 @@ from photon.config.serving import make_server
 from photon.config.structured import get_logger
 from photon.config.tls import CannotListen, Tls, bind
 from photon.idregistry import commands as c
+from photon.idregistry.channels import REGISTRY, REGISTRY_OPERATOR
 from photon.idregistry.clocks.asking import PeerClocks
 from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.metrics import details_of, reads
@@ -35,7 +36,7 @@ from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.raft.identity import known_groups
 from photon.idregistry.raft.options import RaftOptions, RaftStopped
 from photon.idregistry.server import Machines, RegistryReplica, shards_to_open
-from photon.idregistry.service import REGISTRY, REGISTRY_OPERATOR, SERVER_OPTIONS, RegistryServicer, datacentres_in
+from photon.idregistry.service import SERVER_OPTIONS, RegistryServicer, datacentres_in
 from photon.idregistry.sharding import single_range
 
 log = get_logger(__name__)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from photon.config.rights import OWNED_SLOT, DatacentreOf
-from photon.config.rpc import Context, Service, seconds_left
+from photon.config.rpc import Context, seconds_left
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Opened, Slot
+from photon.idregistry.channels import REGISTRY
 from photon.idregistry.clocks.wire import status_of
 from photon.idregistry.config_machine import ConfigMachine
 from photon.idregistry.outcomes import OwnerColumns, Refusal, SlotClaim
@@ -17,10 +18,6 @@ from photon.idregistry.recovery.serving import RecoveryServer, Request
 from photon.idregistry.resharding.wire import ask_of, reply_of
 from photon.idregistry.server import RegistryReplica
 
-MESSAGE_BYTES_MAX = 4 << 20
-"""Of one request or reply; the largest batch of ids has 720 KiB."""
-REGISTRY = Service(pb.DESCRIPTOR, "Registry", bytes_max=MESSAGE_BYTES_MAX)  # two witnesses have 32 logs as fields
-REGISTRY_OPERATOR = Service(pb.DESCRIPTOR, "RegistryOperator", bytes_max=MESSAGE_BYTES_MAX)
 REQUEST_SECONDS_DEFAULT = 5.0
 """For callers that set no deadline."""
 _REPLY_MARGIN = 0.05

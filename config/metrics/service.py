@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from photon.config.metrics import metrics_pb2 as pb
-from photon.config.metrics.readings import ProcessMetrics
 from photon.config.rpc import Context, Service
+
+if TYPE_CHECKING:
+    from photon.config.metrics.readings import ProcessMetrics
 
 METRICS_SERVICE = Service(pb.DESCRIPTOR, "Metrics")
 

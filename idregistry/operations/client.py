@@ -14,13 +14,13 @@ import grpc
 from photon.config.errors import PhotonError
 from photon.config.tls import Tls, open_blocking_channel, registry_identity, towards, unreachable
 from photon.idregistry import registry_pb2 as pb
+from photon.idregistry.channels import REGISTRY, REGISTRY_OPERATOR
 from photon.idregistry.commands import Range
 from photon.idregistry.operations.export_stream import ExportReader
 from photon.idregistry.operations.inspection import Inspection, groups_of, leader_of
 from photon.idregistry.operations.marks import MARK_BYTES_MAX
 from photon.idregistry.outcomes import Description
 from photon.idregistry.replies import described
-from photon.idregistry.service import REGISTRY, REGISTRY_OPERATOR
 
 CALL_SECONDS = 5.0
 EXPORT_SECONDS = 3600.0

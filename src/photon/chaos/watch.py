@@ -19,7 +19,7 @@ from photon.config.tls import OPERATOR, dispatcher_identity, open_channel, regis
 from photon.dispatcher.client import DispatcherClient
 from photon.embedded.ledger import EMPTY, read_ledger
 from photon.embedded.services import tls_of
-from photon.idregistry import registry_pb2, service
+from photon.idregistry import channels, registry_pb2
 
 SHARD = 1
 """The group whose leader counts as the leader."""
@@ -172,7 +172,7 @@ class Watch:
             await asyncio.sleep(RESOURCES_S)
 
     async def _describe(self, name: str) -> registry_pb2.DescribeReply | None:
-        stub = service.REGISTRY.stub(self._replicas[name])
+        stub = channels.REGISTRY.stub(self._replicas[name])
         try:
             reply: registry_pb2.DescribeReply = await stub.Describe(registry_pb2.DescribeRequest(), timeout=ASK_S)
         except grpc.aio.AioRpcError:

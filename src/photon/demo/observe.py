@@ -17,7 +17,7 @@ from photon.demo.latency import Latencies
 from photon.dispatcher.client import DispatcherClient
 from photon.embedded.ledger import read_ledger
 from photon.idregistry import registry_pb2
-from photon.idregistry.service import REGISTRY
+from photon.idregistry.channels import REGISTRY
 
 SHARD = 1
 """The group whose leader is shown."""

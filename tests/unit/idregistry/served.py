@@ -13,10 +13,11 @@ import grpc.aio
 
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Inserts, Registry, Slot
+from photon.idregistry.channels import REGISTRY
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.routing import RoutedRegistry
 from photon.idregistry.server import RegistryReplica
-from photon.idregistry.service import REGISTRY, SERVER_OPTIONS, Context, RegistryServicer
+from photon.idregistry.service import SERVER_OPTIONS, Context, RegistryServicer
 from tests.unit.idregistry.groups import Cluster
 
 SLOT = Slot("slot", "dc1", "host:1")

@@ -10,7 +10,7 @@ import pytest
 
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Answer, Inserts, Opened, Pulse, Slot
-from photon.idregistry.service import REGISTRY
+from photon.idregistry.channels import REGISTRY
 from tests.unit.idregistry.groups import Cluster, digests_of, inserts, lead
 from tests.unit.idregistry.served import SLOT, answers, closing, opened, served
 

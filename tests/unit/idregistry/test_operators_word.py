@@ -13,7 +13,8 @@ from photon.config.certificate_files import begin, issue_missing, load
 from photon.config.serving import make_server
 from photon.config.tls import OPERATOR, bind, open_channel, registry_identity
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry.service import REGISTRY, RegistryServicer
+from photon.idregistry.channels import REGISTRY
+from photon.idregistry.service import RegistryServicer
 
 REQUESTS = (
     ("RetireSlot", pb.RetireSlotRequest(slot="s"), pb.RetireSlotReply, True),
