@@ -10,8 +10,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from photon.config.roles import Role, identity
 from photon.config.rpc import Service, back_off
-from photon.config.tls import Tls, open_channel, registry_identity, towards, unreachable
+from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.outcomes import Refusal, Status
 
@@ -83,7 +84,7 @@ class Channels:
     def _stub(self, name: str) -> Any:
         stub = self._stubs.get(name)
         if stub is None:
-            channel = open_channel(self._addresses[name], _OPTIONS, towards(self._tls, registry_identity(name)))
+            channel = open_channel(self._addresses[name], _OPTIONS, towards(self._tls, identity(Role.REGISTRY, name)))
             self._channels[name] = channel
             stub = self._stubs[name] = REGISTRY.stub(channel)
         return stub

@@ -12,7 +12,8 @@ from typing import Any
 import grpc
 
 from photon.config.errors import PhotonError
-from photon.config.tls import Tls, open_blocking_channel, registry_identity, towards, unreachable
+from photon.config.roles import Role, identity
+from photon.config.tls import Tls, open_blocking_channel, towards, unreachable
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.channels import REGISTRY, REGISTRY_OPERATOR
 from photon.idregistry.commands import Range
@@ -64,7 +65,7 @@ class OperatorClient:
         self.addresses = dict(addresses)
         self._tls = tls
         self._channels = {
-            name: open_blocking_channel(address, _OPTIONS, towards(tls, registry_identity(name)))
+            name: open_blocking_channel(address, _OPTIONS, towards(tls, identity(Role.REGISTRY, name)))
             for name, address in addresses.items()
         }
         self._stubs = {name: REGISTRY_OPERATOR.stub(channel) for name, channel in self._channels.items()}

@@ -16,9 +16,10 @@ import grpc
 import grpc.aio
 
 from photon.config.clock import Clock
+from photon.config.roles import Role, identity
 from photon.config.rpc import Context, Service, abort, back_off
 from photon.config.structured import get_logger
-from photon.config.tls import Tls, Towards, caller, open_blocking_channel, registry_identity, towards
+from photon.config.tls import Tls, Towards, caller, open_blocking_channel, towards
 from photon.idregistry.raft import peer_pb2
 from photon.idregistry.raft.options import (
     FRAME_BYTES_MAX,
@@ -54,7 +55,7 @@ class GrpcNetwork:
         """``peers``: the others, name -> host:port. ``tls`` None: plain text, for a private network."""
         self._tls = tls
         self._links = {
-            name: _Link(name, address, towards(tls, registry_identity(name)), clock)
+            name: _Link(name, address, towards(tls, identity(Role.REGISTRY, name)), clock)
             for name, address in peers.items()
         }
         self._receiver: Receiver | None = None
@@ -90,19 +91,17 @@ class GrpcNetwork:
     def running(self) -> bool:
         return self._receiver is not None
 
-    def take(self, frame: peer_pb2.PeerFrame, identity: str = "") -> Refused | None:
+    def take(self, frame: peer_pb2.PeerFrame, shown: str = "") -> Refused | None:
         """A frame from a stream. The server's receive limit bounded it before it was allocated.
 
-        ``identity``: whose certificate came with it. With TLS only a replica's own certificate speaks for it: with
+        ``shown``: whose certificate came with it. With TLS only a replica's own certificate speaks for it: with
         any other of the deployment one could vote, or acknowledge entries, in its name.
         """
         receiver, hello = self._receiver, self._hello
         assert receiver is not None
         assert hello is not None
-        if self._tls is not None and identity != registry_identity(frame.sender):
-            return Refused(
-                f"the certificate is of {identity or 'nobody'}, not of replica {frame.sender!r}", fatal=False
-            )
+        if self._tls is not None and shown != identity(Role.REGISTRY, frame.sender):
+            return Refused(f"the certificate is of {shown or 'nobody'}, not of replica {frame.sender!r}", fatal=False)
         if frame.receiver != hello.name:
             return Refused(f"this is replica {hello.name}, not {frame.receiver}: check the addresses", fatal=False)
         messages = [(each.group, each.payload) for each in frame.messages]  # each access makes an object
@@ -147,11 +146,11 @@ class _Servicer:
     async def _take_all(
         self, request_iterator: AsyncIterator[peer_pb2.PeerFrame], context: Context
     ) -> peer_pb2.PeerAck:
-        identity = caller(context)
+        shown = caller(context)
         async for frame in request_iterator:
             if not self._network.running:
                 await abort(context, grpc.StatusCode.UNAVAILABLE, "this replica does not run")
-            refusal = self._network.take(frame, identity)
+            refusal = self._network.take(frame, shown)
             if refusal is not None:
                 kind = peer_pb2.REFUSAL_OTHER_DISK if refusal.fatal else peer_pb2.REFUSAL_STRANGER
                 return peer_pb2.PeerAck(refusal=kind, reason=refusal.reason)

@@ -15,7 +15,8 @@ from photon.chaos.follow import Follower
 from photon.chaos.resources import Sample, read_process
 from photon.chaos.site import Site
 from photon.chaos.topology import REGISTRY
-from photon.config.tls import OPERATOR, dispatcher_identity, open_channel, registry_identity, towards
+from photon.config.roles import Role, identity
+from photon.config.tls import OPERATOR, open_channel, towards
 from photon.dispatcher.client import DispatcherClient
 from photon.embedded.ledger import EMPTY, read_ledger
 from photon.embedded.services import tls_of
@@ -90,13 +91,13 @@ class Watch:
         tls = tls_of(settings, site.file.parent, OPERATOR)
         self._dispatchers = {
             name: [
-                DispatcherClient(address, towards(tls, dispatcher_identity(name)))
+                DispatcherClient(address, towards(tls, identity(Role.DISPATCHER, name)))
                 for address in pipeline.dispatcher_addresses()
             ]
             for name, pipeline in settings.datacentre.items()
         }
         self._replicas = {
-            name: open_channel(replica.address, to=towards(tls, registry_identity(name)))
+            name: open_channel(replica.address, to=towards(tls, identity(Role.REGISTRY, name)))
             for name, replica in settings.registry.replicas.items()
         }
         self.seen: dict[str, list[Seen]] = {name: [] for name in settings.datacentre}

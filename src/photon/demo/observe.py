@@ -9,7 +9,8 @@ from pathlib import Path
 
 import grpc
 
-from photon.config.tls import dispatcher_identity, open_channel, registry_identity, towards
+from photon.config.roles import Role, identity
+from photon.config.tls import open_channel, towards
 from photon.demo.check import records
 from photon.demo.deployment import DemoDeployment, Place
 from photon.demo.feed import Feed
@@ -54,11 +55,11 @@ class Observer:
         self._feed = feed
         tls = demo.deployment.tls
         self._clients = {
-            name: DispatcherClient(place.dispatcher, towards(tls, dispatcher_identity(name)))
+            name: DispatcherClient(place.dispatcher, towards(tls, identity(Role.DISPATCHER, name)))
             for name, place in demo.places.items()
         }
         self._channels = {
-            name: open_channel(address, to=towards(tls, registry_identity(name)))
+            name: open_channel(address, to=towards(tls, identity(Role.REGISTRY, name)))
             for name, address in demo.replicas.items()
         }
         self._last: dict[str, Mapping[str, int]] = {}

@@ -16,10 +16,11 @@ from photon.adapters.logs.watching import Watch
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
+from photon.config.roles import Role, identity
 from photon.config.serving import listen_for
 from photon.config.settings import Pipeline, Settings
 from photon.config.structured import get_logger
-from photon.config.tls import Tls, dispatcher_identity, eventstore_identity, joiner_identity, towards
+from photon.config.tls import Tls, towards
 from photon.dispatcher.worker_names import AUTO, living_workers, note_address, under_free_name
 from photon.embedded.adapter import adapter_of
 from photon.embedded.dispatcher_metrics import dispatcher_metrics
@@ -117,10 +118,10 @@ async def serve_dispatcher(
     name, pipeline = pipeline_named(settings, datacentre)
     place = worker_place(pipeline, name, worker, listen=listen, address=address)
     join = pipeline.join
-    tls = logged(tls_of(settings, base, dispatcher_identity(name)))
+    tls = logged(tls_of(settings, base, identity(Role.DISPATCHER, name)))
     registry = registry_client(settings, tls)
-    store = EventStoreClient(pipeline.eventstore, join, to=towards(tls, eventstore_identity(name)))
-    to_joiners = towards(tls, joiner_identity(name))
+    store = EventStoreClient(pipeline.eventstore, join, to=towards(tls, identity(Role.EVENTSTORE, name)))
+    to_joiners = towards(tls, identity(Role.JOINER, name))
     joiners = [JoinerClient(joiner.address, join, to_joiners) for joiner in pipeline.joiners.values()]
     plan = DispatcherPlan(
         join=join,

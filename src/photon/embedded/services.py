@@ -16,16 +16,10 @@ from photon.adapters.logs.watching import Watch
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
+from photon.config.roles import Role, identity
 from photon.config.settings import Pipeline, Settings
 from photon.config.structured import get_logger
-from photon.config.tls import (
-    Tls,
-    cache_identity,
-    eventstore_identity,
-    joiner_identity,
-    registry_identity,
-    towards,
-)
+from photon.config.tls import Tls, towards
 from photon.embedded.adapter import adapter_of, join_named, rule_hash
 from photon.embedded.settings_again import SettingsAgain, cache_nodes
 from photon.idregistry.api import Digester, Slot
@@ -80,7 +74,7 @@ async def serve_replica(
         near=settings.replicas_near() if settings.registry.follow_callers else {},
         epoch=settings.registry.epoch,
         id_rules=dict(map(_given, id_rules)) if id_rules else rules_of(settings, base),
-        tls=logged(tls_of(settings, base, registry_identity(name))),
+        tls=logged(tls_of(settings, base, identity(Role.REGISTRY, name))),
     )
     await serve_registry(own, stop=stop)
 
@@ -146,7 +140,7 @@ def store_place(settings: Settings, base: Path, datacentre: str | None) -> Store
     """Of a pipeline of the deployment file."""
     name, pipeline = pipeline_named(settings, datacentre)
     state = base / pipeline.state / "eventstore"
-    tls = logged(tls_of(settings, base, eventstore_identity(name)))
+    tls = logged(tls_of(settings, base, identity(Role.EVENTSTORE, name)))
     return StorePlace(pipeline.join, base / pipeline.primary, state, pipeline.eventstore, tls=tls, datacentre=name)
 
 
@@ -169,7 +163,7 @@ async def serve_cache(
         bytes_max=configured.size or settings.limits.cache,
         ready=lambda port: log.info("cache node serves", node=node, address=configured.address),
         stop=stop,
-        tls=logged(tls_of(settings, base, cache_identity(name))),
+        tls=logged(tls_of(settings, base, identity(Role.CACHE, name))),
     )
 
 
@@ -197,7 +191,7 @@ async def serve_store(
         ),
         adapter_of(settings, name, base),
         None if place.datacentre is None else cache_nodes(settings, place.datacentre, again),
-        None if place.datacentre is None else towards(place.tls, cache_identity(place.datacentre)),
+        None if place.datacentre is None else towards(place.tls, identity(Role.CACHE, place.datacentre)),
     )
     await serve(
         [served],
@@ -282,9 +276,9 @@ async def serve_joiner(
         raise UsageError("--accept-damaged-log is for one slot: name it with --slot")
     join = pipeline.join
     disk, clock = RealDisk(), SystemClock()
-    tls = logged(tls_of(settings, base, joiner_identity(name)))
+    tls = logged(tls_of(settings, base, identity(Role.JOINER, name)))
     registry = registry_client(settings, tls)
-    store = EventStoreClient(pipeline.eventstore, join, to=towards(tls, eventstore_identity(name)))
+    store = EventStoreClient(pipeline.eventstore, join, to=towards(tls, identity(Role.EVENTSTORE, name)))
     slots = base / pipeline.state / "slots"
     copying = copying_of(settings, name, tls)
     process = f"{socket.gethostname()}:{os.getpid()}:{clock.now_ns()}"
