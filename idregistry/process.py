@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.metrics.service import METRICS_SERVICE, MetricsService
 from photon.config.serving import make_server
+from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.config.tls import CannotListen, Tls, bind
 from photon.idregistry import commands as c
@@ -213,8 +213,7 @@ async def _watch(
             said_ready = True
             log.info("registry.ready", replica=replica.name)
             ready()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), _WATCH_SECONDS)
+        await until(stop, _WATCH_SECONDS)
 
 
 def _shards_here(settings: ReplicaSettings, disk: Disk) -> list[int]:

@@ -81,8 +81,8 @@ def _load(config: Path | None, overrides: tuple[str, ...]) -> tuple[Settings, Pa
 
 
 def _run(main: Callable[[asyncio.Event], Awaitable[T]], *, with_parent: bool, prompt: bool = True) -> T:
+    from photon.config.stopping import stop_event
     from photon.embedded import runtime
-    from photon.embedded.stopping import stop_event
 
     async def stoppable() -> T:
         return await main(stop_event(with_parent=with_parent))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
 from photon.config.settings import Pipeline, Settings
+from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.config.tls import Tls, towards
 from photon.embedded.adapter import adapter_of, join_named, rule_hash
@@ -234,8 +234,7 @@ async def agree(registry: RegistryClient, join: str, rule: bytes, stop: asyncio.
         problem = registry.problem
         if described is not None:
             problem = f"it does not know join {join} yet: restart its replicas with a configuration that has it"
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), DESCRIBE_S)
+            await until(stop, DESCRIBE_S)
         if problem != said:
             log.warning("waiting for the registry", problem=problem)
         said = problem

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from photon.config.clock import Clock, SystemClock
 from photon.config.errors import UsageError
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.settings import Settings
+from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.config.tls import Tls
 from photon.embedded.services import logged, pipeline_named, tls_of
@@ -82,8 +82,7 @@ class StatusService:
                 await self.gather()
             except Exception:  # a bug in a view must not end what others look at
                 log.exception("the status cannot be gathered")
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), max(self._next_at - self._clock.monotonic(), LEAST_S))
+            await until(stop, max(self._next_at - self._clock.monotonic(), LEAST_S))
 
     async def close(self) -> None:
         """Of the channels."""
