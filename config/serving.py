@@ -14,7 +14,7 @@ from photon.config.metrics.readings import ProcessMetrics
 from photon.config.metrics.service import METRICS_SERVICE, MetricsService
 from photon.config.rights import DatacentreOf
 from photon.config.rpc import Service
-from photon.config.tls import CannotListen, Tls, bind
+from photon.config.tls import MESSAGE_BYTES_MAX, METADATA_BYTES_MAX, CannotListen, Tls, bind
 
 __all__ = ["CannotListen", "HealthyServer", "listen", "listen_for", "make_server"]
 
@@ -22,11 +22,10 @@ CONNECTIONS_MAX = 1024
 """Of one port; further ones are refused."""
 STREAMS_MAX = 256
 """Requests under way on one connection: with the size of a message it bounds what a connection can make us keep."""
-METADATA_BYTES_MAX = 16 << 10
 REQUEST_BYTES_MAX = 64 << 10
 """Of services that do not name a size: they are asked small questions."""
-REPLY_BYTES_MAX = 4 << 20
-"""And so much they answer at most; it is what their callers take (config/tls.py)."""
+REPLY_BYTES_MAX = MESSAGE_BYTES_MAX
+"""And so much they answer at most: what their callers take."""
 HANDSHAKE_MS = 10_000
 """A connection that has not said by then in good form that it speaks HTTP/2 (and who it is) is closed."""
 _BOUNDS = {

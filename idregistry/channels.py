@@ -69,6 +69,15 @@ class Channels:
             why = unreachable(error, tls=self._tls is not None)
             return Refusal(Status.UNKNOWN, f"registry replica {name} at {self._addresses[name]}: {why}")
 
+    async def leading(self, group: int, *, timeout: float) -> tuple[str, pb.GroupStatus] | None:
+        """The replica that leads a group, and what it says of the group; None: none says that it does."""
+        asked = (self.ask(name, "Describe", pb.DescribeRequest(), timeout=timeout) for name in self._addresses)
+        for name, reply in zip(self._addresses, await asyncio.gather(*asked), strict=True):
+            for status in () if isinstance(reply, Refusal) else reply.groups:
+                if status.group == group and status.is_leader:
+                    return name, status
+        return None
+
     def connected(self, name: str) -> bool:
         """Whether a connection is open, as far as is known."""
         channel = self._channels.get(name)
