@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
-
-import grpc
 
 from photon.config.handlers import rebuilt
 from photon.config.rights import RIGHTS
@@ -59,21 +57,6 @@ def said(request: Any) -> str:
         return "a stream"
     line = " ".join(str(request).split())
     return line if len(line) <= SAID_CHARACTERS else line[:SAID_CHARACTERS] + " …"
-
-
-class Audited:
-    """Stands for a server towards the generated ``add_…_to_server``, as ``serving.CountedFields`` does."""
-
-    def __init__(self, server: Any) -> None:
-        self._server = server
-
-    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler[Any, Any]]) -> None:
-        """The same methods come by name, below."""
-
-    def add_registered_method_handlers(self, service: str, methods: Mapping[str, Any]) -> None:
-        """``methods``: named tuples of gRPC."""
-        handlers = grpc.method_handlers_generic_handler(service, audited_methods(service, methods))
-        self._server.add_generic_rpc_handlers((handlers,))
 
 
 def audited_methods(service: str, methods: Mapping[str, Any]) -> dict[str, Any]:

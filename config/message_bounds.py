@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class MessageRefused(ValueError):
-    """More fields than its sender would ever put in, or not protobuf. gRPC answers INTERNAL; nothing was parsed."""
+    """More fields than its sender would ever put in, or not protobuf. gRPC answers UNKNOWN; nothing was parsed."""
 
 
 def bounded(parse: Callable[[bytes], T], fields_max: int, free_bytes: int = FREE_BYTES) -> Callable[[bytes], T]:

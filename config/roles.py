@@ -39,6 +39,11 @@ class Identity:
     """A datacentre; of a replica and of an operator its name; empty: none."""
 
 
+def identity(role: Role, place: str) -> str:
+    """Of all processes of a role in a datacentre: how many there are may change. ``place``: see Identity."""
+    return f"{role}-{place}"
+
+
 def identity_parts(identity: str) -> Identity | None:
     """None: no identity of ours. ``joiner-us-east`` is the joiner of ``us-east``."""
     word, dash, place = identity.partition("-")

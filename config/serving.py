@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from photon.config.audit import audited_methods
 from photon.config.authorisation import Authorisation
-from photon.config.message_bounds import bounded
 from photon.config.metrics.readings import ProcessMetrics
-from photon.config.metrics.service import add_metrics
+from photon.config.metrics.service import METRICS_SERVICE, MetricsService
 from photon.config.rights import DatacentreOf
-from photon.config.tls import CannotListen, Tls, bind
+from photon.config.rpc import Service
+from photon.config.tls import MESSAGE_BYTES_MAX, METADATA_BYTES_MAX, CannotListen, Tls, bind
 
-__all__ = ["CannotListen", "CountedFields", "HealthyServer", "listen", "make_server"]
+__all__ = ["CannotListen", "HealthyServer", "listen", "listen_for", "make_server"]
 
 CONNECTIONS_MAX = 1024
 """Of one port; further ones are refused."""
 STREAMS_MAX = 256
 """Requests under way on one connection: with the size of a message it bounds what a connection can make us keep."""
-METADATA_BYTES_MAX = 16 << 10
 REQUEST_BYTES_MAX = 64 << 10
 """Of services that do not name a size: they are asked small questions."""
-REPLY_BYTES_MAX = 4 << 20
-"""And so much they answer at most; it is what their callers take (config/tls.py)."""
+REPLY_BYTES_MAX = MESSAGE_BYTES_MAX
+"""And so much they answer at most: what their callers take."""
 HANDSHAKE_MS = 10_000
 """A connection that has not said by then in good form that it speaks HTTP/2 (and who it is) is closed."""
 _BOUNDS = {
@@ -62,27 +60,6 @@ def make_server(
         maximum_concurrent_rpcs=requests_max,
         interceptors=() if tls is None else (Authorisation(tls.identity, datacentre_of),),
     )
-
-
-class CountedFields:
-    """Stands for a server towards the generated ``add_…_to_server``: the service is added so that the fields of its
-    requests are counted before they are parsed."""
-
-    def __init__(self, server: grpc.aio.Server, fields_max: int) -> None:
-        """``fields_max``: of a request, at its top level."""
-        self._server = server
-        self._fields_max = fields_max
-
-    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler[Any, Any]]) -> None:
-        """The same methods come by name, below."""
-
-    def add_registered_method_handlers(self, service: str, methods: Mapping[str, Any]) -> None:
-        """``methods``: named tuples of gRPC."""
-        counted = {
-            name: method._replace(request_deserializer=bounded(method.request_deserializer, self._fields_max))
-            for name, method in audited_methods(service, methods).items()
-        }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, counted),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +100,7 @@ async def listen(
     """
     server = make_server(options, tls=tls, requests_max=requests_max)
     add(server)
-    add_metrics(server, metrics or ProcessMetrics())
+    METRICS_SERVICE.add(server, MetricsService(metrics or ProcessMetrics()))
     servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     for each in ("", name):
@@ -131,3 +108,26 @@ async def listen(
     port = bind(server, address, name, tls)
     await server.start()
     return HealthyServer(server, servicer, name, port)
+
+
+async def listen_for(
+    address: str,
+    service: Service,
+    servicer: object,
+    *,
+    also: Callable[[grpc.aio.Server], None] = lambda server: None,
+    options: Sequence[tuple[str, int]] = (),
+    requests_max: int | None = None,
+    tls: Tls | None = None,
+    metrics: ProcessMetrics | None = None,
+) -> HealthyServer:
+    """See listen: with a service, answered by ``servicer``, within its sizes. ``also`` adds others."""
+
+    def add(server: grpc.aio.Server) -> None:
+        service.add(server, servicer)
+        also(server)
+
+    options = (*service.sizes, *options)
+    return await listen(
+        address, service.name, add, options=options, requests_max=requests_max, tls=tls, metrics=metrics
+    )

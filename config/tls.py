@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 
 from photon.config.errors import PhotonError
+from photon.config.roles import Role, identity
 from photon.config.settings import Settings
 
 OPERATOR = "operator"
@@ -152,58 +153,13 @@ def caller(context: Any) -> str:
     return next((identity for name in names if (identity := identity_of(name.decode("ascii", "replace")))), "")
 
 
-def registry_identity(replica: str) -> str:
-    """Of a registry replica."""
-    return f"registry-{replica}"
-
-
-def eventstore_identity(datacentre: str) -> str:
-    """Of a datacentre's event store."""
-    return f"eventstore-{datacentre}"
-
-
-def joiner_identity(datacentre: str) -> str:
-    """Of all joiners of a datacentre: how many there are may change."""
-    return f"joiner-{datacentre}"
-
-
-def dispatcher_identity(datacentre: str) -> str:
-    """Of a datacentre's dispatchers."""
-    return f"dispatcher-{datacentre}"
-
-
-def verifier_identity(datacentre: str) -> str:
-    """Of a datacentre's verifier."""
-    return f"verifier-{datacentre}"
-
-
-def status_identity(datacentre: str) -> str:
-    """Of whoever shows a datacentre's status; it is a client only."""
-    return f"status-{datacentre}"
-
-
-def copies_identity(datacentre: str) -> str:
-    """Of a datacentre's keeper of copies."""
-    return f"copies-{datacentre}"
-
-
-def cache_identity(datacentre: str) -> str:
-    """Of all cache nodes of a datacentre: how many there are may change."""
-    return f"cache-{datacentre}"
-
-
-def spark_identity(datacentre: str) -> str:
-    """Of the Spark jobs that register ids in a datacentre's name: backfills, on the driver and on executors."""
-    return f"spark-{datacentre}"
-
-
 def identities(settings: Settings) -> list[str]:
     """Every identity that a deployment needs a certificate for."""
-    found = [registry_identity(name) for name in settings.registry.replicas]
+    found = [identity(Role.REGISTRY, name) for name in settings.registry.replicas]
     for name, pipeline in settings.datacentre.items():
-        found += [eventstore_identity(name), joiner_identity(name), dispatcher_identity(name)]
-        found += [verifier_identity(name), spark_identity(name)]
-        found += [cache_identity(name)] if pipeline.caches else []
-        found += [copies_identity(name)] if pipeline.copies is not None else []
-        found += [status_identity(name)] if pipeline.status else []
+        roles = [Role.EVENTSTORE, Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.SPARK]
+        roles += [Role.CACHE] if pipeline.caches else []
+        roles += [Role.COPIES] if pipeline.copies is not None else []
+        roles += [Role.STATUS] if pipeline.status else []
+        found += [identity(role, name) for role in roles]
     return [*found, *([WAN] if settings.wan is not None else []), OPERATOR]

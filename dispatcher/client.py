@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import grpc
 
+from photon.config.rpc import Service, back_off
 from photon.config.tls import Towards, open_channel
 from photon.dispatcher import dispatcher_pb2 as pb
-from photon.dispatcher import dispatcher_pb2_grpc
 
-OPTIONS = (
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1000),  # gRPC's name for the time-out of one attempt
-    ("grpc.max_reconnect_backoff_ms", 1000),
-)
+DISPATCHER = Service(pb.DESCRIPTOR, "Dispatcher")
 
 
 class DispatcherClient:
@@ -20,8 +16,8 @@ class DispatcherClient:
 
     def __init__(self, address: str, to: Towards | None = None) -> None:
         """``to`` None: plain text."""
-        self._channel = open_channel(address, OPTIONS, to)
-        self._stub = dispatcher_pb2_grpc.DispatcherStub(self._channel)  # type: ignore[no-untyped-call]
+        self._channel = open_channel(address, back_off(100, 1000, attempt_ms=1000), to)
+        self._stub = DISPATCHER.stub(self._channel)
 
     async def status(self, timeout: float) -> pb.StatusReply | None:
         """What it says of itself; None when it does not answer within ``timeout`` seconds."""

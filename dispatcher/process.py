@@ -16,6 +16,7 @@ from photon.adapters.logs.unended import Rest
 from photon.adapters.logs.watching import Watch, watching
 from photon.config.clock import Clock
 from photon.config.disk import Disk
+from photon.config.stopping import first
 from photon.config.structured import get_logger
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.discovery import Discovery
@@ -168,12 +169,10 @@ def open_dispatcher(
 async def serve(engine: DispatcherEngine, stop: asyncio.Event) -> None:
     """Runs the engine until it is done, or ``stop`` is set; then what has a verdict is committed."""
     running = asyncio.create_task(engine.run())
-    stopping = asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+        await first(stop, [running])
         engine.stop()
         await running
     finally:
-        stopping.cancel()
         running.cancel()
-        await asyncio.gather(running, stopping, return_exceptions=True)
+        await asyncio.gather(running, return_exceptions=True)

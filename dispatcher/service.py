@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import grpc
 
 from photon.config.metrics.readings import ProcessMetrics
+from photon.config.rpc import Context
 from photon.dispatcher import dispatcher_pb2 as pb
-from photon.dispatcher import dispatcher_pb2_grpc
 from photon.dispatcher.status import Status
-
-SERVICE_NAME = "photon.v1.Dispatcher"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +19,7 @@ class Sharing:
     addresses: Sequence[str]
 
 
-class DispatcherService(dispatcher_pb2_grpc.DispatcherServicer):
+class DispatcherService:
     """Answers from a snapshot at the moment of the request."""
 
     def __init__(
@@ -42,9 +37,7 @@ class DispatcherService(dispatcher_pb2_grpc.DispatcherServicer):
         self._join = join
         self._status = status
 
-    async def Status(  # noqa: N802
-        self, request: pb.StatusRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> pb.StatusReply:
+    async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusReply:  # noqa: N802
         """See dispatcher.proto."""
         message = reply(self._datacentre, self._join, self._status())
         if self._sharing is not None:
@@ -95,8 +88,3 @@ def reply(datacentre: str, join: str, status: Status) -> pb.StatusReply:
             worst=[pb.LogLag(path=lag.path, bytes=lag.bytes, since_ns=lag.since_ns) for lag in status.lag.worst],
         ),
     )
-
-
-def add(server: grpc.aio.Server, service: DispatcherService) -> None:
-    """Registers the service; for ``config.serving.listen``."""
-    dispatcher_pb2_grpc.add_DispatcherServicer_to_server(service, server)  # type: ignore[no-untyped-call]

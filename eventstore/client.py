@@ -9,19 +9,15 @@ from dataclasses import replace
 import grpc
 
 from photon.config.clock import NS_PER_S
+from photon.config.rpc import WireError, back_off
 from photon.config.tls import Towards, open_channel, unreachable
-from photon.eventstore import columns, eventstore_pb2_grpc
+from photon.eventstore import columns
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import Came, EventLookUps, Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
 
 TIMEOUT_SECONDS = 10.0
-OPTIONS = (
-    ("grpc.max_receive_message_length", columns.MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", columns.MESSAGE_BYTES_MAX),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 250),  # it is near, and events wait for it
-)
+OPTIONS = (*columns.EVENT_STORE.sizes, *back_off(100, 250))  # it is near, and events wait for it
 
 
 class EventStoreClient:
@@ -43,7 +39,7 @@ class EventStoreClient:
         self._timeout = timeout
         self._tls = to is not None
         self._channel = open_channel(address, OPTIONS, to)
-        self._stub = eventstore_pb2_grpc.EventStoreStub(self._channel)  # type: ignore[no-untyped-call]
+        self._stub = columns.EVENT_STORE.stub(self._channel)
         self._last = Progress(read_past_ns=NOTHING_READ_NS)
         self._monotonic = monotonic
         self._heard = monotonic()
@@ -66,7 +62,7 @@ class EventStoreClient:
         try:
             message = await self._stub.LookUp(columns.request(self._join, keys, as_of), timeout=self._timeout)
             found = columns.answered(message, len(keys))
-        except (grpc.aio.AioRpcError, columns.WireError) as err:
+        except (grpc.aio.AioRpcError, WireError) as err:
             self.error = self._line(err)
             return EventLookUps.unavailable(len(keys))
         self.error = ""
@@ -103,7 +99,7 @@ class EventStoreClient:
                     pb.SeekRequest(join=self._join, keys=keys[part]), timeout=self._timeout
                 )
                 rows += [part.start + row for row in columns.sought_of(message, part.stop - part.start)]
-            except (grpc.aio.AioRpcError, columns.WireError):
+            except (grpc.aio.AioRpcError, WireError):
                 return None
         return rows
 

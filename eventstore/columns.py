@@ -8,6 +8,7 @@ import numpy as np
 
 from photon.batch.files import LogFile
 from photon.batch.records import Records
+from photon.config.rpc import Service, WireError
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import Came, EventLookUps, Found, PrimaryPlace, Progress
 
@@ -20,10 +21,7 @@ KEYS_MAX = 4096
 FIELDS_MAX = KEYS_MAX + 16
 """Of a request: its keys, and what else it has."""
 KEYS_BYTES_MAX = 16 << 20
-
-
-class WireError(ValueError):
-    """A message whose columns do not fit together."""
+EVENT_STORE = Service(pb.DESCRIPTOR, "EventStore", bytes_max=MESSAGE_BYTES_MAX, fields_max=FIELDS_MAX)
 
 
 def request_slices(keys: Sequence[bytes]) -> list[slice]:

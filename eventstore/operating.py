@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
 
 import grpc
 
 from photon.config.errors import PhotonError
+from photon.config.rpc import Context, abort
 from photon.eventstore import columns
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import Details, Forgotten, OperatedStore, SourceProgress, UnavailableLog
@@ -17,7 +17,6 @@ LISTED_MAX = 20_000
 """Sources, and unavailable logs, in one reply at most."""
 NAMES_MAX = 4096
 """Logs named in one request."""
-FORGET_FIELDS_MAX = NAMES_MAX + 8
 
 
 class EventStoreUnreachable(PhotonError):
@@ -65,19 +64,12 @@ def _unavailable_of(messages: Sequence[pb.UnavailableLog]) -> tuple[UnavailableL
 
 
 # -- server ----------------------------------------------------------------------------------------------------
-async def forget(
-    store: OperatedStore, request: pb.ForgetRequest, context: grpc.aio.ServicerContext[Any, Any]
-) -> pb.ForgetReply:
+async def forget(store: OperatedStore, request: pb.ForgetRequest, context: Context) -> pb.ForgetReply:
     """Handles ForgetRequest."""
     try:
         return forget_reply(await store.forget(list(request.logs), apply=request.apply))
     except OSError as err:
-        await _abort(context, grpc.StatusCode.INTERNAL, f"not given up: {err.filename}: {err.strerror or err}")
-
-
-async def _abort(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, details: str) -> NoReturn:
-    await context.abort(code, details)
-    raise AssertionError("abort returned")
+        await abort(context, grpc.StatusCode.INTERNAL, f"not given up: {err.filename}: {err.strerror or err}")
 
 
 # -- client ----------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
+from photon.config.stopping import until
 from photon.config.tls import Tls, Towards
 from photon.eventstore.embedded_file_map import FileMapBusy
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
@@ -141,7 +142,4 @@ async def _until_stopped(stop: asyncio.Event, engines: dict[str, EventStoreEngin
                 if engine.hopeless:  # whoever supervises this process need not start it again
                     failed.exit_code = UsageError.exit_code
                 raise failed
-        try:
-            await asyncio.wait_for(stop.wait(), WATCH_SECONDS)
-        except TimeoutError:
-            continue
+        await until(stop, WATCH_SECONDS)

@@ -1,4 +1,5 @@
-"""Connections to the registry's replicas: one channel each, which notices a silent cut and comes back after it."""
+"""The registry's services, and connections to its replicas: one channel each, which notices a silent cut and comes
+back after it."""
 
 from __future__ import annotations
 
@@ -9,11 +10,16 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from photon.config.tls import Tls, open_channel, registry_identity, towards, unreachable
-from photon.idregistry import registry_pb2_grpc
+from photon.config.roles import Role, identity
+from photon.config.rpc import Service, back_off
+from photon.config.tls import Tls, open_channel, towards, unreachable
+from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.outcomes import Refusal, Status
-from photon.idregistry.service import MESSAGE_BYTES_MAX
 
+MESSAGE_BYTES_MAX = 4 << 20
+"""Of one request or reply; the largest batch of ids has 720 KiB."""
+REGISTRY = Service(pb.DESCRIPTOR, "Registry", bytes_max=MESSAGE_BYTES_MAX)  # two witnesses have 32 logs as fields
+REGISTRY_OPERATOR = Service(pb.DESCRIPTOR, "RegistryOperator", bytes_max=MESSAGE_BYTES_MAX)
 REQUESTS_OUTSTANDING_MAX = 64
 """Requests under way at one replica; further ones wait within their time-out, and hold up no other replica's."""
 KEEPALIVE_MS = 2_000
@@ -24,17 +30,14 @@ CONNECT_MS_MAX = 1_000
 """One attempt to connect, a few round trips: a cut that ends is noticed within this and one back-off."""
 
 _OPTIONS = (
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    *REGISTRY.sizes,
+    *back_off(RECONNECT_MS_MIN, RECONNECT_MS_MAX, CONNECT_MS_MAX),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
     ("grpc.http2.ping_timeout_ms", KEEPALIVE_MS),  # in gRPC 1.85 this one ends a ping, and it is a minute unless said
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),  # else two clients of a process share a connection and its back-off
-    ("grpc.initial_reconnect_backoff_ms", RECONNECT_MS_MIN),
-    ("grpc.min_reconnect_backoff_ms", CONNECT_MS_MAX),  # gRPC's name for the time-out of one attempt
-    ("grpc.max_reconnect_backoff_ms", RECONNECT_MS_MAX),
     ("grpc.enable_retries", 0),
 )
 
@@ -66,6 +69,15 @@ class Channels:
             why = unreachable(error, tls=self._tls is not None)
             return Refusal(Status.UNKNOWN, f"registry replica {name} at {self._addresses[name]}: {why}")
 
+    async def leading(self, group: int, *, timeout: float) -> tuple[str, pb.GroupStatus] | None:
+        """The replica that leads a group, and what it says of the group; None: none says that it does."""
+        asked = (self.ask(name, "Describe", pb.DescribeRequest(), timeout=timeout) for name in self._addresses)
+        for name, reply in zip(self._addresses, await asyncio.gather(*asked), strict=True):
+            for status in () if isinstance(reply, Refusal) else reply.groups:
+                if status.group == group and status.is_leader:
+                    return name, status
+        return None
+
     def connected(self, name: str) -> bool:
         """Whether a connection is open, as far as is known."""
         channel = self._channels.get(name)
@@ -81,7 +93,7 @@ class Channels:
     def _stub(self, name: str) -> Any:
         stub = self._stubs.get(name)
         if stub is None:
-            channel = open_channel(self._addresses[name], _OPTIONS, towards(self._tls, registry_identity(name)))
+            channel = open_channel(self._addresses[name], _OPTIONS, towards(self._tls, identity(Role.REGISTRY, name)))
             self._channels[name] = channel
-            stub = self._stubs[name] = registry_pb2_grpc.RegistryStub(channel)  # type: ignore[no-untyped-call]
+            stub = self._stubs[name] = REGISTRY.stub(channel)
         return stub

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,11 +20,13 @@ from photon.config.interval_clock import IntervalClock, KernelTime
 from photon.config.kernel_time import kernel_time
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
-from photon.config.metrics.service import add_metrics
+from photon.config.metrics.service import METRICS_SERVICE, MetricsService
 from photon.config.serving import make_server
+from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.config.tls import CannotListen, Tls, bind
 from photon.idregistry import commands as c
+from photon.idregistry.channels import REGISTRY, REGISTRY_OPERATOR
 from photon.idregistry.clocks.asking import PeerClocks
 from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.metrics import details_of, reads
@@ -40,7 +41,6 @@ from photon.idregistry.sharding import single_range
 
 log = get_logger(__name__)
 
-HEALTH_SERVICE = "photon.v1.Registry"
 _WATCH_SECONDS = 0.1
 _GRACE_SECONDS = 2.0
 _CONFLICT_SECONDS = 0.5
@@ -133,15 +133,15 @@ async def serve_registry(
     peer_clocks = PeerClocks(settings.name, clocks, settings.peers, settings.tls)
     server = make_server(SERVER_OPTIONS, tls=settings.tls, datacentre_of=datacentres_in(machines.config))
     health = HealthServicer()
-    await health.set(HEALTH_SERVICE, _NOT_SERVING)
+    await health.set(REGISTRY.name, _NOT_SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
-    RegistryServicer(replica).add_to_server(server)
+    REGISTRY.add(server, RegistryServicer(replica))
     place = Place(settings.name, settings.peers, settings.epoch, settings.directory)
     operator = Operator(place, host, machines, replica, clock)
-    OperatorServicer(operator).add_to_server(server)
+    REGISTRY_OPERATOR.add(server, OperatorServicer(operator))
     host.add_to_server(server)
     sources = [*reads(replica), free_space({"state": settings.directory})]
-    add_metrics(server, ProcessMetrics(sources, details_of(replica)))
+    METRICS_SERVICE.add(server, MetricsService(ProcessMetrics(sources, details_of(replica))))
     _bind(server, settings)
     await _start_host(host, settings)
     try:
@@ -207,14 +207,13 @@ async def _watch(
         operator.tidy()
         if replica.ready != serving:
             serving = not serving
-            for name in ("", HEALTH_SERVICE):
+            for name in ("", REGISTRY.name):
                 await health.set(name, _SERVING if serving else _NOT_SERVING)
         if serving and not said_ready:
             said_ready = True
             log.info("registry.ready", replica=replica.name)
             ready()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), _WATCH_SECONDS)
+        await until(stop, _WATCH_SECONDS)
 
 
 def _shards_here(settings: ReplicaSettings, disk: Disk) -> list[int]:

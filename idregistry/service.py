@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-import grpc.aio
-
 from photon.config.rights import OWNED_SLOT, DatacentreOf
-from photon.config.serving import CountedFields
+from photon.config.rpc import Context, seconds_left
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry import registry_pb2_grpc
 from photon.idregistry.api import Opened, Slot
+from photon.idregistry.channels import REGISTRY
 from photon.idregistry.clocks.wire import status_of
 from photon.idregistry.config_machine import ConfigMachine
 from photon.idregistry.outcomes import OwnerColumns, Refusal, SlotClaim
@@ -20,21 +18,15 @@ from photon.idregistry.recovery.serving import RecoveryServer, Request
 from photon.idregistry.resharding.wire import ask_of, reply_of
 from photon.idregistry.server import RegistryReplica
 
-MESSAGE_BYTES_MAX = 4 << 20
-"""Of one request or reply; the largest batch of ids has 720 KiB."""
-REQUEST_FIELDS_MAX = 64
-"""Of one request, at its top level: two witnesses have 32 logs. A larger request with more is not parsed at all."""
 REQUEST_SECONDS_DEFAULT = 5.0
 """For callers that set no deadline."""
 _REPLY_MARGIN = 0.05
 """Answer UNKNOWN so much before the caller's deadline, so that the reason still reaches it."""
 
-Context = grpc.aio.ServicerContext[Any, Any]
 Reply = TypeVar("Reply")
 
 SERVER_OPTIONS = (
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    *REGISTRY.sizes,
     ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server
     # Clients ping idle connections to notice a silent cut (channels.py): those pings are no abuse.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
@@ -43,7 +35,7 @@ SERVER_OPTIONS = (
 )
 
 
-class RegistryServicer(registry_pb2_grpc.RegistryServicer):
+class RegistryServicer:
     """Translates; all else is the replica's."""
 
     def __init__(self, replica: RegistryReplica) -> None:
@@ -170,11 +162,6 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         assert isinstance(reply, kind)
         return reply
 
-    def add_to_server(self, server: grpc.aio.Server) -> None:
-        """Call before the server starts."""
-        counted = CountedFields(server, REQUEST_FIELDS_MAX)
-        registry_pb2_grpc.add_RegistryServicer_to_server(self, counted)  # type: ignore[no-untyped-call]
-
 
 def datacentres_in(config: ConfigMachine) -> DatacentreOf:
     """Whose slot a request means, as far as this replica has heard."""
@@ -188,10 +175,7 @@ def datacentres_in(config: ConfigMachine) -> DatacentreOf:
 
 
 def _timeout(context: Context) -> float:
-    remaining: Any = context.time_remaining()  # None without a deadline, whatever the stubs say
-    if remaining is None:
-        return REQUEST_SECONDS_DEFAULT
-    return max(float(remaining) - _REPLY_MARGIN, 0.0)
+    return seconds_left(context, default=REQUEST_SECONDS_DEFAULT, margin=_REPLY_MARGIN)
 
 
 def _status(refusal: Refusal) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -20,6 +20,7 @@ import msgspec
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.idregistry.api import Slot
 from photon.joiner.adoption import Orphans, Seen
@@ -98,10 +99,7 @@ class Adopter:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until ``stop``."""
-        while not stop.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), self._look_s * (0.5 + self._random()))
-                return
+        while not await until(stop, self._look_s * (0.5 + self._random())):
             await self.look()
 
     async def look(self) -> list[str]:

@@ -6,20 +6,14 @@ import asyncio
 from dataclasses import replace
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from photon.batch.events import Events
+from photon.config.rpc import WireError, back_off, serves
 from photon.config.tls import Towards, open_channel, unreachable
-from photon.joiner import joiner_pb2_grpc, wire
+from photon.joiner import wire
 from photon.joiner.api import JoinAnswers, Outcome
 
-SERVICE = "photon.v1.Joiner"
-OPTIONS = (
-    ("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", wire.MESSAGE_BYTES_MAX),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 250),  # it is near, and events wait for it
-)
+OPTIONS = (*wire.JOINER.sizes, *back_off(100, 250))  # it is near, and events wait for it
 
 
 class JoinerClient:
@@ -30,8 +24,7 @@ class JoinerClient:
         self._join = join
         self._tls = to is not None
         self._channel = open_channel(address, OPTIONS, to)
-        self._stub = joiner_pb2_grpc.JoinerStub(self._channel)  # type: ignore[no-untyped-call]
-        self._health = health_pb2_grpc.HealthStub(self._channel)
+        self._stub = wire.JOINER.stub(self._channel)
         self._closed = False
         self.error = ""
         """Why the last request failed; "" when it did not."""
@@ -67,7 +60,7 @@ class JoinerClient:
             if not self._closed or _cancelled():
                 raise
             return self._unknown(len(events), "the joiner is gone")
-        except wire.WireError as error:
+        except WireError as error:
             return self._unknown(len(events), f"the joiner's answer cannot be read: {error}")
         self.error = ""
         return answers
@@ -80,14 +73,11 @@ class JoinerClient:
     async def serves(self, timeout: float) -> bool | None:
         """Whether it says so; None: no answer within ``timeout`` seconds."""
         try:
-            reply = await self._health.Check(health_pb2.HealthCheckRequest(service=SERVICE), timeout=timeout)
-        except grpc.aio.AioRpcError as error:
-            return False if error.code() is grpc.StatusCode.NOT_FOUND else None
+            return await serves(self._channel, wire.JOINER.name, timeout)
         except asyncio.CancelledError:
             if not self._closed or _cancelled():
                 raise
             return None
-        return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
 
     async def close(self) -> None:
         """Closes the channel; what is on its way is unknown."""

@@ -14,6 +14,7 @@ import grpc.aio
 
 from photon.config.errors import PhotonError
 from photon.config.metrics.readings import ProcessMetrics
+from photon.config.stopping import Stopped, first, unless_stopped
 from photon.config.tls import Tls
 from photon.joiner.auto_joiner import AutoJoiner
 from photon.joiner.engine import JoinerEngine
@@ -93,45 +94,32 @@ async def serve(
 
 async def _start(joins: Sequence[Served], stop: asyncio.Event) -> bool:
     """Opens all slots; False when ``stop`` came first (the registry may take long)."""
-    stopped = asyncio.create_task(stop.wait())
-    try:
-        for each in joins:
-            starting = asyncio.create_task(each.engine.start())
-            await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
-            if not starting.done():
-                starting.cancel()
-                await asyncio.gather(starting, return_exceptions=True)
-                return False
-            try:
-                await starting
-            except (SlotRefused, RedoLogDamaged, OutputDamaged, ValueError) as error:
-                raise JoinerFailed(f"join {each.join}: {error}") from None
-            except OSError as error:
-                raise JoinerFailed(
-                    f"join {each.join}: {error.filename or 'slot'}: {error.strerror or error}"
-                ) from None
-        return True
-    finally:
-        stopped.cancel()
+    for each in joins:
+        try:
+            await unless_stopped(stop, each.engine.start())
+        except Stopped:
+            return False
+        except (SlotRefused, RedoLogDamaged, OutputDamaged, ValueError) as error:
+            raise JoinerFailed(f"join {each.join}: {error}") from None
+        except OSError as error:
+            raise JoinerFailed(f"join {each.join}: {error.filename or 'slot'}: {error.strerror or error}") from None
+    return True
 
 
 async def _run_beside(joins: Sequence[Served], stop: asyncio.Event) -> None:
     """Runs what stands beside the joins until ``stop``; the first that fails ends them all."""
-    tasks: list[asyncio.Task[object]] = [
-        asyncio.create_task(_awaited(beside(stop))) for each in joins for beside in each.beside
-    ]
-    stopped: asyncio.Task[object] = asyncio.create_task(stop.wait())
+    tasks = [asyncio.create_task(_awaited(beside(stop))) for each in joins for beside in each.beside]
     try:
-        await asyncio.wait((*tasks, stopped), return_when=asyncio.FIRST_COMPLETED)
+        await first(stop, tasks)
         for task in tasks:
             if task.done() and (error := task.exception()) is not None:
                 if isinstance(error, (PhotonError, OSError)):
                     raise JoinerFailed(str(error)) from None
                 raise error
     finally:
-        for task in (*tasks, stopped):
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, stopped, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _awaited(work: Awaitable[None]) -> None:

@@ -11,26 +11,22 @@ import numpy.typing as npt
 from photon.batch.columns import DIGEST_BYTES
 from photon.batch.events import Events
 from photon.batch.files import LogFile
+from photon.config.rpc import Service, WireError
 from photon.eventstore import eventstore_pb2 as store_pb
 from photon.idregistry.api import Kind
 from photon.joiner import joiner_pb2 as pb
 from photon.joiner.api import JoinAnswers, Outcome, TakenBy
 
-MESSAGE_BYTES_MAX = 64 << 20
-"""gRPC's limit, set on both ends."""
 EVENTS_MAX = 16 << 10
 """Events in one request."""
 FIELDS_MAX = 4 * EVENTS_MAX + 64
 """Of a request: id, key and record of each event, a file for each at most, and the columns."""
 REQUEST_BYTES_MAX = 32 << 20
 """Records and keys in one request, unless a single event is bigger."""
+JOINER = Service(pb.DESCRIPTOR, "Joiner", bytes_max=64 << 20, fields_max=FIELDS_MAX)
 
 _KINDS = {int(kind): kind for kind in Kind}
 _OUTCOMES = [Outcome(code) if code in set(Outcome) else Outcome.RETRY for code in range(256)]
-
-
-class WireError(ValueError):
-    """A message whose columns do not fit together."""
 
 
 def request(join: str, events: Events) -> pb.JoinRequest:

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import grpc
-import grpc.aio
+from typing import TYPE_CHECKING
 
 from photon.config.metrics import metrics_pb2 as pb
-from photon.config.metrics import metrics_pb2_grpc
-from photon.config.metrics.readings import ProcessMetrics
+from photon.config.rpc import Context, Service
 
-READ = "/photon.v1.Metrics/Read"
+if TYPE_CHECKING:
+    from photon.config.metrics.readings import ProcessMetrics
+
+METRICS_SERVICE = Service(pb.DESCRIPTOR, "Metrics")
 
 
-class MetricsService(metrics_pb2_grpc.MetricsServicer):
+class MetricsService:
     """Answers from what the process counts now."""
 
     def __init__(self, metrics: ProcessMetrics) -> None:
         self._metrics = metrics
 
-    async def Read(  # noqa: N802
-        self, request: pb.MetricsRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> pb.MetricsReply:
+    async def Read(self, request: pb.MetricsRequest, context: Context) -> pb.MetricsReply:  # noqa: N802
         """See metrics.proto."""
         details = await self._metrics.details() if request.details else b""
         return pb.MetricsReply(text=await self._metrics.text(), details=details)
-
-
-def add_metrics(server: grpc.aio.Server, metrics: ProcessMetrics) -> None:
-    """Registers the service."""
-    metrics_pb2_grpc.add_MetricsServicer_to_server(MetricsService(metrics), server)  # type: ignore[no-untyped-call]

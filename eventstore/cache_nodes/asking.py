@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 
 import grpc
 
+from photon.config.rpc import WireError
 from photon.config.tls import Towards, open_channel, unreachable
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore import eventstore_pb2_grpc
 from photon.eventstore.cache_nodes import wire
 from photon.eventstore.cache_nodes.feeder import OPTIONS
 from photon.eventstore.cache_nodes.pace import Pace
 from photon.eventstore.cache_nodes.wire import HASHES_MAX, NodeCounts
-from photon.eventstore.columns import WireError
 from photon.eventstore.index import I64, U64
 from photon.eventstore.located import NONE_LOCATED, Located
 
@@ -33,7 +32,7 @@ class NodeAsker:
         self._tls = to is not None
         self._monotonic = monotonic
         self._channel = open_channel(address, OPTIONS, to)
-        self._stub = eventstore_pb2_grpc.CacheStub(self._channel)  # type: ignore[no-untyped-call]
+        self._stub = wire.CACHE.stub(self._channel)
         self._in_flight = 0
         self.pace = Pace()
         self.error = ""

@@ -8,23 +8,17 @@ from typing import cast
 
 import grpc
 
+from photon.config.rpc import back_off
 from photon.config.tls import Towards, open_blocking_channel
-from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.cache_nodes import wire
 from photon.eventstore.cache_nodes.feed_queue import FeedQueue
 from photon.eventstore.cache_nodes.wire import FEED_BYTES_MAX, Piece
-from photon.eventstore.columns import MESSAGE_BYTES_MAX
 
 FEED_TIMEOUT_SECONDS = 5.0
 RETRY_SECONDS = 0.2
 FOR_GOOD = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)
 """Refusals that the same pieces would meet again."""
-OPTIONS = (
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-)
+OPTIONS = (*wire.CACHE.sizes, *back_off(100, 1000))
 
 
 class Feeder:
@@ -38,7 +32,7 @@ class Feeder:
         """Why the last feed failed; "" when it did not."""
         self._source = source
         self._channel = open_blocking_channel(address, OPTIONS, to)
-        self._send = self._channel.unary_unary("/photon.v1.Cache/Feed", None, pb.CacheFed.FromString)
+        self._send = wire.CACHE.stub(self._channel, encoded=True).Feed
         self._thread = threading.Thread(target=self._run, name=f"feed-{name}", daemon=True)
         self._thread.start()
 

@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from photon.adapters.contract import LogFile
 from photon.batch.records import Records
+from photon.config.rpc import Service, WireError
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.columns import KEYS_MAX, MESSAGE_BYTES_MAX, REPLY_BYTES_MAX, WireError
+from photon.eventstore.columns import KEYS_MAX, MESSAGE_BYTES_MAX, REPLY_BYTES_MAX
 from photon.eventstore.index import I64, U64
 from photon.eventstore.located import Located
 from photon.eventstore.segments import CacheCounts, Gathered, Segment
@@ -22,10 +23,10 @@ SEGMENTS_MAX = 4096
 """In one feed."""
 FEED_BYTES_MAX = MESSAGE_BYTES_MAX // 2
 """Of one feed's segments, columns included; a larger segment is never sent."""
-FIELDS_MAX = SEGMENTS_MAX + 16
 HASHES_MAX = 16 * KEYS_MAX
 """In one question."""
 OFFSET_MAX = (1 << 63) - 1
+CACHE = Service(pb.DESCRIPTOR, "Cache", bytes_max=MESSAGE_BYTES_MAX, fields_max=SEGMENTS_MAX + 16)
 
 
 class Piece(NamedTuple):

@@ -12,16 +12,16 @@ from typing import Any
 import grpc
 
 from photon.config.errors import PhotonError
-from photon.config.tls import Tls, open_blocking_channel, registry_identity, towards, unreachable
+from photon.config.roles import Role, identity
+from photon.config.tls import Tls, open_blocking_channel, towards, unreachable
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry import registry_pb2_grpc
+from photon.idregistry.channels import REGISTRY, REGISTRY_OPERATOR
 from photon.idregistry.commands import Range
 from photon.idregistry.operations.export_stream import ExportReader
 from photon.idregistry.operations.inspection import Inspection, groups_of, leader_of
 from photon.idregistry.operations.marks import MARK_BYTES_MAX
 from photon.idregistry.outcomes import Description
 from photon.idregistry.replies import described
-from photon.idregistry.service import MESSAGE_BYTES_MAX
 
 CALL_SECONDS = 5.0
 EXPORT_SECONDS = 3600.0
@@ -30,8 +30,7 @@ LEADER_SECONDS = 20.0
 """How long a leader is waited for."""
 _PAUSE = 0.1
 _OPTIONS = (
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    *REGISTRY_OPERATOR.sizes,
     ("grpc.keepalive_time_ms", 2_000),
     ("grpc.keepalive_timeout_ms", 2_000),
     ("grpc.http2.max_pings_without_data", 0),
@@ -66,13 +65,10 @@ class OperatorClient:
         self.addresses = dict(addresses)
         self._tls = tls
         self._channels = {
-            name: open_blocking_channel(address, _OPTIONS, towards(tls, registry_identity(name)))
+            name: open_blocking_channel(address, _OPTIONS, towards(tls, identity(Role.REGISTRY, name)))
             for name, address in addresses.items()
         }
-        self._stubs: dict[str, Any] = {
-            name: registry_pb2_grpc.RegistryOperatorStub(channel)  # type: ignore[no-untyped-call]
-            for name, channel in self._channels.items()
-        }
+        self._stubs = {name: REGISTRY_OPERATOR.stub(channel) for name, channel in self._channels.items()}
 
     def close(self) -> None:
         """Ends all connections."""
@@ -125,9 +121,8 @@ class OperatorClient:
     def ranges(self) -> tuple[Range, ...]:
         """The shards' active config, as the first replica says that knows it. Raises RegistryUnreachable."""
         for channel in self._channels.values():
-            stub: Any = registry_pb2_grpc.RegistryStub(channel)  # type: ignore[no-untyped-call]
             try:
-                reply = described(stub.Describe(pb.DescribeRequest(), timeout=CALL_SECONDS))
+                reply = described(REGISTRY.stub(channel).Describe(pb.DescribeRequest(), timeout=CALL_SECONDS))
             except grpc.RpcError:
                 continue
             if isinstance(reply, Description) and reply.ranges:

@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-import grpc.aio
-
-from photon.config.audit import Audited
+from photon.config.rpc import Context
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry import registry_pb2_grpc
 from photon.idregistry.operations.operator import Operator
 from photon.idregistry.outcomes import Refusal
 
-Context = grpc.aio.ServicerContext[Any, Any]
 
-
-class OperatorServicer(registry_pb2_grpc.RegistryOperatorServicer):
+class OperatorServicer:
     """Translates; all else is the operator's."""
 
     def __init__(self, operator: Operator) -> None:
@@ -63,10 +58,6 @@ class OperatorServicer(registry_pb2_grpc.RegistryOperatorServicer):
         if isinstance(outcome, Refusal):
             return pb.RegisterAgainReply(**_refusal(outcome))
         return pb.RegisterAgainReply(status=pb.STATUS_OK, answers=outcome)
-
-    def add_to_server(self, server: grpc.aio.Server) -> None:
-        """Call before the server starts."""
-        registry_pb2_grpc.add_RegistryOperatorServicer_to_server(self, Audited(server))  # type: ignore[no-untyped-call]
 
 
 def _refusal(refusal: Refusal) -> dict[str, Any]:

@@ -16,10 +16,11 @@ import grpc
 import grpc.aio
 
 from photon.config.clock import Clock
-from photon.config.message_bounds import bounded
+from photon.config.roles import Role, identity
+from photon.config.rpc import Context, Service, abort, back_off
 from photon.config.structured import get_logger
-from photon.config.tls import Tls, Towards, caller, open_blocking_channel, registry_identity, towards
-from photon.idregistry.raft import peer_pb2, peer_pb2_grpc
+from photon.config.tls import Tls, Towards, caller, open_blocking_channel, towards
+from photon.idregistry.raft import peer_pb2
 from photon.idregistry.raft.options import (
     FRAME_BYTES_MAX,
     FRAME_MESSAGES_MAX,
@@ -37,14 +38,12 @@ SILENCE_MAX = 5.0
 """A stream to a peer that was not heard for so long is opened anew: its connection may be dead without knowing."""
 AWAIT_S = 0.5
 """It is looked so often whether it was."""
-_SERVICE = peer_pb2.DESCRIPTOR.services_by_name["RaftPeer"].full_name
 _OTHER_FIELDS = 16
 """Of a frame, beside its messages."""
+_PEER = Service(peer_pb2.DESCRIPTOR, "RaftPeer", fields_max=FRAME_MESSAGES_MAX + _OTHER_FIELDS)
 _CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1000),  # gRPC's name for the time-out of one attempt: several round trips
-    ("grpc.max_reconnect_backoff_ms", 1000),
+    *back_off(100, 1000, attempt_ms=1000),  # an attempt takes several round trips
     ("grpc.enable_retries", 0),
 )
 
@@ -56,7 +55,7 @@ class GrpcNetwork:
         """``peers``: the others, name -> host:port. ``tls`` None: plain text, for a private network."""
         self._tls = tls
         self._links = {
-            name: _Link(name, address, towards(tls, registry_identity(name)), clock)
+            name: _Link(name, address, towards(tls, identity(Role.REGISTRY, name)), clock)
             for name, address in peers.items()
         }
         self._receiver: Receiver | None = None
@@ -64,13 +63,8 @@ class GrpcNetwork:
         self._servicer = _Servicer(self)
 
     def add_to_server(self, server: grpc.aio.Server) -> None:
-        """Registers the service by hand, so that a frame's fields are counted before it is parsed."""
-        exchange = grpc.stream_unary_rpc_method_handler(
-            self._servicer.Exchange,
-            bounded(peer_pb2.PeerFrame.FromString, FRAME_MESSAGES_MAX + _OTHER_FIELDS),
-            peer_pb2.PeerAck.SerializeToString,
-        )
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {"Exchange": exchange}),))
+        """Before it starts."""
+        _PEER.add(server, self._servicer)
 
     def start(self, hello: Hello, receiver: Receiver) -> None:
         self._hello = hello
@@ -97,19 +91,17 @@ class GrpcNetwork:
     def running(self) -> bool:
         return self._receiver is not None
 
-    def take(self, frame: peer_pb2.PeerFrame, identity: str = "") -> Refused | None:
+    def take(self, frame: peer_pb2.PeerFrame, shown: str = "") -> Refused | None:
         """A frame from a stream. The server's receive limit bounded it before it was allocated.
 
-        ``identity``: whose certificate came with it. With TLS only a replica's own certificate speaks for it: with
+        ``shown``: whose certificate came with it. With TLS only a replica's own certificate speaks for it: with
         any other of the deployment one could vote, or acknowledge entries, in its name.
         """
         receiver, hello = self._receiver, self._hello
         assert receiver is not None
         assert hello is not None
-        if self._tls is not None and identity != registry_identity(frame.sender):
-            return Refused(
-                f"the certificate is of {identity or 'nobody'}, not of replica {frame.sender!r}", fatal=False
-            )
+        if self._tls is not None and shown != identity(Role.REGISTRY, frame.sender):
+            return Refused(f"the certificate is of {shown or 'nobody'}, not of replica {frame.sender!r}", fatal=False)
         if frame.receiver != hello.name:
             return Refused(f"this is replica {hello.name}, not {frame.receiver}: check the addresses", fatal=False)
         messages = [(each.group, each.payload) for each in frame.messages]  # each access makes an object
@@ -125,7 +117,7 @@ def _too_large(messages: Sequence[GroupMessage]) -> bool:
     return len(messages) > FRAME_MESSAGES_MAX or any(len(payload) > MESSAGE_BYTES_MAX for _, payload in messages)
 
 
-class _Servicer(peer_pb2_grpc.RaftPeerServicer):
+class _Servicer:
     def __init__(self, network: GrpcNetwork) -> None:
         self._network = network
         self._streams: set[asyncio.Task[Any]] = set()
@@ -137,7 +129,7 @@ class _Servicer(peer_pb2_grpc.RaftPeerServicer):
             stream.cancel()
 
     async def Exchange(  # noqa: N802 - the service's name
-        self, request_iterator: AsyncIterator[peer_pb2.PeerFrame], context: Any
+        self, request_iterator: AsyncIterator[peer_pb2.PeerFrame], context: Context
     ) -> peer_pb2.PeerAck:
         stream = asyncio.current_task()
         assert stream is not None
@@ -151,12 +143,14 @@ class _Servicer(peer_pb2_grpc.RaftPeerServicer):
         finally:
             self._streams.discard(stream)
 
-    async def _take_all(self, request_iterator: AsyncIterator[peer_pb2.PeerFrame], context: Any) -> peer_pb2.PeerAck:
-        identity = caller(context)
+    async def _take_all(
+        self, request_iterator: AsyncIterator[peer_pb2.PeerFrame], context: Context
+    ) -> peer_pb2.PeerAck:
+        shown = caller(context)
         async for frame in request_iterator:
             if not self._network.running:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, "this replica does not run")
-            refusal = self._network.take(frame, identity)
+                await abort(context, grpc.StatusCode.UNAVAILABLE, "this replica does not run")
+            refusal = self._network.take(frame, shown)
             if refusal is not None:
                 kind = peer_pb2.REFUSAL_OTHER_DISK if refusal.fatal else peer_pb2.REFUSAL_STRANGER
                 return peer_pb2.PeerAck(refusal=kind, reason=refusal.reason)
@@ -231,7 +225,7 @@ class _Link:
         began = self.now()
         channel = open_blocking_channel(self._address, _CHANNEL_OPTIONS, self._to)
         try:
-            call = peer_pb2_grpc.RaftPeerStub(channel).Exchange.future(self._frames(stream))  # type: ignore[no-untyped-call]
+            call = _PEER.stub(channel).Exchange.future(self._frames(stream))
             ack = self._await(call, began)
             if ack is not None and ack.refusal != peer_pb2.REFUSAL_NONE:
                 fatal = ack.refusal == peer_pb2.REFUSAL_OTHER_DISK

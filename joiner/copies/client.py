@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
+from photon.config.rpc import WireError, back_off
 from photon.config.tls import Towards, open_channel, unreachable
 from photon.joiner.copies import copies_pb2 as pb
-from photon.joiner.copies import copies_pb2_grpc, wire
+from photon.joiner.copies import wire
 from photon.joiner.copies.api import CopyAnswer, CopyBytes, CopyOf, Extension
 
-OPTIONS = (
-    *wire.OPTIONS,
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 2000),
-)
+OPTIONS = (*wire.COPIES.sizes, *back_off(100, 2000))
 
 M = TypeVar("M")
 
@@ -29,15 +26,15 @@ class KeeperClient:
         self._address = address
         self._to = to
         self._channel: grpc.aio.Channel | None = None
-        self._made: copies_pb2_grpc.CopiesStub | None = None
+        self._made: Any = None
         self.error = ""
         """Why the last question was not answered; "" when it was."""
 
     @property
-    def _stub(self) -> copies_pb2_grpc.CopiesStub:
+    def _stub(self) -> Any:
         if self._made is None:
             self._channel = open_channel(self._address, OPTIONS, self._to)
-            self._made = copies_pb2_grpc.CopiesStub(self._channel)  # type: ignore[no-untyped-call]
+            self._made = wire.COPIES.stub(self._channel)
         return self._made
 
     async def open(self, of: CopyOf, incarnation: int, *, timeout: float) -> CopyAnswer | None:
@@ -75,7 +72,7 @@ class KeeperClient:
             return None
         try:
             return wire.answer_in(message)
-        except wire.WireError as error:
+        except WireError as error:
             self.error = f"its answer cannot be read: {error}"
             return None
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn
 
 import grpc
 
 from photon.config.disk import Disk
-from photon.config.message_bounds import bounded
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics, Readings
-from photon.config.serving import listen
+from photon.config.rpc import Context, abort
+from photon.config.serving import listen_for
 from photon.config.structured import get_logger
 from photon.config.tls import Tls
 from photon.joiner.copies import copies_pb2 as pb
@@ -34,7 +34,6 @@ SLOTS_MAX = 1024
 """Copies of one keeper."""
 LOCK_WAIT_S = 5.0
 
-T = TypeVar("T")
 Die = Callable[[str], NoReturn]
 
 log = get_logger(__name__)
@@ -111,38 +110,30 @@ class CopiesService:
     def __init__(self, copies: Copies) -> None:
         self._copies = copies
 
-    async def open(self, request: pb.OpenCopy, context: Any) -> pb.CopyState:
+    async def Open(self, request: pb.OpenCopy, context: Context) -> pb.CopyState:  # noqa: N802
         """See copies.proto."""
-        of = await _read(context, lambda: wire.copy_of(request.datacentre, request.slot))
-        incarnation = await _read(context, lambda: wire.incarnation_in(request.incarnation))
+        of = wire.copy_of(request.datacentre, request.slot)
+        incarnation = wire.incarnation_in(request.incarnation)
         return wire.answer_out(await self._copies.asked(of, lambda copy: copy.open(incarnation)))
 
-    async def look(self, request: pb.LookCopy, context: Any) -> pb.CopyState:
+    async def Look(self, request: pb.LookCopy, context: Context) -> pb.CopyState:  # noqa: N802
         """See copies.proto."""
-        of = await _read(context, lambda: wire.copy_of(request.datacentre, request.slot))
+        of = wire.copy_of(request.datacentre, request.slot)
         return wire.answer_out(await self._copies.asked(of, KeptCopy.look))
 
-    async def extend(self, request: pb.ExtendCopy, context: Any) -> pb.CopyState:
+    async def Extend(self, request: pb.ExtendCopy, context: Context) -> pb.CopyState:  # noqa: N802
         """See copies.proto."""
-        of = await _read(context, lambda: wire.copy_of(request.datacentre, request.slot))
-        extension = await _read(context, lambda: wire.extension_in(request))
+        of = wire.copy_of(request.datacentre, request.slot)
+        extension = wire.extension_in(request)
         size = sum(len(part.data) for part in extension.parts)
         return wire.answer_out(await self._copies.asked(of, lambda copy: copy.extend(extension), size=size))
 
-    async def read(self, request: pb.ReadCopy, context: Any) -> pb.CopyPiece:
+    async def Read(self, request: pb.ReadCopy, context: Context) -> pb.CopyPiece:  # noqa: N802
         """See copies.proto."""
-        of = await _read(context, lambda: wire.copy_of(request.datacentre, request.slot))
+        of = wire.copy_of(request.datacentre, request.slot)
         if request.log >= len(EMPTY) or request.number > wire.NUMBER_MAX or request.offset > wire.LENGTH_MAX:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no such place")
+            await abort(context, grpc.StatusCode.INVALID_ARGUMENT, "no such place")
         return wire.piece_out(await self._copies.read(of, request.log, request.number, request.offset))
-
-
-async def _read(context: Any, read: Callable[[], T]) -> T:
-    try:
-        return read()
-    except wire.WireError as error:
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        raise AssertionError("abort returned") from None
 
 
 def _refused(why: str) -> CopyAnswer:
@@ -154,27 +145,10 @@ async def serve(
 ) -> None:
     """Until ``stop``. Raises CannotListen."""
     copies = Copies(disk, state, keeps, die)
-    service = CopiesService(copies)
     metrics = ProcessMetrics([copies.reads, free_space({"state": state})])
 
-    def add(server: grpc.aio.Server) -> None:
-        methods: dict[str, tuple[Any, Any]] = {
-            "Open": (service.open, pb.OpenCopy),
-            "Look": (service.look, pb.LookCopy),
-            "Extend": (service.extend, pb.ExtendCopy),
-            "Read": (service.read, pb.ReadCopy),
-        }
-        handlers = {
-            name: grpc.unary_unary_rpc_method_handler(
-                handler, bounded(message.FromString, wire.FIELDS_MAX), lambda reply: reply.SerializeToString()
-            )
-            for name, (handler, message) in methods.items()
-        }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(wire.SERVICE_NAME, handlers),))
-
-    server = await listen(
-        address, wire.SERVICE_NAME, add, options=wire.OPTIONS, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics
-    )
+    service = CopiesService(copies)
+    server = await listen_for(address, wire.COPIES, service, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics)
     try:
         await server.serving()
         log.info("keeper of copies serves", address=address, keeps=list(keeps))

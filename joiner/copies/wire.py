@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from photon.config.rpc import Service, WireError
 from photon.config.settings import NAME
 from photon.idregistry.api import INCARNATION_BITS
 from photon.idregistry.witness import HASH_BYTES_MAX, Witness, WitnessLog
@@ -13,20 +14,10 @@ from photon.joiner.copies import copies_pb2 as pb
 from photon.joiner.copies.api import CopyAnswer, CopyBytes, CopyOf, Extension, Part, Status
 from photon.joiner.slot.place import KINDS
 
-SERVICE_NAME = "photon.v1.Copies"
-MESSAGE_BYTES_MAX = 64 << 20
-FIELDS_MAX = 4096
+COPIES = Service(pb.DESCRIPTOR, "Copies", bytes_max=64 << 20, fields_max=4096)
 NUMBER_MAX = 10**12
 LENGTH_MAX = 1 << 48
-OPTIONS = (
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-)
 _NAME = re.compile(NAME)
-
-
-class WireError(ValueError):
-    """A message that no slot or keeper of this release sends."""
 
 
 def copy_of(datacentre: str, slot: str) -> CopyOf:

@@ -11,7 +11,7 @@ import uvloop
 from photon.config.clock import SystemClock
 from photon.config.interval_clock import KernelTime
 from photon.config.kernel_time import kernel_time
-from photon.embedded.stopping import stop_event
+from photon.config.stopping import stop_event
 from photon.idregistry.process import ReplicaSettings, ServeError, serve_registry
 
 

@@ -16,10 +16,10 @@ import pytest
 from photon.config.certificate_files import begin, issue_missing, load
 from photon.config.rights import RIGHTS, refusal
 from photon.config.roles import PLACED, Role
-from photon.config.tls import OPERATOR, Tls, open_channel, registry_identity
+from photon.config.tls import OPERATOR, Tls, open_channel
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry import registry_pb2_grpc
 from photon.idregistry.api import Slot
+from photon.idregistry.channels import REGISTRY
 from photon.idregistry.client import RegistryClient
 from tests.integration.tls_services import SERVICES, identity, registry
 
@@ -117,8 +117,8 @@ def test_every_service_of_every_proto_is_asked() -> None:
 # -- the registry, with requests that would do something ------------------------------------------------------------
 @asynccontextmanager
 async def stubs(certificates: Path, address: str) -> AsyncIterator[Callable[[str], Any]]:
-    async with channels(certificates, address, registry_identity("r1")) as to:
-        yield lambda who: registry_pb2_grpc.RegistryStub(to[who])  # type: ignore[no-untyped-call]
+    async with channels(certificates, address, identity(Role.REGISTRY)) as to:
+        yield lambda who: REGISTRY.stub(to[who])
 
 
 async def opened(certificates: Path, address: str, slot: Slot) -> int:
@@ -203,7 +203,7 @@ async def everything(stub: Any) -> tuple[Any, ...]:
 async def test_what_a_role_may_not_do_changes_nothing_and_what_it_needs_passes(
     tmp_path: Path, certificates: Path
 ) -> None:
-    server = of(certificates, registry_identity("r1"))
+    server = of(certificates, identity(Role.REGISTRY))
     async with registry(tmp_path, server) as address, stubs(certificates, address) as stub:
         east, west = [await opened(certificates, address, slot) for slot in (EAST, WEST)]
         registered = await of_leader(lambda: stub("joiner-east").Insert(insert(east), timeout=CALL_S))

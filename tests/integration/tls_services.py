@@ -6,37 +6,41 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import grpc
 
 from photon.config.disk import RealDisk
 from photon.config.roles import Role
-from photon.config.serving import HealthyServer, listen
+from photon.config.serving import HealthyServer, listen, listen_for
 from photon.config.tls import Tls
-from photon.dispatcher import dispatcher_pb2, dispatcher_pb2_grpc
-from photon.dispatcher import service as dispatcher
-from photon.embedded.explaining import service as explaining
+from photon.dispatcher import dispatcher_pb2
+from photon.dispatcher.client import DISPATCHER
 from photon.embedded.explaining.evidence import Evidence
 from photon.embedded.explaining.question import Question
-from photon.embedded.explaining.service import Scope
+from photon.embedded.explaining.service import EXPLAIN, ExplainService, Scope
 from photon.embedded.ports import free_ports
 from photon.embedded.verifier_service import SERVICE_NAME as VERIFIER
 from photon.eventstore import service as eventstore
 from photon.eventstore.cache_nodes import service as cache
 from photon.eventstore.cache_nodes.node import CacheNode
-from photon.idregistry.process import HEALTH_SERVICE, ReplicaSettings, serve_registry
+from photon.eventstore.cache_nodes.wire import CACHE
+from photon.eventstore.columns import EVENT_STORE
+from photon.idregistry.channels import REGISTRY
+from photon.idregistry.process import ReplicaSettings, serve_registry
 from photon.joiner import service as joiner
 from photon.joiner.copies import service as copies
-from photon.joiner.copies.wire import SERVICE_NAME as COPIES
+from photon.joiner.copies.wire import COPIES
+from photon.joiner.wire import JOINER
 from photon.wan import service as wan
 from photon.wan.proxy import Proxy
+from photon.wan.wire import CONTROL
 
 READY_S = 60.0
 ANY_PORT = "127.0.0.1:0"
 
 
-class Statuses(dispatcher_pb2_grpc.DispatcherServicer):
+class Statuses:
     """A dispatcher that has nothing to say."""
 
     async def Status(self, request: dispatcher_pb2.StatusRequest, context: Any) -> dispatcher_pb2.StatusReply:  # noqa: N802
@@ -49,7 +53,7 @@ def _explain(server: grpc.aio.Server) -> None:
     async def nothing(question: Question, scope: Scope) -> Evidence:
         return Evidence()
 
-    explaining.add(server, nothing)
+    EXPLAIN.add(server, ExplainService(nothing))
 
 
 @asynccontextmanager
@@ -85,11 +89,7 @@ async def _joiner(directory: Path, tls: Tls) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _dispatcher(directory: Path, tls: Tls) -> AsyncIterator[str]:
-    def add(server: grpc.aio.Server) -> None:
-        dispatcher.add(server, cast(Any, Statuses()))
-        _explain(server)
-
-    async with _until_left(await listen(ANY_PORT, dispatcher.SERVICE_NAME, add, tls=tls)) as address:
+    async with _until_left(await listen_for(ANY_PORT, DISPATCHER, Statuses(), also=_explain, tls=tls)) as address:
         yield address
 
 
@@ -157,14 +157,14 @@ async def _accepts(address: str, task: asyncio.Task[None]) -> None:
 Start = Callable[[Path, Tls], AbstractAsyncContextManager[str]]
 
 SERVICES: Mapping[Role, tuple[str, Start]] = {
-    Role.REGISTRY: (HEALTH_SERVICE, registry),
-    Role.EVENTSTORE: (eventstore.SERVICE_NAME, _eventstore),
-    Role.CACHE: (cache.SERVICE_NAME, _cache),
-    Role.JOINER: (joiner.SERVICE_NAME, _joiner),
-    Role.DISPATCHER: (dispatcher.SERVICE_NAME, _dispatcher),
+    Role.REGISTRY: (REGISTRY.name, registry),
+    Role.EVENTSTORE: (EVENT_STORE.name, _eventstore),
+    Role.CACHE: (CACHE.name, _cache),
+    Role.JOINER: (JOINER.name, _joiner),
+    Role.DISPATCHER: (DISPATCHER.name, _dispatcher),
     Role.VERIFIER: (VERIFIER, _verifier),
-    Role.COPIES: (COPIES, _copies),
-    Role.WAN: (wan.SERVICE_NAME, _wan),
+    Role.COPIES: (COPIES.name, _copies),
+    Role.WAN: (CONTROL.name, _wan),
 }
 """What its health is reported under, and how it starts: (an empty directory, certificate) -> address."""
 

@@ -7,19 +7,18 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-import grpc
-
 from photon.chaos.api import ChaosFailed, Target
 from photon.chaos.figures import Seen
 from photon.chaos.follow import Follower
 from photon.chaos.resources import Sample, read_process
 from photon.chaos.site import Site
 from photon.chaos.topology import REGISTRY
-from photon.config.tls import OPERATOR, dispatcher_identity, open_channel, registry_identity, towards
+from photon.config.roles import Role, identity
+from photon.config.tls import OPERATOR, towards
 from photon.dispatcher.client import DispatcherClient
 from photon.embedded.ledger import EMPTY, read_ledger
 from photon.embedded.services import tls_of
-from photon.idregistry import registry_pb2, registry_pb2_grpc
+from photon.idregistry.channels import Channels
 
 SHARD = 1
 """The group whose leader counts as the leader."""
@@ -90,15 +89,12 @@ class Watch:
         tls = tls_of(settings, site.file.parent, OPERATOR)
         self._dispatchers = {
             name: [
-                DispatcherClient(address, towards(tls, dispatcher_identity(name)))
+                DispatcherClient(address, towards(tls, identity(Role.DISPATCHER, name)))
                 for address in pipeline.dispatcher_addresses()
             ]
             for name, pipeline in settings.datacentre.items()
         }
-        self._replicas = {
-            name: open_channel(replica.address, to=towards(tls, registry_identity(name)))
-            for name, replica in settings.registry.replicas.items()
-        }
+        self._registry = Channels({name: each.address for name, each in settings.registry.replicas.items()}, tls)
         self.seen: dict[str, list[Seen]] = {name: [] for name in settings.datacentre}
         self.lives: dict[tuple[str, int], list[Sample]] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -119,8 +115,7 @@ class Watch:
         for clients in self._dispatchers.values():
             for client in clients:
                 await client.close()
-        for channel in self._replicas.values():
-            await channel.close(None)
+        await self._registry.close()
 
     def failure(self) -> str | None:
         """Why watching ended of itself."""
@@ -131,12 +126,8 @@ class Watch:
 
     async def leader(self) -> str | None:
         """The process that leads the registry's first shard."""
-        found = await asyncio.gather(*(self._describe(name) for name in self._replicas))
-        for name, described in zip(self._replicas, found, strict=True):
-            for group in described.groups if described is not None else ():
-                if group.group == SHARD and group.is_leader:
-                    return f"{REGISTRY}{name}"
-        return None
+        leading = await self._registry.leading(SHARD, timeout=ASK_S)
+        return None if leading is None else f"{REGISTRY}{leading[0]}"
 
     def ledgers(self) -> dict[str, dict[str, int]]:
         """Of each datacentre, from its dispatcher's database."""
@@ -170,11 +161,3 @@ class Watch:
         while True:
             await sample(self._target, self.lives, self.now_s())
             await asyncio.sleep(RESOURCES_S)
-
-    async def _describe(self, name: str) -> registry_pb2.DescribeReply | None:
-        stub = registry_pb2_grpc.RegistryStub(self._replicas[name])  # type: ignore[no-untyped-call]
-        try:
-            reply: registry_pb2.DescribeReply = await stub.Describe(registry_pb2.DescribeRequest(), timeout=ASK_S)
-        except grpc.aio.AioRpcError:
-            return None
-        return reply

@@ -40,13 +40,14 @@ def status(config: Path, datacentre: str | None, overrides: tuple[str, ...], out
 async def _ask(config: Path, datacentre: str | None, overrides: tuple[str, ...]) -> list[dict[str, Any]]:
     from photon.config.clock import SystemClock
     from photon.config.loader import load
-    from photon.config.tls import OPERATOR, cache_identity, towards
+    from photon.config.roles import Role, identity
+    from photon.config.tls import OPERATOR, towards
     from photon.embedded.services import pipeline_named, tls_of
     from photon.eventstore.cache_nodes.asking import NodeAsker
 
     settings = load(config, environment=os.environ, flags=overrides)
     name, pipeline = pipeline_named(settings, datacentre)
-    to = towards(tls_of(settings, config.parent, OPERATOR), cache_identity(name))
+    to = towards(tls_of(settings, config.parent, OPERATOR), identity(Role.CACHE, name))
     askers = {
         node: NodeAsker(cache.address, b"", to, SystemClock().monotonic) for node, cache in pipeline.caches.items()
     }

@@ -44,9 +44,9 @@ def serve(directories: tuple[Path, ...], rate: int, seed: int, keep: int, stop_a
     Example:
       photon feed serve --into east/logs --into west/logs --rate 50 --keep 512MiB
     """
+    from photon.config.stopping import stop_event
     from photon.demo.endless import FeedOptions, feed
     from photon.embedded import runtime
-    from photon.embedded.stopping import stop_event
 
     options = FeedOptions(directories, rate, seed, keep, stop_at)
 

@@ -111,10 +111,10 @@ def join(
 
 
 def _run(options: JoinOptions, view: ProgressView, made: Zygote | None, *, with_parent: bool) -> JoinResult:
+    from photon.config.stopping import stop_event
     from photon.embedded import runtime
     from photon.embedded.join import run
     from photon.embedded.stages import sampled
-    from photon.embedded.stopping import stop_event
 
     def say(line: str) -> None:
         click.echo(f"photon: {line}", err=True)

@@ -45,13 +45,14 @@ def _ask(
     import os
 
     from photon.config.loader import load
-    from photon.config.tls import OPERATOR, eventstore_identity, towards
+    from photon.config.roles import Role, identity
+    from photon.config.tls import OPERATOR, towards
     from photon.embedded.services import pipeline_named, tls_of
     from photon.eventstore.operating import EventStoreOperator
 
     settings = load(config, environment=os.environ, flags=overrides)
     name, pipeline = pipeline_named(settings, datacentre)
-    to = towards(tls_of(settings, config.parent, OPERATOR), eventstore_identity(name))
+    to = towards(tls_of(settings, config.parent, OPERATOR), identity(Role.EVENTSTORE, name))
 
     async def told() -> T:
         operator = EventStoreOperator(pipeline.eventstore, pipeline.join, to=to)

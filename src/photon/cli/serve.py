@@ -91,8 +91,8 @@ def _again(config: Path | None, overrides: tuple[str, ...]) -> SettingsAgain | N
 
 
 def _run(main: Callable[[asyncio.Event], Awaitable[T]], *, with_parent: bool, prompt: bool = True) -> T:
+    from photon.config.stopping import stop_event
     from photon.embedded import runtime
-    from photon.embedded.stopping import stop_event
 
     async def stoppable() -> T:
         return await main(stop_event(with_parent=with_parent))

@@ -116,10 +116,10 @@ def wan_serve(
     """
     from photon.config import log
     from photon.config.errors import UsageError
+    from photon.config.stopping import stop_event
     from photon.config.tls import WAN
     from photon.embedded import runtime
     from photon.embedded.services import logged, tls_in
-    from photon.embedded.stopping import stop_event
     from photon.wan.api import DELAY_S_MAX
     from photon.wan.process import serve
     from photon.wan.routes import read_routes

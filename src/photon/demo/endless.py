@@ -7,7 +7,6 @@ Disk is bounded: the oldest files are deleted beyond ``keep`` bytes, and nothing
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import heapq
 import itertools
 import os
@@ -19,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from photon.config.errors import PhotonError, UsageError
+from photon.config.stopping import until
 from photon.demo.generator import Generator, Line, Truth
 
 ROLL_US = 15_000_000
@@ -156,8 +156,7 @@ async def feed(options: FeedOptions, stop: asyncio.Event, say: Callable[[str], N
     began = time.monotonic()
     while not stop.is_set() and writer.written < options.stop_at:
         writer.write(arriving.due(int((time.monotonic() - began) * 1e6)))
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), STEP_S)
+        await until(stop, STEP_S)
     writer.write(arriving.rest())
     _write_streams(options.directories, [*before, msgspec.structs.replace(made, rounds=arriving.taken)])
     say(f"{arriving.taken} clicks written, {writer.written} bytes in each directory")

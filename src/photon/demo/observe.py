@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
-
-from photon.config.tls import dispatcher_identity, open_channel, registry_identity, towards
+from photon.config.roles import Role, identity
+from photon.config.tls import towards
 from photon.demo.check import records
 from photon.demo.deployment import DemoDeployment, Place
 from photon.demo.feed import Feed
 from photon.demo.latency import Latencies
 from photon.dispatcher.client import DispatcherClient
 from photon.embedded.ledger import read_ledger
-from photon.idregistry import registry_pb2, registry_pb2_grpc
+from photon.idregistry import registry_pb2
+from photon.idregistry.channels import Channels
 
 SHARD = 1
 """The group whose leader is shown."""
@@ -53,13 +53,10 @@ class Observer:
         self._feed = feed
         tls = demo.deployment.tls
         self._clients = {
-            name: DispatcherClient(place.dispatcher, towards(tls, dispatcher_identity(name)))
+            name: DispatcherClient(place.dispatcher, towards(tls, identity(Role.DISPATCHER, name)))
             for name, place in demo.places.items()
         }
-        self._channels = {
-            name: open_channel(address, to=towards(tls, registry_identity(name)))
-            for name, address in demo.replicas.items()
-        }
+        self._registry = Channels(demo.replicas, tls)
         self._last: dict[str, Mapping[str, int]] = {}
         self.latencies = Latencies((place.output / "joined" for place in demo.places.values()), feed.arrived_ns)
 
@@ -67,8 +64,7 @@ class Observer:
         """Ends the connections."""
         for client in self._clients.values():
             await client.close()
-        for channel in self._channels.values():
-            await channel.close(None)
+        await self._registry.close()
 
     def ledgers(self) -> dict[str, dict[str, int]]:
         """Of each datacentre, from its dispatcher's database."""
@@ -85,7 +81,9 @@ class Observer:
     async def observe(self) -> Observation:
         """Now."""
         names = list(self.demo.places)
-        leading, seen = await asyncio.gather(self._leading(), asyncio.gather(*(self._see(name) for name in names)))
+        leading, seen = await asyncio.gather(
+            self._registry.leading(SHARD, timeout=ASK_S), asyncio.gather(*(self._see(name) for name in names))
+        )
         name, group = leading or ("", registry_pb2.GroupStatus())
         self.latencies.follow()
         return Observation(
@@ -99,7 +97,7 @@ class Observer:
 
     async def leader(self) -> str | None:
         """Name of the replica that leads the first shard."""
-        leading = await self._leading()
+        leading = await self._registry.leading(SHARD, timeout=ASK_S)
         return leading[0] if leading else None
 
     def settled(self, lines: int) -> bool:
@@ -115,23 +113,6 @@ class Observer:
             return Seen(True, dict(status.ledger), max(0, status.bytes_known - status.bytes_read))
         place = self.demo.places[name]
         return Seen(False, read_ledger(place.state), 0)
-
-    async def _leading(self) -> tuple[str, registry_pb2.GroupStatus] | None:
-        """The replica that leads the first shard, and what it says of it."""
-        found = await asyncio.gather(*(self._describe(name) for name in self._channels))
-        for name, described in zip(self._channels, found, strict=True):
-            for group in described.groups if described is not None else ():
-                if group.group == SHARD and group.is_leader:
-                    return name, group
-        return None
-
-    async def _describe(self, name: str) -> registry_pb2.DescribeReply | None:
-        stub = registry_pb2_grpc.RegistryStub(self._channels[name])  # type: ignore[no-untyped-call]
-        try:
-            reply: registry_pb2.DescribeReply = await stub.Describe(registry_pb2.DescribeRequest(), timeout=ASK_S)
-        except grpc.aio.AioRpcError:
-            return None
-        return reply
 
 
 def _written(place: Place, ledger: Mapping[str, int]) -> bool:

@@ -15,8 +15,8 @@ import msgspec
 from photon.config.clock import NS_PER_S, SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
+from photon.config.roles import Role, identity
 from photon.config.settings import Settings
-from photon.config.tls import spark_identity
 from photon.embedded.services import pipeline_named, registry_client, rule_of, tls_of
 from photon.spark.backfill.boundary import boundary_in
 from photon.spark.backfill.known import known_backfills, remember
@@ -92,7 +92,7 @@ def backfill(settings: Settings, base: Path, wish: Wish, say: Callable[[str], No
 
 
 async def _run(settings: Settings, base: Path, wish: Wish, plan: Plan, say: Callable[[str], None]) -> Outcome:
-    registry = registry_client(settings, tls_of(settings, base, spark_identity(plan.job.datacentre)))
+    registry = registry_client(settings, tls_of(settings, base, identity(Role.SPARK, plan.job.datacentre)))
     try:
         boundary = await _check_registry(registry, wish, plan.job.join, rule_of(settings, base, plan.job.join))
         if boundary > wish.from_ns:
@@ -159,7 +159,7 @@ def _registry_place(settings: Settings, base: Path, datacentre: str) -> Registry
     addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
     if settings.tls is None:
         return RegistryPlace(addresses)
-    return RegistryPlace(addresses, str((base / settings.tls.directory).absolute()), spark_identity(datacentre))
+    return RegistryPlace(addresses, str((base / settings.tls.directory).absolute()), identity(Role.SPARK, datacentre))
 
 
 def _text(ns: int) -> str:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
+from photon.config.roles import Role, identity
 from photon.config.settings import Settings
-from photon.config.tls import Tls, copies_identity, towards
+from photon.config.tls import Tls, towards
 from photon.embedded.services import logged, pipeline_named, tls_of
 from photon.joiner.copies.client import KeeperClient
 from photon.joiner.copies.placement import keeper_of
@@ -32,7 +33,7 @@ def copying_of(settings: Settings, datacentre: str, tls: Tls | None) -> Copying 
     if keeper is None or address is None:
         return None
     output = settings.output
-    client = KeeperClient(address, towards(tls, copies_identity(keeper)))
+    client = KeeperClient(address, towards(tls, identity(Role.COPIES, keeper)))
     return Copying(client, output.copies_wait, output.copies_required)
 
 
@@ -45,5 +46,5 @@ async def serve_copies(settings: Settings, base: Path, datacentre: str | None, s
     if pipeline.copies is None:
         raise UsageError(f"datacentre.{name}.copies: is not set; it says where the keeper of copies listens")
     kept = [each for each in sorted(settings.datacentre) if keeper_of(each, keepers(settings)) == name]
-    tls = logged(tls_of(settings, base, copies_identity(name)))
+    tls = logged(tls_of(settings, base, identity(Role.COPIES, name)))
     await serve(RealDisk(), base / pipeline.state, kept, pipeline.copies, stop, die, tls)

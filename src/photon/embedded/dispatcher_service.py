@@ -11,17 +11,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import grpc.aio
-
 from photon.adapters.logs.discovery import check_directory
 from photon.adapters.logs.watching import Watch
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
-from photon.config.serving import listen
+from photon.config.roles import Role, identity
+from photon.config.serving import listen_for
 from photon.config.settings import Pipeline, Settings
 from photon.config.structured import get_logger
-from photon.config.tls import Tls, dispatcher_identity, joiner_identity, towards
+from photon.config.tls import Tls, towards
 from photon.dispatcher.worker_names import AUTO, living_workers, note_address, under_free_name
 from photon.embedded.adapter import adapter_of
 from photon.embedded.dispatcher_metrics import dispatcher_metrics
@@ -123,7 +122,7 @@ async def serve_dispatcher(
     name, pipeline = pipeline_named(settings, datacentre)
     place = worker_place(pipeline, name, worker, listen=listen, address=address)
     join = pipeline.join
-    tls = logged(tls_of(settings, base, dispatcher_identity(name)))
+    tls = logged(tls_of(settings, base, identity(Role.DISPATCHER, name)))
     plan = DispatcherPlan(
         join=join,
         datacentre=name,
@@ -139,7 +138,7 @@ async def serve_dispatcher(
         registry = registry_client(settings, tls)
         closing.push_async_callback(registry.close)
         store = event_store(settings, name, tls, near, closing)
-        to_joiners = towards(tls, joiner_identity(name))
+        to_joiners = towards(tls, identity(Role.JOINER, name))
         here = {} if near is None else near.joiners
         joiners: list[Joiner] = []
         for each in pipeline.joiners.values():
@@ -328,18 +327,17 @@ async def _serve(
     stop: asyncio.Event,
     up: Up,
 ) -> None:
-    from photon.dispatcher import service
-    from photon.embedded.explaining import service as explaining
+    from photon.dispatcher.client import DISPATCHER
+    from photon.embedded.explaining.service import EXPLAIN, ExplainService
 
     if address is None:
         up()
         return await lives.run(stop)
 
-    def add(server: grpc.aio.Server) -> None:
-        service.add(server, served)
-        explaining.add(server, explainer)
-
-    server = await listen(address, service.SERVICE_NAME, add, tls=tls, metrics=served.metrics)
+    explaining = ExplainService(explainer)
+    server = await listen_for(
+        address, DISPATCHER, served, also=lambda to: EXPLAIN.add(to, explaining), tls=tls, metrics=served.metrics
+    )
     try:
         await server.serving()
         up()

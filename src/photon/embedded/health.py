@@ -21,9 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-
+from photon.config.rpc import serves
 from photon.config.tls import Towards, open_channel
 
 STARVED_TIMES = 40.0
@@ -46,13 +44,10 @@ class Health(enum.Enum):
 async def ask_health(address: str, name: str, timeout: float, to: Towards | None = None) -> Health:
     """Asks a process's gRPC health service once. ``to`` None: plain text."""
     async with open_channel(address, to=to) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        try:
-            reply = await stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=timeout)
-        except grpc.aio.AioRpcError as error:
-            return Health.NOT_SERVING if error.code() is grpc.StatusCode.NOT_FOUND else Health.SILENT
-        serving = reply.status == health_pb2.HealthCheckResponse.SERVING
-        return Health.SERVING if serving else Health.NOT_SERVING
+        answer = await serves(channel, name, timeout)
+    if answer is None:
+        return Health.SILENT
+    return Health.SERVING if answer else Health.NOT_SERVING
 
 
 def listens(pid: int, address: str) -> bool:

@@ -24,13 +24,13 @@ from photon.config.disk import Disk, RealDisk
 from photon.config.errors import PhotonError, UsageError
 from photon.config.loader import load
 from photon.config.settings import Settings
+from photon.config.stopping import Stopped
 from photon.embedded.adapter import adapter_of, join_named, rule_hash
 from photon.embedded.ledger import ledger_file, read_ledger
 from photon.embedded.preview import check_readable, inferred_toml
 from photon.embedded.registry import RegistryPlan, start_replicas
 from photon.embedded.site import Site
 from photon.embedded.sockets import socket_address
-from photon.embedded.stopping import Stopped
 from photon.embedded.supervisor import Service, Supervisor
 from photon.embedded.zygote import Zygote
 from photon.idregistry.api import Digester

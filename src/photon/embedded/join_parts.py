@@ -15,6 +15,7 @@ from photon.adapters.contract import Adapter
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.settings import Settings
+from photon.config.stopping import first, unless_stopped
 from photon.dispatcher.engine import DispatcherEngine
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.ledger import Verdict
@@ -25,7 +26,6 @@ from photon.embedded.pipeline import DispatcherPlan, joiner_engine, open_dispatc
 from photon.embedded.registry import open_registry
 from photon.embedded.site import DATACENTRE, SLOT, Site
 from photon.embedded.status import VERDICTS, Status
-from photon.embedded.stopping import unless_stopped
 from photon.embedded.supervisor import Supervisor
 from photon.eventstore.client import EventStoreClient
 from photon.idregistry.api import Registry, Slot
@@ -118,7 +118,6 @@ async def work(parts: Parts, stop: asyncio.Event, show: Callable[[Status], None]
     done = asyncio.Event()
     verifying = asyncio.create_task(parts.verifier.run(done), name="verifier")
     dispatching = asyncio.create_task(parts.dispatcher.run(), name="dispatcher")
-    stopping = asyncio.create_task(stop.wait(), name="stop")
     try:
         while not dispatching.done():
             show(await _status(parts, time.monotonic() - began))
@@ -128,7 +127,7 @@ async def work(parts: Parts, stop: asyncio.Event, show: Callable[[Status], None]
                 raise JoinFailed(failure)
             if verifying.done():
                 verifying.result()
-            await asyncio.wait({dispatching, stopping}, timeout=SHOW_S, return_when=asyncio.FIRST_COMPLETED)
+            await first(stop, [dispatching], timeout=SHOW_S)
             if stop.is_set() and not dispatching.done():
                 stopped = True
                 parts.dispatcher.stop()
@@ -140,9 +139,8 @@ async def work(parts: Parts, stop: asyncio.Event, show: Callable[[Status], None]
             )
     finally:
         done.set()
-        stopping.cancel()
         dispatching.cancel()
-        await asyncio.gather(dispatching, verifying, stopping, return_exceptions=True)
+        await asyncio.gather(dispatching, verifying, return_exceptions=True)
     await parts.verifier.run_once()
     show(await _status(parts, time.monotonic() - began))
     return stopped

@@ -11,9 +11,9 @@ from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
+from photon.config.stopping import unless_stopped
 from photon.embedded.ports import free_ports
 from photon.embedded.site import Site
-from photon.embedded.stopping import unless_stopped
 from photon.embedded.supervisor import Service, Supervisor
 from photon.idregistry.api import Registry
 

@@ -16,16 +16,11 @@ from photon.adapters.logs.watching import Watch
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
+from photon.config.roles import Role, identity
 from photon.config.settings import Pipeline, Settings
+from photon.config.stopping import until
 from photon.config.structured import get_logger
-from photon.config.tls import (
-    Tls,
-    cache_identity,
-    eventstore_identity,
-    joiner_identity,
-    registry_identity,
-    towards,
-)
+from photon.config.tls import Tls, towards
 from photon.embedded.adapter import adapter_of, join_named, rule_hash
 from photon.embedded.settings_again import SettingsAgain, cache_nodes
 from photon.embedded.together import Nearby, Up, unheard
@@ -84,7 +79,7 @@ async def serve_replica(
         near=settings.replicas_near() if settings.registry.follow_callers else {},
         epoch=settings.registry.epoch,
         id_rules=dict(map(_given, id_rules)) if id_rules else rules_of(settings, base),
-        tls=logged(tls_of(settings, base, registry_identity(name))),
+        tls=logged(tls_of(settings, base, identity(Role.REGISTRY, name))),
     )
     await serve_registry(own, stop=stop)
 
@@ -150,7 +145,7 @@ def store_place(settings: Settings, base: Path, datacentre: str | None) -> Store
     """Of a pipeline of the deployment file."""
     name, pipeline = pipeline_named(settings, datacentre)
     state = base / pipeline.state / "eventstore"
-    tls = logged(tls_of(settings, base, eventstore_identity(name)))
+    tls = logged(tls_of(settings, base, identity(Role.EVENTSTORE, name)))
     return StorePlace(pipeline.join, base / pipeline.primary, state, pipeline.eventstore, tls=tls, datacentre=name)
 
 
@@ -173,7 +168,7 @@ async def serve_cache(
         bytes_max=configured.size or settings.limits.cache,
         ready=lambda port: log.info("cache node serves", node=node, address=configured.address),
         stop=stop,
-        tls=logged(tls_of(settings, base, cache_identity(name))),
+        tls=logged(tls_of(settings, base, identity(Role.CACHE, name))),
     )
 
 
@@ -208,7 +203,7 @@ async def serve_store(
         ),
         adapter_of(settings, name, base),
         None if place.datacentre is None else cache_nodes(settings, place.datacentre, again),
-        None if place.datacentre is None else towards(place.tls, cache_identity(place.datacentre)),
+        None if place.datacentre is None else towards(place.tls, identity(Role.CACHE, place.datacentre)),
     )
 
     def ready(port: int, engines: Mapping[str, EventStoreEngine]) -> None:
@@ -248,7 +243,7 @@ def event_store(
     if near is not None and near.store is not None:
         return near.store
     pipeline = settings.datacentre[datacentre]
-    to = towards(tls, eventstore_identity(datacentre))
+    to = towards(tls, identity(Role.EVENTSTORE, datacentre))
     client = EventStoreClient(pipeline.eventstore, pipeline.join, to=to)
     closing.push_async_callback(client.close)
     return client
@@ -273,8 +268,7 @@ async def agree(registry: RegistryClient, join: str, rule: bytes, stop: asyncio.
         problem = registry.problem
         if described is not None:
             problem = f"it does not know join {join} yet: restart its replicas with a configuration that has it"
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), DESCRIBE_S)
+            await until(stop, DESCRIBE_S)
         if problem != said:
             log.warning("waiting for the registry", problem=problem)
         said = problem
@@ -301,8 +295,8 @@ async def serve_joiner(
     """
     from photon.embedded.adopting import Neighbours, orphans_of
     from photon.embedded.copying import copying_of
-    from photon.embedded.explaining import service as explaining
     from photon.embedded.explaining.explainers import of_joiner
+    from photon.embedded.explaining.service import EXPLAIN, ExplainService
     from photon.embedded.joiner_place import file_slots, joiner_place
     from photon.embedded.pipeline import joiner_engine, joiner_limits
     from photon.joiner.auto_joiner import TAKE_S, AutoJoiner
@@ -316,7 +310,7 @@ async def serve_joiner(
         raise UsageError("--accept-damaged-log is for one slot: name it with --slot")
     join = pipeline.join
     disk, clock = RealDisk(), SystemClock()
-    tls = logged(tls_of(settings, base, joiner_identity(name)))
+    tls = logged(tls_of(settings, base, identity(Role.JOINER, name)))
     slots = base / pipeline.state / "slots"
     copying = copying_of(settings, name, tls)
     process = f"{socket.gethostname()}:{os.getpid()}:{clock.now_ns()}"
@@ -353,5 +347,5 @@ async def serve_joiner(
             ready=ready,
             may_open=lambda stopped: agree(registry, join, rule, stopped),
             tls=tls,
-            also=lambda server: explaining.add(server, of_joiner(engine)),
+            also=lambda server: EXPLAIN.add(server, ExplainService(of_joiner(engine))),
         )

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.config.errors import PhotonError, UsageError
+from photon.config.roles import Role, identity
 from photon.config.settings import Settings
-from photon.config.tls import OPERATOR, Tls, dispatcher_identity, towards
+from photon.config.tls import OPERATOR, Tls, towards
 from photon.dispatcher.process import Places
 from photon.dispatcher.skipping import Skips, commit_skips, locked_state, plan_skips
 from photon.embedded.adapter import adapter_of
@@ -88,7 +89,7 @@ async def _readers(
         if name in vouched:
             return True
         addresses = settings.datacentre[name].dispatcher_addresses()
-        to = towards(tls, dispatcher_identity(name))
+        to = towards(tls, identity(Role.DISPATCHER, name))
         asked = [healthy(address, HEALTH["dispatcher"], ASK_S, to) for address in addresses]
         return any(await asyncio.gather(*asked))
 

@@ -10,10 +10,10 @@ from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
+from photon.config.roles import Role, identity
 from photon.config.serving import HealthyServer, listen
 from photon.config.settings import Settings
 from photon.config.structured import get_logger
-from photon.config.tls import verifier_identity
 from photon.embedded.adapter import adapter_of
 from photon.embedded.services import agree, deployment_key, logged, pipeline_named, registry_client, rule_of, tls_of
 from photon.embedded.together import Up, unheard
@@ -57,7 +57,7 @@ async def serve_verifier(
     name, own = pipeline_of(settings, base, datacentre)
     pipeline = settings.datacentre[name]
     join = pipeline.join
-    tls = logged(tls_of(settings, base, verifier_identity(name)))
+    tls = logged(tls_of(settings, base, identity(Role.VERIFIER, name)))
     adapter = adapter_of(settings, join, base)
     registry = registry_client(settings, tls)
     server: HealthyServer | None = None

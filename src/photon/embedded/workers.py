@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from photon.config.roles import Role, identity
 from photon.config.settings import Settings
-from photon.config.tls import OPERATOR, dispatcher_identity, towards
+from photon.config.tls import OPERATOR, towards
 from photon.dispatcher.client import DispatcherClient
 from photon.dispatcher.worker_names import living_workers
 from photon.embedded.ledger import ledger_file
@@ -45,7 +46,7 @@ class Told:
 
 async def ask_dispatchers(settings: Settings, base: Path, datacentre: str, timeout: float) -> Told:
     """All that can be found, each asked once. Raises UsageError: its certificates cannot be used."""
-    to = towards(tls_of(settings, base, OPERATOR), dispatcher_identity(datacentre))
+    to = towards(tls_of(settings, base, OPERATOR), identity(Role.DISPATCHER, datacentre))
 
     async def ask(address: str) -> pb.StatusReply | None:
         client = DispatcherClient(address, to)

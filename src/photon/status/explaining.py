@@ -18,7 +18,6 @@ from photon.config.settings import Settings
 from photon.config.tls import Tls, open_channel, unreachable
 from photon.dispatcher.database import STATE_NAME
 from photon.embedded.explaining import explain_pb2 as pb
-from photon.embedded.explaining import explain_pb2_grpc
 from photon.embedded.explaining.budget import Budget
 from photon.embedded.explaining.dispatchers import in_retry_store
 from photon.embedded.explaining.evidence import Evidence, decode
@@ -28,6 +27,7 @@ from photon.embedded.explaining.outputs import search_place
 from photon.embedded.explaining.places import foreign_logs
 from photon.embedded.explaining.question import Question
 from photon.embedded.explaining.redo import search_redo_logs, slots_of
+from photon.embedded.explaining.service import EXPLAIN
 from photon.embedded.explaining.story import Heard, Story, tell
 from photon.embedded.services import deployment_key, registry_client
 from photon.idregistry.api import Digester
@@ -41,7 +41,6 @@ from photon.outputs.kept import COPIES_NAME
 from photon.outputs.place import EXPORTS_DIRECTORY
 from photon.status.targets import Target, joiner_target, targets_of
 
-REPLY_BYTES_MAX = 4 << 20
 LIST_S = 2.0
 TRACE_S = 3.0
 CONNECT_MS = 2_000
@@ -51,12 +50,7 @@ SHARE = 0.7
 LEAST_S = 0.5
 JOINERS_MAX = 256
 """That the deployment file does not name, of one datacentre."""
-
-
-_OPTIONS = (
-    ("grpc.max_receive_message_length", REPLY_BYTES_MAX),
-    ("grpc.min_reconnect_backoff_ms", CONNECT_MS),  # gRPC's name for the time-out of one attempt
-)
+_OPTIONS = (("grpc.min_reconnect_backoff_ms", CONNECT_MS),)  # gRPC's name for the time-out of one attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +279,7 @@ class _Datacentre:
         """The evidence, or why there is none."""
         channel = open_channel(target.address, _OPTIONS, target.to)
         try:
-            stub = explain_pb2_grpc.ExplainStub(channel)  # type: ignore[no-untyped-call]
+            stub = EXPLAIN.stub(channel)
             reply = await stub.Event(request, timeout=max(self._left_s * SHARE, LEAST_S))
             return decode(reply.evidence), ""
         except grpc.aio.AioRpcError as error:

@@ -12,18 +12,14 @@ import grpc.aio
 import orjson
 
 from photon.config.metrics import metrics_pb2 as pb
-from photon.config.metrics import metrics_pb2_grpc
+from photon.config.metrics.service import METRICS_SERVICE
 from photon.config.tls import open_channel, unreachable
 from photon.status.targets import Target
 
 ASK_S = 1.5
-REPLY_BYTES_MAX = 4 << 20
 RECONNECT_MS = 2_000
 """A process that has come back is found again within so long."""
-_OPTIONS = (
-    ("grpc.max_receive_message_length", REPLY_BYTES_MAX),
-    ("grpc.max_reconnect_backoff_ms", RECONNECT_MS),
-)
+_OPTIONS = (("grpc.max_reconnect_backoff_ms", RECONNECT_MS),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +60,7 @@ class Gatherer:
         channel = self._channels.get(target)
         if channel is None:
             channel = self._channels[target] = open_channel(target.address, _OPTIONS, target.to)
-        stub = metrics_pb2_grpc.MetricsStub(channel)  # type: ignore[no-untyped-call]
+        stub = METRICS_SERVICE.stub(channel)
         try:
             reply = await stub.Read(pb.MetricsRequest(details=True), timeout=ASK_S)
             details = orjson.loads(reply.details or b"{}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,14 @@ from typing import Any
 import orjson
 
 from photon import __version__
+from photon.config import roles
 from photon.config.clock import Clock, SystemClock
 from photon.config.errors import UsageError
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.settings import Settings
+from photon.config.stopping import until
 from photon.config.structured import get_logger
-from photon.config.tls import Tls, status_identity
+from photon.config.tls import Tls
 from photon.embedded.services import logged, pipeline_named, tls_of
 from photon.status.assets import read_assets
 from photon.status.explained import ASK_S, PATH, Explained
@@ -81,8 +82,7 @@ class StatusService:
                 await self.gather()
             except Exception:  # a bug in a view must not end what others look at
                 log.exception("the status cannot be gathered")
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), max(self._next_at - self._clock.monotonic(), LEAST_S))
+            await until(stop, max(self._next_at - self._clock.monotonic(), LEAST_S))
 
     async def close(self) -> None:
         """Of the channels."""
@@ -141,7 +141,7 @@ async def serve_status(
     address = listen or pipeline.status
     if address is None:
         raise UsageError(f"--listen: name host:port, or set datacentre.{name}.status in the configuration")
-    tls = logged(tls_of(settings, base, identity or status_identity(name)))
+    tls = logged(tls_of(settings, base, identity or roles.identity(roles.Role.STATUS, name)))
     service = StatusService(settings, name, tls, SystemClock(), base)
     asking = Asking(settings, base, tls, ASK_S, operator=identity is not None)
     server = HttpServer(service.answer, {PATH: Explained(lambda question: explain(asking, question)).answer})

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from photon.config.roles import Role, identity
 from photon.config.settings import Settings
-from photon.config.tls import (
-    WAN,
-    Tls,
-    Towards,
-    cache_identity,
-    copies_identity,
-    dispatcher_identity,
-    eventstore_identity,
-    joiner_identity,
-    registry_identity,
-    towards,
-    verifier_identity,
-)
+from photon.config.tls import WAN, Tls, Towards, towards
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,33 +36,34 @@ class Target:
 
 def joiner_target(datacentre: str, slot: str, address: str, tls: Tls | None) -> Target:
     """A joiner that the deployment file does not name."""
-    return Target(datacentre, "joiner", slot, address, towards(tls, joiner_identity(datacentre)))
+    return Target(datacentre, "joiner", slot, address, towards(tls, identity(Role.JOINER, datacentre)))
 
 
 def worker_target(datacentre: str, worker: str, address: str, tls: Tls | None) -> Target:
     """A dispatcher that the deployment file does not name."""
-    return Target(datacentre, "dispatcher", worker, address, towards(tls, dispatcher_identity(datacentre)))
+    return Target(datacentre, "dispatcher", worker, address, towards(tls, identity(Role.DISPATCHER, datacentre)))
 
 
 def targets_of(settings: Settings, datacentre: str, tls: Tls | None) -> list[Target]:
     """Those that have an address in the deployment file."""
     pipeline = settings.datacentre[datacentre]
 
-    def here(service: str, process: str, address: str | None, identity: str) -> list[Target]:
-        return [Target(datacentre, service, process, address, towards(tls, identity))] if address else []
+    def here(role: Role, process: str, address: str | None) -> list[Target]:
+        to = towards(tls, identity(role, datacentre))
+        return [Target(datacentre, str(role), process, address, to)] if address else []
 
-    found = here("dispatcher", datacentre, pipeline.dispatcher, dispatcher_identity(datacentre))
+    found = here(Role.DISPATCHER, datacentre, pipeline.dispatcher)
     for name, worker in pipeline.dispatchers.items():
-        found += here("dispatcher", name, worker.address, dispatcher_identity(datacentre))
+        found += here(Role.DISPATCHER, name, worker.address)
     for name, joiner in pipeline.joiners.items():
-        found += here("joiner", name, joiner.address, joiner_identity(datacentre))
-    found += here("eventstore", datacentre, pipeline.eventstore, eventstore_identity(datacentre))
+        found += here(Role.JOINER, name, joiner.address)
+    found += here(Role.EVENTSTORE, datacentre, pipeline.eventstore)
     for name, cache in pipeline.caches.items():
-        found += here("cache", name, cache.address, cache_identity(datacentre))
-    found += here("copies", datacentre, pipeline.copies, copies_identity(datacentre))
-    found += here("verifier", datacentre, pipeline.verifier, verifier_identity(datacentre))
+        found += here(Role.CACHE, name, cache.address)
+    found += here(Role.COPIES, datacentre, pipeline.copies)
+    found += here(Role.VERIFIER, datacentre, pipeline.verifier)
     found += [
-        Target(replica.datacentre, "registry", name, replica.address, towards(tls, registry_identity(name)))
+        Target(replica.datacentre, "registry", name, replica.address, towards(tls, identity(Role.REGISTRY, name)))
         for name, replica in settings.registry.replicas.items()
     ]
     if settings.wan is not None:

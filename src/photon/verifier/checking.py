@@ -13,6 +13,7 @@ from pathlib import Path
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.verifier.alarms import AlarmLog, Finding
 from photon.verifier.checker import NAME, Checker, Slice
@@ -87,7 +88,7 @@ class Checking:
                         saved = self._clock.monotonic()
                         self._save()
                     if idle:
-                        await rest(stop, IDLE_S)
+                        await until(stop, IDLE_S)
             finally:
                 pool.submit(self._close).result()
                 self._save()
@@ -114,7 +115,7 @@ class Checking:
                 with contextlib.suppress(PhotonError, OSError):  # the disk may be the trouble
                     alarms.tell(Finding.DAMAGED, own.said, self._clock.now_ns(), file=NAME)
                 continue
-            await rest(stop, pause_s(cpu_s, took_s, self._limits.share))
+            await until(stop, pause_s(cpu_s, took_s, self._limits.share))
         return busy
 
     def _take(self, own: _Own, done: Slice, alarms: AlarmLog) -> None:
@@ -178,13 +179,6 @@ class Checking:
             if own.checker is not None:
                 own.checker.close()
         self._sources.close()
-
-
-async def rest(stop: asyncio.Event, seconds: float) -> None:
-    """So long, or until ``stop``."""
-    if seconds > 0:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), seconds)
 
 
 def one_line(error: Exception) -> str:

@@ -42,6 +42,7 @@ import numpy as np
 
 from photon.config.clock import Clock
 from photon.config.disk import Disk
+from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, U8, U32, U64, Answer
 from photon.idregistry.commands import take
@@ -186,10 +187,7 @@ class SlotRecovery:
         """Looks until ``stop`` is set. Raises PublishedDamaged, OSError."""
         while not stop.is_set():
             await self.run_once(clock.monotonic())
-            try:
-                await asyncio.wait_for(stop.wait(), self._limits.look_s)
-            except TimeoutError:
-                continue
+            await until(stop, self._limits.look_s)
 
     async def run_once(self, now: float) -> RecoveryReport:
         """One look, at ``now`` (monotonic seconds), and a scan where one is due. Raises PublishedDamaged, OSError."""

@@ -16,11 +16,12 @@ from pathlib import Path
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.idregistry.api import Digester, Registry
 from photon.verifier import lock
 from photon.verifier.alarms import AlarmLog, Finding
-from photon.verifier.checking import Checking, CheckLimits, one_line, rest
+from photon.verifier.checking import Checking, CheckLimits, one_line
 from photon.verifier.seen_ids import SeenIds
 from photon.verifier.slot_work import ClearStep, LineFindings, OwnedStep, Scans, SlotPlace, Step
 from photon.verifier.sources import Sources
@@ -142,7 +143,7 @@ class VerifierService:
                 await ready()
                 while not stop.is_set():
                     self._discover(stop, tasks)
-                    await rest(stop, self._limits.discover_s)
+                    await until(stop, self._limits.discover_s)
         except BaseExceptionGroup as group:
             raise _first(group) from None
         finally:
@@ -222,7 +223,7 @@ class VerifierService:
             except (PhotonError, OSError) as error:
                 self._trouble(slot, error)
                 pause_s = self._limits.retry_s
-            await rest(stop, pause_s)
+            await until(stop, pause_s)
 
     def _trouble(self, slot: _Slot, error: Exception) -> None:
         text = one_line(error)

@@ -21,6 +21,7 @@ import numpy as np
 from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, read_block
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.idregistry.api import DIGEST_BYTES, Answer, Digester, Registry
 
@@ -204,10 +205,7 @@ class Verifier:
             report = await self.run_once()
             if report.refused or report.unreadable:
                 log.error("output records that the registry does not know as owned", **_fields(report))
-            try:
-                await asyncio.wait_for(stop.wait(), self._limits.period_s)
-            except TimeoutError:
-                continue
+            await until(stop, self._limits.period_s)
 
     async def run_once(self) -> VerifierReport:
         """One pass over all that is durable now. Raises VerifierDamaged."""

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import grpc
 
 from photon.config.errors import PhotonError
+from photon.config.rpc import WireError
 from photon.config.tls import Towards, open_channel, unreachable
 from photon.wan import wan_pb2 as pb
-from photon.wan import wan_pb2_grpc, wire
+from photon.wan import wire
 from photon.wan.api import Fault
 from photon.wan.links import Change, DirectionNow
 
@@ -30,7 +31,7 @@ class WanClient:
         self._address = address
         self._tls = to is not None
         self._channel = open_channel(address, OPTIONS, to)
-        self._stub = wan_pb2_grpc.WanStub(self._channel)  # type: ignore[no-untyped-call]
+        self._stub = wire.CONTROL.stub(self._channel)
 
     async def set(self, changes: Sequence[Change]) -> None:
         """Makes all changes or none."""
@@ -48,7 +49,7 @@ class WanClient:
             return wire.directions(reply)
         except grpc.aio.AioRpcError as error:
             raise self._unreachable(error) from None
-        except wire.WireError as error:
+        except WireError as error:
             raise WanError(f"the proxy at {self._address}: {error}") from None
 
     async def cut(self, a: str, b: str, fault: Fault = Fault.DROP, both: bool = True) -> None:

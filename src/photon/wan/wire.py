@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from photon.config.clock import NS_PER_S
+from photon.config.rpc import Service, WireError
 from photon.wan import wan_pb2 as pb
 from photon.wan.api import Fault
 from photon.wan.links import Change, DirectionNow
@@ -15,10 +16,7 @@ _FAULTS = {
     Fault.RESET: pb.FAULT_RESET,
     Fault.REFUSE: pb.FAULT_REFUSE,
 }
-
-
-class WireError(ValueError):
-    """A message says what this version does not know; one line."""
+CONTROL = Service(pb.DESCRIPTOR, "Wan")
 
 
 def set_request(changes: Iterable[Change]) -> pb.SetRequest:

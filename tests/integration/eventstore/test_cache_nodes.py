@@ -16,14 +16,14 @@ import pytest
 from photon.cli.errors import ATTENTION, DONE
 from photon.config.certificate_files import load as load_certificates
 from photon.config.loader import load
-from photon.config.tls import cache_identity, eventstore_identity, open_channel, towards
+from photon.config.roles import Role, identity
+from photon.config.tls import open_channel, towards
 from photon.demo.deployment import CERTIFICATES, Shape
 from photon.embedded.ports import free_ports
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore import eventstore_pb2_grpc
 from photon.eventstore.api import Found
 from photon.eventstore.cache_nodes import wire
-from photon.eventstore.cache_nodes.wire import NodeCounts
+from photon.eventstore.cache_nodes.wire import CACHE, NodeCounts
 from photon.eventstore.client import EventStoreClient
 from tests.integration.commands import Result, photon
 from tests.integration.rig import Rig, drawn_seed
@@ -38,8 +38,8 @@ async def counts(rig: Rig, name: str) -> NodeCounts | None:
     """What a node says of itself; None while it does not answer."""
     deployment = rig.demo.deployment
     address = load(deployment.file, environment={}).datacentre[EAST].caches[name].address
-    async with open_channel(address, to=towards(deployment.tls, cache_identity(EAST))) as channel:
-        stub = eventstore_pb2_grpc.CacheStub(channel)  # type: ignore[no-untyped-call]
+    async with open_channel(address, to=towards(deployment.tls, identity(Role.CACHE, EAST))) as channel:
+        stub = CACHE.stub(channel)
         try:
             return wire.counts_of(await stub.Counts(pb.CacheCountsRequest(), timeout=1.0))
         except grpc.aio.AioRpcError:
@@ -68,7 +68,7 @@ async def answered_by_nodes(rig: Rig) -> bool:
     tls = deployment.tls and load_certificates(
         deployment.file.parent / CERTIFICATES, f"joiner-{EAST}", datetime.now(UTC)
     )
-    to = towards(tls, eventstore_identity(EAST))
+    to = towards(tls, identity(Role.EVENTSTORE, EAST))
     store = EventStoreClient(deployment.settings.datacentre[EAST].eventstore, "clicks", to=to)
     keys = [query.encode() for query in rig.generator.truth.joined.values()]
     answers = (await store.look_up(keys, [0] * len(keys))).answers
@@ -156,10 +156,10 @@ async def test_over_tls_only_the_event_store_feeds_and_asks(tmp_path: Path) -> N
         assert row["hits"] > 0
         assert 0 < row["bytes"] <= row["bytes_max"]
         address = rig.demo.deployment.settings.datacentre[EAST].caches[name].address
-        for identity in (f"dispatcher-{EAST}", "operator"):
-            own = load_certificates(tmp_path / CERTIFICATES, identity, datetime.now(UTC))
-            async with open_channel(address, to=own.to(cache_identity(EAST))) as channel:
-                stub = eventstore_pb2_grpc.CacheStub(channel)  # type: ignore[no-untyped-call]
+        for who in (f"dispatcher-{EAST}", "operator"):
+            own = load_certificates(tmp_path / CERTIFICATES, who, datetime.now(UTC))
+            async with open_channel(address, to=own.to(identity(Role.CACHE, EAST))) as channel:
+                stub = CACHE.stub(channel)
                 source = wire.source_of(b"")
                 for call in (stub.Feed(pb.CacheFeed(source=source)), stub.Find(pb.CacheFind(source=source))):
                     with pytest.raises(grpc.aio.AioRpcError) as refused:

@@ -24,7 +24,7 @@ import asyncio, sys
 from pathlib import Path
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.embedded.stopping import stop_event
+from photon.config.stopping import stop_event
 from photon.eventstore.engine import EventStoreConfig
 from photon.eventstore.process import EventStoreFailed, Served, serve
 from tests.unit.eventstore.helpers import LineAdapter

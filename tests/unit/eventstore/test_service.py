@@ -20,7 +20,7 @@ from photon.eventstore.api import EventLookUps, Found
 from photon.eventstore.client import EventStoreClient
 from photon.eventstore.engine import LOOK_UP_THREADS, EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import FileMapUnavailable
-from photon.eventstore.service import SERVICE_NAME, start_server
+from photon.eventstore.service import start_server
 
 from .helpers import LineAdapter
 
@@ -67,7 +67,7 @@ async def test_round_trip_and_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert progress.bytes_read == progress.bytes_known > 50_000
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         check = health_pb2_grpc.HealthStub(channel).Check
-        reply = await check(health_pb2.HealthCheckRequest(service=SERVICE_NAME))
+        reply = await check(health_pb2.HealthCheckRequest(service="photon.v1.EventStore"))
         assert reply.status == health_pb2.HealthCheckResponse.SERVING
     assert len(await client.look_up([], [])) == 0
     await server.stop(0)

@@ -13,6 +13,7 @@ import grpc.aio
 
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Inserts, Registry, Slot
+from photon.idregistry.channels import REGISTRY
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.routing import RoutedRegistry
 from photon.idregistry.server import RegistryReplica
@@ -61,7 +62,7 @@ async def served(cluster: Cluster) -> AsyncIterator[Served]:
         addresses[name] = f"127.0.0.1:{servers[name].add_insecure_port('127.0.0.1:0')}"
     replicas = {name: cluster.replica(name) for name in servers}
     for name, replica in replicas.items():
-        _Counting(replica, look_ups).add_to_server(servers[name])
+        REGISTRY.add(servers[name], _Counting(replica, look_ups))
         await servers[name].start()
         replica.start()
     every = Served(cluster, replicas, servers, addresses, look_ups)

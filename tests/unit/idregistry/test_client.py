@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry import registry_pb2_grpc
 from photon.idregistry.api import Answer, Inserts, Opened, Pulse, Slot
+from photon.idregistry.channels import REGISTRY
 from tests.unit.idregistry.groups import Cluster, digests_of, inserts, lead
 from tests.unit.idregistry.served import SLOT, answers, closing, opened, served
 
@@ -155,7 +155,7 @@ async def test_a_batch_larger_than_a_message_is_split() -> None:
 
 async def test_malformed_and_oversized_messages_are_refused() -> None:
     async with served(Cluster()) as every, grpc.aio.insecure_channel(every.addresses["r1"]) as channel:
-        stub = registry_pb2_grpc.RegistryStub(channel)  # type: ignore[no-untyped-call]
+        stub = REGISTRY.stub(channel)
         reply = await stub.Insert(pb.InsertRequest(shard=1, caller=1, digests=b"x" * 17), timeout=5)
         assert reply.status == pb.STATUS_REFUSED
         assert "multiple of 16" in reply.reason

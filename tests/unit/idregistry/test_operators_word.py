@@ -10,10 +10,11 @@ import grpc
 import pytest
 
 from photon.config.certificate_files import begin, issue_missing, load
+from photon.config.roles import Role, identity
 from photon.config.serving import make_server
-from photon.config.tls import OPERATOR, bind, open_channel, registry_identity
+from photon.config.tls import OPERATOR, bind, open_channel
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry import registry_pb2_grpc
+from photon.idregistry.channels import REGISTRY
 from photon.idregistry.service import RegistryServicer
 
 REQUESTS = (
@@ -35,18 +36,18 @@ class _Answers:
 async def test_who_may_do_what_rests_on_an_operators_word(tmp_path: Path, who: str) -> None:
     now = datetime.now(UTC)
     begin(tmp_path, "test", now, days=2)
-    issue_missing(tmp_path, tmp_path, sorted({registry_identity("r1"), who}), now, days=2)
-    own = load(tmp_path, registry_identity("r1"), now)
+    issue_missing(tmp_path, tmp_path, sorted({identity(Role.REGISTRY, "r1"), who}), now, days=2)
+    own = load(tmp_path, identity(Role.REGISTRY, "r1"), now)
     server = make_server(tls=own)
     servicer = RegistryServicer(cast(Any, None))
     servicer._recovery = cast(Any, _Answers())
-    servicer.add_to_server(server)
+    REGISTRY.add(server, servicer)
     port = bind(server, "127.0.0.1:0", "test", own)
     await server.start()
     try:
-        to = load(tmp_path, who, now).to(registry_identity("r1"))
+        to = load(tmp_path, who, now).to(identity(Role.REGISTRY, "r1"))
         async with open_channel(f"127.0.0.1:{port}", to=to) as channel:
-            stub = registry_pb2_grpc.RegistryStub(channel)  # type: ignore[no-untyped-call]
+            stub = REGISTRY.stub(channel)
             for method, request, _, by_word in REQUESTS:
                 if by_word and not who.startswith(OPERATOR):
                     with pytest.raises(grpc.aio.AioRpcError) as refused:

@@ -20,7 +20,7 @@ from photon.joiner import wire
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome, TakenBy
 from photon.joiner.client import JoinerClient
 from photon.joiner.process import JoinerFailed, Served, serve
-from photon.joiner.service import SERVICE_NAME, start_server
+from photon.joiner.service import start_server
 from photon.verifier.verifier import Verifier, VerifierLimits
 from tests.unit.joiner.helpers import DIGESTER, FakeRegistry, FakeStore, engine_at, event, lines_under
 
@@ -171,7 +171,7 @@ async def test_a_process_serves_verifies_and_stops_in_order(tmp_path: Path) -> N
         address = f"127.0.0.1:{await port}"
         async with grpc.aio.insecure_channel(address) as channel:
             stub = health_pb2_grpc.HealthStub(channel)
-            health = await stub.Check(health_pb2.HealthCheckRequest(service=SERVICE_NAME))
+            health = await stub.Check(health_pb2.HealthCheckRequest(service="photon.v1.Joiner"))
         assert health.status == health_pb2.HealthCheckResponse.SERVING
         client = JoinerClient(address, "clicks")
         answers = await client.join(Events.of([event(b"id-%d" % n, b"k") for n in range(5)]), timeout=10.0)

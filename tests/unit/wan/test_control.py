@@ -10,13 +10,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from photon.config.serving import CannotListen
 from photon.embedded.ports import free_ports
 from photon.wan import wan_pb2 as pb
-from photon.wan import wan_pb2_grpc
 from photon.wan.api import Fault, Route
 from photon.wan.client import WanClient, WanError
 from photon.wan.links import Change
 from photon.wan.process import connections_max, serve
 from photon.wan.proxy import CONNECTIONS_MAX, Proxy
 from photon.wan.service import start_server
+from photon.wan.wire import CONTROL
 from tests.unit.wan.peers import within
 
 PAIRS = [("east", "west"), ("east", "north"), ("west", "north")]
@@ -105,7 +105,7 @@ async def test_a_fault_that_the_proxy_does_not_know_is_refused(address: str, cli
     request = pb.SetRequest(changes=[pb.Change(source="east", destination="west", delay_ns=1)])
     request.changes.add().MergeFromString(b"\x0a\x04east\x12\x04west\x20\x09")  # fault 9
     async with grpc.aio.insecure_channel(address) as channel:
-        reply = await wan_pb2_grpc.WanStub(channel).Set(request, timeout=10)
+        reply = await CONTROL.stub(channel).Set(request, timeout=10)
     assert reply.error == "fault 9 is unknown; this version knows NONE, DROP, RESET, REFUSE"
     assert {each.delay_s for each in await client.directions()} == {0.015}
 

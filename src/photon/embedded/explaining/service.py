@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 import grpc
-import grpc.aio
 
-from photon.config.serving import CountedFields
+from photon.config.rpc import Context, Service, abort, seconds_left
 from photon.embedded.explaining import explain_pb2 as pb
-from photon.embedded.explaining import explain_pb2_grpc
 from photon.embedded.explaining.evidence import Evidence, encode
 from photon.embedded.explaining.question import ID_BYTES_MAX, Place, Question
 
@@ -20,7 +17,7 @@ SEARCH_S = 60.0
 """Of one question, however long its caller would wait."""
 MARGIN_S = 0.5
 """The answer leaves so long before the caller's deadline."""
-FIELDS_MAX = 16
+EXPLAIN = Service(pb.DESCRIPTOR, "Explain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,30 +35,22 @@ class Scope:
 Explainer = Callable[[Question, Scope], Awaitable[Evidence]]
 
 
-class ExplainService(explain_pb2_grpc.ExplainServicer):
+class ExplainService:
     """Over a process's explainer."""
 
     def __init__(self, explainer: Explainer) -> None:
         self._explainer = explainer
         self._busy = asyncio.Lock()
 
-    async def Event(  # noqa: N802
-        self, request: pb.EventRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> pb.EventReply:
+    async def Event(self, request: pb.EventRequest, context: Context) -> pb.EventReply:  # noqa: N802
         """See explain.proto."""
         if not 0 < len(request.event_id) <= ID_BYTES_MAX or len(request.file) > ID_BYTES_MAX or request.offset < 0:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"an event id has 1 to {ID_BYTES_MAX} bytes")
-        seconds = min(SEARCH_S, max((context.time_remaining() or SEARCH_S) - MARGIN_S, 0.1))
+            await abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"an event id has 1 to {ID_BYTES_MAX} bytes")
+        seconds = max(seconds_left(context, default=SEARCH_S, margin=MARGIN_S, most=SEARCH_S), 0.1)
         if self._busy.locked():
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "another question is under way; ask again")
+            await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "another question is under way; ask again")
         question = Question(request.event_id, Place(request.file, request.offset) if request.file else None)
         time_ns = request.time_ns if request.timed else None
         async with self._busy:
             scope = Scope(seconds, time_ns, request.logs, request.memory_only, request.registry)
             return pb.EventReply(evidence=encode(await self._explainer(question, scope)))
-
-
-def add(server: grpc.aio.Server, explainer: Explainer) -> None:
-    """Registers the service; for ``config.serving.listen``."""
-    counted: Any = CountedFields(server, FIELDS_MAX)
-    explain_pb2_grpc.add_ExplainServicer_to_server(ExplainService(explainer), counted)  # type: ignore[no-untyped-call]

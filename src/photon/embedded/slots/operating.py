@@ -11,8 +11,9 @@ from pathlib import Path
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
+from photon.config.roles import Role, identity
 from photon.config.settings import Pipeline, Settings
-from photon.config.tls import OPERATOR, dispatcher_identity, joiner_identity, towards
+from photon.config.tls import OPERATOR, towards
 from photon.embedded.deployment import HEALTH
 from photon.embedded.services import deployment_key, registry_client, tls_of
 from photon.embedded.slots import resolving, sealing
@@ -152,7 +153,7 @@ async def _refuse_what_lives(here: Here, slot: KnownSlot, client: RegistryClient
     joiner = None if pipeline is None else pipeline.joiners.get(slot.name)
     address = reached_at(slot.address) if joiner is None else joiner.address
     if address:
-        to = towards(tls_of(here.settings, here.base, OPERATOR), joiner_identity(slot.datacentre))
+        to = towards(tls_of(here.settings, here.base, OPERATOR), identity(Role.JOINER, slot.datacentre))
         lives = await healthy(address, HEALTH["joiner"], HEALTH_S, to)
         if lives and not await _opened_another(client, slot, address):
             raise RetiringRefused(f"slot {slot.name} is alive: its joiner answers at {address}; stop it first")
@@ -302,7 +303,7 @@ async def dispatchers(here: Here, slot: KnownSlot) -> dict[str, bool]:
     tls = tls_of(here.settings, here.base, OPERATOR)
 
     async def answers(name: str, addresses: list[str]) -> bool:
-        to = towards(tls, dispatcher_identity(name))
+        to = towards(tls, identity(Role.DISPATCHER, name))
         asked = [healthy(address, HEALTH["dispatcher"], HEALTH_S, to) for address in addresses]
         return any(await asyncio.gather(*asked))
 

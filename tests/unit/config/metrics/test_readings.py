@@ -10,10 +10,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from photon.config.metrics import metrics_pb2 as pb
-from photon.config.metrics import metrics_pb2_grpc
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.histogram import BOUNDS_S, Histogram
 from photon.config.metrics.readings import ProcessMetrics, Readings
+from photon.config.metrics.service import METRICS_SERVICE
 from photon.config.metrics.table import METRICS, Kind
 from photon.config.serving import listen
 
@@ -96,7 +96,7 @@ async def test_every_server_answers() -> None:
     server = await listen("127.0.0.1:0", "photon.v1.Test", metrics=ProcessMetrics([], lambda: {"a": 1}))
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-            stub = metrics_pb2_grpc.MetricsStub(channel)  # type: ignore[no-untyped-call]
+            stub = METRICS_SERVICE.stub(channel)
             plain = await stub.Read(pb.MetricsRequest())
             detailed = await stub.Read(pb.MetricsRequest(details=True))
     finally:

@@ -11,11 +11,10 @@ import pytest
 from photon.adapters.contract import LogFile
 from photon.batch.records import PrimaryRecord
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore import eventstore_pb2_grpc
 from photon.eventstore.cache_nodes import wire
 from photon.eventstore.cache_nodes.node import CacheNode
 from photon.eventstore.cache_nodes.process import serve
-from photon.eventstore.cache_nodes.wire import Piece
+from photon.eventstore.cache_nodes.wire import CACHE, Piece
 from photon.eventstore.columns import WireError
 from photon.eventstore.index import U64, hash_keys
 from photon.eventstore.segments import PER_HASH_MAX
@@ -181,7 +180,7 @@ async def test_served_over_grpc() -> None:
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(serve(address="127.0.0.1:0", bytes_max=1 << 20, ready=port.set_result, stop=stop))
     async with grpc.aio.insecure_channel(f"127.0.0.1:{await port}") as channel:
-        stub = eventstore_pb2_grpc.CacheStub(channel)  # type: ignore[no-untyped-call]
+        stub = CACHE.stub(channel)
         fed_one = wire.feed(SOURCE, [piece_of({b"k": (3, b"record")})])
         await stub.Feed(pb.CacheFeed.FromString(fed_one), timeout=10)
         asked: U64 = hash_keys([b"none", b"k"])

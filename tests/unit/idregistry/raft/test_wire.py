@@ -11,7 +11,7 @@ import pytest
 
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.idregistry.raft import peer_pb2, peer_pb2_grpc, wire
+from photon.idregistry.raft import peer_pb2, wire
 from photon.idregistry.raft.api import Applied
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.raft.options import FRAME_BYTES_MAX, QUEUE_BYTES_MAX
@@ -79,7 +79,7 @@ async def _strangers_are_refused(address: str) -> None:
     }
     async with grpc.aio.insecure_channel(address) as channel:
         for reason, frame in frames.items():
-            ack = await peer_pb2_grpc.RaftPeerStub(channel).Exchange(iter([frame]))  # type: ignore[no-untyped-call]
+            ack = await wire._PEER.stub(channel).Exchange(iter([frame]))
             assert reason in ack.reason
             assert (ack.refusal == peer_pb2.REFUSAL_OTHER_DISK) == (reason == "another disk")
 

@@ -12,6 +12,7 @@ from photon.config.certificate_files import begin, issue_missing, load
 from photon.config.serving import make_server
 from photon.config.tls import OPERATOR, Tls, bind
 from photon.embedded.ports import free_ports
+from photon.idregistry.channels import REGISTRY
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.outcomes import Refusal
 from photon.idregistry.resharding.api import Action, Ask, Resharding, ReshardOutcome
@@ -45,7 +46,7 @@ async def test_who_may_change_shards(certificates: Path, who: str | None, allowe
     address = f"127.0.0.1:{free_ports(1)[0]}"
     own = None if who is None else identity(certificates, "registry-r1")
     server = make_server(tls=own)
-    RegistryServicer(cast(Any, Replica())).add_to_server(server)
+    REGISTRY.add(server, RegistryServicer(cast(Any, Replica())))
     bind(server, address, "test", own)
     await server.start()
     client = RegistryClient({"r1": address}, tls=None if who is None else identity(certificates, who))

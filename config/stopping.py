@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -36,16 +37,31 @@ def _watch(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
         loop.call_soon_threadsafe(stop.set)
 
 
+async def until(stop: asyncio.Event, seconds: float) -> bool:
+    """Waits so long, or until ``stop`` is set; whether it is."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    return stop.is_set()
+
+
+async def first(stop: asyncio.Event, tasks: Iterable[asyncio.Future[Any]], timeout: float | None = None) -> None:
+    """Waits until ``stop`` is set or one of the tasks is done, ``timeout`` seconds at most. Cancels none of them."""
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((*tasks, stopping), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+
+
 async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T:
     """The result of ``work``, which is cancelled when ``stop`` comes first: then raises Stopped."""
     working = asyncio.create_task(work)
-    stopping = asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        await first(stop, [working])
         if not working.done():
             raise Stopped
         return working.result()
     finally:
         working.cancel()
-        stopping.cancel()
-        await asyncio.gather(working, stopping, return_exceptions=True)
+        await asyncio.gather(working, return_exceptions=True)

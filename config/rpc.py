@@ -1,0 +1,144 @@
+"""One way to serve and to call: handlers and stubs, made from what a .proto's module says of its services.
+
+Every request is bounded before it is parsed: in bytes by the server's options, in fields here. A change by an
+operator leaves a line (config/audit.py). Whether the caller may call at all is asked before, for whatever a server
+serves (config/authorisation.py). Wire formats import this module, so it imports gRPC only when something is served.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from google.protobuf.message_factory import GetMessageClass
+
+from photon.config.message_bounds import bounded
+
+if TYPE_CHECKING:
+    import grpc.aio
+    from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+"""Of a call, as its handler sees it."""
+FIELDS_MAX = 64
+"""Of a request, at its top level, unless its service names a number. A larger request with more is not parsed."""
+
+
+class WireError(ValueError):
+    """A message that no process of this release sends; one line. Callers of a handler that raises it are answered
+    INVALID_ARGUMENT."""
+
+
+class Service:
+    """One service of a .proto: both of its ends, and the limits that they keep to."""
+
+    def __init__(
+        self, file: FileDescriptor, name: str, *, bytes_max: int | None = None, fields_max: int = FIELDS_MAX
+    ) -> None:
+        """``file``: DESCRIPTOR of the generated module; ``name``: as in the .proto. ``bytes_max``: of a request or
+        reply; None: the bounds of config/serving.py and config/tls.py. ``fields_max``: see FIELDS_MAX."""
+        self._service: ServiceDescriptor = file.services_by_name[name]
+        self._fields_max = fields_max
+        self.name: str = self._service.full_name
+        self.sizes: tuple[tuple[str, int], ...] = ()
+        """Options of servers and channels."""
+        if bytes_max is not None:
+            limits = ("grpc.max_receive_message_length", "grpc.max_send_message_length")
+            self.sizes = tuple((limit, bytes_max) for limit in limits)
+
+    def add(self, server: grpc.aio.Server, servicer: object) -> None:
+        """Has ``servicer`` answer: each method of the service by the coroutine of the same name. Call it before the
+        server starts. Raises AttributeError when one is missing."""
+        import grpc
+
+        from photon.config.audit import audited_methods
+
+        handlers = {}
+        for method in self._service.methods:
+            make = getattr(grpc, f"{_kind(method)}_rpc_method_handler")
+            parse = bounded(GetMessageClass(method.input_type).FromString, self._fields_max)
+            act = _answering(getattr(servicer, method.name))
+            handlers[method.name] = make(act, parse, GetMessageClass(method.output_type).SerializeToString)
+        audited = audited_methods(self.name, handlers)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(self.name, audited),))
+
+    def stub(self, channel: Any, *, encoded: bool = False) -> Any:
+        """The service's methods, to be called over a channel of grpc or grpc.aio. ``encoded``: requests are bytes."""
+        return _Stub(channel, self._service, encoded)
+
+
+class _Stub:
+    """Makes each method when it is first asked for: most callers need few."""
+
+    def __init__(self, channel: Any, service: ServiceDescriptor, encoded: bool) -> None:
+        self._channel = channel
+        self._service = service
+        self._encoded = encoded
+
+    def __getattr__(self, name: str) -> Any:
+        method = self._service.methods_by_name.get(name)
+        if method is None:
+            raise AttributeError(f"{self._service.full_name} has no method {name}")
+        made = getattr(self._channel, _kind(method))(
+            f"/{self._service.full_name}/{name}",
+            request_serializer=None if self._encoded else GetMessageClass(method.input_type).SerializeToString,
+            response_deserializer=GetMessageClass(method.output_type).FromString,
+            _registered_method=True,
+        )
+        setattr(self, name, made)
+        return made
+
+
+def _kind(method: MethodDescriptor) -> str:
+    """As gRPC names its functions: unary_stream."""
+    return "_".join("stream" if many else "unary" for many in (method.client_streaming, method.server_streaming))
+
+
+def _answering(act: Callable[..., Any]) -> Callable[..., Any]:
+    if inspect.isasyncgenfunction(act):
+        return act
+
+    async def answered(request: Any, context: Context) -> Any:
+        try:
+            return await act(request, context)
+        except WireError as error:
+            import grpc
+
+            await abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+    return answered
+
+
+async def abort(context: Context, code: grpc.StatusCode, why: str) -> NoReturn:
+    """Ends the call that a handler answers."""
+    await context.abort(code, why)
+    raise AssertionError("abort returned")
+
+
+def seconds_left(context: Context, *, default: float, margin: float, most: float = float("inf")) -> float:
+    """How long a handler may take: until ``margin`` before the caller's deadline, so that the answer still arrives,
+    but no longer than ``most``; ``default`` for callers without a deadline."""
+    left: Any = context.time_remaining()  # None without a deadline, whatever the stubs say
+    return default if left is None else max(0.0, min(float(left) - margin, most))
+
+
+async def serves(channel: grpc.aio.Channel, name: str, timeout: float) -> bool | None:
+    """Whether the health service says so of ``name``; None: no answer within ``timeout`` seconds."""
+    import grpc
+    from grpc_health.v1 import health_pb2
+
+    check = Service(health_pb2.DESCRIPTOR, "Health").stub(channel).Check
+    try:
+        reply = await check(health_pb2.HealthCheckRequest(service=name), timeout=timeout)
+    except grpc.aio.AioRpcError as error:
+        return False if error.code() is grpc.StatusCode.NOT_FOUND else None
+    return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+def back_off(first_ms: int, most_ms: int, attempt_ms: int | None = None) -> tuple[tuple[str, int], ...]:
+    """Options of a channel: pauses between attempts to connect, and how long one may take."""
+    options = (("grpc.initial_reconnect_backoff_ms", first_ms), ("grpc.max_reconnect_backoff_ms", most_ms))
+    if attempt_ms is None:
+        return options
+    return (*options, ("grpc.min_reconnect_backoff_ms", attempt_ms))  # gRPC's name for the time-out of one attempt
