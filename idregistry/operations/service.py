@@ -13,6 +13,7 @@ from photon.idregistry import registry_pb2 as pb
 from photon.idregistry import registry_pb2_grpc
 from photon.idregistry.operations.operator import Operator
 from photon.idregistry.outcomes import Refusal
+from photon.idregistry.replies import refusal
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -29,7 +30,7 @@ class OperatorServicer(registry_pb2_grpc.RegistryOperatorServicer):
     async def Barrier(self, request: pb.BarrierRequest, context: Context) -> pb.BarrierReply:  # noqa: N802
         outcome = await self._operator.barrier(request.group, request.mark)
         if isinstance(outcome, Refusal):
-            return pb.BarrierReply(**_refusal(outcome))
+            return pb.BarrierReply(**refusal(outcome))
         return pb.BarrierReply(status=pb.STATUS_OK, index=outcome[0], term=outcome[1])
 
     async def Export(self, request: pb.ExportRequest, context: Context) -> AsyncIterator[pb.ExportPart]:  # noqa: N802
@@ -61,7 +62,7 @@ class OperatorServicer(registry_pb2_grpc.RegistryOperatorServicer):
         )
         outcome = await self._operator.register_again(request.shard, command)
         if isinstance(outcome, Refusal):
-            return pb.RegisterAgainReply(**_refusal(outcome))
+            return pb.RegisterAgainReply(**refusal(outcome))
         return pb.RegisterAgainReply(status=pb.STATUS_OK, answers=outcome)
 
     def add_to_server(self, server: grpc.aio.Server) -> None:
@@ -69,9 +70,5 @@ class OperatorServicer(registry_pb2_grpc.RegistryOperatorServicer):
         registry_pb2_grpc.add_RegistryOperatorServicer_to_server(self, Audited(server))  # type: ignore[no-untyped-call]
 
 
-def _refusal(refusal: Refusal) -> dict[str, Any]:
-    return {"status": refusal.status.value, "leader_hint": refusal.leader, "reason": refusal.reason}
-
-
-def _done(refusal: Refusal | None) -> pb.OperatorReply:
-    return pb.OperatorReply(**({"status": pb.STATUS_OK} if refusal is None else _refusal(refusal)))
+def _done(refused: Refusal | None) -> pb.OperatorReply:
+    return pb.OperatorReply(**({"status": pb.STATUS_OK} if refused is None else refusal(refused)))
