@@ -39,7 +39,8 @@ async def proposed(group: Group, command: bytes, *, timeout: float) -> ProposalO
 
     propose(group, command, timeout=timeout, done=done, loop=loop)
     try:
-        return await asyncio.wait_for(future, timeout + 0.5)
+        async with asyncio.timeout(timeout + 0.5):  # wait_for loses a cancellation that comes with the outcome
+            return await future
     except TimeoutError:
         return Unknown()
 

@@ -234,7 +234,8 @@ class ShardServer:
             return Refusal(Status.OVERLOADED, f"shard {self.number} has {self._batcher.queued_ids} ids waiting")
         self._pump_soon()
         try:
-            return await asyncio.wait_for(future, max(deadline - self._clock.monotonic(), 0))
+            async with asyncio.timeout(max(deadline - self._clock.monotonic(), 0)):
+                return await future
         except TimeoutError:
             return Refusal(Status.UNKNOWN, f"shard {self.number} did not commit in time")
 
