@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from photon.batch.ids import Ids
+from photon.batch.ids import NO_IDS, Ids
 from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
@@ -38,7 +38,6 @@ T = TypeVar("T")
 
 One = Callable[[int, Ids, float], Awaitable[Answered]]
 """(shard, some of the ids, deadline) -> what the shard says of them."""
-_NO_IDS = Ids.of(b"", np.empty(0, np.int64))
 
 
 class Backend(Protocol):
@@ -169,7 +168,7 @@ class RoutedRegistry:
         deadline = self._clock.monotonic() + timeout
         shards = await self.recovery.shards(timeout=timeout)
         for shard in shards:
-            if isinstance(await self._insert_part(shard, _NO_IDS, deadline), Refusal):
+            if isinstance(await self._insert_part(shard, NO_IDS, deadline), Refusal):
                 return False
         return bool(shards)
 

@@ -57,8 +57,10 @@ class Ids:
     def encode(parts: Sequence[Ids]) -> dict[str, bytes]:
         """Ids one after another, as they travel: each column as little-endian bytes, under its name, copied once.
 
-        ``generations`` is empty where all are 0.
+        ``generations`` is empty where all are 0. Of no parts there are no columns.
         """
+        if not parts:
+            return {}
         generations = b""
         if any(each.generations is not None and np.count_nonzero(each.generations) for each in parts):
             columns = [np.zeros(len(each), _U32) if each.generations is None else each.generations for each in parts]
@@ -73,6 +75,8 @@ class Ids:
     @staticmethod
     def encode_cleared(parts: Sequence[Ids]) -> dict[str, bytes]:
         """As ``encode``, of what a clear names."""
+        if not parts:
+            return {}
         return {
             "digests": b"".join([each.digests for each in parts]),
             "times": _joined([each.times for each in parts], _I64),
@@ -89,6 +93,8 @@ class Ids:
         generations: bytes = b"",
     ) -> Ids:
         """From what ``encode`` made, without copying it; None: all 0. Raises IdsError for sizes that do not fit."""
+        if not (digests or times or tokens or kinds or tags or generations):
+            return NO_IDS
         n, rest = divmod(len(digests), DIGEST_BYTES)
         if rest:
             raise IdsError(f"digests: {len(digests)} bytes is no multiple of {DIGEST_BYTES}")
@@ -100,6 +106,9 @@ class Ids:
             _column("tags", tags, _U32, n),
             _column("generations", generations, _U32, n) if generations else None,
         )
+
+
+NO_IDS = Ids.of(b"", np.empty(0, np.int64))
 
 
 def _joined(columns: Sequence[Any], kind: np.dtype[Any]) -> bytes:
