@@ -81,7 +81,7 @@ def _registry(commands: list[bytes], machine: ShardMachine) -> None:
     for index, command in enumerate(commands, 3):
         answers = machine.apply(index, command)
         assert isinstance(answers, BatchAnswers)
-        assert (answers.inserts.answers == Answer.COMMITTED).all(), "or nothing was counted"
+        assert (answers.inserts.outcomes == Answer.COMMITTED).all(), "or nothing was counted"
 
 
 def _machine() -> ShardMachine:

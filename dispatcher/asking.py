@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock
 from photon.dispatcher.reporting import Troubles
-from photon.idregistry.api import I64, Answer, LookUps, Registry
+from photon.idregistry.api import I64, Answer, Registry
 
 LOOK_UPS = "look-ups"
 """As the log names them."""
@@ -20,7 +21,7 @@ class Asking:
         self._timeout_s = timeout_s
         self.looked_up = 0
 
-    async def look_up(self, digests: bytes, times: I64) -> LookUps | None:
+    async def look_up(self, digests: bytes, times: I64) -> Verdicts | None:
         """None: it cannot be asked now."""
         if self._registry is None or not len(times):
             return None
@@ -30,7 +31,7 @@ class Asking:
         except Exception as error:
             self._troubles.met(LOOK_UPS, f"{type(error).__name__}: {error}", self._clock.monotonic())
             return None
-        if (found.answers == Answer.UNKNOWN).any():
+        if found.says(Answer.UNKNOWN):
             self._troubles.met(LOOK_UPS, "no replica answers", self._clock.monotonic())
         else:
             self._troubles.well(LOOK_UPS, self._clock.monotonic())

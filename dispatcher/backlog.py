@@ -16,11 +16,12 @@ import numpy as np
 
 from photon.adapters.logs.api import Block
 from photon.batch.columns import RowIndexes
+from photon.batch.verdicts import Verdicts
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import EVENT_BYTES, Batch, Stretch
 from photon.dispatcher.lookups import Lines, are_lines, is_present, settle
 from photon.dispatcher.open_events import NO_ROWS
-from photon.idregistry.api import Answer, LookUps
+from photon.idregistry.api import Answer
 
 WORTH = 0.5
 """Below this share of events that had a verdict, asking about all of them first costs more than it saves."""
@@ -28,20 +29,20 @@ PROBE_EVERY = 16
 """It is then tried again with one of so many readings."""
 
 
-def must_know(question: Batch, found: LookUps | None) -> bool:
+def must_know(question: Batch, found: Verdicts | None) -> bool:
     """Whether an answer is missing without which it cannot be told where a log departs."""
     if not any(stretch.events and stretch.anew for stretch in question.stretches):
         return False
-    return found is None or bool((found.answers == Answer.UNKNOWN).any())
+    return found is None or found.says(Answer.UNKNOWN)
 
 
-def departures(question: Batch, found: LookUps, waiting: Lines) -> dict[str, int]:
+def departures(question: Batch, found: Verdicts, waiting: Lines) -> dict[str, int]:
     """Where logs that are read ``anew`` go apart from what was counted: at the first line that nobody knows.
 
     To be told to the core before the question is settled. ``waiting``: as for ``settle``.
     """
     events = question.events
-    known = is_present(found) | (found.answers == Answer.BELOW_BOUNDARY) | are_lines(events, waiting)
+    known = is_present(found) | (found.outcomes == Answer.BELOW_BOUNDARY) | are_lines(events, waiting)
     places: dict[str, int] = {}
     end = 0
     for stretch in question.stretches:
@@ -102,7 +103,7 @@ class Backlog:
         return self._core.question(rows, stretches)
 
     def settle(
-        self, question: Batch, found: LookUps | None, now_ns: int, now: float, waiting: Lines = frozenset()
+        self, question: Batch, found: Verdicts | None, now_ns: int, now: float, waiting: Lines = frozenset()
     ) -> None:
         """As ``lookups.settle``; the others go on to a joiner."""
         left = settle(self._core, question, found, now_ns, now, waiting)

@@ -12,9 +12,10 @@ import numpy as np
 
 from photon.batch.columns import Mask, RowIndexes, split_digests
 from photon.batch.events import Events
+from photon.batch.verdicts import Verdicts
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch, Owners
-from photon.idregistry.api import Answer, Kind, LookUps
+from photon.idregistry.api import Answer, Kind
 from photon.joiner.verdicts import tags_of
 
 
@@ -63,9 +64,9 @@ Lines = Set[tuple[bytes, int]]
 _KINDS = np.array(list(Kind), np.uint8)
 
 
-def is_present(found: LookUps) -> Mask:
+def is_present(found: Verdicts) -> Mask:
     """Which ids have a verdict."""
-    present: Mask = (found.answers == Answer.PRESENT) & np.isin(found.owner_kinds, _KINDS)
+    present: Mask = (found.outcomes == Answer.PRESENT) & np.isin(found.owner_kinds, _KINDS)
     return present
 
 
@@ -78,7 +79,7 @@ def are_lines(events: Events, lines: Lines) -> Mask:
 
 
 def settle(
-    core: Core, batch: Batch, found: LookUps | None, now_ns: int, now: float, waiting: Lines = frozenset()
+    core: Core, batch: Batch, found: Verdicts | None, now_ns: int, now: float, waiting: Lines = frozenset()
 ) -> RowIndexes:
     """Counts what has a verdict; the others. Absent and unknown ones go on to a joiner. ``found`` None: nobody knows.
     ``waiting``: of what is read again, the lines that are rows of the retry store: they were counted before.
@@ -92,9 +93,9 @@ def settle(
         left &= ~counted
     if found is not None:
         present = is_present(found) & left
-        late = (found.answers == Answer.BELOW_BOUNDARY) & left
+        late = (found.outcomes == Answer.BELOW_BOUNDARY) & left
         left &= ~(present | late)
-        absent = left & (found.answers == Answer.ABSENT)
+        absent = left & (found.outcomes == Answer.ABSENT)
         core.looked_up(
             batch.rows[present], _owners(core, batch, found, np.flatnonzero(present)), batch.rows[absent], now
         )
@@ -102,11 +103,11 @@ def settle(
     return batch.rows[left]
 
 
-def _owners(core: Core, batch: Batch, found: LookUps, rows: RowIndexes) -> Owners:
+def _owners(core: Core, batch: Batch, found: Verdicts, rows: RowIndexes) -> Owners:
     """Of the ids at ``rows``."""
-    times = batch.events.times if found.owner_times is None else found.owner_times
+    times = np.where(found.owner_times[rows] == 0, batch.events.times[rows], found.owner_times[rows])
     same = np.zeros(len(rows), np.bool_)
-    owners = Owners(found.datacentres, found.owner_datacentres[rows], found.owner_kinds[rows], same, times[rows])
+    owners = Owners(found.datacentres, found.owner_datacentres[rows], found.owner_kinds[rows], same, times)
     # Which line it was is asked only where it decides.
     tell = core.identical_copies | ~owners.not_of(core.datacentre)
     if tell.any():

@@ -18,6 +18,8 @@ from photon.batch.columns import U8 as U8
 from photon.batch.columns import U32 as U32
 from photon.batch.columns import U64 as U64
 from photon.batch.columns import split_digests as split_digests
+from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
 from photon.idregistry.witness import Witness, Witnessed
 
 BATCH_BITS = 40
@@ -120,45 +122,6 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Inserts:
-    """n ids to register. All columns have n rows."""
-
-    digests: bytes  # n x 16
-    times: I64  # event times, ns UTC
-    tokens: U64
-    kinds: U8
-    tags: U32
-    generations: U32 | None = None  # None: all 0
-
-
-@dataclass(frozen=True, slots=True)
-class InsertAnswers:
-    """Answer per id; the owner columns are meaningful where the answer is TAKEN or DONE."""
-
-    answers: U8
-    owner_tokens: U64
-    owner_kinds: U8
-    owner_tags: U32
-    owner_datacentres: U8  # index into datacentres
-    datacentres: tuple[str, ...]
-    owner_times: I64 | None = None
-    """Event times that the ids were registered with, ns; None: nobody said."""
-
-
-@dataclass(frozen=True, slots=True)
-class LookUps:
-    """Answer per id: ABSENT, PRESENT, BELOW_BOUNDARY or UNKNOWN (no replica answered)."""
-
-    answers: U8
-    owner_kinds: U8
-    owner_tags: U32
-    owner_datacentres: U8
-    datacentres: tuple[str, ...]
-    owner_times: I64 | None = None
-    """As in InsertAnswers, of what is PRESENT."""
-
-
-@dataclass(frozen=True, slots=True)
 class Pulse:
     """How far away the registry is now, in seconds."""
 
@@ -191,16 +154,22 @@ class Registry(Protocol):
         """Which incarnations this process may send tokens of, its own last. Call before the first insert."""
         ...
 
-    async def insert(self, inserts: Inserts, *, timeout: float) -> InsertAnswers:
-        """Registers ids, first token wins. One attempt of at most ``timeout`` seconds; UNKNOWN rows are retried."""
+    async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts:
+        """Registers ids, first token wins. One attempt of at most ``timeout`` seconds; UNKNOWN rows are retried.
+
+        The owner columns mean something where the outcome is TAKEN or DONE.
+        """
         ...
 
     async def clear(self, digests: bytes, times: I64, tokens: U64, *, timeout: float) -> U8:
         """Clears tokens by compare (rule 8): CLEARED, REFUSED, NO_OP or UNKNOWN for each id."""
         ...
 
-    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps:
-        """A hint from the nearest replica; a stale ABSENT costs one wasted join."""
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts:
+        """ABSENT, PRESENT (with owner), BELOW_BOUNDARY or UNKNOWN (no replica answered) for each id.
+
+        A hint from the nearest replica; a stale ABSENT costs one wasted join.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -9,13 +9,13 @@ alike.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from photon.idregistry.api import U8
-from photon.idregistry.commands import MAX_ENTRY_IDS, Batch, ClearColumns, Columns
-from photon.idregistry.outcomes import OwnerColumns
+from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
+from photon.idregistry.commands import MAX_ENTRY_IDS, Batch
 from photon.idregistry.state_machine import BatchAnswers
 
 QUEUED_IDS_MAX = 262_144
@@ -33,8 +33,8 @@ class Waiting(Generic[T]):
     """A request in the queue."""
 
     ticket: T
-    columns: Columns | ClearColumns
-    caller: int  # of an insert
+    ids: Ids
+    caller: int  # of an insert; 0: a clear
     deadline: float  # monotonic seconds: not proposed after it
     config: int = 0
     """Of the shards, that the ids were looked for by; an entry has one."""
@@ -50,39 +50,20 @@ class Entry(Generic[T]):
 
     def command(self) -> Batch:
         """The entry's command."""
-        columns = [each.columns for each in self.inserts if isinstance(each.columns, Columns)]
-        cleared = [each.columns for each in self.clears]
-        generations = b""
-        if any(each.generations for each in columns):
-            generations = b"".join(each.generations or bytes(4 * len(each)) for each in columns)
-        return Batch(
-            callers=[(each.caller, len(each.columns)) for each in self.inserts],
-            digests=b"".join(each.digests for each in columns),
-            times=b"".join(each.times for each in columns),
-            tokens=b"".join(each.tokens for each in columns),
-            kinds=b"".join(each.kinds for each in columns),
-            tags=b"".join(each.tags for each in columns),
-            generations=generations,
-            clear_digests=b"".join(each.digests for each in cleared),
-            clear_times=b"".join(each.times for each in cleared),
-            clear_tokens=b"".join(each.tokens for each in cleared),
+        return Batch.of(
+            callers=[(each.caller, len(each.ids)) for each in self.inserts],
+            inserts=[each.ids for each in self.inserts],
+            clears=[each.ids for each in self.clears],
             config=max((each.config for each in self.inserts), default=0),
         )
 
-    def split(self, answers: BatchAnswers) -> list[tuple[T, OwnerColumns | U8]]:
+    def split(self, answers: BatchAnswers) -> Iterator[tuple[T, Verdicts]]:
         """Each request's own rows."""
-        out: list[tuple[T, OwnerColumns | U8]] = []
-        start = 0
-        for each in self.inserts:
-            end = start + len(each.columns)
-            out.append((each.ticket, answers.inserts.rows(start, end)))
-            start = end
-        start = 0
-        for each in self.clears:
-            end = start + len(each.columns)
-            out.append((each.ticket, answers.clears[start:end]))
-            start = end
-        return out
+        for requests, verdicts in ((self.inserts, answers.inserts), (self.clears, answers.clears)):
+            end = 0
+            for each in requests:
+                start, end = end, end + len(each.ids)
+                yield each.ticket, verdicts if len(requests) == 1 else verdicts.take(slice(start, end))
 
     @property
     def tickets(self) -> list[T]:
@@ -112,7 +93,7 @@ class Batcher(Generic[T]):
 
     def offer(self, request: Waiting[T]) -> bool:
         """Queues a request; False: the queue is full. A request has 1 to MAX_ENTRY_IDS rows."""
-        n = len(request.columns)
+        n = len(request.ids)
         if not 1 <= n <= MAX_ENTRY_IDS:
             raise ValueError(f"a request has 1 to {MAX_ENTRY_IDS} ids, not {n}")
         if self._queued_ids + n > QUEUED_IDS_MAX or len(self._queue) >= QUEUED_REQUESTS_MAX:
@@ -133,17 +114,18 @@ class Batcher(Generic[T]):
         clears: list[Waiting[T]] = []
         expired: list[T] = []
         ids = 0
-        while self._queue and ids + len(self._queue[0].columns) <= MAX_ENTRY_IDS:
-            if inserts and self._queue[0].config != inserts[0].config and isinstance(self._queue[0].columns, Columns):
+        while self._queue and ids + len(self._queue[0].ids) <= MAX_ENTRY_IDS:
+            request = self._queue[0]
+            if inserts and request.caller and request.config != inserts[0].config:
                 break
-            request = self._queue.popleft()
-            n = len(request.columns)
+            self._queue.popleft()
+            n = len(request.ids)
             self._queued_ids -= n
             if request.deadline <= now:
                 expired.append(request.ticket)
                 continue
             ids += n
-            (inserts if isinstance(request.columns, Columns) else clears).append(request)
+            (inserts if request.caller else clears).append(request)
         if not ids:
             return None, expired
         self._in_flight += 1
@@ -154,7 +136,7 @@ class Batcher(Generic[T]):
         self._in_flight -= 1
         if applied:
             self.batches += 1
-            self.ids += sum(len(each.columns) for each in (*entry.inserts, *entry.clears))
+            self.ids += sum(len(each.ids) for each in (*entry.inserts, *entry.clears))
             self._latencies_ms.append(1000 * (now - entry.taken_at))
 
     def drain(self) -> list[T]:

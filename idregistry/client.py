@@ -16,27 +16,17 @@ from typing import Any
 
 import numpy as np
 
+from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock, SystemClock
 from photon.config.tls import Tls
-from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Opened, Pulse, Slot
 from photon.idregistry.channels import Channels
 from photon.idregistry.nearest import Nearest
-from photon.idregistry.outcomes import (
-    ClearOutcome,
-    Description,
-    InsertOutcome,
-    LookUpOutcome,
-    OpenOutcome,
-    OwnerColumns,
-    Refusal,
-    SlotClaim,
-    Status,
-    pulse_of,
-)
+from photon.idregistry.outcomes import Answered, Description, OpenOutcome, Refusal, SlotClaim, Status, pulse_of
 from photon.idregistry.recovery.messages import witness_of
-from photon.idregistry.replies import described, owners, refused, slot_name
+from photon.idregistry.replies import described, refused, slot_name, verdicts_of
 from photon.idregistry.resharding.api import Action, Ask, ReshardOutcome
 from photon.idregistry.resharding.wire import request_of, resharding_of
 from photon.idregistry.routing import RoutedRegistry
@@ -121,45 +111,32 @@ class GrpcBackend:
             return reply
         return Opened(reply.incarnation, reply.newest, reply.reason, witness_of(reply.witness))
 
-    async def insert(
-        self, shard: int, caller: int, claim: SlotClaim | None, columns: c.Columns, *, timeout: float
-    ) -> InsertOutcome:
-        request = pb.InsertRequest(
-            shard=shard,
-            caller=caller,
-            slot=slot_name(claim) if claim else None,
-            digests=columns.digests,
-            times=columns.times,
-            tokens=columns.tokens,
-            kinds=columns.kinds,
-            tags=columns.tags,
-            generations=columns.generations,
-        )
+    async def insert(self, shard: int, caller: int, claim: SlotClaim | None, ids: Ids, *, timeout: float) -> Answered:
+        slot = slot_name(claim) if claim else None
+        request = pb.InsertRequest(shard=shard, caller=caller, slot=slot, **Ids.encode([ids]))
         reply = await self._at_leader(shard, "Insert", request, timeout)
-        if isinstance(reply, Refusal):
-            return reply
-        return owners(reply, len(columns), reply.owner_tokens)
+        return reply if isinstance(reply, Refusal) else verdicts_of(reply, len(ids), reply.owner_tokens)
 
-    async def clear(self, shard: int, columns: c.ClearColumns, *, timeout: float) -> ClearOutcome:
-        request = pb.ClearRequest(shard=shard, digests=columns.digests, times=columns.times, tokens=columns.tokens)
+    async def clear(self, shard: int, ids: Ids, *, timeout: float) -> Answered:
+        request = pb.ClearRequest(shard=shard, **Ids.encode_cleared([ids]))
         reply = await self._at_leader(shard, "Clear", request, timeout)
         if isinstance(reply, Refusal):
             return reply
-        if len(reply.answers) != len(columns):
-            return Refusal(Status.UNKNOWN, f"a reply of {len(reply.answers)} answers for {len(columns)} ids")
-        return np.frombuffer(reply.answers, np.uint8)
+        if len(reply.answers) != len(ids):
+            return Refusal(Status.UNKNOWN, f"a reply of {len(reply.answers)} answers for {len(ids)} ids")
+        return Verdicts.plain(np.frombuffer(reply.answers, np.uint8))
 
-    async def look_up(self, shard: int, digests: bytes, times: bytes, *, timeout: float) -> LookUpOutcome:
+    async def look_up(self, shard: int, ids: Ids, *, timeout: float) -> Answered:
         """At the nearest replica; once more at another, when that one says that it is cut off."""
         deadline = self._clock.monotonic() + timeout
         if self._clock.monotonic() - self._probed_at >= PROBE_SECONDS:
             self._probe()
         name = self._nearest.choose(shard)
-        outcome = await self._look_up_at(name, shard, digests, times, timeout)
+        outcome = await self._look_up_at(name, shard, ids, timeout)
         other = self._nearest.choose(shard)
         if isinstance(outcome, Refusal) or other == name or not self._nearest.doubtful(name, shard):
             return outcome
-        second = await self._look_up_at(other, shard, digests, times, deadline - self._clock.monotonic())
+        second = await self._look_up_at(other, shard, ids, deadline - self._clock.monotonic())
         return outcome if isinstance(second, Refusal) else second
 
     async def ask(self, group: int, method: str, request: Any, *, timeout: float) -> Any:
@@ -184,13 +161,11 @@ class GrpcBackend:
         await self._channels.close()
 
     # -- inside -------------------------------------------------------------------------------------------------
-    async def _look_up_at(
-        self, name: str, shard: int, digests: bytes, times: bytes, timeout: float
-    ) -> OwnerColumns | Refusal:
+    async def _look_up_at(self, name: str, shard: int, ids: Ids, timeout: float) -> Answered:
         round_trip = self._nearest.round_trip_s(name)
         longest = LOOK_UP_SECONDS_MIN if round_trip == float("inf") else LOOK_UP_ROUND_TRIPS * round_trip
         limit = min(timeout, max(longest, LOOK_UP_SECONDS_MIN), TRY_SECONDS_MAX)
-        request = pb.LookUpRequest(shard=shard, digests=digests, times=times)
+        request = pb.LookUpRequest(shard=shard, digests=ids.digests, times=ids.times.astype("<i8").tobytes())
         reply = await self._channels.call(name, "LookUp", request, timeout=max(limit, 0.0))
         outcome = reply if isinstance(reply, Refusal) else refused(reply)
         if outcome is not None and outcome.status is Status.WRONG_SHARD:
@@ -201,8 +176,7 @@ class GrpcBackend:
             self._nearest.failed(name)
             return outcome
         self._nearest.led(name, shard, reply.led)
-        n = len(times) // 8
-        return owners(reply, n, bytes(8 * n))
+        return verdicts_of(reply, len(ids), bytes(8 * len(ids)))
 
     def _probe(self) -> dict[str, _Probe]:
         """Asks each replica how it is, beginning now unless the last such question is still under way."""

@@ -6,13 +6,14 @@ what ``encode`` could have made: wrong versions, types, sizes and limits raise C
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
-from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, INCARNATION_BITS, U8, U32, U64, Inserts, Kind
+from photon.batch.ids import Ids, IdsError
+from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, INCARNATION_BITS, Kind
 from photon.idregistry.witness import Witness
 
 VERSION = 3
@@ -38,6 +39,7 @@ ID_RULE_BYTES_MAX = 64
 MAX_JOINS = 1_024
 
 _MIN_I64, _MAX_I64 = -(2**63), 2**63 - 1
+_KINDS = bytes(Kind)
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_BYTES)]
 Text = Annotated[str, msgspec.Meta(max_length=MAX_NAME_BYTES)]
@@ -74,6 +76,23 @@ class Batch(Command, frozen=True, tag="batch"):
     clear_tokens: bytes = b""
     config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
     """Of the shards: the one by which no other shard held the inserted ids. 0: version 2 did not say."""
+
+    @staticmethod
+    def of(callers: list[tuple[int, int]], inserts: Sequence[Ids], clears: Sequence[Ids], config: int) -> Batch:
+        """Of what several requests bring, one after another."""
+        cleared = {f"clear_{name}": column for name, column in Ids.encode_cleared(clears).items()}
+        return Batch(callers=callers, **Ids.encode(inserts), **cleared, config=config)
+
+    def inserts(self) -> Ids:
+        """Raises IdsError."""
+        return Ids.decode(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations)
+
+    def clears(self) -> Ids:
+        """Raises IdsError."""
+        try:
+            return Ids.decode(self.clear_digests, self.clear_times, self.clear_tokens)
+        except IdsError as error:
+            raise IdsError(f"clear_{error}") from None
 
 
 class Announce(Command, frozen=True, tag="announce"):
@@ -120,6 +139,12 @@ class Reopen(Command, frozen=True, tag="reopen"):
     """Only ids whose owner's slot is fenced in this shard (rule 14)."""
     config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
     """As a Batch's."""
+
+    def ids(self) -> Ids:
+        """Raises IdsError."""
+        if self.digests and not self.generations:
+            raise IdsError("generations: none are named")
+        return Ids.decode(self.digests, self.times, self.tokens, generations=self.generations)
 
     def take(self, rows: I64, config: int) -> Reopen:
         """Some of the ids, that no other shard held by this config."""
@@ -172,19 +197,13 @@ class RegisterAgain(Command, frozen=True, tag="again"):
     config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
     """As a Batch's."""
 
+    def ids(self) -> Ids:
+        """Raises IdsError."""
+        return Ids.decode(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations)
+
     def take(self, rows: I64, config: int) -> RegisterAgain:
         """Some of the ids, that no other shard held by this config."""
-        columns = Columns(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations).take(rows)
-        return msgspec.structs.replace(
-            self,
-            digests=columns.digests,
-            times=columns.times,
-            tokens=columns.tokens,
-            kinds=columns.kinds,
-            tags=columns.tags,
-            generations=columns.generations,
-            config=config,
-        )
+        return msgspec.structs.replace(self, **Ids.encode([self.ids().take(rows)]), config=config)
 
 
 class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
@@ -338,18 +357,21 @@ def encode(command: ShardCommand | ConfigCommand) -> bytes:
 def decode_shard(data: bytes) -> ShardCommand:
     """A shard group's command. Raises CommandError."""
     command: ShardCommand = _decode(data, _shard_decoder)
-    if isinstance(command, Batch):
-        _check_batch(command)
-    elif isinstance(command, Reopen):
-        n = _rows(command.digests, DIGEST_BYTES, "digests")
-        _check("times", command.times, 8, n)
-        _check("tokens", command.tokens, 8, n)
-        _check("generations", command.generations, 4, n)
-    elif isinstance(command, RegisterAgain):
-        n = _rows(command.digests, DIGEST_BYTES, "digests")
-        check_insert_columns(n, command.times, command.tokens, command.kinds, command.tags, command.generations)
-    elif isinstance(command, Configure):
+    if isinstance(command, Configure):
         check_ranges(command.ranges)
+    try:
+        if isinstance(command, Batch):
+            n = len(command.digests) // DIGEST_BYTES
+            if sum([count for _, count in command.callers]) != n:
+                raise CommandError(f"callers: their rows do not add up to {n}")
+            check_inserts(command.inserts())
+            check_number(command.clears())
+        elif isinstance(command, RegisterAgain):
+            check_inserts(command.ids())
+        elif isinstance(command, Reopen):
+            check_number(command.ids())
+    except IdsError as error:
+        raise CommandError(str(error)) from None
     return command
 
 
@@ -384,129 +406,19 @@ def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
         raise CommandError(f"not a registry command: {error}") from None
 
 
-def _rows(column: bytes, width: int, name: str) -> int:
-    n, rest = divmod(len(column), width)
-    if rest:
-        raise CommandError(f"{name}: {len(column)} bytes is no multiple of {width}")
-    if n > MAX_ENTRY_IDS:
-        raise CommandError(f"{name}: {n} ids, at most {MAX_ENTRY_IDS} go into one entry")
-    return n
+def check_number(ids: Ids) -> None:
+    """Raises CommandError for more than go into one entry."""
+    if len(ids) > MAX_ENTRY_IDS:
+        raise CommandError(f"{len(ids)} ids, at most {MAX_ENTRY_IDS} go into one entry")
 
 
-def _check(name: str, column: bytes, width: int, n: int) -> None:
-    if len(column) != n * width:
-        raise CommandError(f"{name}: {len(column)} bytes for {n} ids of {width}")
-
-
-def _check_batch(batch: Batch) -> None:
-    n = _rows(batch.digests, DIGEST_BYTES, "digests")
-    if sum(count for _, count in batch.callers) != n:
-        raise CommandError(f"callers: their rows do not add up to {n}")
-    check_insert_columns(n, batch.times, batch.tokens, batch.kinds, batch.tags, batch.generations)
-    cleared = _rows(batch.clear_digests, DIGEST_BYTES, "clear_digests")
-    _check("clear_times", batch.clear_times, 8, cleared)
-    _check("clear_tokens", batch.clear_tokens, 8, cleared)
-
-
-def check_insert_columns(n: int, times: bytes, tokens: bytes, kinds: bytes, tags: bytes, generations: bytes) -> None:
-    """Sizes of the columns beside n digests, and the range of kinds and tokens. Raises CommandError."""
-    _check("times", times, 8, n)
-    _check("tokens", tokens, 8, n)
-    _check("kinds", kinds, 1, n)
-    _check("tags", tags, 4, n)
-    if generations:
-        _check("generations", generations, 4, n)
-    if n:
-        values = np.frombuffer(kinds, np.uint8)
-        if int(values.min()) < min(Kind) or int(values.max()) > max(Kind):
-            raise CommandError(f"kinds: not all are within {int(min(Kind))} and {int(max(Kind))}")
-        if int(np.frombuffer(tokens, "<u8").min()) >> BATCH_BITS == 0:
-            raise CommandError("tokens: a token without an incarnation")
-
-
-# -- columns --------------------------------------------------------------------------------------------------------
-def i64(column: bytes) -> I64:
-    return np.frombuffer(column, "<i8")
-
-
-def u64(column: bytes) -> U64:
-    return np.frombuffer(column, "<u8")
-
-
-def u32(column: bytes) -> U32:
-    return np.frombuffer(column, "<u4")
-
-
-def u8(column: bytes) -> U8:
-    return np.frombuffer(column, np.uint8)
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """n ids to insert, as they travel: bytes of fixed width. ``generations`` empty: all 0."""
-
-    digests: bytes
-    times: bytes
-    tokens: bytes
-    kinds: bytes
-    tags: bytes
-    generations: bytes = b""
-
-    def __len__(self) -> int:
-        return len(self.digests) // DIGEST_BYTES
-
-    def check(self) -> None:
-        """Raises CommandError."""
-        n = _rows(self.digests, DIGEST_BYTES, "digests")
-        check_insert_columns(n, self.times, self.tokens, self.kinds, self.tags, self.generations)
-
-    def take(self, rows: I64) -> Columns:
-        """The given rows, in that order."""
-        return Columns(
-            take(self.digests, DIGEST_BYTES, rows),
-            i64(self.times)[rows].tobytes(),
-            u64(self.tokens)[rows].tobytes(),
-            u8(self.kinds)[rows].tobytes(),
-            u32(self.tags)[rows].tobytes(),
-            u32(self.generations)[rows].tobytes() if self.generations else b"",
-        )
-
-    @classmethod
-    def of(cls, inserts: Inserts) -> Columns:
-        """As bytes."""
-        generations = inserts.generations
-        return cls(
-            bytes(inserts.digests),
-            inserts.times.astype("<i8", copy=False).tobytes(),
-            inserts.tokens.astype("<u8", copy=False).tobytes(),
-            inserts.kinds.astype(np.uint8, copy=False).tobytes(),
-            inserts.tags.astype("<u4", copy=False).tobytes(),
-            b"" if generations is None or not generations.any() else generations.astype("<u4").tobytes(),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ClearColumns:
-    """n ids to clear."""
-
-    digests: bytes
-    times: bytes
-    tokens: bytes
-
-    def __len__(self) -> int:
-        return len(self.digests) // DIGEST_BYTES
-
-    def check(self) -> None:
-        """Raises CommandError."""
-        n = _rows(self.digests, DIGEST_BYTES, "digests")
-        _check("times", self.times, 8, n)
-        _check("tokens", self.tokens, 8, n)
-
-    def take(self, rows: I64) -> ClearColumns:
-        """The given rows, in that order."""
-        return ClearColumns(
-            take(self.digests, DIGEST_BYTES, rows), i64(self.times)[rows].tobytes(), u64(self.tokens)[rows].tobytes()
-        )
+def check_inserts(ids: Ids) -> None:
+    """Number, kinds and tokens. Raises CommandError."""
+    check_number(ids)
+    if ids.kinds.tobytes().translate(None, _KINDS):
+        raise CommandError(f"kinds: not all are within {int(min(Kind))} and {int(max(Kind))}")
+    if len(ids) and int(np.minimum.reduce(ids.tokens)) >> BATCH_BITS == 0:
+        raise CommandError("tokens: a token without an incarnation")
 
 
 def take(column: bytes, width: int, rows: I64) -> bytes:

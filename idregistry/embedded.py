@@ -7,22 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from photon.batch.ids import Ids
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import PhotonError
 from photon.idregistry import commands as c
-from photon.idregistry.api import Pulse, Slot
-from photon.idregistry.outcomes import (
-    ClearOutcome,
-    Description,
-    InsertOutcome,
-    LookUpOutcome,
-    OpenOutcome,
-    Refusal,
-    SlotClaim,
-    Status,
-    pulse_of,
-)
+from photon.idregistry.api import Pulse
+from photon.idregistry.outcomes import Answered, Description, Refusal, Status, pulse_of
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.raft.identity import known_groups
 from photon.idregistry.recovery.serving import RecoveryServer
@@ -47,25 +38,15 @@ class LocalBackend:
         self._replica = replica
         self._on_close = on_close
         self._recovery = RecoveryServer(replica)
+        self.open_slot, self.insert, self.clear = replica.open_slot, replica.insert, replica.clear
 
     async def describe(self, *, timeout: float) -> Description | Refusal:
         return self._replica.describe()
 
-    async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome:
-        return await self._replica.open_slot(slot, last, nonce, timeout=timeout)
-
-    async def insert(
-        self, shard: int, caller: int, claim: SlotClaim | None, columns: c.Columns, *, timeout: float
-    ) -> InsertOutcome:
-        return await self._replica.insert(shard, caller, claim, columns, timeout=timeout)
-
-    async def clear(self, shard: int, columns: c.ClearColumns, *, timeout: float) -> ClearOutcome:
-        return await self._replica.clear(shard, columns, timeout=timeout)
-
-    async def look_up(self, shard: int, digests: bytes, times: bytes, *, timeout: float) -> LookUpOutcome:
+    async def look_up(self, shard: int, ids: Ids, *, timeout: float) -> Answered:
         if timeout <= 0:
             return Refusal(Status.UNKNOWN)
-        return self._replica.look_up(shard, digests, times)
+        return self._replica.look_up(shard, ids)
 
     async def pulse(self, *, timeout: float) -> Pulse:
         return pulse_of([self._replica.describe()], {self._replica.name: 0.0})

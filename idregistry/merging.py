@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator
 from photon.idregistry import commands as c
 from photon.idregistry.api import DIGEST_BYTES, split_digests
 
-_GENERATION = bytes(4)
-
 
 def merged(commands: Iterable[tuple[int, c.ShardCommand]]) -> Iterator[tuple[int, c.ShardCommand]]:
     """(index, command), ascending, as fewer: each under the index of the last one in it."""
@@ -60,17 +58,10 @@ class Run:
         batches = self.batches
         if len(batches) == 1:
             return batches[0]
-        return c.Batch(
+        return c.Batch.of(
             callers=_callers(batches),
-            digests=b"".join([each.digests for each in batches]),
-            times=b"".join([each.times for each in batches]),
-            tokens=b"".join([each.tokens for each in batches]),
-            kinds=b"".join([each.kinds for each in batches]),
-            tags=b"".join([each.tags for each in batches]),
-            generations=_generations(batches),
-            clear_digests=b"".join([each.clear_digests for each in batches]),
-            clear_times=b"".join([each.clear_times for each in batches]),
-            clear_tokens=b"".join([each.clear_tokens for each in batches]),
+            inserts=[each.inserts() for each in batches],
+            clears=[each.clears() for each in batches],
             config=batches[0].config,
         )
 
@@ -89,9 +80,3 @@ def _callers(batches: list[c.Batch]) -> list[tuple[int, int]]:
             else:
                 callers.append((caller, count))
     return callers
-
-
-def _generations(batches: list[c.Batch]) -> bytes:
-    if not any(each.generations for each in batches):
-        return b""
-    return b"".join([each.generations or _GENERATION * len(each.kinds) for each in batches])

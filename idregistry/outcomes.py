@@ -6,9 +6,8 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from photon.idregistry.api import I64, U8, U32, U64, Opened, Pulse, Slot
+from photon.batch.verdicts import Verdicts
+from photon.idregistry.api import Opened, Pulse, Slot
 from photon.idregistry.clocks.watch import ClockFacts
 from photon.idregistry.commands import Range
 from photon.idregistry.state_checks import Checked
@@ -34,46 +33,6 @@ class Refusal:
     status: Status
     reason: str = ""
     leader: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerColumns:
-    """Answer per id and, where it says so, who owns it. ``datacentres`` indexes ``names``."""
-
-    answers: U8
-    tokens: U64
-    kinds: U8
-    tags: U32
-    datacentres: U8
-    names: tuple[str, ...]
-    times: I64
-    """Event time that an owned id was registered with, ns; 0 elsewhere."""
-
-    def rows(self, start: int, end: int) -> OwnerColumns:
-        """Some of the rows."""
-        part = slice(start, end)
-        return OwnerColumns(
-            self.answers[part],
-            self.tokens[part],
-            self.kinds[part],
-            self.tags[part],
-            self.datacentres[part],
-            self.names,
-            self.times[part],
-        )
-
-    @classmethod
-    def blank(cls, n: int, answer: int = 0, names: tuple[str, ...] = ()) -> OwnerColumns:
-        """n rows of the same answer, without owners."""
-        return cls(
-            np.full(n, answer, np.uint8),
-            np.zeros(n, np.uint64),
-            np.zeros(n, np.uint8),
-            np.zeros(n, np.uint32),
-            np.zeros(n, np.uint8),
-            names,
-            np.zeros(n, np.int64),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +99,5 @@ def pulse_of(described: Iterable[Description], round_trips_s: Mapping[str, float
 
 
 OpenOutcome = Opened | Refusal
-InsertOutcome = OwnerColumns | Refusal
-ClearOutcome = U8 | Refusal
-LookUpOutcome = OwnerColumns | Refusal
+Answered = Verdicts | Refusal
+"""To an insert, a clear (without owners) or a look-up: an ``Answer`` for each id."""

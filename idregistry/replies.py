@@ -1,4 +1,4 @@
-"""Between registry.proto's messages and outcomes, on the caller's side."""
+"""Between registry.proto's messages and what is asked and answered, both ways."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from photon.batch.ids import Ids, IdsError
+from photon.batch.verdicts import Verdicts
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.clocks.wire import facts_of
-from photon.idregistry.outcomes import Description, GroupFacts, OwnerColumns, Refusal, SlotClaim, Status
+from photon.idregistry.outcomes import Answered, Description, GroupFacts, Refusal, SlotClaim, Status
 from photon.idregistry.state_checks import Checked
 
 
@@ -29,18 +31,46 @@ def refused(reply: Any) -> Refusal | None:
     return Refusal(status, reply.reason, getattr(reply, "leader_hint", ""))
 
 
-def owners(reply: Any, n: int, tokens: bytes) -> OwnerColumns | Refusal:
+def refusal(refused: Refusal) -> dict[str, Any]:
+    """As columns of any reply but a look-up's, which names no leader."""
+    return {"status": refused.status.value, "leader_hint": refused.leader, "reason": refused.reason}
+
+
+def ids_of(*columns: bytes) -> Ids | Refusal:
+    """As ``Ids.decode``."""
+    try:
+        return Ids.decode(*columns)
+    except IdsError as error:
+        return Refusal(Status.REFUSED, str(error))
+
+
+def owners(found: Verdicts) -> dict[str, Any]:
+    """Outcomes and all of their owners but the tokens, as columns of a reply."""
+    times = found.owner_times
+    return {
+        "answers": found.outcomes.tobytes(),
+        "owner_kinds": found.owner_kinds.tobytes(),
+        "owner_tags": found.owner_tags.astype("<u4", copy=False).tobytes(),
+        "owner_datacentres": found.owner_datacentres.tobytes(),
+        "datacentres": found.datacentres,
+        "owner_times": times.astype("<i8", copy=False).tobytes() if np.count_nonzero(times) else b"",
+    }
+
+
+def verdicts_of(reply: Any, n: int, tokens: bytes) -> Answered:
+    """Of n ids."""
     columns = (reply.answers, reply.owner_kinds, reply.owner_tags, reply.owner_datacentres, tokens)
     times = reply.owner_times or bytes(8 * n)
     if [len(each) for each in (*columns, times)] != [n, n, 4 * n, n, 8 * n, 8 * n]:
         return Refusal(Status.UNKNOWN, f"a reply of {len(reply.answers)} answers for {n} ids")
-    return OwnerColumns(
+    datacentres = tuple(reply.datacentres)
+    return Verdicts(
         np.frombuffer(reply.answers, np.uint8),
         np.frombuffer(tokens, "<u8"),
         np.frombuffer(reply.owner_kinds, np.uint8),
         np.frombuffer(reply.owner_tags, "<u4"),
-        np.frombuffer(reply.owner_datacentres, np.uint8),
-        tuple(reply.datacentres),
+        np.minimum(np.frombuffer(reply.owner_datacentres, np.uint8), max(len(datacentres) - 1, 0)),
+        datacentres,
         np.frombuffer(times, "<i8"),
     )
 

@@ -13,34 +13,13 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from photon.batch.ids import NO_IDS, Ids
+from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
 from photon.idregistry import commands as c
-from photon.idregistry.api import (
-    DIGEST_BYTES,
-    I64,
-    U8,
-    U32,
-    U64,
-    Answer,
-    InsertAnswers,
-    Inserts,
-    LookUps,
-    Opened,
-    Pulse,
-    Slot,
-)
-from photon.idregistry.outcomes import (
-    ClearOutcome,
-    Description,
-    InsertOutcome,
-    LookUpOutcome,
-    OpenOutcome,
-    OwnerColumns,
-    Refusal,
-    SlotClaim,
-    Status,
-)
+from photon.idregistry.api import I64, U8, U64, Answer, Opened, Pulse, Slot
+from photon.idregistry.outcomes import Answered, Description, OpenOutcome, Refusal, SlotClaim, Status
 from photon.idregistry.parts import Call, Parts
 from photon.idregistry.recovery.asking import Recovery
 from photon.idregistry.sharding import Part, split
@@ -57,8 +36,8 @@ _LATE = Refusal(Status.UNKNOWN, "no answer in time")
 
 T = TypeVar("T")
 
-One = Callable[[int, I64, float], Coroutine[Any, Any, bool]]
-"""(shard, rows of the batch, deadline) -> whether it answered."""
+One = Callable[[int, Ids, float], Awaitable[Answered]]
+"""(shard, some of the ids, deadline) -> what the shard says of them."""
 
 
 class Backend(Protocol):
@@ -69,12 +48,12 @@ class Backend(Protocol):
     async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome: ...
 
     async def insert(
-        self, shard: int, caller: int, claim: SlotClaim | None, columns: c.Columns, *, timeout: float
-    ) -> InsertOutcome: ...
+        self, shard: int, caller: int, claim: SlotClaim | None, ids: Ids, *, timeout: float
+    ) -> Answered: ...
 
-    async def clear(self, shard: int, columns: c.ClearColumns, *, timeout: float) -> ClearOutcome: ...
+    async def clear(self, shard: int, ids: Ids, *, timeout: float) -> Answered: ...
 
-    async def look_up(self, shard: int, digests: bytes, times: bytes, *, timeout: float) -> LookUpOutcome: ...
+    async def look_up(self, shard: int, ids: Ids, *, timeout: float) -> Answered: ...
 
     async def pulse(self, *, timeout: float) -> Pulse: ...
 
@@ -85,10 +64,14 @@ class Backend(Protocol):
     async def close(self) -> None: ...
 
 
-def _too_new_is_unknown(found: OwnerColumns) -> OwnerColumns:
+def _too_new_is_unknown(found: Verdicts) -> Verdicts:
     """An earlier attempt may have committed these ids: that another leader's clock runs late says nothing of them."""
-    answers = np.where(found.answers == Answer.TOO_NEW, np.uint8(Answer.UNKNOWN), found.answers)
-    return replace(found, answers=answers)
+    return _as_unknown(found, Answer.TOO_NEW)
+
+
+def _as_unknown(found: Verdicts, answer: Answer) -> Verdicts:
+    outcomes = np.where(found.outcomes == answer, np.uint8(Answer.UNKNOWN), found.outcomes)
+    return replace(found, outcomes=outcomes)
 
 
 class RoutedRegistry:
@@ -134,64 +117,27 @@ class RoutedRegistry:
             raise ValueError(f"slot {slot.name}: no incarnation to announce")
         self._claim = SlotClaim(slot, tuple(incarnations))
 
-    async def insert(self, inserts: Inserts, *, timeout: float) -> InsertAnswers:
+    async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts:
         """See api.Registry."""
         if self._claim is None:
             raise RuntimeError("registry: announce() comes before the first insert")
-        columns = c.Columns.of(inserts)
-        merge = _Merge(len(columns))
-
-        async def one(shard: int, rows: I64, deadline: float) -> bool:
-            part = columns if len(rows) == len(columns) else columns.take(rows)
-            found = await self._insert_part(shard, part, deadline)
-            if found is not None:
-                merge.put(rows, found)
-            return found is not None
-
-        await self._each_part(columns.digests, merge.answers, timeout, one, self._inserts)
-        return InsertAnswers(
-            merge.answers, merge.tokens, merge.kinds, merge.tags, merge.datacentres, tuple(merge.names), merge.times
-        )
+        return await self._of_shards(inserts, timeout, self._insert_part, self._inserts)
 
     async def clear(self, digests: bytes, times: I64, tokens: U64, *, timeout: float) -> U8:
         """See api.Registry."""
-        columns = c.ClearColumns(
-            bytes(digests), times.astype("<i8", copy=False).tobytes(), tokens.astype("<u8", copy=False).tobytes()
-        )
-        answers = np.zeros(len(columns), np.uint8)
 
-        async def one(shard: int, rows: I64, deadline: float) -> bool:
-            part = columns if len(rows) == len(columns) else columns.take(rows)
-            outcome = await self._persist(
-                deadline, lambda remaining: self._backend.clear(shard, part, timeout=remaining)
-            )
-            if isinstance(outcome, Refusal):
-                return False
-            answers[rows] = outcome
-            return True
+        async def one(shard: int, ids: Ids, deadline: float) -> Answered:
+            return await self._persist(deadline, lambda left: self._backend.clear(shard, ids, timeout=left))
 
-        await self._each_part(columns.digests, answers, timeout, one, self._clears)
-        return answers
+        return (await self._of_shards(Ids.of(digests, times, tokens), timeout, one, self._clears)).outcomes
 
-    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps:
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts:
         """See api.Registry."""
-        times_column = times.astype("<i8", copy=False).tobytes()
-        merge = _Merge(len(times))
 
-        async def one(shard: int, rows: I64, deadline: float) -> bool:
-            some = len(rows) < len(times)
-            part_digests = c.take(digests, DIGEST_BYTES, rows) if some else digests
-            part_times = c.take(times_column, 8, rows) if some else times_column
-            outcome = await self._persist(
-                deadline,
-                lambda remaining: self._backend.look_up(shard, part_digests, part_times, timeout=remaining),
-            )
-            if isinstance(outcome, OwnerColumns):
-                merge.put(rows, outcome)
-            return isinstance(outcome, OwnerColumns)
+        async def one(shard: int, ids: Ids, deadline: float) -> Answered:
+            return await self._persist(deadline, lambda left: self._backend.look_up(shard, ids, timeout=left))
 
-        await self._each_part(digests, merge.answers, timeout, one, self._look_ups)
-        return LookUps(merge.answers, merge.kinds, merge.tags, merge.datacentres, tuple(merge.names), merge.times)
+        return await self._of_shards(Ids.of(digests, times), timeout, one, self._look_ups)
 
     async def close(self) -> None:
         await self._backend.close()
@@ -220,46 +166,50 @@ class RoutedRegistry:
         STALE_INCARNATION from here on. False: unknown; ask again.
         """
         deadline = self._clock.monotonic() + timeout
-        nothing = c.Columns(b"", b"", b"", b"", b"")
         shards = await self.recovery.shards(timeout=timeout)
         for shard in shards:
-            if await self._insert_part(shard, nothing, deadline) is None:
+            if isinstance(await self._insert_part(shard, NO_IDS, deadline), Refusal):
                 return False
         return bool(shards)
 
     # -- inside -------------------------------------------------------------------------------------------------
-    async def _each_part(
-        self,
-        digests: bytes,
-        answers: U8,
-        timeout: float,
-        one: One,
-        parts: Parts,
-    ) -> None:
-        """Calls ``one``, which fills in ``answers``, for the rows of each shard, all at once; rows without an answer
-        stay UNKNOWN. What another shard holds since before the last change is asked for there, config by config.
+    async def _of_shards(self, ids: Ids, timeout: float, one: One, parts: Parts) -> Verdicts:
+        """What ``one`` says of the rows of each shard, all at once; rows without an answer are UNKNOWN. What another
+        shard holds since before the last change is asked for there, config by config.
         """
-        if not len(answers):
-            return
+        found = Verdicts.blank(len(ids), Answer.UNKNOWN)
+        if not len(ids):
+            return found
         deadline = self._clock.monotonic() + timeout
         description = await self._described(deadline)
         if description is None:
-            return
+            return found
         rows: I64 | None = None
         for each in reversed(description.ranges):
-            await self._by_shard(split(digests, each.shards, rows), deadline, one, parts)
-            rows = np.flatnonzero(answers == Answer.ELSEWHERE)
-            if not rows.size:
-                return
-        answers[rows] = Answer.UNKNOWN
-        self._stale = True
+            said: list[tuple[I64, Verdicts]] = []
 
-    async def _by_shard(self, split: Sequence[Part], deadline: float, one: One, parts: Parts) -> None:
+            async def ask(shard: int, some: I64, said: list[tuple[I64, Verdicts]] = said) -> bool:
+                answered = await one(shard, ids.take(some), deadline)
+                if isinstance(answered, Verdicts):
+                    said.append((some, answered))
+                return isinstance(answered, Verdicts)
+
+            await self._by_shard(split(ids.digests, each.shards, rows), ask, parts)
+            found = found.put(said)
+            if not found.says(Answer.ELSEWHERE):
+                return found
+            rows = np.flatnonzero(found.outcomes == Answer.ELSEWHERE)
+        self._stale = True
+        return _as_unknown(found, Answer.ELSEWHERE)
+
+    async def _by_shard(
+        self, split: Sequence[Part], ask: Callable[[int, I64], Coroutine[Any, Any, bool]], parts: Parts
+    ) -> None:
         calls: list[Call] = []
         for part in split:
             starts = range(0, len(part.rows), REQUEST_IDS_MAX)
             rows = (part.rows[start : start + REQUEST_IDS_MAX] for start in starts)
-            calls += [(part.shard, one(part.shard, some, deadline)) for some in rows]
+            calls += [(part.shard, ask(part.shard, some)) for some in rows]
         if len(calls) == 1:
             await calls[0][1]
         elif calls:
@@ -285,25 +235,25 @@ class RoutedRegistry:
         self._stale = False
         return self._description
 
-    async def _insert_part(self, shard: int, columns: c.Columns, deadline: float) -> OwnerColumns | None:
+    async def _insert_part(self, shard: int, ids: Ids, deadline: float) -> Answered:
         claim = self._claim
         if claim is None:
             raise RuntimeError("registry: announce() comes before the first insert")
         caller = claim.incarnations[-1]
         perhaps_committed = False
 
-        async def attempt(claimed: SlotClaim | None, remaining: float) -> OwnerColumns | Refusal:
+        async def attempt(claimed: SlotClaim | None, remaining: float) -> Answered:
             nonlocal perhaps_committed
             before, perhaps_committed = perhaps_committed, True  # also when this attempt is cut off
-            outcome = await self._backend.insert(shard, caller, claimed, columns, timeout=remaining)
-            certain = isinstance(outcome, OwnerColumns) or outcome.status is not Status.UNKNOWN
+            outcome = await self._backend.insert(shard, caller, claimed, ids, timeout=remaining)
+            certain = isinstance(outcome, Verdicts) or outcome.status is not Status.UNKNOWN
             perhaps_committed = before or not certain
-            return _too_new_is_unknown(outcome) if before and isinstance(outcome, OwnerColumns) else outcome
+            return _too_new_is_unknown(outcome) if before and isinstance(outcome, Verdicts) else outcome
 
         outcome = await self._persist(deadline, lambda remaining: attempt(None, remaining))
         if isinstance(outcome, Refusal) and outcome.status is Status.UNKNOWN_CALLER:
             outcome = await self._persist(deadline, lambda remaining: attempt(claim, remaining))
-        return outcome if isinstance(outcome, OwnerColumns) else None
+        return outcome
 
     async def _persist(self, deadline: float, attempt: Callable[[float], Awaitable[T | Refusal]]) -> T | Refusal:
         """Tries until there is an answer, a refusal that trying again does not mend, or the deadline."""
@@ -336,26 +286,3 @@ class RoutedRegistry:
                 return await attempt(max(deadline - self._clock.monotonic(), 0.001))
         except TimeoutError:
             return _LATE
-
-
-class _Merge:
-    """Columns of a whole batch, filled from the shards' parts; each part has datacentre numbers of its own."""
-
-    def __init__(self, n: int) -> None:
-        self.answers: U8 = np.full(n, Answer.UNKNOWN, np.uint8)
-        self.tokens: U64 = np.zeros(n, np.uint64)
-        self.kinds: U8 = np.zeros(n, np.uint8)
-        self.tags: U32 = np.zeros(n, np.uint32)
-        self.datacentres: U8 = np.zeros(n, np.uint8)
-        self.times: I64 = np.zeros(n, np.int64)
-        self.names: list[str] = []
-
-    def put(self, rows: I64, part: OwnerColumns) -> None:
-        """One shard's answers."""
-        self.answers[rows], self.kinds[rows], self.tags[rows] = part.answers, part.kinds, part.tags
-        self.tokens[rows], self.times[rows] = part.tokens, part.times
-        if not part.names:
-            return
-        self.names += [name for name in part.names if name not in self.names]
-        own = np.array([self.names.index(name) for name in part.names], np.uint8)
-        self.datacentres[rows] = own[np.minimum(part.datacentres, len(own) - 1)]

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from photon.batch.ids import Ids
 from photon.config.clock import Clock, utc
 from photon.config.interval_clock import IntervalClock
 from photon.config.structured import get_logger
@@ -19,19 +20,9 @@ from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.config_machine import ConfigMachine
 from photon.idregistry.leading import Leading
 from photon.idregistry.memory_limit import MemoryLimit
-from photon.idregistry.outcomes import (
-    ClearOutcome,
-    Description,
-    GroupFacts,
-    InsertOutcome,
-    LookUpOutcome,
-    OpenOutcome,
-    Refusal,
-    SlotClaim,
-    Status,
-)
-from photon.idregistry.proposing import proposed
-from photon.idregistry.raft.api import Applied, Group, NotLeader, StateMachine
+from photon.idregistry.outcomes import Answered, Description, GroupFacts, OpenOutcome, Refusal, SlotClaim, Status
+from photon.idregistry.proposing import applied, not_leading, proposed
+from photon.idregistry.raft.api import Applied, Group, StateMachine
 from photon.idregistry.raft.identity import KnownGroups
 from photon.idregistry.resharding.api import NO_TIME, Ask, Resharding, ReshardOutcome
 from photon.idregistry.resharding.keeper import GroupOpener, ShardKeeper
@@ -190,45 +181,36 @@ class RegistryReplica:
     # -- requests -----------------------------------------------------------------------------------------------
     async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome:
         """Compare-and-set in the config group; done when committed there."""
-        state = self._config_group.state()
-        if not state.is_leader:
-            return Refusal(Status.NOT_LEADER, leader=state.leader or "")
+        refused = not_leading(self._config_group.state())
+        if refused is not None:
+            return refused
         command = c.encode(c.OpenSlot(slot.name, slot.datacentre, last, nonce, slot.address))
         try:
             c.decode_config(command)
         except c.CommandError as error:
             return Refusal(Status.REFUSED, str(error))
-        outcome = await proposed(self._config_group, command, timeout=min(timeout, PROPOSAL_TIMEOUT))
-        if isinstance(outcome, Applied):
-            opened: Opened = outcome.result
+        timeout = min(timeout, PROPOSAL_TIMEOUT)
+        opened: OpenOutcome = await applied(self._config_group, command, "the config group", timeout=timeout)
+        if isinstance(opened, Opened):
             log.info("registry.slot", slot=slot.name, incarnation=opened.incarnation, refused=opened.reason or None)
-            return opened
-        if isinstance(outcome, NotLeader):
-            return Refusal(Status.NOT_LEADER, leader=outcome.leader or "")
-        return Refusal(Status.UNKNOWN, "the config group lost its leader or did not commit in time")
+        return opened
 
-    async def insert(
-        self, shard: int, caller: int, claim: SlotClaim | None, columns: c.Columns, *, timeout: float
-    ) -> InsertOutcome:
+    async def insert(self, shard: int, caller: int, claim: SlotClaim | None, ids: Ids, *, timeout: float) -> Answered:
         """See ShardServer."""
         server = self._shards.get(shard)
-        if server is None:
-            return self._keeper.without_shard(shard)
-        return _checked(columns) or await server.insert(caller, claim, columns, timeout=timeout)
+        return (
+            await server.insert(caller, claim, ids, timeout=timeout) if server else self._keeper.without_shard(shard)
+        )
 
-    async def clear(self, shard: int, columns: c.ClearColumns, *, timeout: float) -> ClearOutcome:
+    async def clear(self, shard: int, ids: Ids, *, timeout: float) -> Answered:
         """See ShardServer."""
         server = self._shards.get(shard)
-        if server is None:
-            return self._keeper.without_shard(shard)
-        return _checked(columns) or await server.clear(columns, timeout=timeout)
+        return await server.clear(ids, timeout=timeout) if server else self._keeper.without_shard(shard)
 
-    def look_up(self, shard: int, digests: bytes, times: bytes) -> LookUpOutcome:
+    def look_up(self, shard: int, ids: Ids) -> Answered:
         """See ShardServer."""
         server = self._shards.get(shard)
-        if server is None:
-            return self._keeper.without_shard(shard)
-        return _checked(c.ClearColumns(digests, times, bytes(len(times)))) or server.look_up(digests, times)
+        return server.look_up(ids) if server else self._keeper.without_shard(shard)
 
     def led(self, shard: int) -> bool:
         """Whether this replica has heard of the shard's leader of late: if not, its look-ups grow stale."""
@@ -362,12 +344,3 @@ class RegistryReplica:
                 clock=utc(now.now_ns),
                 remembered=utc(was_ns),
             )
-
-
-def _checked(columns: c.Columns | c.ClearColumns) -> Refusal | None:
-    """Sizes and limits of what a caller sent."""
-    try:
-        columns.check()
-    except c.CommandError as error:
-        return Refusal(Status.REFUSED, str(error))
-    return None

@@ -12,9 +12,10 @@ from photon.idregistry.api import Opened, Slot
 from photon.idregistry.channels import REGISTRY
 from photon.idregistry.clocks.wire import status_of
 from photon.idregistry.config_machine import ConfigMachine
-from photon.idregistry.outcomes import OwnerColumns, Refusal, SlotClaim
+from photon.idregistry.outcomes import Refusal, SlotClaim
 from photon.idregistry.recovery.messages import witness_logs
 from photon.idregistry.recovery.serving import RecoveryServer, Request
+from photon.idregistry.replies import ids_of, owners, refusal
 from photon.idregistry.resharding.wire import ask_of, reply_of
 from photon.idregistry.server import RegistryReplica
 
@@ -46,41 +47,42 @@ class RegistryServicer:
         slot = Slot(request.slot.slot, request.slot.datacentre, request.slot.address)
         outcome = await self._replica.open_slot(slot, request.last, request.nonce, timeout=_timeout(context))
         if isinstance(outcome, Refusal):
-            return pb.OpenSlotReply(**_refusal(outcome))
+            return pb.OpenSlotReply(**refusal(outcome))
         return _opened(outcome)
 
     async def Insert(self, request: pb.InsertRequest, context: Context) -> pb.InsertReply:  # noqa: N802
-        columns = c.Columns(
-            request.digests, request.times, request.tokens, request.kinds, request.tags, request.generations
-        )
+        ids = ids_of(request.digests, request.times, request.tokens, request.kinds, request.tags, request.generations)
+        if isinstance(ids, Refusal):
+            return pb.InsertReply(**refusal(ids))
         claim = None
         if request.HasField("slot"):
             named = request.slot
             announced = tuple(named.incarnations[: c.MAX_ANNOUNCED + 1])  # no entry could hold more
             claim = SlotClaim(Slot(named.slot, named.datacentre, named.address), announced)
-        outcome = await self._replica.insert(request.shard, request.caller, claim, columns, timeout=_timeout(context))
-        if isinstance(outcome, Refusal):
-            return pb.InsertReply(**_refusal(outcome))
-        return pb.InsertReply(
-            status=pb.STATUS_OK,
-            answers=outcome.answers.tobytes(),
-            owner_tokens=outcome.tokens.astype("<u8", copy=False).tobytes(),
-            **_owners(outcome),
-        )
+        found = await self._replica.insert(request.shard, request.caller, claim, ids, timeout=_timeout(context))
+        if isinstance(found, Refusal):
+            return pb.InsertReply(**refusal(found))
+        tokens = found.owner_tokens.astype("<u8", copy=False).tobytes()
+        return pb.InsertReply(status=pb.STATUS_OK, owner_tokens=tokens, **owners(found))
 
     async def Clear(self, request: pb.ClearRequest, context: Context) -> pb.ClearReply:  # noqa: N802
-        columns = c.ClearColumns(request.digests, request.times, request.tokens)
-        outcome = await self._replica.clear(request.shard, columns, timeout=_timeout(context))
-        if isinstance(outcome, Refusal):
-            return pb.ClearReply(**_refusal(outcome))
-        return pb.ClearReply(status=pb.STATUS_OK, answers=outcome.tobytes())
+        ids = ids_of(request.digests, request.times, request.tokens)
+        found = (
+            ids
+            if isinstance(ids, Refusal)
+            else await self._replica.clear(request.shard, ids, timeout=_timeout(context))
+        )
+        if isinstance(found, Refusal):
+            return pb.ClearReply(**refusal(found))
+        return pb.ClearReply(status=pb.STATUS_OK, answers=found.outcomes.tobytes())
 
     async def LookUp(self, request: pb.LookUpRequest, context: Context) -> pb.LookUpReply:  # noqa: N802
-        outcome = self._replica.look_up(request.shard, request.digests, request.times)
-        if isinstance(outcome, Refusal):
-            return pb.LookUpReply(status=_status(outcome), reason=outcome.reason)
-        led = self._replica.led(request.shard)
-        return pb.LookUpReply(status=pb.STATUS_OK, answers=outcome.answers.tobytes(), led=led, **_owners(outcome))
+        ids = ids_of(request.digests, request.times)
+        found = ids if isinstance(ids, Refusal) else self._replica.look_up(request.shard, ids)
+        if isinstance(found, Refusal):
+            said = refusal(found)
+            return pb.LookUpReply(status=said["status"], reason=said["reason"])  # it names no leader
+        return pb.LookUpReply(status=pb.STATUS_OK, led=self._replica.led(request.shard), **owners(found))
 
     async def Describe(self, request: pb.DescribeRequest, context: Context) -> pb.DescribeReply:  # noqa: N802
         known = self._replica.describe()
@@ -125,7 +127,7 @@ class RegistryServicer:
             if not isinstance(outcome, Refusal):
                 return reply_of(outcome)
             ask = outcome
-        return pb.ReshardReply(**_refusal(ask))
+        return pb.ReshardReply(**refusal(ask))
 
     # -- recovery -----------------------------------------------------------------------------------------------
     async def ReadWitness(self, request: pb.ReadWitnessRequest, context: Context) -> pb.WitnessReply:  # noqa: N802
@@ -178,14 +180,6 @@ def _timeout(context: Context) -> float:
     return seconds_left(context, default=REQUEST_SECONDS_DEFAULT, margin=_REPLY_MARGIN)
 
 
-def _status(refusal: Refusal) -> Any:
-    return refusal.status.value  # protobuf enums are plain numbers
-
-
-def _refusal(refusal: Refusal) -> dict[str, Any]:
-    return {"status": _status(refusal), "leader_hint": refusal.leader, "reason": refusal.reason}
-
-
 def _opened(opened: Opened) -> pb.OpenSlotReply:
     if opened.incarnation:
         return pb.OpenSlotReply(
@@ -195,13 +189,3 @@ def _opened(opened: Opened) -> pb.OpenSlotReply:
             witness=witness_logs(opened.witness),
         )
     return pb.OpenSlotReply(status=pb.STATUS_REFUSED, reason=opened.reason, newest=opened.newest)
-
-
-def _owners(columns: OwnerColumns) -> dict[str, Any]:
-    return {
-        "owner_kinds": columns.kinds.tobytes(),
-        "owner_tags": columns.tags.astype("<u4", copy=False).tobytes(),
-        "owner_datacentres": columns.datacentres.tobytes(),
-        "datacentres": columns.names,
-        "owner_times": columns.times.astype("<i8", copy=False).tobytes() if columns.times.any() else b"",
-    }

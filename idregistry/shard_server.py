@@ -7,32 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
 from photon.idregistry import commands as c
-from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, U8, Answer
+from photon.idregistry.api import BATCH_BITS, Answer
 from photon.idregistry.batching import Batcher, Entry, Waiting
 from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.config_machine import ConfigMachine
 from photon.idregistry.leading import Leading
 from photon.idregistry.memory_limit import MemoryLimit
 from photon.idregistry.operations.restored import CLOSED, CLOSED_REASON
-from photon.idregistry.outcomes import (
-    ClearOutcome,
-    GroupFacts,
-    InsertOutcome,
-    LookUpOutcome,
-    OwnerColumns,
-    Refusal,
-    SlotClaim,
-    Status,
-)
-from photon.idregistry.proposing import propose, proposed
+from photon.idregistry.outcomes import Answered, GroupFacts, Refusal, SlotClaim, Status
+from photon.idregistry.proposing import not_applied, not_leading, propose, proposed
 from photon.idregistry.raft.api import Applied, Group, GroupState, NotLeader, ProposalOutcome
 from photon.idregistry.resharding.former import NotKnown, held_elsewhere
 from photon.idregistry.resharding.preparing import Bools
@@ -45,8 +37,9 @@ PROPOSAL_TIMEOUT = 5.0
 """Seconds after which an entry in flight counts as unknown and the next one goes out."""
 _CONFIG_POLL = 0.01
 
-Reply = OwnerColumns | U8 | Refusal
-Future = asyncio.Future[Reply]
+_NOT_OURS = Refusal(Status.WRONG_SHARD, "not all ids are this shard's")
+
+Future = asyncio.Future[Answered]
 
 
 class ShardServer:
@@ -81,68 +74,39 @@ class ShardServer:
         self._pump_scheduled = False
 
     # -- requests -----------------------------------------------------------------------------------------------
-    async def insert(
-        self, caller: int, claim: SlotClaim | None, columns: c.Columns, *, timeout: float
-    ) -> InsertOutcome:
-        """One attempt of at most ``timeout`` seconds. ``columns`` are checked and at most MAX_ENTRY_IDS."""
+    async def insert(self, caller: int, claim: SlotClaim | None, ids: Ids, *, timeout: float) -> Answered:
+        """One attempt of at most ``timeout`` seconds."""
         deadline = self._clock.monotonic() + timeout
-        refused = self._refusal() or self._no_memory() or await self._introduce(caller, claim, columns, deadline)
+        refused = _checked(ids, c.check_inserts) or self._refusal() or self._no_memory()
+        refused = refused or await self._introduce(caller, claim, ids, deadline)
         if refused is not None:
             return refused
-        self._leading.inserted(self.machine.datacentre_of(caller), len(columns))
-        try:
-            held, config = self.held_elsewhere(columns.digests)
-        except NotKnown as reason:
-            return Refusal(Status.UNKNOWN, str(reason))
+        self._leading.inserted(self.machine.datacentre_of(caller), len(ids))
         # TOO_NEW needs a clock, so it is decided here and not where the entry is applied.
         # An id that is known has its answer, whatever time it comes with: it would wait until that has come.
-        too_new = c.i64(columns.times) > self._clocks.too_new_after_ns()
+        too_new = ids.times > self._clocks.too_new_after_ns()
         if (rows := np.flatnonzero(too_new)).size:
-            too_new[rows] = ~self.machine.holds(c.take(columns.digests, DIGEST_BYTES, rows), FOREVER[1])
-        apart = held | too_new
-        if not apart.any():
-            reply = await self._queued(columns, caller, deadline, config)
-            return reply if isinstance(reply, OwnerColumns) else _refused(reply)
-        rows = np.flatnonzero(~apart)
-        whole = OwnerColumns.blank(len(columns), Answer.TOO_NEW)
-        whole.answers[held] = Answer.ELSEWHERE
-        if not rows.size:
-            return whole
-        reply = await self._queued(columns.take(rows), caller, deadline, config)
-        if not isinstance(reply, OwnerColumns):
-            return _refused(reply)
-        for name in ("answers", "tokens", "kinds", "tags", "datacentres", "times"):
-            getattr(whole, name)[rows] = getattr(reply, name)
-        return replace(whole, names=reply.names)
+            too_new[rows] = ~self.machine.holds(ids.take(rows).digests, FOREVER[1])
+        return await self._by_entry(ids, too_new, caller, deadline)
 
-    async def clear(self, columns: c.ClearColumns, *, timeout: float) -> ClearOutcome:
+    async def clear(self, ids: Ids, *, timeout: float) -> Answered:
         """One attempt of at most ``timeout`` seconds."""
-        refused = self._refusal()
-        if refused is not None:
-            return refused
-        try:
-            held, _ = self.held_elsewhere(columns.digests)
-        except NotKnown as reason:
-            return Refusal(Status.UNKNOWN, str(reason))
-        whole = np.full(len(columns), Answer.ELSEWHERE, np.uint8)
-        rows = np.flatnonzero(~held)
-        reply = await self._queued(columns.take(rows), 0, self._clock.monotonic() + timeout)
-        if not isinstance(reply, np.ndarray):
-            return _refused(reply)
-        whole[rows] = reply
-        return whole
+        deadline, none = self._clock.monotonic() + timeout, np.zeros(len(ids), np.bool_)
+        return _checked(ids) or self._refusal() or await self._by_entry(ids, none, 0, deadline)
 
-    def look_up(self, digests: bytes, times: bytes) -> LookUpOutcome:
+    def look_up(self, ids: Ids) -> Answered:
         """From local memory: a hint."""
         if not self.machine.configured:
             return Refusal(Status.UNKNOWN, f"shard {self.number} has not been set up yet")
-        found = self.machine.look_up(digests, c.i64(times))
-        if (found.answers == WRONG_SHARD).any():
-            return Refusal(Status.WRONG_SHARD, "not all ids are this shard's")
-        missing = np.flatnonzero(found.answers != Answer.PRESENT)
+        if refused := _checked(ids):
+            return refused
+        found = self.machine.look_up(ids.digests, ids.times)
+        if found.says(WRONG_SHARD):
+            return _NOT_OURS
+        missing = np.flatnonzero(found.outcomes != Answer.PRESENT)
         with contextlib.suppress(NotKnown):  # a miss costs one wasted join
-            held, _ = self.held_elsewhere(c.take(digests, DIGEST_BYTES, missing))
-            found.answers[missing[held]] = Answer.ELSEWHERE
+            held, _ = self.held_elsewhere(ids.take(missing).digests)
+            found.outcomes[missing[held]] = Answer.ELSEWHERE
         return found
 
     def held_elsewhere(self, digests: bytes) -> tuple[Bools, int]:
@@ -214,9 +178,8 @@ class ShardServer:
 
     # -- inside -------------------------------------------------------------------------------------------------
     def _refusal(self) -> Refusal | None:
-        state = self._group.state()
-        if not state.is_leader:
-            return Refusal(Status.NOT_LEADER, leader=state.leader or "")
+        if refused := not_leading(self._group.state()):
+            return refused
         if not self.machine.configured:
             return Refusal(Status.UNKNOWN, f"shard {self.number} is being set up")
         if self.machine.closed:
@@ -226,11 +189,9 @@ class ShardServer:
     def _no_memory(self) -> Refusal | None:
         return Refusal(Status.OVERLOADED, self._memory.reason) if self._memory.reached else None
 
-    async def _introduce(
-        self, caller: int, claim: SlotClaim | None, columns: c.Columns, deadline: float
-    ) -> Refusal | None:
+    async def _introduce(self, caller: int, claim: SlotClaim | None, ids: Ids, deadline: float) -> Refusal | None:
         """Makes sure, by an entry of its own, that this shard knows whose tokens these are."""
-        incarnations = {caller, *(c.u64(columns.tokens) >> np.uint64(BATCH_BITS)).tolist()}
+        incarnations = {caller, *(ids.tokens >> np.uint64(BATCH_BITS)).tolist()}
         if self.machine.knows(incarnations):
             return None
         if claim is None:
@@ -249,15 +210,27 @@ class ShardServer:
         outcome = await self.propose(announcement)
         if isinstance(outcome, Applied):
             return Refusal(Status.REFUSED, outcome.result) if outcome.result else None
-        return self._not_applied(outcome)
+        return not_applied(outcome, f"shard {self.number}")
 
-    async def _queued(
-        self, columns: c.Columns | c.ClearColumns, caller: int, deadline: float, config: int = 0
-    ) -> Reply:
-        if not len(columns):
-            return OwnerColumns.blank(0) if isinstance(columns, c.Columns) else np.zeros(0, np.uint8)
+    async def _by_entry(self, ids: Ids, too_new: Bools, caller: int, deadline: float) -> Answered:
+        """Of all rows, but those that are too new or another shard's. ``caller`` 0: they are cleared."""
+        try:
+            held, config = self.held_elsewhere(ids.digests)
+        except NotKnown as reason:
+            return Refusal(Status.UNKNOWN, str(reason))
+        apart = held | too_new
+        if len(ids) and not np.count_nonzero(apart):
+            return await self._queued(ids, caller, deadline, config)
+        whole = Verdicts.plain(np.where(held, np.uint8(Answer.ELSEWHERE), np.uint8(Answer.TOO_NEW)))
+        rows = np.flatnonzero(~apart)
+        if not rows.size:
+            return whole
+        found = await self._queued(ids.take(rows), caller, deadline, config)
+        return found if isinstance(found, Refusal) else whole.put([(rows, found)])
+
+    async def _queued(self, ids: Ids, caller: int, deadline: float, config: int) -> Answered:
         future: Future = asyncio.get_running_loop().create_future()
-        if not self._batcher.offer(Waiting(future, columns, caller, deadline, config)):
+        if not self._batcher.offer(Waiting(future, ids, caller, deadline, config)):
             return Refusal(Status.OVERLOADED, f"shard {self.number} has {self._batcher.queued_ids} ids waiting")
         self._pump_soon()
         try:
@@ -294,7 +267,7 @@ class ShardServer:
             for future, answers in entry.split(outcome.result):
                 _resolve(future, _judged(answers))
         else:
-            refusal = self._not_applied(outcome)
+            refusal = not_applied(outcome, f"shard {self.number}")
             for future in entry.tickets:
                 _resolve(future, refusal)
             if isinstance(outcome, NotLeader):
@@ -302,32 +275,27 @@ class ShardServer:
                     _resolve(future, refusal)
         self._pump_soon()
 
-    def _not_applied(self, outcome: ProposalOutcome) -> Refusal:
-        if isinstance(outcome, NotLeader):
-            return Refusal(Status.NOT_LEADER, leader=outcome.leader or "")
-        return Refusal(Status.UNKNOWN, f"shard {self.number} lost its leader or did not commit in time")
+
+def _checked(ids: Ids, check: Callable[[Ids], None] = c.check_number) -> Refusal | None:
+    """Limits of what a caller sent."""
+    try:
+        check(ids)
+    except c.CommandError as error:
+        return Refusal(Status.REFUSED, str(error))
+    return None
 
 
-def _judged(answers: OwnerColumns | U8) -> Reply:
+def _judged(answers: Verdicts) -> Answered:
     """Answers that are none of the protocol's concern the whole request: it is repeated with the same tokens."""
-    if isinstance(answers, OwnerColumns):
-        if (answers.answers == WRONG_SHARD).any():
-            return Refusal(Status.WRONG_SHARD, "not all ids are this shard's")
-        if (answers.answers == UNKNOWN_CALLER).any():
-            return Refusal(Status.UNKNOWN_CALLER)
-        if (answers.answers == CLOSED).any():
-            return Refusal(Status.UNKNOWN, f"this shard {CLOSED_REASON}")
-    elif (answers == WRONG_SHARD).any():
-        return Refusal(Status.WRONG_SHARD, "not all ids are this shard's")
+    if answers.says(WRONG_SHARD):
+        return _NOT_OURS
+    if answers.says(UNKNOWN_CALLER):
+        return Refusal(Status.UNKNOWN_CALLER)
+    if answers.says(CLOSED):
+        return Refusal(Status.UNKNOWN, f"this shard {CLOSED_REASON}")
     return answers
 
 
-def _refused(reply: Reply) -> Refusal:
-    if isinstance(reply, Refusal):
-        return reply
-    raise AssertionError("a reply of another request")
-
-
-def _resolve(future: Future, reply: Reply) -> None:
+def _resolve(future: Future, reply: Answered) -> None:
     if not future.done():
         future.set_result(reply)

@@ -31,13 +31,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
 from photon.idregistry import commands as c
-from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, U8, U32, U64, Answer
+from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, U8, U64, Answer
 from photon.idregistry.id_table import BUCKET_BITS, CLEARED, OWNED, REOPENED, Entries, Entry, IdTable, digest_columns
 from photon.idregistry.merging import merged
 from photon.idregistry.operations.marks import Marked, Marks
 from photon.idregistry.operations.restored import CLOSED, register_again
-from photon.idregistry.outcomes import OwnerColumns
 from photon.idregistry.raft.api import Frozen
 from photon.idregistry.resharding.plan import SlotSeed
 from photon.idregistry.resharding.preparing import ShardFacts, Standing, misplaced
@@ -78,8 +79,8 @@ Bools = npt.NDArray[np.bool_]
 class BatchAnswers:
     """What a Batch command gave."""
 
-    inserts: OwnerColumns
-    clears: U8
+    inserts: Verdicts
+    clears: Verdicts  # without owners
 
 
 class ShardMachine:
@@ -112,7 +113,7 @@ class ShardMachine:
         with self._lock:
             self._applied = index
             if isinstance(decoded, c.Batch):
-                return BatchAnswers(self._insert(decoded), self._clear(decoded))
+                return BatchAnswers(self._insert(decoded), self._clear(decoded.clears()))
             if isinstance(decoded, c.Announce):
                 return self._announce(decoded)
             if isinstance(decoded, c.Fence):
@@ -158,7 +159,7 @@ class ShardMachine:
             self._bucket_bits = image.bucket_bits
 
     # -- reads from other threads -------------------------------------------------------------------------------
-    def look_up(self, digests: bytes, times: I64) -> OwnerColumns:
+    def look_up(self, digests: bytes, times: I64) -> Verdicts:
         """A hint from local memory: PRESENT with owner, ABSENT or BELOW_BOUNDARY per id."""
         lo, hi = digest_columns(digests)
         with self._lock:
@@ -280,24 +281,24 @@ class ShardMachine:
             return self._table.resident_bytes
 
     # -- insert -------------------------------------------------------------------------------------------------
-    def _insert(self, batch: c.Batch) -> OwnerColumns:
+    def _insert(self, batch: c.Batch) -> Verdicts:
         if not batch.digests:
-            return OwnerColumns.blank(0, names=tuple(self._state.datacentres))
-        lo, hi = digest_columns(batch.digests)
-        times, tokens = c.i64(batch.times), c.u64(batch.tokens)
-        generations = c.u32(batch.generations) if batch.generations else None
+            return Verdicts.blank(0, 0, tuple(self._state.datacentres))
+        ids = batch.inserts()
+        times, tokens = ids.times, ids.tokens
+        lo, hi = digest_columns(ids.digests)
         answers = self._check_callers(batch.callers, tokens)
-        takes = self._state.sharding.takes(batch.digests, times, batch.config)
+        takes = self._state.sharding.takes(ids.digests, times, batch.config)
         under = under_watermark(self._state, tokens)
         may_add = (answers == 0) & takes & (times >= self._state.boundary)
         if under is not None:
             may_add &= ~under
         if self._state.held:
             may_add[:] = False
-        met = self._table.add(lo, hi, times, tokens, c.u8(batch.kinds), c.u32(batch.tags), generations, may_add)
+        met = self._table.add(lo, hi, times, tokens, ids.kinds, ids.tags, ids.generations, may_add)
         if met.added.all():  # nearly always: what was new passed everything, and nobody else owns it
             self._state.sharding.entered(times)
-            return OwnerColumns.blank(len(times), Answer.COMMITTED, tuple(self._state.datacentres))
+            return Verdicts.blank(len(ids), Answer.COMMITTED, tuple(self._state.datacentres))
         answers[(answers == 0) & ~takes & (met.states == 0)] = WRONG_SHARD
         if under is not None:
             answers[under & (answers == 0)] = Answer.DONE
@@ -313,13 +314,9 @@ class ShardMachine:
         np.copyto(answers, by_entry, where=passed)
         reopened = np.flatnonzero(passed & (met.states == REOPENED))
         if reopened.size:
-            self._insert_reopened(reopened, batch, generations, answers, met)
+            self._insert_reopened(reopened, ids, answers, met)
         if under is not None:  # their own: whatever stands there now is not asked
-            met.tokens[under], met.kinds[under], met.tags[under] = (
-                tokens[under],
-                c.u8(batch.kinds)[under],
-                c.u32(batch.tags)[under],
-            )
+            met.tokens[under], met.kinds[under], met.tags[under] = tokens[under], ids.kinds[under], ids.tags[under]
         owned_by = (answers == Answer.TAKEN) | (answers == Answer.DONE)
         return self._with_owners(answers, met, owned_by & (met.tokens != 0))
 
@@ -346,18 +343,17 @@ class ShardMachine:
                         answers[rows][incarnations == each] = UNKNOWN_CALLER
         return answers
 
-    def _insert_reopened(self, rows: I64, batch: c.Batch, generations: U32 | None, answers: U8, met: Entries) -> None:
+    def _insert_reopened(self, rows: I64, ids: Ids, answers: U8, met: Entries) -> None:
         """One id after the other: rare, and a row may follow one that took the id in this very batch."""
-        times, tokens, kinds, tags = c.i64(batch.times), c.u64(batch.tokens), c.u8(batch.kinds), c.u32(batch.tags)
         for i in rows.tolist():
-            digest = batch.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES]
-            time, token = int(times[i]), int(tokens[i])
+            digest = ids.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES]
+            time, token = int(ids.times[i]), int(ids.tokens[i])
             entry = self._table.get(digest)
             if entry is None:
                 raise AssertionError("a reopened id vanished within its entry")
-            generation = 0 if generations is None else int(generations[i])
+            generation = 0 if ids.generations is None else int(ids.generations[i])
             if entry.state == REOPENED and entry.generation == generation:
-                self._table.put(digest, time, Entry(OWNED, token, int(kinds[i]), int(tags[i]), generation))
+                self._table.put(digest, time, Entry(OWNED, token, int(ids.kinds[i]), int(ids.tags[i]), generation))
                 answers[i] = Answer.COMMITTED
             elif entry.state == OWNED:  # taken by a row before this one
                 answers[i] = Answer.COMMITTED if entry.token == token else Answer.TAKEN
@@ -366,28 +362,26 @@ class ShardMachine:
                 answers[i] = Answer.TAKEN
 
     # -- clear, reopen, collection ------------------------------------------------------------------------------
-    def _clear(self, batch: c.Batch) -> U8:
-        if not batch.clear_digests:
-            return np.zeros(0, np.uint8)
-        lo, hi = digest_columns(batch.clear_digests)
-        times, tokens = c.i64(batch.clear_times), c.u64(batch.clear_tokens)
-        met = self._table.clear(lo, hi, tokens)
-        answers = np.full(len(times), Answer.REFUSED, np.uint8)
-        answers[(met.states == CLEARED) | ((met.states == OWNED) & (met.tokens == tokens))] = Answer.CLEARED
-        answers[(met.states == 0) & (times < self._state.boundary)] = Answer.NO_OP
-        answers[(met.states == 0) & ~self._state.sharding.own(batch.clear_digests)] = WRONG_SHARD
-        return answers
+    def _clear(self, ids: Ids) -> Verdicts:
+        if not len(ids):
+            return Verdicts.blank(0)
+        met = self._table.clear(*digest_columns(ids.digests), ids.tokens)
+        answers = np.full(len(ids), Answer.REFUSED, np.uint8)
+        answers[(met.states == CLEARED) | ((met.states == OWNED) & (met.tokens == ids.tokens))] = Answer.CLEARED
+        answers[(met.states == 0) & (ids.times < self._state.boundary)] = Answer.NO_OP
+        answers[(met.states == 0) & ~self._state.sharding.own(ids.digests)] = WRONG_SHARD
+        return Verdicts.plain(answers)
 
     def _reopen(self, command: c.Reopen) -> U8:
-        times, tokens, generations = c.i64(command.times), c.u64(command.tokens), c.u32(command.generations)
-        answers = np.full(len(times), Answer.NO_OP, np.uint8)
+        ids = command.ids()
+        answers = np.full(len(ids), Answer.NO_OP, np.uint8)
         if self._state.held:  # what was registered and cleared since the backup may look owned here
             answers[:] = CLOSED
             return answers
-        own = self._state.sharding.keeps(command.digests, times, command.config)
-        for i, time in enumerate(times.tolist()):
-            digest = command.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES]
-            token, generation = int(tokens[i]), int(generations[i])
+        own = self._state.sharding.keeps(ids.digests, ids.times, command.config)
+        for i, time in enumerate(ids.times.tolist()):
+            digest = ids.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES]
+            token, generation = int(ids.tokens[i]), 0 if ids.generations is None else int(ids.generations[i])
             entry = self._table.get(digest)
             if entry is None and not own[i]:
                 answers[i] = WRONG_SHARD
@@ -471,7 +465,7 @@ class ShardMachine:
         return ""
 
     # -- owners -------------------------------------------------------------------------------------------------
-    def _with_owners(self, answers: U8, met: Entries, where: Bools) -> OwnerColumns:
+    def _with_owners(self, answers: U8, met: Entries, where: Bools) -> Verdicts:
         """Owner columns where asked, 0 elsewhere."""
         tokens = np.where(where, met.tokens, 0).astype(np.uint64)
         datacentres = np.zeros(len(answers), np.uint8)
@@ -484,7 +478,7 @@ class ShardMachine:
         kinds = np.where(where, met.kinds, 0).astype(np.uint8)
         tags = np.where(where, met.tags, 0).astype(np.uint32)
         times = np.where(where, met.times, 0)
-        return OwnerColumns(answers, tokens, kinds, tags, datacentres, tuple(self._state.datacentres), times)
+        return Verdicts(answers, tokens, kinds, tags, datacentres, tuple(self._state.datacentres), times)
 
 
 def _may_reopen(entry: Entry, token: int, generation: int, operator: bool) -> bool:

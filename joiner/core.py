@@ -30,7 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from photon.batch.columns import U8, RowIndexes, split_digests, take_digests
-from photon.idregistry.api import Answer, InsertAnswers, Kind, token_of
+from photon.batch.verdicts import Verdicts
+from photon.idregistry.api import Answer, Kind, token_of
 from photon.joiner.api import VERDICT_OF_KIND, Outcome, TakenBy
 from photon.joiner.instructions import (
     Append,
@@ -205,12 +206,12 @@ class SlotCore:
             out.append(self._insert(frame))
         return out
 
-    def answered(self, number: int, answers: InsertAnswers, now: float) -> list[Instruction]:
+    def answered(self, number: int, answers: Verdicts, now: float) -> list[Instruction]:
         """The registry's answers to the Insert of this frame, aligned with it (rule 3)."""
         frame = self._open[number]
         frame.inserting = False
         asked = frame.open
-        codes = answers.answers
+        codes = answers.outcomes
         if reason := _must_stop(codes, len(asked)):
             return [Stop(reason)]
         if frame.asked_before:
@@ -319,7 +320,7 @@ class SlotCore:
             digests = split_digests(take_digests(frame.rows.digests, rows))
             self._early.update(zip(digests, frame.rows.times[rows].tolist(), strict=True))
 
-    def _drop(self, frame: _Frame, asked: RowIndexes, codes: U8, answers: InsertAnswers) -> None:
+    def _drop(self, frame: _Frame, asked: RowIndexes, codes: U8, answers: Verdicts) -> None:
         """Final answers other than COMMITTED: the would-be record is not written (or was, and is cleared: DONE)."""
         dropped = np.flatnonzero((codes != Answer.COMMITTED) & (codes != Answer.UNKNOWN))
         for at in dropped.tolist():
@@ -333,7 +334,7 @@ class SlotCore:
                 datacentre = answers.datacentres[int(answers.owner_datacentres[at])]
                 tag = int(answers.owner_tags[at])
                 kind = _KIND_OF.get(int(answers.owner_kinds[at]), Kind.JOINED)
-                time_ns = None if answers.owner_times is None else int(answers.owner_times[at])
+                time_ns = int(answers.owner_times[at]) or None
                 token = int(answers.owner_tokens[at])
                 frame.taken[row] = TakenBy(datacentre, kind, tag == int(frame.rows.tags[row]), time_ns, token)
                 frame.owner_tags[row] = tag

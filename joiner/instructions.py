@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from photon.idregistry.api import Inserts, Kind
+from photon.batch.ids import Ids
+from photon.idregistry.api import Kind
 from photon.joiner.api import Outcome, TakenBy
 from photon.joiner.rows import Rows
 
@@ -22,7 +23,7 @@ class Insert:
     """Ask the registry once; then ``answered``, UNKNOWN for whatever was not heard."""
 
     frame: int
-    inserts: Inserts
+    inserts: Ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ async def register_standing(slot: Slot, incarnation: int, store: SlotStore, regi
     for rows in standing:
         left = np.arange(len(rows), dtype=np.intp)
         while len(left):
-            answers = (await registry.insert(rows.inserts(left), timeout=REGISTER_S)).answers
+            answers = (await registry.insert(rows.inserts(left), timeout=REGISTER_S)).outcomes
             left = left[answers == Answer.UNKNOWN]
             if len(left):
                 await pause(ASK_AGAIN_FIRST_S)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from photon.batch.columns import DIGEST_BYTES, I64, U8, U32, U64, RowIndexes, split_digests, take_digests
-from photon.idregistry.api import Inserts
+from photon.batch.ids import Ids
 
 _COUNT = struct.Struct("<I")
 _BYTES_PER_ROW = DIGEST_BYTES + 8 + 1 + 4 + 4 + 4
@@ -43,18 +43,9 @@ class Rows:
             lines=[lines[i] for i in index.tolist()],
         )
 
-    def inserts(self, index: RowIndexes) -> Inserts:
-        """What the registry is asked about the rows at ``index``."""
-        if len(index) == len(self.lines):
-            return Inserts(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations)
-        return Inserts(
-            digests=take_digests(self.digests, index),
-            times=self.times[index],
-            tokens=self.tokens[index],
-            kinds=self.kinds[index],
-            tags=self.tags[index],
-            generations=self.generations[index],
-        )
+    def inserts(self, index: RowIndexes) -> Ids:
+        """What the registry is asked about the rows at ``index``, which ascends."""
+        return Ids(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations).take(index)
 
     def digest_list(self) -> list[bytes]:
         """The digests one by one."""

@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import numpy as np
-
+from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock, utc
 from photon.config.structured import get_logger
-from photon.idregistry.api import Answer, InsertAnswers, Inserts, Kind, Registry
+from photon.idregistry.api import Answer, Kind, Registry
 from photon.joiner.copies.shipping import PERIOD_S as COPIES_S
 from photon.joiner.copies.shipping import CopyShipping, CopyStats
 from photon.joiner.core import SlotCore
@@ -225,12 +225,12 @@ class SlotShell:
                 case Stop(reason):
                     self._die(reason)
 
-    async def _insert(self, frame: int, inserts: Inserts) -> None:
+    async def _insert(self, frame: int, inserts: Ids) -> None:
         try:
             answers = await self._registry.insert(inserts, timeout=self._limits.insert_timeout_s)
         except Exception:  # a bug of the client must not lose what it was asked about: nobody knows, ask again
-            log.exception("the registry client failed; asking again", ids=len(inserts.tokens))
-            answers = unknown_answers(len(inserts.tokens))
+            log.exception("the registry client failed; asking again", ids=len(inserts))
+            answers = Verdicts.blank(len(inserts), Answer.UNKNOWN)
         self._do(self.core.answered(frame, answers, self._clock.monotonic()))
         self._tell_early()
         self._progress.set()
@@ -347,15 +347,3 @@ class SlotShell:
         except Exception as error:
             log.exception("the slot failed")
             self._die(f"the slot failed: {type(error).__name__}: {error}")
-
-
-def unknown_answers(n: int) -> InsertAnswers:
-    """UNKNOWN for n ids."""
-    return InsertAnswers(
-        answers=np.full(n, Answer.UNKNOWN, dtype=np.uint8),
-        owner_tokens=np.zeros(n, dtype=np.uint64),
-        owner_kinds=np.zeros(n, dtype=np.uint8),
-        owner_tags=np.zeros(n, dtype=np.uint32),
-        owner_datacentres=np.zeros(n, dtype=np.uint8),
-        datacentres=(),
-    )

@@ -17,11 +17,13 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LogFile
 from photon.adapters.envelope import Envelope
 from photon.batch.events import Events, ForeignEvent
+from photon.batch.ids import Ids
 from photon.batch.records import PrimaryRecord, Records
+from photon.batch.verdicts import Verdicts
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.eventstore.api import EventLookUps, Found, Progress
-from photon.idregistry.api import Answer, Digester, InsertAnswers, Inserts, Opened, Slot
+from photon.idregistry.api import Answer, Digester, Opened, Slot
 from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.api import Outcome
 from photon.joiner.engine import JoinerEngine, Surroundings
@@ -47,11 +49,8 @@ class YesRegistry:
     def announce(self, slot: Slot, incarnations: Sequence[int]) -> None:
         return None
 
-    async def insert(self, inserts: Inserts, *, timeout: float) -> InsertAnswers:
-        n = len(inserts.tokens)
-        none = np.zeros(n, np.uint8)
-        won = np.full(n, Answer.COMMITTED, np.uint8)
-        return InsertAnswers(won, inserts.tokens, none, inserts.tags, none, ())
+    async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts:
+        return Verdicts.blank(len(inserts), Answer.COMMITTED)
 
 
 class DictStore:

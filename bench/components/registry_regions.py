@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from photon.idregistry.api import Answer, Inserts, Slot, token_of
+from photon.batch.ids import Ids
+from photon.idregistry.api import Answer, Slot, token_of
 from photon.idregistry.client import RegistryClient
 from tests.integration.registry_processes import RegionProcesses, client_of, leader_of, regions
 
@@ -49,7 +50,7 @@ class Load:
     async def insert(self, n: int) -> float:
         """Seconds until n ids are known to be registered; the same tokens until then."""
         self.batch += 1
-        rows = Inserts(
+        rows = Ids(
             self.random.bytes(16 * n),
             np.zeros(n, np.int64),
             np.full(n, token_of(self.incarnation, self.batch), np.uint64),
@@ -57,7 +58,7 @@ class Load:
             np.zeros(n, np.uint32),
         )
         began = time.monotonic()
-        while not ((await self.client.insert(rows, timeout=2.5)).answers == Answer.COMMITTED).all():
+        while not ((await self.client.insert(rows, timeout=2.5)).outcomes == Answer.COMMITTED).all():
             pass
         return time.monotonic() - began
 

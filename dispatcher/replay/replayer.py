@@ -190,7 +190,7 @@ class Replayer:
             return
         found = await self._asking.look_up(events.digests, events.times)
         if found is not None:
-            known = (found.answers == Answer.PRESENT) | (found.answers == Answer.BELOW_BOUNDARY)
+            known = (found.outcomes == Answer.PRESENT) | (found.outcomes == Answer.BELOW_BOUNDARY)
             self._know(work, events.times[known])
             events = events.take(np.flatnonzero(~known))
         if len(events):

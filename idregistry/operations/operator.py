@@ -21,8 +21,8 @@ from photon.idregistry.clocks.offsets import Agreement
 from photon.idregistry.operations.export_stream import Summer, end, head, part
 from photon.idregistry.operations.marks import MARK_BYTES_MAX, Marked, Marks
 from photon.idregistry.outcomes import GroupFacts, Refusal, Status
-from photon.idregistry.proposing import proposed
-from photon.idregistry.raft.api import Applied, GroupState, NotLeader
+from photon.idregistry.proposing import applied, not_leading
+from photon.idregistry.raft.api import GroupState
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.resharding.former import NotKnown, held_elsewhere
 from photon.idregistry.server import CONFIG_GROUP, Machines, RegistryReplica
@@ -257,11 +257,6 @@ class Operator:
         state = self._state(group)
         if state is None:
             return Refusal(Status.REFUSED, f"replica {self._place.name} has no group {group}")
-        if not state.is_leader:
-            return Refusal(Status.NOT_LEADER, leader=state.leader or "")
-        outcome = await proposed(self._host.group(group), command, timeout=PROPOSAL_SECONDS)
-        if isinstance(outcome, Applied):
-            return outcome.result
-        if isinstance(outcome, NotLeader):
-            return Refusal(Status.NOT_LEADER, leader=outcome.leader or "")
-        return Refusal(Status.UNKNOWN, f"group {group} lost its leader or did not commit in time")
+        return not_leading(state) or await applied(
+            self._host.group(group), command, f"group {group}", timeout=PROPOSAL_SECONDS
+        )

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from photon.batch.ids import Ids
 from photon.idregistry import commands as c
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, U8, Answer
 from photon.idregistry.id_table import CLEARED, OWNED, REOPENED, Entries, Entry, IdTable, digest_columns
@@ -30,22 +31,22 @@ def register_again(
     BELOW_BOUNDARY (too old to be kept). A string says why all of it is refused."""
     if not state.held:
         return "is open: only a restored shard that is closed takes ids again"
-    times, tokens = c.i64(command.times), c.u64(command.tokens)
+    ids = command.ids()
+    times, tokens = ids.times, ids.tokens
     incarnations = np.unique(tokens >> np.uint64(BATCH_BITS)).tolist()
     refused = announce(c.Announce(command.slot, command.datacentre, incarnations))
     if refused:
         return refused
-    lo, hi = digest_columns(command.digests)
-    generations = c.u32(command.generations) if command.generations else None
-    takes = state.sharding.takes(command.digests, times, command.config)
+    lo, hi = digest_columns(ids.digests)
+    takes = state.sharding.takes(ids.digests, times, command.config)
     above = takes & (times >= state.boundary)
     if not (takes | (table.look_up(lo, hi).states != 0)).all():
         return "not all ids are this shard's"
-    met = table.add(lo, hi, times, tokens, c.u8(command.kinds), c.u32(command.tags), generations, above)
+    met = table.add(lo, hi, times, tokens, ids.kinds, ids.tags, ids.generations, above)
     state.sharding.entered(times[met.added])
     if command.cleared:
         met = table.clear(lo, hi, tokens)
-    _retake(table, command, met)
+    _retake(table, ids, met, cleared=command.cleared)
     same = met.tokens == tokens
     answers = np.full(len(times), Answer.TAKEN, np.uint8)
     answers[met.added | (same & (met.states == OWNED))] = Answer.COMMITTED
@@ -54,16 +55,15 @@ def register_again(
     return answers
 
 
-def _retake(table: IdTable, command: c.RegisterAgain, met: Entries) -> None:
+def _retake(table: IdTable, ids: Ids, met: Entries, *, cleared: bool) -> None:
     """Ids that the backup has as reopened, and records of another token than the former owner's: taken since."""
-    times, tokens, kinds, tags = c.i64(command.times), c.u64(command.tokens), c.u8(command.kinds), c.u32(command.tags)
-    for i in np.flatnonzero((met.states == REOPENED) & (met.tokens != tokens)).tolist():
-        digest, time = command.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES], int(times[i])
+    for i in np.flatnonzero((met.states == REOPENED) & (met.tokens != ids.tokens)).tolist():
+        digest, time = ids.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES], int(ids.times[i])
         entry = table.get(digest)
         if entry is None:
             raise AssertionError("a reopened id vanished within its entry")
         if entry.state == REOPENED:
-            state = CLEARED if command.cleared else OWNED
-            entry = Entry(state, int(tokens[i]), int(kinds[i]), int(tags[i]), entry.generation)
+            state = CLEARED if cleared else OWNED
+            entry = Entry(state, int(ids.tokens[i]), int(ids.kinds[i]), int(ids.tags[i]), entry.generation)
             table.put(digest, time, entry)
         met.states[i], met.tokens[i] = entry.state, entry.token

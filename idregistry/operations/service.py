@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 from photon.config.rpc import Context
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.operations.operator import Operator
 from photon.idregistry.outcomes import Refusal
+from photon.idregistry.replies import refusal
 
 
 class OperatorServicer:
@@ -24,7 +24,7 @@ class OperatorServicer:
     async def Barrier(self, request: pb.BarrierRequest, context: Context) -> pb.BarrierReply:  # noqa: N802
         outcome = await self._operator.barrier(request.group, request.mark)
         if isinstance(outcome, Refusal):
-            return pb.BarrierReply(**_refusal(outcome))
+            return pb.BarrierReply(**refusal(outcome))
         return pb.BarrierReply(status=pb.STATUS_OK, index=outcome[0], term=outcome[1])
 
     async def Export(self, request: pb.ExportRequest, context: Context) -> AsyncIterator[pb.ExportPart]:  # noqa: N802
@@ -56,13 +56,9 @@ class OperatorServicer:
         )
         outcome = await self._operator.register_again(request.shard, command)
         if isinstance(outcome, Refusal):
-            return pb.RegisterAgainReply(**_refusal(outcome))
+            return pb.RegisterAgainReply(**refusal(outcome))
         return pb.RegisterAgainReply(status=pb.STATUS_OK, answers=outcome)
 
 
-def _refusal(refusal: Refusal) -> dict[str, Any]:
-    return {"status": refusal.status.value, "leader_hint": refusal.leader, "reason": refusal.reason}
-
-
-def _done(refusal: Refusal | None) -> pb.OperatorReply:
-    return pb.OperatorReply(**({"status": pb.STATUS_OK} if refusal is None else _refusal(refusal)))
+def _done(refused: Refusal | None) -> pb.OperatorReply:
+    return pb.OperatorReply(**({"status": pb.STATUS_OK} if refused is None else refusal(refused)))

@@ -13,8 +13,7 @@ from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import DIGEST_BYTES, Answer
 from photon.idregistry.operations.restored import CLOSED, CLOSED_REASON
 from photon.idregistry.outcomes import Refusal, Status
-from photon.idregistry.proposing import proposed
-from photon.idregistry.raft.api import Applied, NotLeader, ProposalOutcome
+from photon.idregistry.proposing import applied, not_leading
 from photon.idregistry.recovery.messages import (
     below_reply,
     entries_reply,
@@ -23,6 +22,7 @@ from photon.idregistry.recovery.messages import (
     witness_of,
     witness_reply,
 )
+from photon.idregistry.replies import refusal
 from photon.idregistry.resharding.former import NotKnown
 from photon.idregistry.scanning import PAGE_IDS_MAX, CursorError
 from photon.idregistry.server import RegistryReplica
@@ -73,10 +73,7 @@ class RecoveryServer:
             outcome = await self._answer(request, min(timeout, PROPOSAL_TIMEOUT))
         except (c.CommandError, CursorError) as error:
             outcome = Refusal(Status.REFUSED, str(error))
-        if not isinstance(outcome, Refusal):
-            return outcome
-        status: Any = outcome.status.value
-        return REPLY_OF[type(request)](status=status, leader_hint=outcome.leader, reason=outcome.reason)
+        return REPLY_OF[type(request)](**refusal(outcome)) if isinstance(outcome, Refusal) else outcome
 
     async def _answer(self, request: Request, timeout: float) -> Any:
         match request:
@@ -112,8 +109,7 @@ class RecoveryServer:
 
     def _not_leading_config(self) -> Refusal | None:
         """A follower may be far behind."""
-        state = self._replica.config_group.state()
-        return None if state.is_leader else Refusal(Status.NOT_LEADER, leader=state.leader or "")
+        return not_leading(self._replica.config_group.state())
 
     async def _retire(self, slot: str, timeout: float) -> pb.RetireSlotReply | Refusal:
         """The intent; the caretakers of the shards' leaders fence the slot there (rule 14)."""
@@ -192,7 +188,7 @@ class RecoveryServer:
     async def _in_config(self, command: c.ConfigCommand, timeout: float) -> Any:
         data = c.encode(command)
         c.decode_config(data)  # what no replica could decode must not be committed: it would stop them all
-        return _result(await proposed(self._replica.config_group, data, timeout=timeout), "the config group")
+        return await applied(self._replica.config_group, data, "the config group", timeout=timeout)
 
     async def _in_shard(self, shard: int, command: c.ShardCommand, timeout: float) -> Any:
         server = self._server(shard)
@@ -200,12 +196,4 @@ class RecoveryServer:
             return server
         data = c.encode(command)
         c.decode_shard(data)
-        return _result(await proposed(server.group, data, timeout=timeout), f"shard {shard}")
-
-
-def _result(outcome: ProposalOutcome, where: str) -> Any:
-    if isinstance(outcome, Applied):
-        return outcome.result
-    if isinstance(outcome, NotLeader):
-        return Refusal(Status.NOT_LEADER, leader=outcome.leader or "")
-    return Refusal(Status.UNKNOWN, f"{where} lost its leader or did not commit in time")
+        return await applied(server.group, data, f"shard {shard}", timeout=timeout)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Protocol
 
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
@@ -16,8 +17,8 @@ from photon.idregistry import commands as c
 from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.config_machine import ConfigMachine
 from photon.idregistry.outcomes import Refusal, Status
-from photon.idregistry.proposing import proposed
-from photon.idregistry.raft.api import Applied, Group, NotLeader, StateMachine
+from photon.idregistry.proposing import applied, proposed
+from photon.idregistry.raft.api import Applied, Group, StateMachine
 from photon.idregistry.resharding.api import (
     NO_TIME,
     Action,
@@ -279,15 +280,12 @@ class ShardKeeper:
         return await self._propose(command, timeout) or self.status()
 
     async def _propose(self, command: c.ConfigCommand, timeout: float) -> Refusal | None:
-        outcome = await proposed(self._config_group, c.encode(command), timeout=min(timeout, PROPOSAL_TIMEOUT))
-        if isinstance(outcome, Applied):
-            reason: Any = outcome.result
+        timeout = min(timeout, PROPOSAL_TIMEOUT)
+        reason = await applied(self._config_group, c.encode(command), "the config group", timeout=timeout)
+        if not isinstance(reason, Refusal):
             return Refusal(Status.REFUSED, reason) if reason else None
-        if isinstance(outcome, NotLeader):
-            return Refusal(Status.NOT_LEADER, leader=outcome.leader or "")
-        return Refusal(
-            Status.UNKNOWN, "the config group lost its leader or did not commit in time: ask for the status"
-        )
+        unknown = reason.status is Status.UNKNOWN
+        return replace(reason, reason=f"{reason.reason}: ask for the status") if unknown else reason
 
     async def _problems(self) -> tuple[str, ...]:
         from photon.idregistry.resharding.verifying import problems

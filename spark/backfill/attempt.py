@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
-from photon.idregistry.api import InsertAnswers, Inserts
 from photon.joiner.rows import Rows
 from photon.spark.backfill.core import BatchCore, Finish, Insert, Instruction, Stage, Write
 from photon.spark.backfill.names import BatchName, Places
@@ -25,7 +26,7 @@ PAUSE_MAX_S = 2.0
 class Inserting(Protocol):
     """What an attempt needs of the registry."""
 
-    async def insert(self, inserts: Inserts, *, timeout: float) -> InsertAnswers: ...
+    async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts: ...
 
 
 @dataclass(slots=True, eq=False)

@@ -7,9 +7,10 @@ from typing import Protocol
 
 import numpy as np
 
+from photon.batch.verdicts import Verdicts
 from photon.config.clock import NS_PER_S
 from photon.config.errors import PhotonError
-from photon.idregistry.api import DIGEST_BYTES, I64, Answer, LookUps
+from photon.idregistry.api import DIGEST_BYTES, I64, Answer
 
 PROBES = 256
 """Digests of no event: enough that every shard is asked."""
@@ -20,7 +21,7 @@ LOOK_UP_S = 10.0
 class Looking(Protocol):
     """What is needed of the registry."""
 
-    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps: ...
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts: ...
 
 
 class RegistrySilent(PhotonError):
@@ -52,7 +53,7 @@ async def _below(registry: Looking, time_ns: int, of_all: bool) -> bool:
         blake2b(b"photon: no event %d" % number, digest_size=DIGEST_BYTES).digest() for number in range(PROBES)
     )
     found = await registry.look_up(digests, np.full(PROBES, time_ns, np.int64), timeout=LOOK_UP_S)
-    if (found.answers == Answer.UNKNOWN).any():
+    if (found.outcomes == Answer.UNKNOWN).any():
         raise RegistrySilent("the registry does not answer; run the same command again once it does")
-    below = found.answers == Answer.BELOW_BOUNDARY
+    below = found.outcomes == Answer.BELOW_BOUNDARY
     return bool(below.all() if of_all else below.any())

@@ -105,9 +105,9 @@ def _looked_up(place: RegistryPlace, batches: Iterator[pa.RecordBatch]) -> Itera
                 digests = b"".join(batch.column(0).to_pylist())
                 times = batch.column(1).to_numpy(zero_copy_only=False).astype(np.int64)
                 found = runner.run(client.look_up(digests, times, timeout=LOOK_UP_S))
-                if (found.answers == Answer.UNKNOWN).any():
+                if (found.outcomes == Answer.UNKNOWN).any():
                     raise BackfillFailed("the registry does not answer; run the same command again once it does")
-                rows = np.flatnonzero(found.answers == Answer.BELOW_BOUNDARY).tolist()
+                rows = np.flatnonzero(found.outcomes == Answer.BELOW_BOUNDARY).tolist()
                 chosen = [digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES] for row in rows]
                 yield pa.RecordBatch.from_arrays([pa.array(chosen, pa.binary())], names=["digest"])
         finally:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from photon.batch.columns import RowIndexes
-from photon.idregistry.api import Answer, InsertAnswers, incarnation_of
+from photon.batch.verdicts import Verdicts
+from photon.idregistry.api import Answer, incarnation_of
 from photon.joiner.rows import Rows
 
 
@@ -90,9 +91,9 @@ class BatchCore:
         """The batch is durable."""
         return Insert(self._open) if len(self._open) else Finish(self._open)
 
-    def answered(self, answers: InsertAnswers, now: float) -> Instruction:
+    def answered(self, answers: Verdicts, now: float) -> Instruction:
         """To the rows of the last Insert, in its order."""
-        codes = answers.answers
+        codes = answers.outcomes
         for answer in (Answer.FENCED, Answer.STALE_INCARNATION):
             if (codes == answer).any():
                 return GiveUp(f"the registry says {answer.name}: another run has taken over, or the slot was retired")
@@ -120,7 +121,7 @@ class BatchCore:
         winners = np.flatnonzero(self._won)
         return Write(winners) if len(winners) else Finish(winners)
 
-    def _count(self, codes: np.ndarray[tuple[int], np.dtype[np.uint8]], answers: InsertAnswers) -> None:
+    def _count(self, codes: np.ndarray[tuple[int], np.dtype[np.uint8]], answers: Verdicts) -> None:
         counts = self.counts
         counts.won += int((codes == Answer.COMMITTED).sum())
         counts.below_boundary += int((codes == Answer.BELOW_BOUNDARY).sum())

@@ -17,9 +17,10 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock
 from photon.config.disk import Disk
-from photon.idregistry.api import I64, U8, U32, U64, Answer, LookUps
+from photon.idregistry.api import I64, U8, U32, U64, Answer
 from photon.spark.classes import Class
 from photon.spark.recover.errors import RegistrySilent
 from photon.spark.recover.journal import Progress, read_journal, write_journal
@@ -65,7 +66,7 @@ class Gives(Protocol):
 class LooksUp(Protocol):
     """``idregistry.api.Registry``."""
 
-    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps: ...
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ class Repairing:
             if attempt:
                 await asyncio.sleep(PAUSE_S * attempt)
             found = await self._registry.look_up(digests, times, timeout=ASK_S)
-            chosen = ways(batch, found.answers, asked, also_unmatched=self._rules.also_unmatched)
+            chosen = ways(batch, found.outcomes, asked, also_unmatched=self._rules.also_unmatched)
             if Way.UNKNOWN not in chosen:
                 return chosen
         if self._rules.apply:

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from photon.batch.ids import Ids
 from photon.embedded.ports import free_ports
-from photon.idregistry.api import Answer, Inserts
+from photon.idregistry.api import Answer
 from photon.idregistry.client import RegistryClient
 from photon.wan.api import Route
 from photon.wan.client import WanClient, WanError
@@ -104,9 +105,9 @@ def digests_of(ids: list[int]) -> bytes:
     return b"".join(i.to_bytes(8, "little") + (i * 0x9E3779B97F4A7C15 % 2**64).to_bytes(8, "little") for i in ids)
 
 
-def rows(ids: list[int], tokens: list[int]) -> Inserts:
+def rows(ids: list[int], tokens: list[int]) -> Ids:
     n = len(ids)
-    return Inserts(
+    return Ids(
         digests_of(ids),
         np.array(ids, np.int64),
         np.array(tokens, np.uint64),
@@ -115,12 +116,12 @@ def rows(ids: list[int], tokens: list[int]) -> Inserts:
     )
 
 
-async def insert_known(client: RegistryClient, asked: Inserts, *, timeout: float = 60.0) -> set[int]:
+async def insert_known(client: RegistryClient, asked: Ids, *, timeout: float = 60.0) -> set[int]:
     """The answers; asks again, under the same tokens, for what is unknown: a late shard holds up no other."""
     deadline = time.monotonic() + timeout
     while True:
         found = await client.insert(asked, timeout=max(deadline - time.monotonic(), 0.1))
-        answers = set(found.answers.tolist())
+        answers = set(found.outcomes.tolist())
         if Answer.UNKNOWN not in answers or time.monotonic() >= deadline:
             return answers
 

@@ -44,7 +44,7 @@ class Writer:
             while ids:
                 found = await self.client.insert(rows(ids, [token] * len(ids)), timeout=1.0)
                 left = []
-                for row, answer in enumerate(found.answers.tolist()):
+                for row, answer in enumerate(found.outcomes.tolist()):
                     if answer == Answer.COMMITTED:
                         assert self.owned.setdefault(ids[row], token) == token
                     elif answer == Answer.TAKEN:
@@ -85,10 +85,10 @@ async def verify(client: RegistryClient, owners: dict[int, int]) -> None:
         left = ids
         found = None
         deadline = time.monotonic() + 20
-        while found is None or (found.answers == Answer.UNKNOWN).any():
+        while found is None or (found.outcomes == Answer.UNKNOWN).any():
             assert time.monotonic() < deadline, client.problem
             found = await client.insert(rows(left, tokens), timeout=5)
-        assert set(found.answers.tolist()) == {expected}
+        assert set(found.outcomes.tolist()) == {expected}
 
 
 async def check_writers(writers: Sequence[Writer]) -> int:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from photon.idregistry.api import Answer, Inserts, Slot, token_of
+from photon.batch.ids import Ids
+from photon.idregistry.api import Answer, Slot, token_of
 from photon.idregistry.client import RegistryClient
 from tests.integration.registry_processes import Processes, client_of, insert_known, leader_of, processes
 
@@ -19,10 +20,10 @@ BATCHES = 40
 """More than the log keeps beside a snapshot."""
 
 
-def fresh(token: int) -> Inserts:
+def fresh(token: int) -> Ids:
     """Ids of the first of two shards or the second."""
     n = BATCH
-    return Inserts(
+    return Ids(
         os.urandom(16 * n),
         np.full(n, 1_000, np.int64),
         np.full(n, token, np.uint64),

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from photon.idregistry.api import Answer, Inserts, Slot, token_of
+from photon.batch.ids import Ids
+from photon.idregistry.api import Answer, Slot, token_of
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.clocks.offsets import Agreement
 from photon.idregistry.clocks.watch import ClockFacts
@@ -104,7 +105,7 @@ class Site:
         """The answers for ids with an event time that long ago."""
         self._batch += 1
         n = len(ids)
-        rows = Inserts(
+        rows = Ids(
             digests_of(list(ids)),
             np.full(n, time.time_ns() - int(ago_s * SECOND), np.int64),
             np.full(n, token_of(self._incarnation, self._batch), np.uint64),
@@ -112,9 +113,9 @@ class Site:
             np.zeros(n, np.uint32),
         )
         deadline = time.monotonic() + PATIENCE_S
-        while Answer.UNKNOWN in (found := await self.client.insert(rows, timeout=5)).answers:
+        while Answer.UNKNOWN in (found := await self.client.insert(rows, timeout=5)).outcomes:
             assert time.monotonic() < deadline, self.client.problem
-        return set(found.answers.tolist())
+        return set(found.outcomes.tolist())
 
 
 def start(directory: Path, clock: Path) -> Processes:

@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from photon.batch.ids import Ids
 from photon.config.disk import RealDisk
 from photon.embedded.services import tls_in
-from photon.idregistry.api import Answer, Digester, Inserts, Slot, token_of
+from photon.idregistry.api import Answer, Digester, Slot, token_of
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.operations.client import Mark, OperatorClient, RegistryUnreachable
 from photon.idregistry.operations.columns import read_columns
@@ -220,18 +221,18 @@ async def registers_what_was_restored(new: Deployment, before: dict[int, int], a
         assert all(token >> 40 > old >> 40 for old in after.values())
         ids = list(before)
         waiting = await writer.client.insert(rows(ids[:100], [token] * 100), timeout=1.0)
-        assert set(waiting.answers.tolist()) == {Answer.UNKNOWN}
+        assert set(waiting.outcomes.tolist()) == {Answer.UNKNOWN}
         assert "closed" in writer.client.problem
         await new.good("restore", "--accept-boundary", "now", "--yes")
         assert (await new.command("restore", "--open", "--yes")).code == 1
         found = await writer.client.insert(rows(ids, [token] * len(ids)), timeout=10.0)
-        assert set(found.answers.tolist()) == {Answer.TAKEN}
+        assert set(found.outcomes.tolist()) == {Answer.TAKEN}
         assert found.owner_tokens.tolist() == list(before.values())
         since = [each for each in after if each not in before]
         found = await writer.client.insert(rows(since, [token] * len(since)), timeout=10.0)
         # Those that the backup has, and those that nobody may have any more.
-        assert set(found.answers.tolist()) <= {Answer.TAKEN, Answer.BELOW_BOUNDARY}
-        assert Answer.BELOW_BOUNDARY in found.answers
+        assert set(found.outcomes.tolist()) <= {Answer.TAKEN, Answer.BELOW_BOUNDARY}
+        assert Answer.BELOW_BOUNDARY in found.outcomes
     assert (await new.command("doctor")).code == 0
 
 
@@ -284,11 +285,11 @@ def line(event: int, token: int) -> bytes:
     ).encode()
 
 
-def inserts(events: range, token: int) -> Inserts:
+def inserts(events: range, token: int) -> Ids:
     n = len(events)
     digests = Digester(KEY, "clicks").digests([f"e{event}".encode() for event in events])
     times = np.array(events, np.int64)
-    return Inserts(digests, times, np.full(n, token, np.uint64), np.ones(n, np.uint8), np.zeros(n, np.uint32))
+    return Ids(digests, times, np.full(n, token, np.uint64), np.ones(n, np.uint8), np.zeros(n, np.uint32))
 
 
 @pytest.mark.timeout(150)

@@ -56,10 +56,10 @@ class Caller:
         began = time.monotonic()
         while True:
             found = await self.client.insert(rows([number], [token]), timeout=2.5)
-            if found.answers[0] == Answer.COMMITTED:
+            if found.outcomes[0] == Answer.COMMITTED:
                 self.owned[number] = token
                 return time.monotonic() - began
-            assert found.answers[0] == Answer.UNKNOWN, Answer(int(found.answers[0]))
+            assert found.outcomes[0] == Answer.UNKNOWN, Answer(int(found.outcomes[0]))
             assert time.monotonic() - began < timeout, self.client.problem
 
 
@@ -82,10 +82,10 @@ async def check_owners(everyone: dict[str, Caller], client: RegistryClient) -> N
     for number, token in ids.items():
         row, until = rows([number], [token]), time.monotonic() + PATIENCE_S
         seen = await client.look_up(row.digests, row.times, timeout=10)
-        while seen.answers[0] == Answer.ABSENT and time.monotonic() < until:  # a hint: the nearest may be behind
+        while seen.outcomes[0] == Answer.ABSENT and time.monotonic() < until:  # a hint: the nearest may be behind
             await asyncio.sleep(0.05)
             seen = await client.look_up(row.digests, row.times, timeout=10)
-        assert seen.answers[0] == Answer.PRESENT
+        assert seen.outcomes[0] == Answer.PRESENT
         assert seen.datacentres[seen.owner_datacentres[0]] == f"r{1 + number // 1_000_000}"
 
 

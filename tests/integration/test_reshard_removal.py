@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from photon.batch.ids import Ids
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.idregistry.api import Answer, Inserts, Slot, token_of
+from photon.idregistry.api import Answer, Slot, token_of
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.outcomes import Refusal
 from photon.idregistry.raft.identity import KnownGroups, group_directory, known_groups
@@ -33,9 +34,9 @@ def start(every: Processes, name: str) -> None:
     every.start(name, retention_s=1, uncertainty_s=1)
 
 
-def at(time_ns: int, incarnation: int, batch: int) -> Inserts:
+def at(time_ns: int, incarnation: int, batch: int) -> Ids:
     """Ids of one moment."""
-    return Inserts(
+    return Ids(
         digests_of(list(range(batch * N, batch * N + N))),
         np.full(N, time_ns, np.int64),
         np.full(N, token_of(incarnation, batch), np.uint64),
@@ -48,7 +49,7 @@ async def insert(client: RegistryClient, incarnation: int, batch: int, time_ns: 
     """The answers, once all are known."""
     deadline = time.monotonic() + WAIT_S
     while True:
-        found = (await client.insert(at(time_ns, incarnation, batch), timeout=2.0)).answers
+        found = (await client.insert(at(time_ns, incarnation, batch), timeout=2.0)).outcomes
         if Answer.UNKNOWN not in found:
             return set(found.tolist())
         assert time.monotonic() < deadline, "no answers"

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import uvloop
 
-from photon.idregistry.api import Answer, Inserts, Kind, Slot, token_of
+from photon.batch.ids import Ids
+from photon.idregistry.api import Answer, Kind, Slot, token_of
 from photon.idregistry.client import RegistryClient
 
 TIMEOUT_S = 10.0
@@ -31,9 +32,9 @@ class Load:
     latencies_ms: list[float] = field(default_factory=list)
 
 
-def inserts(count: int, token: int) -> Inserts:
+def inserts(count: int, token: int) -> Ids:
     """``count`` ids that nobody has inserted before."""
-    return Inserts(
+    return Ids(
         digests=os.urandom(16 * count),
         times=np.full(count, time.time_ns(), np.int64),
         tokens=np.full(count, token, np.uint64),
@@ -65,7 +66,7 @@ async def caller(
             return
         answers = await client.insert(inserts(batch, token_of(incarnation, n)), timeout=TIMEOUT_S)
         n += callers
-        committed = int((answers.answers == Answer.COMMITTED).sum())
+        committed = int((answers.outcomes == Answer.COMMITTED).sum())
         load.ids += committed
         load.unknown += batch - committed
         load.latencies_ms.append((time.perf_counter() - began) * 1e3)

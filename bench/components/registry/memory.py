@@ -21,7 +21,8 @@ import uvloop
 
 from bench.components.registry.load import inserts
 from bench.components.registry.processes import Replica, usage
-from photon.idregistry.api import Answer, Inserts, Slot, token_of
+from photon.batch.ids import Ids
+from photon.idregistry.api import Answer, Slot, token_of
 from photon.idregistry.client import RegistryClient
 
 TIMEOUT_S = 120.0
@@ -59,9 +60,9 @@ class Filler:
         rows = inserts(count, token_of(self._incarnation, self._batch))
         await self._insert(rows)
 
-    async def _insert(self, rows: Inserts) -> None:
+    async def _insert(self, rows: Ids) -> None:
         answers = await self._client.insert(rows, timeout=TIMEOUT_S)
-        if not (answers.answers == Answer.COMMITTED).all():
+        if not (answers.outcomes == Answer.COMMITTED).all():
             raise RuntimeError(f"not committed: {self._client.problem}")
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -40,6 +40,15 @@ class Verdicts:
             np.zeros(n, np.int64),
         )
 
+    @staticmethod
+    def plain(outcomes: U8, datacentres: tuple[str, ...] = ()) -> Verdicts:
+        """These outcomes, without owners."""
+        return replace(Verdicts.blank(len(outcomes), 0, datacentres), outcomes=outcomes)
+
+    def says(self, outcome: int) -> bool:
+        """Whether any row has this outcome."""
+        return outcome in self.outcomes.tobytes()  # a sixth of what numpy takes for few rows
+
     def take(self, index: RowIndexes | slice) -> Verdicts:
         """Some of the rows, without their reasons."""
         return Verdicts(
@@ -51,3 +60,24 @@ class Verdicts:
             self.datacentres,
             self.owner_times[index],
         )
+
+    def put(self, parts: Sequence[tuple[RowIndexes, Verdicts]]) -> Verdicts:
+        """With others in place of the rows at each index, which ascends; without reasons.
+
+        Each part numbers its own ``datacentres``.
+        """
+        if len(parts) == 1 and len(parts[0][0]) == len(self):
+            return parts[0][1]
+        names = tuple(
+            dict.fromkeys(name for part in (self, *(each for _, each in parts)) for name in part.datacentres)
+        )
+        whole = replace(self.take(np.arange(len(self))), datacentres=names)  # with columns of its own
+        for rows, part in parts:
+            whole.outcomes[rows] = part.outcomes
+            whole.owner_tokens[rows] = part.owner_tokens
+            whole.owner_kinds[rows] = part.owner_kinds
+            whole.owner_tags[rows] = part.owner_tags
+            whole.owner_times[rows] = part.owner_times
+            numbers = [names.index(name) for name in part.datacentres]
+            whole.owner_datacentres[rows] = np.array(numbers or [0], np.uint8)[part.owner_datacentres]
+        return whole

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from photon.idregistry.api import Answer, InsertAnswers, token_of
+from photon.batch.verdicts import Verdicts
+from photon.idregistry.api import Answer, token_of
 from photon.joiner.rows import Rows
 from photon.spark.backfill import driver
 from photon.spark.backfill.attempt import BatchShell
@@ -48,17 +49,9 @@ class UnknownDropped(BatchCore):
 
     meaning = Answer.BELOW_BOUNDARY
 
-    def answered(self, answers: InsertAnswers, now: float) -> Instruction:
-        codes = np.where(answers.answers == Answer.UNKNOWN, np.uint8(self.meaning), answers.answers)
-        known = InsertAnswers(
-            codes,
-            answers.owner_tokens,
-            answers.owner_kinds,
-            answers.owner_tags,
-            answers.owner_datacentres,
-            answers.datacentres,
-        )
-        return super().answered(known, now)
+    def answered(self, answers: Verdicts, now: float) -> Instruction:
+        codes = np.where(answers.outcomes == Answer.UNKNOWN, np.uint8(self.meaning), answers.outcomes)
+        return super().answered(replace(answers, outcomes=codes), now)
 
 
 class UnknownIsWon(UnknownDropped):

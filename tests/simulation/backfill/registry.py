@@ -60,12 +60,14 @@ class MachineRegistry(ModelRegistry):
         )
         assert isinstance(answers, BatchAnswers)
         found = answers.inserts
-        assert found.answers[0] != UNKNOWN_CALLER
+        assert found.outcomes[0] != UNKNOWN_CALLER
         owner = None
-        if found.tokens[0]:
-            where = found.names[int(found.datacentres[0])]
-            owner = Entry(OWNED, int(found.tokens[0]), int(found.kinds[0]), int(found.tags[0]), where, time)
-        return Answer(int(found.answers[0])), owner
+        if found.owner_tokens[0]:
+            where = found.datacentres[int(found.owner_datacentres[0])]
+            owner = Entry(
+                OWNED, int(found.owner_tokens[0]), int(found.owner_kinds[0]), int(found.owner_tags[0]), where, time
+            )
+        return Answer(int(found.outcomes[0])), owner
 
     def clear(self, digest: bytes, time: int, token: int) -> Answer:
         answers = self._apply(
@@ -77,12 +79,12 @@ class MachineRegistry(ModelRegistry):
             ),
         )
         assert isinstance(answers, BatchAnswers)
-        return Answer(int(answers.clears[0]))
+        return Answer(int(answers.clears.outcomes[0]))
 
     def knows(self, digest: bytes, time: int) -> bool:
         """Somebody has registered it."""
         found = self.machines[self.shard_of(digest)].look_up(digest, np.array([time], np.int64))
-        return bool(found.answers[0] == Answer.PRESENT)
+        return bool(found.outcomes[0] == Answer.PRESENT)
 
     def owned_of(self, slot: str) -> int:
         """Ids that a slot owns."""

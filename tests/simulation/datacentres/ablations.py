@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from photon.batch.columns import RowIndexes
+from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
 from photon.config.interval_clock import Interval
 from photon.dispatcher import core as dispatcher_core
 from photon.dispatcher import engine as dispatcher_engine
@@ -31,7 +33,7 @@ from photon.dispatcher.two_clocks import FirstRead
 from photon.eventstore.api import EventLookUps, Found, Progress
 from photon.idregistry import commands as c
 from photon.idregistry import shard_server
-from photon.idregistry.api import DIGEST_BYTES, U8, Answer, InsertAnswers, Inserts, Kind
+from photon.idregistry.api import DIGEST_BYTES, U8, Answer, Kind
 from photon.idregistry.clocks import watch
 from photon.idregistry.clocks.offsets import Range
 from photon.idregistry.clocks.watch import ClockWatch
@@ -69,26 +71,10 @@ class HastyJudge(Judge):
 class UnmatchedUnregistered(RoutedRegistry):
     """An unmatched event is written without asking anybody."""
 
-    async def insert(self, inserts: Inserts, *, timeout: float) -> InsertAnswers:
+    async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts:
         rows = np.flatnonzero(inserts.kinds != Kind.UNMATCHED)
-        n = len(inserts.kinds)
-        codes = np.full(n, Answer.COMMITTED, np.uint8)
-        blank = [np.zeros(n, kind) for kind in (np.uint64, np.uint8, np.uint32, np.uint8)]
-        if not len(rows):
-            return InsertAnswers(codes, blank[0], blank[1], blank[2], blank[3], ())
-        some = Inserts(
-            b"".join(inserts.digests[16 * row : 16 * row + 16] for row in rows.tolist()),
-            inserts.times[rows],
-            inserts.tokens[rows],
-            inserts.kinds[rows],
-            inserts.tags[rows],
-            None if inserts.generations is None else inserts.generations[rows],
-        )
-        found = await super().insert(some, timeout=timeout)
-        columns = (found.answers, found.owner_tokens, found.owner_kinds, found.owner_tags, found.owner_datacentres)
-        for whole, part in zip((codes, *blank), columns, strict=True):
-            whole[rows] = part
-        return InsertAnswers(codes, blank[0], blank[1], blank[2], blank[3], found.datacentres)
+        won = Verdicts.blank(len(inserts), Answer.COMMITTED)
+        return won.put([(rows, await super().insert(inserts.take(rows), timeout=timeout))]) if len(rows) else won
 
 
 # -- the dispatcher --------------------------------------------------------------------------------------------------
@@ -147,10 +133,10 @@ def absent_is_a_verdict(core: Any, batch: Any, found: Any, *args: Any) -> Any:
     if found is None:
         return _settle(core, batch, found, *args)
     datacentres = (*found.datacentres, "nowhere")
-    missing = found.answers == Answer.ABSENT
+    missing = found.outcomes == Answer.ABSENT
     patched = replace(
         found,
-        answers=np.where(missing, Answer.PRESENT, found.answers).astype(np.uint8),
+        outcomes=np.where(missing, Answer.PRESENT, found.outcomes).astype(np.uint8),
         owner_kinds=np.where(missing, Kind.JOINED, found.owner_kinds).astype(np.uint8),
         owner_datacentres=np.where(missing, len(datacentres) - 1, found.owner_datacentres).astype(np.uint8),
         datacentres=datacentres,
@@ -225,7 +211,7 @@ def deleted(self: ShardMachine, command: c.Reopen) -> U8:
     answers = _reopen(self, command)
     for row in np.flatnonzero(answers == Answer.REOPENED).tolist():
         digest = command.digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES]
-        time = int(c.i64(command.times)[row])
+        time = int(command.ids().times[row])
         entry = self._table.get(digest)
         assert entry is not None
         self._table.put(digest, time, replace(entry, generation=0))

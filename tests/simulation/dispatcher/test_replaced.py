@@ -14,13 +14,13 @@ from random import Random
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.watching import Watch
 from photon.batch.events import Events
+from photon.batch.verdicts import Verdicts
 from photon.config.disk import RealDisk
 from photon.dispatcher.core import Core
 from photon.dispatcher.database import STATE_NAME
@@ -33,13 +33,13 @@ from photon.dispatcher.process import Places, Policy, open_dispatcher
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import State
 from photon.eventstore.api import Progress
-from photon.idregistry.api import I64, Answer, LookUps, split_digests
+from photon.idregistry.api import I64, Answer, split_digests
 from photon.joiner.api import JoinAnswers
 from tests.simulation.datacentres.loop import Owner, VirtualLoop, bury
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.seeds import run_each
 from tests.unit.dispatcher.test_engine import FakeLookUps
-from tests.unit.dispatcher.world import DIGESTER, HERE, FakeRegistry, Words
+from tests.unit.dispatcher.world import DIGESTER, HERE, FakeRegistry, Words, looked_up
 
 ROUNDS = 8
 NOW_NS = 10**18
@@ -59,19 +59,18 @@ class LookedUp(FakeLookUps):
     def __init__(self, history: History) -> None:  # of another world than its base's
         self.history = history
 
-    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps:
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts:
         history = self.history
         await asyncio.sleep(history.random.uniform(0.0, 0.02))
         if history.random.random() < history.registry.trouble * 0.3:
             raise ConnectionError("down")
         owners = {DIGESTER.digests([event]): owner for event, owner in history.registry.owners.items()}
         found = [owners.get(digest) for digest in split_digests(digests)]
-        return LookUps(
-            np.array([Answer.ABSENT if owner is None else Answer.PRESENT for owner in found], np.uint8),
-            np.array([0 if owner is None else owner[1] for owner in found], np.uint8),
-            np.array([0 if owner is None else owner[2] for owner in found], np.uint32),
-            np.zeros(len(found), np.uint8),
-            (HERE,),
+        return looked_up(
+            [Answer.ABSENT if owner is None else Answer.PRESENT for owner in found],
+            [0 if owner is None else owner[1] for owner in found],
+            [0 if owner is None else owner[2] for owner in found],
+            names=(HERE,),
         )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from photon.idregistry.api import Answer, InsertAnswers, Kind, Opened, token_of
+from photon.batch.verdicts import Verdicts
+from photon.idregistry.api import Answer, Kind, Opened, token_of
 from photon.joiner.api import VERDICT_OF_KIND
 from photon.joiner.core import SlotCore, _Frame
 from photon.joiner.instructions import Instruction, Redone, Release
@@ -54,16 +55,9 @@ class UnknownIs(SlotCore):
 
     meaning = Answer.COMMITTED
 
-    def answered(self, number: int, answers: InsertAnswers, now: float) -> list[Instruction]:
-        codes = np.where(answers.answers == Answer.UNKNOWN, self.meaning, answers.answers).astype(np.uint8)
-        patched = InsertAnswers(
-            codes,
-            answers.owner_tokens,
-            answers.owner_kinds,
-            answers.owner_tags,
-            answers.owner_datacentres,
-            answers.datacentres or ("nobody",),
-        )
+    def answered(self, number: int, answers: Verdicts, now: float) -> list[Instruction]:
+        codes = np.where(answers.outcomes == Answer.UNKNOWN, self.meaning, answers.outcomes).astype(np.uint8)
+        patched = replace(answers, outcomes=codes, datacentres=answers.datacentres or ("nobody",))
         return super().answered(number, patched, now)
 
 
@@ -97,7 +91,7 @@ class LoggedIsAVerdict(SlotCore):
 class TooNewIsFinal(SlotCore):
     """Rule 3: takes a refusal for an answer although an earlier insert may have been applied."""
 
-    def answered(self, number: int, answers: InsertAnswers, now: float) -> list[Instruction]:
+    def answered(self, number: int, answers: Verdicts, now: float) -> list[Instruction]:
         self._open[number].asked_before = False
         return super().answered(number, answers, now)
 
@@ -113,7 +107,7 @@ class ForgottenAtAppend(SlotCore):
 class ForgottenWithUnknown(SlotCore):
     """Rule 4: the frame leaves the log although one of its ids is not known (and is asked for from memory)."""
 
-    def answered(self, number: int, answers: InsertAnswers, now: float) -> list[Instruction]:
+    def answered(self, number: int, answers: Verdicts, now: float) -> list[Instruction]:
         out = super().answered(number, answers, now)
         if number in self._open:
             out.append(Release((number,)))
@@ -172,12 +166,7 @@ class PublishedUnasked(SlotCore):
         out: list[Instruction] = []
         super().start(kept)
         for number, rows in kept:
-            n = len(rows)
-            zeros = np.zeros(n, dtype=np.uint8)
-            won = InsertAnswers(
-                np.full(n, Answer.COMMITTED, dtype=np.uint8), rows.tokens, zeros, rows.tags, zeros, ()
-            )
-            out += self.answered(number, won, 0.0)
+            out += self.answered(number, Verdicts.blank(len(rows), Answer.COMMITTED), 0.0)
         return out
 
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from photon.batch.ids import Ids
 from photon.idregistry import commands as c
-from photon.idregistry.api import Answer, Inserts, Opened, Slot, incarnation_of, token_of
+from photon.idregistry.api import Answer, Opened, Slot, incarnation_of, token_of
 from photon.idregistry.client import GrpcBackend
 from photon.idregistry.proposing import proposed
 from photon.idregistry.raft.api import Applied
@@ -198,7 +199,7 @@ class Client:
             key = (digest_of(batch.numbers[row]), batch.token, batch.generations[row])
             world.history.begun[key].append(invoked)
         found = await self.registry.insert(
-            Inserts(
+            Ids(
                 b"".join(map(digest_of, numbers)),
                 np.array([batch.times[row] for row in rows], np.int64),
                 np.full(n, batch.token, np.uint64),
@@ -209,7 +210,7 @@ class Client:
             timeout=world.random.choice((0.3, 1.0, 3.0)),
         )
         for at, row in enumerate(rows):
-            answer, owner = int(found.answers[at]), int(found.owner_tokens[at])
+            answer, owner = int(found.outcomes[at]), int(found.owner_tokens[at])
             asked = Asked(
                 "insert",
                 digest_of(numbers[at]),
@@ -245,7 +246,7 @@ class Client:
             np.array(times, np.int64),
             timeout=1.0,
         )
-        rows = zip(numbers, times, found.answers.tolist(), found.owner_tags.tolist(), strict=True)
+        rows = zip(numbers, times, found.outcomes.tolist(), found.owner_tags.tolist(), strict=True)
         for number, time, answer, tag in rows:
             seen = LookedUp(digest_of(number), time, answer, tag, invoked, world.now)
             world.history.looked_up.append(seen)

@@ -80,7 +80,12 @@ def plain(result: Any) -> Any:
     """A result in a form that can be compared."""
     if isinstance(result, BatchAnswers):
         rows = result.inserts
-        return (rows.answers.tolist(), rows.tokens.tolist(), rows.kinds.tolist(), result.clears.tolist())
+        return (
+            rows.outcomes.tolist(),
+            rows.owner_tokens.tolist(),
+            rows.owner_kinds.tolist(),
+            result.clears.outcomes.tolist(),
+        )
     return result.tolist() if hasattr(result, "tolist") else result
 
 
@@ -361,16 +366,17 @@ def _digests(column: bytes) -> list[bytes]:
 
 def insert_rows(batch: c.Batch) -> Iterator[tuple[int, bytes, int, int, int]]:
     callers = [caller for caller, count in batch.callers for _ in range(count)]
-    generations = c.u32(batch.generations).tolist() if batch.generations else [0] * len(callers)
-    columns = c.i64(batch.times).tolist(), c.u64(batch.tokens).tolist(), generations
-    return zip(callers, _digests(batch.digests), *columns, strict=True)
+    ids = batch.inserts()
+    generations = [0] * len(ids) if ids.generations is None else ids.generations.tolist()
+    return zip(callers, _digests(ids.digests), ids.times.tolist(), ids.tokens.tolist(), generations, strict=True)
 
 
 def _clear_rows(batch: c.Batch) -> Iterator[tuple[bytes, int, int]]:
-    columns = c.i64(batch.clear_times).tolist(), c.u64(batch.clear_tokens).tolist()
-    return zip(_digests(batch.clear_digests), *columns, strict=True)
+    ids = batch.clears()
+    return zip(_digests(ids.digests), ids.times.tolist(), ids.tokens.tolist(), strict=True)
 
 
 def _reopen_rows(command: c.Reopen) -> Iterator[tuple[bytes, int, int, int]]:
-    columns = c.i64(command.times).tolist(), c.u64(command.tokens).tolist(), c.u32(command.generations).tolist()
-    return zip(_digests(command.digests), *columns, strict=True)
+    ids = command.ids()
+    generations = [] if ids.generations is None else ids.generations.tolist()
+    return zip(_digests(ids.digests), ids.times.tolist(), ids.tokens.tolist(), generations, strict=True)

@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 
+from photon.batch.verdicts import Verdicts
 from photon.idregistry import commands as c
 from photon.idregistry import merging, routing
 from photon.idregistry.api import Answer, Opened
 from photon.idregistry.config_machine import ConfigMachine
-from photon.idregistry.outcomes import OwnerColumns
 from photon.idregistry.raft.api import Applied, ProposalOutcome, Unknown
 from photon.idregistry.routing import RoutedRegistry
 from photon.idregistry.shard_server import ShardServer
@@ -107,10 +106,10 @@ def _unknown_answered_as(answer: Answer) -> Callable[[pytest.MonkeyPatch], None]
 
         def sure(self: ShardServer, entry: Any, outcome: ProposalOutcome) -> None:
             if isinstance(outcome, Unknown):
-                inserts = sum(len(each.columns) for each in entry.inserts)
-                clears = sum(len(each.columns) for each in entry.clears)
-                rows = OwnerColumns.blank(inserts, answer)
-                outcome = Applied(BatchAnswers(rows, np.full(clears, Answer.CLEARED, np.uint8)))
+                inserts = sum(len(each.ids) for each in entry.inserts)
+                clears = sum(len(each.ids) for each in entry.clears)
+                rows = Verdicts.blank(inserts, answer)
+                outcome = Applied(BatchAnswers(rows, Verdicts.blank(clears, Answer.CLEARED)))
             finished(self, entry, outcome)
 
         monkeypatch.setattr(ShardServer, "_finished", sure)
@@ -134,7 +133,7 @@ def _boundary_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is kept and moves on, and inserts do not look at it."""
     insert = ShardMachine._insert
 
-    def lenient(self: ShardMachine, batch: c.Batch) -> OwnerColumns:
+    def lenient(self: ShardMachine, batch: c.Batch) -> Verdicts:
         boundary, self._state.boundary = self._state.boundary, NO_BOUNDARY
         try:
             return insert(self, batch)
@@ -205,9 +204,9 @@ def _look_ups_ahead_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replica says from its clock what it will refuse soon."""
     look_up = ShardMachine.look_up
 
-    def hasty(self: ShardMachine, digests: bytes, times: Any) -> OwnerColumns:
+    def hasty(self: ShardMachine, digests: bytes, times: Any) -> Verdicts:
         found = look_up(self, digests, times)
-        found.answers[(found.answers == Answer.ABSENT) & (times < self.boundary + 500_000_000)] = (
+        found.outcomes[(found.outcomes == Answer.ABSENT) & (times < self.boundary + 500_000_000)] = (
             Answer.BELOW_BOUNDARY
         )
         return found

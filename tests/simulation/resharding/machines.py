@@ -87,7 +87,7 @@ class MachinesWorld:
         return self.config.changes.live
 
     def _inserted(self, shard: int, command: c.Batch, result: BatchAnswers) -> None:
-        if result.inserts.answers[0] != Answer.COMMITTED:
+        if result.inserts.outcomes[0] != Answer.COMMITTED:
             return
         slot = SLOTS[command.callers[0][0] - 1]
         if slot in self.to_fence and not self.to_fence[slot]:
@@ -220,8 +220,8 @@ class MachinesWorld:
                 continue
             result = self.apply(shard, self._batch(digest, time, 1, config))
             assert isinstance(result, BatchAnswers)
-            if result.inserts.answers[0] not in (Answer.COMMITTED, Answer.TAKEN):
-                raise Violation(f"id {number} is refused for good: {result.inserts.answers[0]}")
+            if result.inserts.outcomes[0] not in (Answer.COMMITTED, Answer.TAKEN):
+                raise Violation(f"id {number} is refused for good: {result.inserts.outcomes[0]}")
 
 
 def run(seed: int) -> MachinesWorld:

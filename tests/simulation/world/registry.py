@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 import numpy as np
 
-from photon.idregistry.api import (
-    I64,
-    U8,
-    U32,
-    U64,
-    Answer,
-    InsertAnswers,
-    Inserts,
-    LookUps,
-    Opened,
-    Slot,
-    incarnation_of,
-)
+from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
+from photon.idregistry.api import I64, U8, U32, U64, Answer, Opened, Slot, incarnation_of
 from photon.idregistry.outcomes import Refusal, Status
 from photon.idregistry.scanning import EntryPage
 from photon.idregistry.witness import Witness, Witnessed, refusal
@@ -321,21 +311,21 @@ class Network:
         return not any(message.answers is None and message in self.messages for message in call.messages)
 
 
-def _insert_answers(n: int, answers: dict[int, tuple[Answer, Entry | None]]) -> InsertAnswers:
-    codes = np.zeros(n, dtype=np.uint8)
-    tokens = np.zeros(n, dtype=np.uint64)
-    kinds = np.zeros(n, dtype=np.uint8)
-    tags = np.zeros(n, dtype=np.uint32)
-    where = np.zeros(n, dtype=np.uint8)
+def _insert_answers(n: int, answers: dict[int, tuple[Answer, Entry | None]]) -> Verdicts:
+    found = Verdicts.blank(n)
     names: list[str] = []
     for row, (code, owner) in answers.items():
-        codes[row] = code
+        found.outcomes[row] = code
         if owner is not None:
-            tokens[row], kinds[row], tags[row] = owner.token, owner.kind, owner.tag
+            found.owner_tokens[row], found.owner_kinds[row], found.owner_tags[row] = (
+                owner.token,
+                owner.kind,
+                owner.tag,
+            )
             if owner.datacentre not in names:
                 names.append(owner.datacentre)
-            where[row] = names.index(owner.datacentre)
-    return InsertAnswers(codes, tokens, kinds, tags, where, tuple(names))
+            found.owner_datacentres[row] = names.index(owner.datacentre)
+    return replace(found, datacentres=tuple(names))
 
 
 class SimulatedRegistry:
@@ -361,7 +351,7 @@ class SimulatedRegistry:
     def announce(self, slot: Slot, incarnations: Any) -> None:
         self.caller = incarnations[-1]
 
-    def start_insert(self, inserts: Inserts) -> Call:
+    def start_insert(self, inserts: Ids) -> Call:
         digests = [inserts.digests[at : at + 16] for at in range(0, len(inserts.digests), 16)]
         assert inserts.generations is not None
         columns = (inserts.times, inserts.tokens, inserts.kinds, inserts.tags, inserts.generations)
@@ -369,7 +359,7 @@ class SimulatedRegistry:
         assert all(incarnation_of(row[2]) <= self.caller for row in rows)
         return self._network.send(Call("insert", self._slot, self.caller, rows))
 
-    async def insert(self, inserts: Inserts, *, timeout: float) -> InsertAnswers:
+    async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts:
         return await self.start_insert(inserts)
 
     async def clear(self, digests: bytes, times: I64, tokens: U64, *, timeout: float) -> U8:
@@ -400,7 +390,7 @@ class SimulatedRegistry:
         rows = list(zip(split, times.tolist(), tokens.tolist(), generations.tolist(), strict=True))
         return await self._network.send(Call("reopen", self._slot, 0, rows))
 
-    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps:
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts:
         raise NotImplementedError("the joiner does not look up")
 
     async def close(self) -> None:

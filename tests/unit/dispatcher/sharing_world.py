@@ -22,9 +22,9 @@ from photon.dispatcher.ledger import Verdict, split_cell
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import Behind, settle
 from photon.dispatcher.retry import Patience
-from photon.idregistry.api import Answer, Kind, LookUps
+from photon.idregistry.api import Answer, Kind
 from photon.joiner.api import JoinAnswers, Outcome, TakenBy
-from tests.unit.dispatcher.world import DIGESTER, Words, block, take
+from tests.unit.dispatcher.world import DIGESTER, Words, block, looked_up, take
 
 SCAN_S = 0.02
 COMMIT_S = 0.2
@@ -257,8 +257,7 @@ class Site:
             owner = world.owners.get(digests[16 * row : 16 * row + 16])
             if owner is not None and owner[1] <= world.now:
                 answers[row], owners[row] = Answer.PRESENT, names.index(owner[0])
-        kinds = np.full(n, Kind.JOINED, np.uint8)
-        found = LookUps(answers, kinds, np.zeros(n, np.uint32), owners, names)
+        found = looked_up(answers, Kind.JOINED, 0, owners, names)
         self.questions -= 1
         left = settle(self.core, asked, found, int(world.now * 1e9), world.now)
         self.core.asked(asked, left, world.now)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block, OversizedRecord
+from photon.batch.verdicts import Verdicts
 from photon.dispatcher import lookups
 from photon.dispatcher.backlog import PROBE_EVERY, Backlog, Worth, departures, must_know
 from photon.dispatcher.core import Core
@@ -26,11 +27,11 @@ from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import LookUpPolicy, settle
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import Changes
-from photon.idregistry.api import I64, Answer, Kind, LookUps
+from photon.idregistry.api import I64, Answer, Kind
 from photon.joiner.verdicts import line_tag
 from tests.unit.dispatcher import test_crashes, world
 from tests.unit.dispatcher.test_engine import FakeLookUps, World, lines
-from tests.unit.dispatcher.world import DIGESTER, HERE, Words
+from tests.unit.dispatcher.world import DIGESTER, HERE, Words, looked_up
 
 OTHER = "there"
 NOW_NS = 10**18
@@ -80,7 +81,7 @@ def blocks_of(records: list[bytes], ending: bytes, oversized: bool) -> list[Bloc
 
 def found_for(
     entries: list[tuple[bytes, int]], drawn: list[tuple[Answer, int, int, bool]], begin: int = 0
-) -> LookUps:
+) -> Verdicts:
     """One answer for each (record, offset), in their order; the drawn ones again and again, from ``begin``."""
     rows = [drawn[at % len(drawn)] for at in range(begin, begin + len(entries))]
     tags = [
@@ -90,13 +91,8 @@ def found_for(
         int(record.split(b" ")[2]) * world.HOUR + (0 if row[3] else offset % 3 * world.HOUR)
         for (record, offset), row in zip(entries, rows, strict=True)
     ]
-    return LookUps(
-        np.array([row[0] for row in rows], np.uint8),
-        np.array([row[1] for row in rows], np.uint8),
-        np.array(tags, np.uint32),
-        np.array([row[2] for row in rows], np.uint8),
-        (OTHER, HERE),
-        np.array(times, np.int64),
+    return looked_up(
+        [row[0] for row in rows], [row[1] for row in rows], tags, [row[2] for row in rows], (OTHER, HERE), times
     )
 
 
@@ -203,7 +199,7 @@ class Run(test_crashes.Run):
             found = None if self.random.random() < self.registry.trouble * 0.3 else self.found(asked)
             self.backlog.settle(asked, found, self.wall(), self.now)
 
-    def found(self, asked: Batch) -> LookUps:
+    def found(self, asked: Batch) -> Verdicts:
         rows = []
         for event_id in asked.events.ids:
             owner = self.registry.owners.get(event_id)
@@ -215,12 +211,7 @@ class Run(test_crashes.Run):
                 rows.append((Answer.ABSENT, 0, 0, 0))
             else:
                 rows.append((Answer.PRESENT, int(owner[1]), owner[2], int(owner[0] == HERE)))
-        columns = np.array(rows, np.int64).reshape(-1, 4)
-        answers, kinds, tags, owners = columns.T
-        names = (OTHER, HERE)
-        return LookUps(
-            answers.astype(np.uint8), kinds.astype(np.uint8), tags.astype(np.uint32), owners.astype(np.uint8), names
-        )
+        return looked_up(*np.array(rows, np.int64).reshape(-1, 4).T, (OTHER, HERE))
 
 
 @settings(deadline=None, max_examples=60)
@@ -283,10 +274,7 @@ def test_it_is_worth_it_while_most_is_known() -> None:
 @pytest.mark.parametrize("kind", list(Kind))
 def test_own_verdicts_before_a_crash(kind: Kind) -> None:
     to = core()
-    found = LookUps(
-        np.array([Answer.PRESENT], np.uint8), np.array([kind], np.uint8),
-        np.array([line_tag(b"1 k 0", 0, "a.log")], np.uint32), np.array([0], np.uint8), (HERE,),
-    )  # fmt: skip
+    found = looked_up([Answer.PRESENT], kind, line_tag(b"1 k 0", 0, "a.log"), names=(HERE,))
     backlog = Backlog(to)
     for _ in backlog.take(world.block(b"1 k 0\n"), NOW_NS, 0.0):
         pass
@@ -306,12 +294,9 @@ def again(to: Core, *blocks: Block) -> tuple[Backlog, Batch]:
     return backlog, question
 
 
-def knows(*verdicts: tuple[Answer, int]) -> LookUps:
+def knows(*verdicts: tuple[Answer, int]) -> Verdicts:
     """Of our own; tag 0 is that of no line here."""
-    return LookUps(
-        np.array([answer for answer, _ in verdicts], np.uint8), np.ones(len(verdicts), np.uint8),
-        np.array([tag for _, tag in verdicts], np.uint32), np.zeros(len(verdicts), np.uint8), (HERE,),
-    )  # fmt: skip
+    return looked_up([answer for answer, _ in verdicts], 1, [tag for _, tag in verdicts], names=(HERE,))
 
 
 SAME, OTHERS, NEW = (Answer.PRESENT, line_tag(b"0 k 0", 0, "a.log")), (Answer.PRESENT, 0), (Answer.ABSENT, 0)
@@ -456,13 +441,11 @@ def test_a_line_that_went_on_is_another_line() -> None:
 class Knows(FakeLookUps):
     """Nine of ten events were registered by another datacentre."""
 
-    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps:
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts:
         self.asked += len(times)
         await asyncio.sleep(0)
-        zeros = np.zeros(len(times), np.uint8)
         present = np.arange(len(times)) % 10 != 0
-        answers = np.where(present, np.uint8(Answer.PRESENT), np.uint8(Answer.ABSENT))
-        return LookUps(answers, zeros + 1, zeros.astype(np.uint32), zeros, (OTHER,))
+        return looked_up(np.where(present, Answer.PRESENT, Answer.ABSENT), 1, names=(OTHER,))
 
 
 async def test_a_joiner_gets_only_what_the_registry_does_not_know(
@@ -492,10 +475,8 @@ def test_what_is_learnt_of_the_other_datacentre() -> None:
     for _ in backlog.take(world.block(data), NOW_NS, 0.0):
         pass
     asked = backlog.question()
-    zeros = np.zeros(len(asked), np.uint8)
     assert not homes.contested
-    present = np.full(len(asked), Answer.PRESENT, np.uint8)
-    backlog.settle(asked, LookUps(present, zeros + 1, zeros.astype(np.uint32), zeros, (OTHER,)), NOW_NS, 0.0)
+    backlog.settle(asked, looked_up([Answer.PRESENT] * len(asked), 1, names=(OTHER,)), NOW_NS, 0.0)
     assert homes.contested
     assert [each.trusted for each in homes.status()] == [True]
     assert to.live[Verdict.ELSEWHERE] == 400

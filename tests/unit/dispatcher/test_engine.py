@@ -10,13 +10,14 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import orjson
 import pytest
 
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.problems import LogDirectoryError, Problem
 from photon.batch.events import Events
+from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
 from photon.dispatcher.database import STATE_NAME
@@ -29,10 +30,10 @@ from photon.dispatcher.lookups import LookUpPolicy
 from photon.dispatcher.process import Places, Policy, open_dispatcher, serve
 from photon.dispatcher.retry import Backoff, Patience
 from photon.eventstore.api import Progress
-from photon.idregistry.api import I64, U8, U64, Answer, Digester, InsertAnswers, Inserts, Kind, LookUps, Opened, Slot
+from photon.idregistry.api import I64, U8, U64, Answer, Digester, Kind, Opened, Slot
 from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
-from tests.unit.dispatcher.world import DIGESTER, HERE, FakeRegistry, Words
+from tests.unit.dispatcher.world import DIGESTER, HERE, FakeRegistry, Words, looked_up
 
 QUICK = Options(commit_s=0.01, scan_s=0.002, progress_s=0.002, stop_s=2.0, join_timeout_s=5.0)
 LIMITS = Limits(batch_events=50)
@@ -359,14 +360,12 @@ class FakeLookUps:
         self.world = world
         self.asked = 0
 
-    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps:
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts:
         n = len(times)
         self.asked += n
         if self.asked > 60:
             raise ConnectionError("down")
-        zeros = np.zeros(n, dtype=np.uint8)
-        present = np.full(n, Answer.PRESENT, dtype=np.uint8)
-        return LookUps(present, zeros + 1, np.zeros(n, dtype=np.uint32), zeros, ("there",))
+        return looked_up([Answer.PRESENT] * n, 1, names=("there",))
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened | None:
         raise NotImplementedError
@@ -380,7 +379,7 @@ class FakeLookUps:
     def announce(self, slot: Slot, incarnations: Sequence[int]) -> None:
         raise NotImplementedError
 
-    async def insert(self, inserts: Inserts, *, timeout: float) -> InsertAnswers:
+    async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts:
         raise NotImplementedError
 
     async def clear(self, digests: bytes, times: I64, tokens: U64, *, timeout: float) -> U8:

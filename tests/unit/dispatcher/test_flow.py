@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,10 +13,10 @@ from photon.dispatcher.flow import EJECTION, LAST_S, OWES_S, PROBE_EVENTS, USELE
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.lookups import BACKLOG_BYTES, NEAR_BYTES, STALL_S, Behind, settle
 from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Backoff, Patience
-from photon.idregistry.api import Answer, Kind, LookUps
+from photon.idregistry.api import Answer, Kind
 from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, JoinAnswers, Outcome
 from photon.joiner.verdicts import tag_of
-from tests.unit.dispatcher.world import HERE, Held, block, core, take
+from tests.unit.dispatcher.world import HERE, Held, block, core, looked_up, take
 
 GOOD = JoinAnswers([Outcome.JOINED])
 NOTHING = JoinAnswers([Outcome.RETRY] * USELESS_EVENTS)
@@ -274,12 +273,8 @@ def test_what_the_registry_knows_needs_no_joiner() -> None:
     assert batch is not None
     codes = [Answer.PRESENT] * 3 + [Answer.ABSENT, Answer.BELOW_BOUNDARY, Answer.UNKNOWN]
     tags = [tag_of(batch.events.row(0)), 1, tag_of(batch.events.row(2)), 0, 0, 0]
-    found = LookUps(
-        answers=np.array(codes, dtype=np.uint8),
-        owner_kinds=np.array([Kind.FILTERED, Kind.JOINED, Kind.JOINED, 0, 0, 0], dtype=np.uint8),
-        owner_tags=np.array(tags, dtype=np.uint32),
-        owner_datacentres=np.array([1, 1, 0, 0, 0, 0], dtype=np.uint8),
-        datacentres=("there", HERE),
+    found = looked_up(
+        codes, [Kind.FILTERED, Kind.JOINED, Kind.JOINED, 0, 0, 0], tags, [1, 1, 0, 0, 0, 0], ("there", HERE)
     )
     left = settle(c, batch, found, 0, 0.0)
     assert [Held(c, row).ids for row in left] == [b"new", b"unknown"]
@@ -293,6 +288,5 @@ def test_a_registry_that_knows_nothing_changes_nothing() -> None:
     take(c, block(b"a k 1\n"))
     batch = c.next_batch(0.0, flush=True)
     assert batch is not None
-    zeros = np.zeros(1, dtype=np.uint8)
-    found = LookUps(zeros, zeros, np.zeros(1, dtype=np.uint32), zeros, ())
+    found = looked_up([0])
     assert settle(c, batch, found, 0, 0.0).tolist() == batch.rows.tolist()

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from photon.batch.ids import Ids
 from photon.config.clock import SystemClock
 from photon.idregistry import commands as c
-from photon.idregistry.api import Inserts, token_of
+from photon.idregistry.api import token_of
 from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.raft.api import Applied, GroupState, NotLeader, ProposalOutcome, StateMachine, Unknown
 from photon.idregistry.server import Machines, RegistryReplica
@@ -122,10 +123,10 @@ def lead(cluster: Cluster, name: str | None, groups: Sequence[int] = (0, 1)) -> 
         cluster.logs[number].leader = name
 
 
-def inserts(ids: Sequence[int], incarnation: int, batch: int, times: Sequence[int] | None = None) -> Inserts:
+def inserts(ids: Sequence[int], incarnation: int, batch: int, times: Sequence[int] | None = None) -> Ids:
     """Rows to insert; ids spread over shards by their number."""
     n = len(ids)
-    return Inserts(
+    return Ids(
         digests_of(ids),
         np.array(times if times is not None else [i * 1000 for i in ids], np.int64),
         np.full(n, token_of(incarnation, batch), np.uint64),

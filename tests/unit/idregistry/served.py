@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import grpc.aio
 
+from photon.batch.ids import Ids
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry.api import Inserts, Registry, Slot
+from photon.idregistry.api import Registry, Slot
 from photon.idregistry.channels import REGISTRY
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.routing import RoutedRegistry
@@ -95,6 +96,6 @@ async def opened(client: RoutedRegistry, slot: Slot = SLOT, nonce: bytes = b"n")
     return answer.incarnation
 
 
-async def answers(client: RoutedRegistry, rows: Inserts, timeout: float = 5.0) -> list[int]:
+async def answers(client: RoutedRegistry, rows: Ids, timeout: float = 5.0) -> list[int]:
     found = await client.insert(rows, timeout=timeout)
-    return [int(answer) for answer in found.answers]
+    return [int(answer) for answer in found.outcomes]

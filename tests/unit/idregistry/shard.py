@@ -37,16 +37,16 @@ class Shard:
     def insert(self, *rows: Row, callers: list[tuple[int, int]] | None = None) -> list[int]:
         result = self.do(batch(rows, callers))
         assert isinstance(result, BatchAnswers)
-        return result.inserts.answers.tolist()
+        return result.inserts.outcomes.tolist()
 
     def clear(self, *rows: Row) -> list[int]:
         result = self.do(batch((), clears=rows))
         assert isinstance(result, BatchAnswers)
-        return result.clears.tolist()
+        return result.clears.outcomes.tolist()
 
     def look_up(self, *ids: int) -> list[int]:
         found = self.machine.look_up(b"".join(map(digest, ids)), np.array([time_of(i) for i in ids], np.int64))
-        return found.answers.tolist()
+        return found.outcomes.tolist()
 
     def reload(self) -> None:
         other = ShardMachine()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from photon.batch.ids import Ids
 from photon.idregistry import commands as c
 from photon.idregistry.api import Answer
 from photon.idregistry.batching import QUEUED_IDS_MAX, Batcher, Waiting
@@ -14,12 +17,12 @@ from tests.unit.idregistry.model import ALL_OF_TIME
 
 
 def insert(ticket: str, ids: list[int], incarnation: int = 1, deadline: float = 9.0) -> Waiting[str]:
-    return Waiting(ticket, c.Columns.of(inserts(ids, incarnation, 0)), incarnation, deadline)
+    return Waiting(ticket, inserts(ids, incarnation, 0), incarnation, deadline)
 
 
 def clear(ticket: str, ids: list[int]) -> Waiting[str]:
-    rows = c.Columns.of(inserts(ids, 1, 0))
-    return Waiting(ticket, c.ClearColumns(rows.digests, rows.times, rows.tokens), 0, 9.0)
+    rows = inserts(ids, 1, 0)
+    return Waiting(ticket, Ids.of(rows.digests, rows.times, rows.tokens), 0, 9.0)
 
 
 @pytest.fixture
@@ -42,9 +45,9 @@ def test_what_queued_becomes_one_entry_and_each_gets_its_rows(machine: ShardMach
     result = machine.apply(2, c.encode(command))
     assert isinstance(result, BatchAnswers)
     replies = dict(entry.split(result))
-    assert replies["one"].answers.tolist() == [Answer.COMMITTED, Answer.COMMITTED]  # type: ignore[union-attr]
-    assert replies["two"].answers.tolist() == [Answer.COMMITTED, Answer.TAKEN]  # type: ignore[union-attr]
-    assert np.asarray(replies["clear"]).tolist() == [Answer.CLEARED, Answer.REFUSED]
+    assert replies["one"].outcomes.tolist() == [Answer.COMMITTED, Answer.COMMITTED]
+    assert replies["two"].outcomes.tolist() == [Answer.COMMITTED, Answer.TAKEN]
+    assert replies["clear"].outcomes.tolist() == [Answer.CLEARED, Answer.REFUSED]
 
 
 def test_a_few_entries_in_flight() -> None:
@@ -80,7 +83,7 @@ def test_the_queue_is_bounded() -> None:
     assert batcher.overloaded == 1
     entry, _ = batcher.take(0.0)
     assert entry is not None
-    assert sum(len(each.columns) for each in entry.inserts) == c.MAX_ENTRY_IDS
+    assert sum(len(each.ids) for each in entry.inserts) == c.MAX_ENTRY_IDS
     assert batcher.offer(insert("y", [1]))
 
 
@@ -109,9 +112,8 @@ def test_what_waited_too_long_is_not_proposed() -> None:
 def test_generations_of_some_requests_are_zeros_for_the_others() -> None:
     batcher: Batcher[str] = Batcher()
     batcher.offer(insert("plain", [1, 2]))
-    columns = c.Columns.of(inserts([3], 1, 0))
     generation = (7).to_bytes(4, "little")
-    reopened = c.Columns(columns.digests, columns.times, columns.tokens, columns.kinds, columns.tags, generation)
+    reopened = replace(inserts([3], 1, 0), generations=np.array([7], np.uint32))
     batcher.offer(Waiting("reopened", reopened, 1, 9.0))
     entry, _ = batcher.take(0.0)
     assert entry is not None

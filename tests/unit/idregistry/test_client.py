@@ -8,8 +8,9 @@ import grpc.aio
 import numpy as np
 import pytest
 
+from photon.batch.ids import Ids
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry.api import Answer, Inserts, Opened, Pulse, Slot
+from photon.idregistry.api import Answer, Opened, Pulse, Slot
 from photon.idregistry.channels import REGISTRY
 from tests.unit.idregistry.groups import Cluster, digests_of, inserts, lead
 from tests.unit.idregistry.served import SLOT, answers, closing, opened, served
@@ -26,7 +27,7 @@ async def test_the_whole_contract_over_three_replicas() -> None:
         async with closing(every.client()) as other:
             second = await opened(other, Slot("other", "dc2"), b"m")
             found = await other.insert(inserts([3, 600], second, 1), timeout=5)
-            assert found.answers.tolist() == [Answer.TAKEN, Answer.COMMITTED]
+            assert found.outcomes.tolist() == [Answer.TAKEN, Answer.COMMITTED]
             assert found.datacentres[found.owner_datacentres[0]] == "dc1"
             assert found.owner_tokens.tolist() == [incarnation << 40 | 1, 0]
             assert (found.owner_kinds[0], found.owner_tags[0]) == (1, 3)
@@ -35,7 +36,7 @@ async def test_the_whole_contract_over_three_replicas() -> None:
         assert cleared.tolist() == [Answer.CLEARED, Answer.REFUSED, Answer.REFUSED]
         assert await answers(client, inserts([3], incarnation, 1)) == [Answer.DONE]
         seen = await client.look_up(digests_of([3, 900]), np.array([3000, 900_000]), timeout=5)
-        assert seen.answers.tolist() == [Answer.PRESENT, Answer.ABSENT]
+        assert seen.outcomes.tolist() == [Answer.PRESENT, Answer.ABSENT]
         assert seen.datacentres[seen.owner_datacentres[0]] == "dc1"
         known = await client.describe(timeout=5)
         assert known is not None
@@ -84,7 +85,7 @@ async def test_look_ups_go_on_at_another_replica() -> None:
         for victim in ("r1", "r2"):
             await every.kill(victim)
             seen = await client.look_up(digests_of([1]), np.array([1000]), timeout=5)
-            assert seen.answers.tolist() == [Answer.PRESENT]
+            assert seen.outcomes.tolist() == [Answer.PRESENT]
 
 
 async def test_a_pulse_measures_every_replica_that_answers_and_the_slowest_leader() -> None:
@@ -131,7 +132,7 @@ async def test_an_unreachable_registry_raises_nothing() -> None:
             client.announce(SLOT, [1])
             assert await answers(client, inserts([1, 2], 1, 1), timeout=0.3) == [Answer.UNKNOWN] * 2
             seen = await client.look_up(digests_of([1]), np.array([1]), timeout=0.3)
-            assert seen.answers.tolist() == [Answer.UNKNOWN]
+            assert seen.outcomes.tolist() == [Answer.UNKNOWN]
             rows = inserts([1], 1, 1)
             cleared = await client.clear(rows.digests, rows.times, rows.tokens, timeout=0.3)
             assert cleared.tolist() == [Answer.UNKNOWN]
@@ -143,7 +144,7 @@ async def test_a_batch_larger_than_a_message_is_split() -> None:
     async with served(Cluster()) as every, closing(every.client()) as client:
         incarnation = await opened(client)
         n = 40_000
-        rows = Inserts(
+        rows = Ids(
             np.random.default_rng(4).bytes(16 * n),
             np.arange(n, dtype=np.int64),
             np.full(n, incarnation << 40, np.uint64),

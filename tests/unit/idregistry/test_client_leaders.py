@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from photon.batch.ids import Ids
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.client import SILENT_SECONDS, GrpcBackend
-from photon.idregistry.commands import ClearColumns
 from photon.idregistry.outcomes import Refusal, Status
 
 SHARD = 1
-ROW = ClearColumns(bytes(16), bytes(8), bytes(8))
+ROW = Ids.decode(bytes(16), bytes(8), bytes(8))
 SILENCE = Refusal(Status.UNKNOWN, "unavailable")
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from photon.idregistry.api import Answer, Inserts
+from photon.batch.ids import Ids
+from photon.idregistry.api import Answer
 from photon.idregistry.channels import CONNECT_MS_MAX, KEEPALIVE_MS, REQUESTS_OUTSTANDING_MAX
 from photon.idregistry.client import LOOK_UP_SECONDS_MIN, PROBE_SECONDS, TRY_SECONDS_MAX, GrpcBackend, RegistryClient
 from photon.wan.api import Fault, Route
@@ -48,7 +49,7 @@ class Regions:
         """Who answers a look-up now."""
         before = self.every.look_ups.copy()
         seen = await self.client.look_up(digests_of([1]), np.array([1000]), timeout=5)
-        assert seen.answers[0] != Answer.UNKNOWN, self.client.problem
+        assert seen.outcomes[0] != Answer.UNKNOWN, self.client.problem
         return " ".join((self.every.look_ups - before).elements())
 
     async def until_asked(self, name: str) -> None:
@@ -139,7 +140,7 @@ async def test_one_that_is_cut_off_from_the_leader_is_not_asked() -> None:
             group.cut = True
         assert await answers(there.client, inserts([1], incarnation, 1)) == [Answer.COMMITTED]
         seen = await there.client.look_up(digests_of([1]), np.array([1000]), timeout=5)
-        assert seen.answers.tolist() == [Answer.PRESENT]  # r3 would say absent
+        assert seen.outcomes.tolist() == [Answer.PRESENT]  # r3 would say absent
         assert await there.asked() == "r2"
         for group in cluster.groups["r3"].values():
             group.cut = False
@@ -187,6 +188,6 @@ async def test_a_cut_leader_costs_one_try_before_its_successor_is_asked() -> Non
         assert time.monotonic() - started < TRY_SECONDS_MAX + SLACK_S
 
 
-def _again(rows: Inserts, number: int) -> Inserts:
+def _again(rows: Ids, number: int) -> Ids:
     """The same id under another token."""
-    return Inserts(rows.digests, rows.times, rows.tokens + np.uint64(100 + number), rows.kinds, rows.tags)
+    return Ids(rows.digests, rows.times, rows.tokens + np.uint64(100 + number), rows.kinds, rows.tags)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from photon.batch.ids import Ids
 from photon.config.disk import AppendFile, RealAppendFile, RealDisk
-from photon.idregistry.api import Answer, Inserts, Slot, token_of
+from photon.idregistry.api import Answer, Slot, token_of
 from photon.idregistry.embedded import EmbeddedRegistry
 
 
@@ -36,7 +37,7 @@ async def test_a_failed_sync_is_told(tmp_path: Path) -> None:
         registry.announce(slot, [opened.incarnation])
         assert registry.failure is None
         disk.broken = True
-        inserts = Inserts(
+        inserts = Ids(
             bytes(16),
             np.zeros(1, np.int64),
             np.array([token_of(opened.incarnation, 1)], np.uint64),
@@ -44,7 +45,7 @@ async def test_a_failed_sync_is_told(tmp_path: Path) -> None:
             np.zeros(1, np.uint32),
         )
         answers = await registry.insert(inserts, timeout=0.5)
-        assert answers.answers.tolist() == [Answer.UNKNOWN]
+        assert answers.outcomes.tolist() == [Answer.UNKNOWN]
         assert registry.failure is not None
         assert "Input/output error" in registry.failure
     finally:

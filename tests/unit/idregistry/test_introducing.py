@@ -6,18 +6,19 @@ from pathlib import Path
 
 import numpy as np
 
-from photon.idregistry.api import Answer, Inserts, Slot, token_of
+from photon.batch.ids import Ids
+from photon.idregistry.api import Answer, Slot, token_of
 from photon.idregistry.embedded import EmbeddedRegistry
 
 SLOT = Slot("backfill-1", "east")
 IDS = 40
 
 
-def inserts(first: int, token: int) -> Inserts:
+def inserts(first: int, token: int) -> Ids:
     digests = b"".join(bytes([n % 251, 7]) * 8 for n in range(first, first + IDS))
     times = np.full(IDS, 10**18, np.int64)
     kinds = np.ones(IDS, np.uint8)
-    return Inserts(digests, times, np.full(IDS, token, np.uint64), kinds, np.zeros(IDS, np.uint32))
+    return Ids(digests, times, np.full(IDS, token, np.uint64), kinds, np.zeros(IDS, np.uint32))
 
 
 async def test_inserts_of_earlier_incarnations_are_stale_in_every_shard(tmp_path: Path) -> None:
@@ -28,17 +29,17 @@ async def test_inserts_of_earlier_incarnations_are_stale_in_every_shard(tmp_path
         registry.announce(SLOT, [first.incarnation])
         old = token_of(first.incarnation, 0)
         answers = await registry.insert(inserts(0, old), timeout=20)
-        assert (answers.answers == Answer.COMMITTED).all()
+        assert (answers.outcomes == Answer.COMMITTED).all()
         second = await registry.open_slot(SLOT, first.incarnation, b"2" * 16)
         assert second is not None
         registry.announce(SLOT, [first.incarnation, second.incarnation])
         assert await registry.introduce(timeout=20)
         # Under its original token the batch is still what it was: the newest incarnation may do it again.
         again = await registry.insert(inserts(0, old), timeout=20)
-        assert (again.answers == Answer.COMMITTED).all()
+        assert (again.outcomes == Answer.COMMITTED).all()
         registry.announce(SLOT, [first.incarnation])  # one that lives on
         answers = await registry.insert(inserts(100, old), timeout=20)
-        assert set(answers.answers.tolist()) == {Answer.STALE_INCARNATION}
+        assert set(answers.outcomes.tolist()) == {Answer.STALE_INCARNATION}
     finally:
         await registry.close()
 

@@ -136,7 +136,7 @@ async def test_scans_and_reopening(kind: str) -> None:
         assert page.generations.tolist() == [1, 1, 1]
         assert page.tokens.tolist() == tokens[:3].tolist()  # the former owner's
         taken = await client.insert(inserts(IDS[:1], incarnation, 9), timeout=5.0)
-        assert taken.answers.tolist() == [Answer.TAKEN]
+        assert taken.outcomes.tolist() == [Answer.TAKEN]
         assert taken.datacentres[taken.owner_datacentres[0]] == SLOT.datacentre
         bad = await client.recovery.scan_owned(shard, SLOT.name, 1, cursor=b"rubbish", timeout=5.0)
         assert isinstance(bad, Refusal)

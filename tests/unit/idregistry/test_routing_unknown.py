@@ -11,20 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
 from photon.config.clock import SystemClock
-from photon.idregistry import commands as c
-from photon.idregistry.api import Answer, Inserts, Pulse, Slot
-from photon.idregistry.outcomes import (
-    ClearOutcome,
-    Description,
-    InsertOutcome,
-    LookUpOutcome,
-    OpenOutcome,
-    OwnerColumns,
-    Refusal,
-    SlotClaim,
-    Status,
-)
+from photon.idregistry.api import Answer, Pulse, Slot
+from photon.idregistry.outcomes import Answered, Description, OpenOutcome, Refusal, SlotClaim, Status
 from photon.idregistry.routing import RoutedRegistry
 from photon.idregistry.sharding import single_range
 
@@ -32,7 +23,7 @@ from photon.idregistry.sharding import single_range
 class Scripted:
     """A backend that answers inserts from a list."""
 
-    def __init__(self, outcomes: list[InsertOutcome]) -> None:
+    def __init__(self, outcomes: list[Answered]) -> None:
         self.outcomes = outcomes
 
     async def describe(self, *, timeout: float) -> Description | Refusal:
@@ -41,15 +32,13 @@ class Scripted:
     async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome:
         raise NotImplementedError
 
-    async def insert(
-        self, shard: int, caller: int, claim: SlotClaim | None, columns: c.Columns, *, timeout: float
-    ) -> InsertOutcome:
+    async def insert(self, shard: int, caller: int, claim: SlotClaim | None, ids: Ids, *, timeout: float) -> Answered:
         return self.outcomes.pop(0)
 
-    async def clear(self, shard: int, columns: c.ClearColumns, *, timeout: float) -> ClearOutcome:
+    async def clear(self, shard: int, ids: Ids, *, timeout: float) -> Answered:
         raise NotImplementedError
 
-    async def look_up(self, shard: int, digests: bytes, times: bytes, *, timeout: float) -> LookUpOutcome:
+    async def look_up(self, shard: int, ids: Ids, *, timeout: float) -> Answered:
         raise NotImplementedError
 
     async def pulse(self, *, timeout: float) -> Pulse:
@@ -58,16 +47,8 @@ class Scripted:
     async def close(self) -> None: ...
 
 
-def _all(answer: Answer) -> OwnerColumns:
-    return OwnerColumns(
-        np.full(2, answer, np.uint8),
-        np.zeros(2, np.uint64),
-        np.zeros(2, np.uint8),
-        np.zeros(2, np.uint32),
-        np.zeros(2, np.uint8),
-        (),
-        np.zeros(2, np.int64),
-    )
+def _all(answer: Answer) -> Verdicts:
+    return Verdicts.blank(2, answer)
 
 
 UNKNOWN = Refusal(Status.UNKNOWN)
@@ -80,7 +61,7 @@ NOT_LEADER = Refusal(Status.NOT_LEADER)
 async def test_too_new_after_an_unknown_attempt_is_unknown(first: Refusal, expected: Answer) -> None:
     registry = RoutedRegistry(Scripted([first, _all(Answer.TOO_NEW)]), SystemClock())
     registry.announce(Slot("east-1", "east"), [1])
-    inserts = Inserts(
+    inserts = Ids(
         bytes(range(32)),
         np.zeros(2, np.int64),
         np.full(2, 1 << 40, np.uint64),
@@ -88,7 +69,7 @@ async def test_too_new_after_an_unknown_attempt_is_unknown(first: Refusal, expec
         np.zeros(2, np.uint32),
     )
     answers = await registry.insert(inserts, timeout=5)
-    assert answers.answers.tolist() == [expected, expected]
+    assert answers.outcomes.tolist() == [expected, expected]
 
 
 @pytest.mark.parametrize("reason", ["it is for operators", ""])

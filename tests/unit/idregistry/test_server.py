@@ -6,19 +6,24 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import numpy as np
 import pytest
 
+from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
 from photon.config.clock import SystemClock
 from photon.idregistry import commands as c
-from photon.idregistry.api import Answer, Inserts, Opened, Registry, Slot
+from photon.idregistry import registry_pb2 as pb
+from photon.idregistry.api import Answer, Opened, Registry, Slot
 from photon.idregistry.batching import ENTRIES_IN_FLIGHT, QUEUED_IDS_MAX
 from photon.idregistry.embedded import LocalBackend
-from photon.idregistry.outcomes import OwnerColumns, Refusal, SlotClaim, Status
+from photon.idregistry.outcomes import Refusal, SlotClaim, Status
 from photon.idregistry.proposing import proposed
 from photon.idregistry.routing import RoutedRegistry
 from photon.idregistry.server import Machines, RegistryReplica
+from photon.idregistry.service import RegistryServicer
 from tests.unit.idregistry.groups import Cluster, LocalGroup, Log, digests_of, inserts, lead
 
 SLOT = Slot("slot", "dc1", "host:1")
@@ -53,9 +58,9 @@ async def opened(registry: RoutedRegistry, slot: Slot = SLOT, last: int = 0, non
     return answer.incarnation
 
 
-async def answers(registry: RoutedRegistry, rows: Inserts, timeout: float = 3.0) -> list[int]:
+async def answers(registry: RoutedRegistry, rows: Ids, timeout: float = 3.0) -> list[int]:
     found = await registry.insert(rows, timeout=timeout)
-    return [int(answer) for answer in found.answers]
+    return [int(answer) for answer in found.outcomes]
 
 
 async def test_a_replica_stops_while_its_proposals_are_answered() -> None:
@@ -82,14 +87,14 @@ async def test_insert_clear_look_up_over_shards() -> None:
         assert set(await answers(registry, inserts(ids, incarnation, 1))) == {Answer.COMMITTED}
         other = await opened(registry, Slot("other", "dc2"), nonce=b"m")
         found = await registry.insert(inserts([5, 100, 7], other, 1), timeout=3)
-        assert found.answers.tolist() == [Answer.TAKEN, Answer.COMMITTED, Answer.TAKEN]
+        assert found.outcomes.tolist() == [Answer.TAKEN, Answer.COMMITTED, Answer.TAKEN]
         assert [found.datacentres[found.owner_datacentres[row]] for row in (0, 2)] == ["dc1", "dc1"]
         assert found.owner_tags.tolist() == [5, 0, 7]
         rows = inserts([5, 100], incarnation, 1)
         cleared = await registry.clear(rows.digests, rows.times, rows.tokens, timeout=3)
         assert cleared.tolist() == [Answer.CLEARED, Answer.REFUSED]
         seen = await registry.look_up(digests_of([5, 200]), np.array([5000, 200_000]), timeout=3)
-        assert seen.answers.tolist() == [Answer.PRESENT, Answer.ABSENT]
+        assert seen.outcomes.tolist() == [Answer.PRESENT, Answer.ABSENT]
         assert [group.ids for group in replica.describe().groups] == [0, 34, 34, 33]
 
 
@@ -125,7 +130,7 @@ async def test_too_new_is_not_inserted() -> None:
         rows = inserts([1], incarnation, 1, [now + 60 * 10**9])
         assert await answers(registry, rows) == [Answer.TOO_NEW]
         seen = await registry.look_up(digests_of([1]), rows.times, timeout=1)
-        assert seen.answers.tolist() == [Answer.ABSENT]
+        assert seen.outcomes.tolist() == [Answer.ABSENT]
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -213,11 +218,11 @@ async def test_a_stranger_is_not_believed() -> None:
         incarnation = await opened(registry)
         await opened(registry, Slot("other", "dc2"), nonce=b"m")
         claim = SlotClaim(Slot("other", "dc2"), (incarnation,))
-        columns = c.Columns.of(inserts([1], incarnation, 1))
-        outcome = await replica.insert(1, incarnation, None, columns, timeout=1)
+        ids = inserts([1], incarnation, 1)
+        outcome = await replica.insert(1, incarnation, None, ids, timeout=1)
         assert isinstance(outcome, Refusal)
         assert outcome.status is Status.UNKNOWN_CALLER
-        outcome = await replica.insert(1, incarnation, claim, columns, timeout=1)
+        outcome = await replica.insert(1, incarnation, claim, ids, timeout=1)
         assert isinstance(outcome, Refusal)
         assert outcome.status is Status.REFUSED
         assert "belongs to slot slot" in outcome.reason
@@ -254,15 +259,15 @@ async def test_a_full_queue_is_overloaded() -> None:
         await answers(registry, inserts([0], incarnation, 0))
         cluster.logs[1].hold = True
         n = c.MAX_ENTRY_IDS
-        columns = c.Columns.of(inserts([1] * n, incarnation, 1))
+        ids = inserts([1] * n, incarnation, 1)
         waiting = [
-            asyncio.create_task(replica.insert(1, incarnation, None, columns, timeout=5))
+            asyncio.create_task(replica.insert(1, incarnation, None, ids, timeout=5))
             for _ in range(QUEUED_IDS_MAX // n)
         ]
         for _ in range(8):  # the handlers queue, then the pump takes what may be in flight
             await asyncio.sleep(0)
         more = [
-            asyncio.create_task(replica.insert(1, incarnation, None, columns, timeout=5))
+            asyncio.create_task(replica.insert(1, incarnation, None, ids, timeout=5))
             for _ in range(ENTRIES_IN_FLIGHT + 1)
         ]
         await asyncio.sleep(0.01)
@@ -273,22 +278,30 @@ async def test_a_full_queue_is_overloaded() -> None:
         assert kinds[-1] is Status.OVERLOADED
 
 
-@pytest.mark.parametrize("what", ["digests", "times", "kinds", "size", "shard"])
+class Context:
+    def time_remaining(self) -> float:
+        return 1.0
+
+
+@pytest.mark.parametrize("what", ["digests", "times", "kinds", "kind", "token", "size", "shard"])
 async def test_malformed_requests_are_refused(what: str) -> None:
     async with running(Cluster()) as replica:
-        good = c.Columns.of(inserts([1, 2], 1, 1))
-        fields = {name: getattr(good, name) for name in ("digests", "times", "tokens", "kinds", "tags")}
-        if what == "size":
-            bad = c.Columns.of(inserts([1] * (c.MAX_ENTRY_IDS + 1), 1, 1))
-        elif what == "shard":
-            bad = good
-        else:
-            bad = c.Columns(**{**fields, what: fields[what][:-1]})
-        outcome = await replica.insert(9 if what == "shard" else 1, 1, None, bad, timeout=1)
-        assert isinstance(outcome, Refusal)
-        assert outcome.status is (Status.UNKNOWN if what == "shard" else Status.REFUSED)
-        seen = replica.look_up(1, b"x" * 15, bytes(8))
-        assert isinstance(seen, Refusal)
+        n = c.MAX_ENTRY_IDS + 1 if what == "size" else 2
+        columns = Ids.encode([inserts([1] * n, 1, 1)])
+        if what in columns:
+            columns[what] = columns[what][:-1]
+        elif what == "kind":
+            columns["kinds"] = b"\x01\x05"
+        elif what == "token":
+            columns["tokens"] = bytes(16)
+        request = pb.InsertRequest(shard=9 if what == "shard" else 1, caller=1, **columns)
+        service: Any = RegistryServicer(replica)
+        outcome = await service.Insert(request, Context())
+        assert outcome.status == (pb.STATUS_UNKNOWN if what == "shard" else pb.STATUS_REFUSED)
+        assert outcome.reason
+        for method, of in ((service.LookUp, pb.LookUpRequest), (service.Clear, pb.ClearRequest)):
+            refused = await method(of(shard=1, digests=b"x" * 15, times=bytes(8)), Context())
+            assert (refused.status, refused.answers) == (pb.STATUS_REFUSED, b"")
 
 
 async def test_another_set_up_is_a_conflict() -> None:
@@ -325,13 +338,13 @@ async def test_a_follower_points_to_the_leader_and_answers_look_ups() -> None:
         registry = routed(leader)
         incarnation = await opened(registry)
         await answers(registry, inserts([1], incarnation, 1))
-        columns = c.Columns.of(inserts([2], incarnation, 1))
-        outcome = await follower.insert(1, incarnation, None, columns, timeout=1)
+        ids = inserts([2], incarnation, 1)
+        outcome = await follower.insert(1, incarnation, None, ids, timeout=1)
         assert outcome == Refusal(Status.NOT_LEADER, leader="r1")
         assert await follower.open_slot(SLOT, 0, b"n", timeout=1) == Refusal(Status.NOT_LEADER, leader="r1")
-        seen = follower.look_up(1, digests_of([1, 2]), np.array([1000, 2000], "<i8").tobytes())
-        assert isinstance(seen, OwnerColumns)
-        assert seen.answers.tolist() == [Answer.PRESENT, Answer.ABSENT]
+        seen = follower.look_up(1, Ids.of(digests_of([1, 2]), np.array([1000, 2000], np.int64)))
+        assert isinstance(seen, Verdicts)
+        assert seen.outcomes.tolist() == [Answer.PRESENT, Answer.ABSENT]
 
 
 async def test_insert_needs_an_announcement() -> None:

@@ -128,11 +128,11 @@ def test_taken_says_who_and_what_for() -> None:
     shard = Shard()
     shard.insert(Row(7, incarnation=2, batch=9, kind=Kind.UNMATCHED))
     found = shard.do(batch([MINE, Row(8)])).inserts
-    assert found.answers.tolist() == [A.TAKEN, A.COMMITTED]
-    assert found.tokens.tolist() == [OTHER.token, 0]
-    assert found.kinds.tolist() == [Kind.UNMATCHED, 0]
-    assert found.tags.tolist() == [7, 0]
-    assert found.names[found.datacentres[0]] == "dc2"
+    assert found.outcomes.tolist() == [A.TAKEN, A.COMMITTED]
+    assert found.owner_tokens.tolist() == [OTHER.token, 0]
+    assert found.owner_kinds.tolist() == [Kind.UNMATCHED, 0]
+    assert found.owner_tags.tolist() == [7, 0]
+    assert found.datacentres[found.owner_datacentres[0]] == "dc2"
 
 
 def test_first_wins_within_a_batch() -> None:

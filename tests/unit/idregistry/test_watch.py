@@ -87,7 +87,7 @@ async def test_at_the_memory_limit_inserts_wait_and_clearing_makes_room() -> Non
             incarnation = await opened(registry)
             old = inserts(range(1_000), incarnation, 1)
             taken = await registry.insert(old, timeout=3)
-            assert set(taken.answers.tolist()) == {Answer.BELOW_BOUNDARY}  # the boundary is a second ago
+            assert set(taken.outcomes.tolist()) == {Answer.BELOW_BOUNDARY}  # the boundary is a second ago
             now = time.time_ns()
             young = inserts(range(1_000), incarnation, 2, times=[now] * 1_000)
             assert set(await answers(registry, young)) == {Answer.COMMITTED}
@@ -96,10 +96,10 @@ async def test_at_the_memory_limit_inserts_wait_and_clearing_makes_room() -> Non
             assert shard(replica).bytes >= 30_000
             more = inserts([5_000], incarnation, 3, times=[now])
             refused = await registry.insert(more, timeout=0.05)
-            assert refused.answers.tolist() == [Answer.UNKNOWN]
+            assert refused.outcomes.tolist() == [Answer.UNKNOWN]
             assert "memory_limit" in (registry.problem or "")
             seen = await registry.look_up(young.digests, young.times, timeout=3)
-            assert set(seen.answers.tolist()) == {Answer.PRESENT}
+            assert set(seen.outcomes.tolist()) == {Answer.PRESENT}
             cleared = await registry.clear(young.digests, young.times, young.tokens, timeout=3)
             assert set(cleared.tolist()) == {Answer.CLEARED}
             bucket_end = ((now >> 43) + 1) << 43

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,10 +14,12 @@ import numpy as np
 from photon.adapters.contract import Adapter, Filtered, ForeignHeader, Joined, LogFile
 from photon.adapters.envelope import Envelope
 from photon.batch.events import Events, ForeignEvent
+from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.eventstore.api import EventLookUps, Found, PrimaryRecord, Progress
-from photon.idregistry.api import I64, U8, U64, Answer, Digester, InsertAnswers, Inserts, Opened, Slot
+from photon.idregistry.api import I64, U8, U64, Answer, Digester, Opened, Slot
 from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.api import WAIT_NS, JoinAnswers
 from photon.joiner.engine import JoinerEngine, JoinerLimits, Surroundings
@@ -49,16 +52,17 @@ def rows_for(ids: Sequence[bytes], token: int, *, kind: int = 1, text: bytes = b
     )
 
 
-def answers_of(codes: Sequence[int], *, datacentre: str = "dc0", tags: Sequence[int] | None = None) -> InsertAnswers:
+def answers_of(codes: Sequence[int], *, datacentre: str = "dc0", tags: Sequence[int] | None = None) -> Verdicts:
     """Answers, with an owner for whoever is taken."""
     n = len(codes)
-    return InsertAnswers(
-        answers=np.array(codes, dtype=np.uint8),
+    return Verdicts(
+        outcomes=np.array(codes, dtype=np.uint8),
         owner_tokens=np.zeros(n, dtype=np.uint64),
         owner_kinds=np.ones(n, dtype=np.uint8),
         owner_tags=np.array(tags if tags is not None else [0] * n, dtype=np.uint32),
         owner_datacentres=np.zeros(n, dtype=np.uint8),
         datacentres=(datacentre,),
+        owner_times=np.zeros(n, dtype=np.int64),
     )
 
 
@@ -100,7 +104,7 @@ class FakeRegistry:
     def announce(self, slot: Slot, incarnations: Sequence[int]) -> None:
         self.announced = (slot, list(incarnations))
 
-    async def insert(self, inserts: Inserts, *, timeout: float) -> InsertAnswers:
+    async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts:
         assert self.announced is not None, "announce comes before the first insert"
         slot, incarnations = self.announced
         await asyncio.sleep(0)
@@ -121,20 +125,13 @@ class FakeRegistry:
                 int(inserts.kinds[row]),
                 int(inserts.tags[row]),
             )
-            answers.answers[row] = code
+            answers.outcomes[row] = code
             if owner is not None:
                 if owner.datacentre not in names:
                     names.append(owner.datacentre)
                 answers.owner_kinds[row], answers.owner_tags[row] = owner.kind, owner.tag
                 answers.owner_datacentres[row] = names.index(owner.datacentre)
-        return InsertAnswers(
-            answers.answers,
-            answers.owner_tokens,
-            answers.owner_kinds,
-            answers.owner_tags,
-            answers.owner_datacentres,
-            tuple(names),
-        )
+        return replace(answers, datacentres=tuple(names))
 
     async def clear(self, digests: bytes, times: I64, tokens: U64, *, timeout: float) -> U8:
         codes = []

@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 from photon.adapters.logs import reading as log_reading
+from photon.batch.verdicts import Verdicts
 from photon.dispatcher import process
 from photon.dispatcher.ledger import LedgerLine, Verdict
 from photon.dispatcher.replay import control, coverage, replayer, requests
 from photon.dispatcher.replay.requests import Step
 from photon.dispatcher.retry import Patience
-from photon.idregistry.api import I64, Answer, LookUps
+from photon.idregistry.api import I64, Answer
 from tests.unit.dispatcher.test_engine import LIMITS, QUICK, FakeLookUps, World, running, until
-from tests.unit.dispatcher.world import DIGESTER, HERE, HOUR
+from tests.unit.dispatcher.world import DIGESTER, HERE, HOUR, looked_up
 
 PATIENCE = Patience(unmatched_after_ns=HOUR)
 
@@ -28,13 +29,11 @@ PATIENCE = Patience(unmatched_after_ns=HOUR)
 class TrueLookUps(FakeLookUps):
     """Says what the fake registry has."""
 
-    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps:
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts:
         self.asked += len(times)
         owned = {DIGESTER.digest(event_id) for event_id in self.world.registry.owners}
         there = [digests[at : at + 16] in owned for at in range(0, len(digests), 16)]
-        answers = np.where(there, Answer.PRESENT, Answer.ABSENT).astype(np.uint8)
-        zeros = np.zeros(len(times), np.uint8)
-        return LookUps(answers, zeros + 1, zeros.astype(np.uint32), zeros, (HERE,))
+        return looked_up(np.where(there, Answer.PRESENT, Answer.ABSENT), 1, names=(HERE,))
 
 
 @pytest.fixture

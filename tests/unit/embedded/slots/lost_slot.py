@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from photon.batch.ids import Ids
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.embedded.slots import sealing
 from photon.embedded.slots.id_list import IdList
 from photon.embedded.slots.retiring import Asking, Place, Retirement
-from photon.idregistry.api import DIGEST_BYTES, I64, U8, U64, Answer, Digester, Inserts, Slot, token_of
+from photon.idregistry.api import DIGEST_BYTES, I64, U8, U64, Answer, Digester, Slot, token_of
 from photon.idregistry.embedded import LocalBackend
 from photon.idregistry.routing import RoutedRegistry
 from photon.idregistry.scanning import EntryPage
@@ -56,7 +57,7 @@ class LostSlot:
         self.registry.announce(slot, [opened.incarnation])
         token = token_of(opened.incarnation, BATCH)
         found = await self.registry.insert(rows(ids, token), timeout=10)
-        assert set(found.answers.tolist()) == {Answer.COMMITTED}
+        assert set(found.outcomes.tolist()) == {Answer.COMMITTED}
         return token
 
     def line(self, event_id: str, token: int | None = None) -> bytes:
@@ -115,10 +116,10 @@ def digests_of(ids: Sequence[str]) -> set[bytes]:
     return {DIGESTER.digest(each.encode()) for each in ids}
 
 
-def rows(ids: Sequence[str], token: int, generation: int = 0) -> Inserts:
+def rows(ids: Sequence[str], token: int, generation: int = 0) -> Ids:
     n = len(ids)
     times = np.array([int(each[1:]) for each in ids], np.int64)
-    return Inserts(
+    return Ids(
         DIGESTER.digests([each.encode() for each in ids]), times, np.full(n, token, np.uint64),
         np.ones(n, np.uint8), np.arange(n, dtype=np.uint32), np.full(n, generation, np.uint32),
     )  # fmt: skip

@@ -161,9 +161,9 @@ async def test_a_replica_whose_clock_is_doubted_proposes_no_boundary_and_no_chan
         assert refused.reason.startswith("replica r1 proposes no change of the shards: this clock is 86399.99")
         # By the others' clocks this is a day too early: it is parked, whatever the own one says.
         early = inserts([1], incarnation, 1, times=[time.time_ns() - SECOND])
-        assert (await registry.insert(early, timeout=3)).answers.tolist() == [Answer.TOO_NEW]
+        assert (await registry.insert(early, timeout=3)).outcomes.tolist() == [Answer.TOO_NEW]
         heard(watch, r2=0, r3=0)
-        assert (await registry.insert(early, timeout=3)).answers.tolist() == [Answer.COMMITTED]
+        assert (await registry.insert(early, timeout=3)).outcomes.tolist() == [Answer.COMMITTED]
         await until_boundary(replica, moved=True)
     finally:
         await replica.stop()

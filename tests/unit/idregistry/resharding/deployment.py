@@ -7,6 +7,7 @@ from hashlib import blake2b
 
 import numpy as np
 
+from photon.batch.ids import Ids
 from photon.idregistry import commands as c
 from photon.idregistry.api import DIGEST_BYTES, I64, U8, Answer, token_of
 from photon.idregistry.config_machine import ConfigMachine
@@ -82,20 +83,14 @@ class Deployment:
 
     def insert(self, digests: bytes, times: I64, batch: int = 1) -> U8:
         """By the active config, as a client does; the slot must have been announced."""
-        columns = c.Columns(
-            digests,
-            times.astype("<i8").tobytes(),
-            np.full(len(times), token_of(CALLER, batch), "<u8").tobytes(),
-            bytes([1]) * len(times),
-            bytes(4 * len(times)),
-        )
+        n = len(times)
+        token = np.full(n, token_of(CALLER, batch), np.uint64)
+        ids = Ids(digests, times, token, np.ones(n, np.uint8), np.zeros(n, np.uint32))
 
         def batch_of(rows: I64, config: int) -> c.Batch:
-            each = columns.take(rows)
-            callers = [(CALLER, len(rows))]
-            return c.Batch(callers, each.digests, each.times, each.tokens, each.kinds, each.tags, config=config)
+            return c.Batch.of([(CALLER, len(rows))], [ids.take(rows)], [], config)
 
-        return self._asked(digests, batch_of, lambda result: result.inserts.answers)
+        return self._asked(digests, batch_of, lambda result: result.inserts.outcomes)
 
     def insert_at(self, shard: int, digest: bytes, time: int) -> bool:
         """One id at one shard, whosever it is; whether that accepted it."""
@@ -109,18 +104,16 @@ class Deployment:
         times = time.to_bytes(8, "little", signed=True)
         result = self.to_shard(shard, c.Batch([(CALLER, 1)], digest, times, token, b"\1", bytes(4), config=config))
         assert isinstance(result, BatchAnswers)
-        return int(result.inserts.answers[0]) == Answer.COMMITTED
+        return int(result.inserts.outcomes[0]) == Answer.COMMITTED
 
     def clear(self, digests: bytes, times: I64, batch: int = 1) -> U8:
         """As ``insert``."""
-        token = np.full(len(times), token_of(CALLER, batch), "<u8").tobytes()
-        columns = c.ClearColumns(digests, times.astype("<i8").tobytes(), token)
+        ids = Ids.of(digests, times, np.full(len(times), token_of(CALLER, batch), np.uint64))
 
         def batch_of(rows: I64, config: int) -> c.Batch:
-            own = columns.take(rows)
-            return c.Batch(clear_digests=own.digests, clear_times=own.times, clear_tokens=own.tokens)
+            return c.Batch.of([], [], [ids.take(rows)], 0)
 
-        return self._asked(digests, batch_of, lambda result: result.clears)
+        return self._asked(digests, batch_of, lambda result: result.clears.outcomes)
 
     def _asked(
         self, digests: bytes, batch_of: Callable[[I64, int], c.Batch], answers_of: Callable[[BatchAnswers], U8]

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from photon.batch.ids import Ids
 from photon.config.clock import SystemClock
-from photon.idregistry.api import Answer, Inserts, Slot, token_of
+from photon.idregistry.api import Answer, Slot, token_of
 from photon.idregistry.embedded import EmbeddedRegistry, RegistryConflict
 from photon.idregistry.outcomes import Refusal, Status
 from photon.idregistry.resharding.api import Action, Ask, Resharding, Stage
@@ -44,7 +45,7 @@ async def seen(registry: EmbeddedRegistry, what: Callable[[Resharding], bool]) -
 
 async def insert(registry: EmbeddedRegistry, first: int, batch: int, time_ns: int) -> list[int]:
     """Sixty ids of one event time; asked again while unknown."""
-    rows = Inserts(
+    rows = Ids(
         digests_of(first, 60),
         np.full(60, time_ns, np.int64),
         np.full(60, token_of(registry.caller, batch), np.uint64),  # type: ignore[attr-defined]
@@ -53,7 +54,7 @@ async def insert(registry: EmbeddedRegistry, first: int, batch: int, time_ns: in
     )
     deadline = time.monotonic() + 20
     while True:
-        answers = (await registry.insert(rows, timeout=5)).answers.tolist()
+        answers = (await registry.insert(rows, timeout=5)).outcomes.tolist()
         if Answer.UNKNOWN not in answers:
             return answers
         assert time.monotonic() < deadline, registry.problem
@@ -120,7 +121,7 @@ async def test_a_shard_that_left_is_removed_and_still_answered_for(tmp_path: Pat
             assert time.monotonic() < deadline
             await asyncio.sleep(0.02)
         looked = await registry.look_up(digests_of(0, 60), np.full(60, now, np.int64), timeout=5)
-        assert set(looked.answers.tolist()) == {Answer.BELOW_BOUNDARY}
+        assert set(looked.outcomes.tolist()) == {Answer.BELOW_BOUNDARY}
         assert registry.healthy
     finally:
         await registry.close()

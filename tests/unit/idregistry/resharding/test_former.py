@@ -39,7 +39,7 @@ def batch(time: int, token: int, config: int) -> c.Batch:
 
 def inserted(machine: ShardMachine, index: int, command: c.Batch) -> int:
     result: Any = machine.apply(index, c.encode(command))
-    return int(result.inserts.answers[0])
+    return int(result.inserts.outcomes[0])
 
 
 def test_an_id_that_the_release_before_entered_in_two_shards_is_answered_by_one_of_them() -> None:
@@ -71,4 +71,4 @@ def test_an_entry_that_was_looked_for_before_a_change_is_not_taken_after_it() ->
         [(CALLER, 1)], digest, bytes(8), (1 << 40 | 1).to_bytes(8, "little"), b"\1", bytes(4), config=config
     )
     result: Any = deployment.to_shard(former, late)
-    assert result.inserts.answers[0] != Answer.COMMITTED
+    assert result.inserts.outcomes[0] != Answer.COMMITTED

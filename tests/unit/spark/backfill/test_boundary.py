@@ -7,7 +7,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from photon.idregistry.api import I64, Answer, LookUps
+from photon.batch.verdicts import Verdicts
+from photon.idregistry.api import I64, Answer
 from photon.spark.backfill.boundary import PRECISION_NS, RegistrySilent, boundary_in
 
 S = 10**9
@@ -21,14 +22,14 @@ class Shards:
         self._silent = silent
         self.asked = 0
 
-    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps:
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts:
         self.asked += 1
         shard = np.frombuffer(digests, np.uint8)[::16] % len(self._boundaries)
         below = times < np.array(self._boundaries, np.int64)[shard]
         answers = np.where(below, Answer.BELOW_BOUNDARY, Answer.ABSENT).astype(np.uint8)
         if self._silent:
             answers[-1] = Answer.UNKNOWN
-        return LookUps(answers, answers, times.astype(np.uint32), answers, ())
+        return Verdicts.plain(answers)
 
 
 def found(shards: Shards, since: int, until: int) -> int | None:

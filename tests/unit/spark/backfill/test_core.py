@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from photon.idregistry.api import Answer, InsertAnswers, token_of
+from photon.batch.verdicts import Verdicts
+from photon.idregistry.api import Answer, token_of
 from photon.joiner.rows import Rows
 from photon.spark.backfill.core import BatchCore, Finish, GiveUp, Insert, Stage, Write
 from photon.spark.backfill.names import BatchName, TooManyBatches
@@ -19,11 +22,8 @@ def some_rows(count: int) -> Rows:
     return rows_of([Event(bytes([n]) * 16, n) for n in range(count)], token_of(7, 2))
 
 
-def answers(*codes: Answer, owner: int = 0) -> InsertAnswers:
-    n = len(codes)
-    zeros = np.zeros(n, np.uint8)
-    owners = np.full(n, owner, np.uint64)
-    return InsertAnswers(np.array(codes, np.uint8), owners, zeros, np.zeros(n, np.uint32), zeros, ())
+def answers(*codes: Answer, owner: int = 0) -> Verdicts:
+    return replace(Verdicts.plain(np.array(codes, np.uint8)), owner_tokens=np.full(len(codes), owner, np.uint64))
 
 
 def core_of(count: int, *, asked_before: bool = False) -> BatchCore:

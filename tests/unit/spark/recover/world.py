@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from photon.batch.verdicts import Verdicts
 from photon.idregistry import commands as c
-from photon.idregistry.api import I64, U8, U32, U64, Answer, LookUps
+from photon.idregistry.api import I64, U8, U32, U64, Answer
 from tests.unit.idregistry.model import Row, digest, time_of
 from tests.unit.idregistry.shard import Shard
 
@@ -60,13 +61,10 @@ class World:
                 self.take(number, 0)
 
     # -- asked by the repair -----------------------------------------------------------------------------------
-    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps:
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts:
         self.live()
-        found = self.shard.machine.look_up(digests, times).answers
-        if self.draw.random() < self.faults:
-            found = np.full(len(times), Answer.UNKNOWN, np.uint8)
-        nothing = np.zeros(len(times), np.uint8)
-        return LookUps(found, nothing, nothing.astype(np.uint32), nothing, ())
+        found = self.shard.machine.look_up(digests, times)
+        return Verdicts.blank(len(times), Answer.UNKNOWN) if self.draw.random() < self.faults else found
 
     async def reopen(
         self,
