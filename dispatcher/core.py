@@ -28,6 +28,7 @@ from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.identity import ALIKE_MARK, numbered
 from photon.batch.columns import U8, Mask, RowIndexes
 from photon.batch.events import Events
+from photon.batch.verdicts import Verdicts
 from photon.config.clock import NS_PER_S
 from photon.dispatcher.events import (
     EVENT_BYTES,
@@ -35,7 +36,6 @@ from photon.dispatcher.events import (
     Batch,
     Export,
     OpenLog,
-    Owners,
     Retimed,
     Stretch,
     add_rejected,
@@ -56,9 +56,10 @@ from photon.dispatcher.spilling import Spilling
 from photon.dispatcher.state import Changes
 from photon.dispatcher.two_clocks import FirstRead, Heard, ask_for_final
 from photon.dispatcher.waiting import ArrivedKeys, WaitingRoom
-from photon.idregistry.api import Digester
+from photon.idregistry.api import Digester, Kind
 from photon.joiner.api import JoinAnswers, Outcome
 from photon.joiner.foreign_columns import events_of, records_of
+from photon.joiner.verdicts import tags_of
 
 LATE_REASON = "its event time is older than what the registry still remembers"
 
@@ -464,13 +465,13 @@ class Core:
         """What became of each event of a batch."""
         table, rows = self._table, batch.rows
         self._queues.behind_in_flight -= len(rows) if table.behind[rows[0]] else 0
-        if len(answers.outcomes) != len(rows):
-            answers = JoinAnswers([Outcome.RETRY] * len(rows))
-        outcomes = np.frombuffer(bytes(answers.outcomes), np.uint8)
+        if len(answers.verdicts) != len(rows):
+            answers = JoinAnswers.alike(len(rows), Outcome.RETRY)
+        verdicts = answers.verdicts
+        outcomes = verdicts.outcomes
         kinds = set(outcomes.tolist())
-        taken = {at: by for at, by in answers.taken.items() if outcomes[at] == _TAKEN}
         if self._homes is not None:
-            evidence = of_answers(table, rows, outcomes, taken, self._homes, now)
+            evidence = of_answers(table, rows, verdicts, self._homes, now)
             self._homes.observe(evidence, now, backlog=self._queues.look_first)
         if answers.ambiguous:
             ambiguous = rows_of([at for at in answers.ambiguous if outcomes[at] in (_JOINED, _REJECTED)])
@@ -484,39 +485,44 @@ class Core:
         decided = (outcomes >= _JOINED) & (outcomes <= _REJECTED)
         late = outcomes == _LATE
         waits = ~(decided | late)
-        if taken:
-            at = rows_of(sorted(taken))
-            waits[at] = False
-            owners = Owners.of([taken[each] for each in at.tolist()], table.times[rows[at]])
-            self._count_apart(rows[at[owners.not_of(self.datacentre)]], Verdict.WASTED)
-            self.taken(rows[at], owners)
+        if _TAKEN in kinds:
+            taken = np.flatnonzero((outcomes == _TAKEN) & (verdicts.owner_kinds != 0))
+            waits[taken] = False
+            owners = verdicts.take(taken)
+            self._count_apart(rows[taken[_of_others(owners, self.datacentre)]], Verdict.WASTED)
+            self.taken(rows[taken], owners, answers.same_line[taken])
         self._count(rows[decided], outcomes[decided])
         self.late(rows[late], now_ns)
         if waits.any():
             self._wait(batch, outcomes, waits, answers.overloaded, now_ns, now)
 
-    def looked_up(self, rows: RowIndexes, owners: Owners, absent: RowIndexes, now: float) -> None:
+    def looked_up(self, rows: RowIndexes, owners: Verdicts, absent: RowIndexes, now: float) -> None:
         """The registry knows these events, by a look-up, and does not know the others."""
         if self._homes is not None:
             fresh = ~self.were_read(rows)
             evidence = of_look_ups(self._table, rows, owners, absent, fresh, self._homes)
             self._homes.observe(evidence, now, backlog=self._queues.look_first)
-        self.taken(rows, owners)
+        # Which line it was is asked only where it decides.
+        same_line = self.identical_copies | ~_of_others(owners, self.datacentre)
+        if same_line.any():
+            same_line[same_line] = tags_of(self._table.events(rows[same_line])) == owners.owner_tags[same_line]
+        self.taken(rows, owners, same_line)
 
-    def taken(self, rows: RowIndexes, owners: Owners) -> None:
-        """Their ids were registered before, under other tokens."""
+    def taken(self, rows: RowIndexes, owners: Verdicts, same_line: Mask) -> None:
+        """Their ids were registered before, under other tokens; ``same_line``: as ``JoinAnswers`` has it."""
         before = self.were_read(rows)
         if before.any():
             self.reread(rows[before])
         if before.all():
             return
-        other = owners.not_of(self.datacentre)
-        moved = ~before & (owners.times != self._table.times[rows])
+        other = _of_others(owners, self.datacentre)
+        registered = owners.owner_times
+        moved = ~before & (registered != 0) & (registered != self._table.times[rows])
         if moved.any():
             self._retime(rows, owners, np.flatnonzero(moved))
-        verdicts = np.where(other, np.uint8(Verdict.ELSEWHERE), owners.kinds)  # kinds have a verdict's number
+        verdicts = np.where(other, np.uint8(Verdict.ELSEWHERE), owners.owner_kinds)  # kinds have a verdict's number
         # Else it is this very line before a crash, not counted then.
-        verdicts[~owners.same_line & (self.identical_copies | ~other)] = Verdict.DUPLICATE
+        verdicts[~same_line & (self.identical_copies | ~other)] = Verdict.DUPLICATE
         self._count(rows[~before], verdicts[~before])
 
     def were_read(self, rows: RowIndexes) -> Mask:
@@ -527,20 +533,29 @@ class Core:
                 before[which] = self._table.offsets[rows[which]] < stretch.seen_to
         return before
 
-    def _retime(self, rows: RowIndexes, owners: Owners, which: RowIndexes) -> None:
+    def _retime(self, rows: RowIndexes, owners: Verdicts, which: RowIndexes) -> None:
         """Counts lines whose ids were registered by other lines, with other event times."""
         table = self._table
-        for at, stretch in zip(which.tolist(), table.stretch[rows[which]].tolist(), strict=True):
-            row, registered_ns = rows[at], int(owners.times[at])
-            time_ns = int(table.times[row])
-            # Two clocks that Photon trusts may say so of one event.
-            if abs(time_ns - registered_ns) <= self._uncertainty_ns or (
-                stretch is not None and stretch.again is not None
-            ):
-                continue
-            self._count_apart(rows[[at]], Verdict.RETIMED)
-            place = table.ids[row], table.files[row].path, int(table.offsets[row])
-            self.retimed = self.retimed or Retimed(*place, time_ns, owners.row(at))
+        # Two clocks that Photon trusts may say so of one event.
+        times, registered = table.times[rows[which]], owners.owner_times[which]
+        apart_ns = np.maximum(times, registered).view(np.uint64) - np.minimum(times, registered).view(np.uint64)
+        first_times = [each is None or each.again is None for each in table.stretch[rows[which]].tolist()]
+        which = which[(apart_ns > self._uncertainty_ns) & np.array(first_times, np.bool_)]
+        if not len(which):
+            return
+        self._count_apart(rows[which], Verdict.RETIMED)
+        if self.retimed is None:
+            row, at = rows[which[0]], which[0]
+            self.retimed = Retimed(
+                table.ids[row],
+                table.files[row].path,
+                int(table.offsets[row]),
+                int(table.times[row]),
+                int(owners.owner_times[at]),
+                owners.datacentres[owners.owner_datacentres[at]],
+                Kind(int(owners.owner_kinds[at])),
+                int(owners.owner_tokens[at]),
+            )
 
     def _count_apart(self, rows: RowIndexes, verdict: Verdict) -> None:
         self.live[verdict] += len(rows)
@@ -740,6 +755,14 @@ class Core:
         if len(rows):
             self._table.row_id[rows] = stored.row_ids[self._new_ids]
             self.loaded.add(rows)
+
+
+def _of_others(owners: Verdicts, datacentre: str) -> Mask:
+    """Which ids belong to other datacentres."""
+    names = owners.datacentres
+    own = names.index(datacentre) if datacentre in names else len(names)
+    other: Mask = owners.owner_datacentres != own
+    return other
 
 
 def _may_hold(before: Stretch, lines: Stretch, *, of_its_own: bool) -> bool:

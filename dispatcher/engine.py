@@ -20,6 +20,7 @@ from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import UNREAD, ProblemKind
 from photon.adapters.logs.tail import Tail
 from photon.adapters.logs.watching import Watcher
+from photon.batch.columns import Mask
 from photon.config.clock import NS_PER_S, Clock, utc
 from photon.config.structured import get_logger
 from photon.dispatcher.arrivals import Arrivals
@@ -339,9 +340,9 @@ class DispatcherEngine:
             )
             self._retries.clock_went_back(now_ns)
 
-    def _tell_early(self, batch: Batch, reply: JoinAnswers, now_ns: int) -> None:
+    def _tell_early(self, batch: Batch, are_early: Mask, now_ns: int) -> None:
         """Once: events that the registry does not take yet. Those of the next moments are nothing to speak of."""
-        early = np.flatnonzero(np.array(reply.outcomes[: len(batch)]) == Outcome.TOO_NEW)
+        early = np.flatnonzero(are_early)
         newest = batch.events.row(int(early[batch.events.times[early].argmax()]))
         if newest.event_time_ns <= now_ns + TOO_NEW_ONCE_S * NS_PER_S:
             return
@@ -490,12 +491,13 @@ class DispatcherEngine:
         finally:
             now = self._clock.monotonic()
             self._flow.answered(target, len(batch), answers, sent_at, now)
-        reply = answers or JoinAnswers([Outcome.RETRY] * len(batch))
-        tell_given_up(self._log, batch.events, reply)
+        if answers is None or len(answers.verdicts) != len(batch):
+            answers = JoinAnswers.alike(len(batch), Outcome.RETRY)
+        tell_given_up(self._log, batch.events, answers)
         now_ns = self._clock.now_ns()
-        if not self._early_told and Outcome.TOO_NEW in reply.outcomes:
-            self._tell_early(batch, reply, now_ns)
-        self._core.answered(batch, reply, now_ns, now)
+        if not self._early_told and Outcome.TOO_NEW in answers.verdicts.outcomes.tobytes():
+            self._tell_early(batch, answers.verdicts.outcomes == Outcome.TOO_NEW, now_ns)
+        self._core.answered(batch, answers, now_ns, now)
 
     async def _look_up(self, batch: Batch) -> None:
         """What it finds has its verdict; when it fails, joiners find out."""

@@ -13,12 +13,11 @@ import numpy as np
 
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import Block
-from photon.batch.columns import I64, U8, Mask, RowIndexes
+from photon.batch.columns import I64, U8, RowIndexes
 from photon.batch.events import Events
 from photon.dispatcher.ledger import Verdict, unknown_cell
 from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, Span
 from photon.idregistry.api import Kind
-from photon.joiner.api import TakenBy
 
 REJECTED, LATE = "rejected", "late"
 EVENT_BYTES = 600
@@ -51,53 +50,18 @@ class Batch:
         return bool(self.stretches) and self.stretches[0].back
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Owners:
-    """Who registered some ids before, a row each (see ``TakenBy``)."""
-
-    names: Sequence[str]
-    datacentre: U8  # index into ``names``
-    kinds: U8
-    same_line: Mask
-    times: I64  # that they were registered with; their own where nobody said
-    tokens: Sequence[int] | None = None  # None and 0: nobody said
-
-    @staticmethod
-    def of(rows: Sequence[TakenBy], times: I64) -> Owners:
-        """``times``: of the events themselves."""
-        names = sorted({by.datacentre for by in rows})
-        known = [own if by.time_ns is None else by.time_ns for by, own in zip(rows, times.tolist(), strict=True)]
-        return Owners(
-            names,
-            np.array([names.index(by.datacentre) for by in rows], np.uint8),
-            np.array([by.kind for by in rows], np.uint8),
-            np.array([by.same_line for by in rows], np.bool_),
-            np.array(known, np.int64),
-            [by.token for by in rows],
-        )
-
-    def not_of(self, name: str) -> Mask:
-        """Which belong to other datacentres."""
-        own = self.names.index(name) if name in self.names else len(self.names)
-        other: Mask = self.datacentre != own
-        return other
-
-    def row(self, at: int) -> TakenBy:
-        """One of them."""
-        name, kind = self.names[self.datacentre[at]], Kind(int(self.kinds[at]))
-        token = 0 if self.tokens is None else self.tokens[at]
-        return TakenBy(name, kind, bool(self.same_line[at]), int(self.times[at]), token)
-
-
 @dataclass(frozen=True, slots=True)
 class Retimed:
-    """A line whose id was registered ``by`` somebody with another event time."""
+    """A line whose id was registered before with another event time."""
 
     event_id: bytes
     file: str
     offset: int
     event_time_ns: int
-    by: TakenBy
+    registered_ns: int
+    datacentre: str
+    kind: Kind
+    token: int  # 0: nobody said
 
 
 @dataclass(frozen=True, slots=True)

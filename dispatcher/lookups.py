@@ -12,8 +12,9 @@ import numpy as np
 
 from photon.batch.columns import Mask, RowIndexes, split_digests
 from photon.batch.events import Events
+from photon.batch.verdicts import Verdicts
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import Batch, Owners
+from photon.dispatcher.events import Batch
 from photon.idregistry.api import Answer, Kind, LookUps
 from photon.joiner.verdicts import tags_of
 
@@ -95,21 +96,19 @@ def settle(
         late = (found.answers == Answer.BELOW_BOUNDARY) & left
         left &= ~(present | late)
         absent = left & (found.answers == Answer.ABSENT)
-        core.looked_up(
-            batch.rows[present], _owners(core, batch, found, np.flatnonzero(present)), batch.rows[absent], now
-        )
+        core.looked_up(batch.rows[present], _owners(found, present), batch.rows[absent], now)
         core.late(batch.rows[late], now_ns)
     return batch.rows[left]
 
 
-def _owners(core: Core, batch: Batch, found: LookUps, rows: RowIndexes) -> Owners:
-    """Of the ids at ``rows``."""
-    times = batch.events.times if found.owner_times is None else found.owner_times
-    same = np.zeros(len(rows), np.bool_)
-    owners = Owners(found.datacentres, found.owner_datacentres[rows], found.owner_kinds[rows], same, times[rows])
-    # Which line it was is asked only where it decides.
-    tell = core.identical_copies | ~owners.not_of(core.datacentre)
-    if tell.any():
-        which = rows[tell]
-        same[tell] = tags_of(batch.events.take(which)) == found.owner_tags[which]
-    return owners
+def _owners(found: LookUps, rows: Mask) -> Verdicts:
+    n = np.count_nonzero(rows)
+    return Verdicts(
+        found.answers[rows],
+        np.zeros(n, np.uint64),
+        found.owner_kinds[rows],
+        found.owner_tags[rows],
+        found.owner_datacentres[rows],
+        found.datacentres,
+        np.zeros(n, np.int64) if found.owner_times is None else found.owner_times[rows],
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from photon.batch.events import Events
@@ -127,6 +127,5 @@ class AutoJoiner:
     async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
         """As JoinerEngine."""
         if self._engine is None:
-            reasons: Mapping[int, str] = dict.fromkeys(range(len(events)), "the joiner is not started")
-            return JoinAnswers([Outcome.RETRY] * len(events), reasons=dict(reasons), overloaded=True)
+            return JoinAnswers.alike(len(events), Outcome.RETRY, "the joiner is not started", overloaded=True)
         return await self._engine.join(events, timeout=timeout)

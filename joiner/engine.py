@@ -35,6 +35,7 @@ from photon.joiner.verdicts import (
     merge_reply,
     rows_of,
     settle_mismatched,
+    unregistered,
 )
 
 log = get_logger(__name__)
@@ -266,11 +267,9 @@ class JoinerEngine:
         if self._shell is None or (reason := self._refusal(len(events))):
             self._refused += 1
             why = reason if self._shell is not None else "the joiner is not started"
-            return JoinAnswers(
-                [Outcome.RETRY] * len(events), reasons=dict.fromkeys(range(len(events)), why), overloaded=True
-            )
+            return JoinAnswers.alike(len(events), Outcome.RETRY, why, overloaded=True)
         if not len(events):
-            return JoinAnswers([])
+            return JoinAnswers.alike(0, Outcome.RETRY)
         deadline = self._world.clock.monotonic() + timeout
         self._throttle.looking_up += len(events)
         try:
@@ -278,7 +277,7 @@ class JoinerEngine:
         finally:
             self._throttle.looking_up -= len(events)
         answers = await self._register(events, decided, deadline)
-        outcomes = bytes(answers.outcomes)
+        outcomes = answers.verdicts.outcomes.tobytes()
         for outcome in set(outcomes):
             self._counts[Outcome(outcome)] += outcomes.count(outcome)
         return answers
@@ -304,8 +303,8 @@ class JoinerEngine:
         return decided
 
     async def _register(self, events: Events, decided: Decided, deadline: float) -> JoinAnswers:
-        if not decided.joined and not decided.undone:
-            return JoinAnswers(decided.outcomes, reasons=decided.reasons)
+        if not any(decided.kinds):
+            return unregistered(decided)
         shell = self.shell
         token = shell.core.take_token()
         lines = self._build_lines(events, decided, token, self._world.clock.now_ns())

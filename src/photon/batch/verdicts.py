@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
 from photon.batch.columns import I64, U8, U32, U64, RowIndexes
+
+_NO_REASONS: Mapping[int, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,17 +31,23 @@ class Verdicts:
         return len(self.outcomes)
 
     @staticmethod
-    def blank(n: int, outcome: int = 0, datacentres: tuple[str, ...] = ()) -> Verdicts:
+    def blank(
+        n: int, outcome: int = 0, datacentres: tuple[str, ...] = (), reasons: Mapping[int, str] = _NO_REASONS
+    ) -> Verdicts:
         """n rows of the same outcome, without owners."""
-        return Verdicts(
-            np.full(n, outcome, np.uint8),
+        verdicts = Verdicts(
+            np.zeros(n, np.uint8),
             np.zeros(n, np.uint64),
             np.zeros(n, np.uint8),
             np.zeros(n, np.uint32),
             np.zeros(n, np.uint8),
             datacentres,
             np.zeros(n, np.int64),
+            reasons,
         )
+        if outcome:
+            verdicts.outcomes.fill(outcome)
+        return verdicts
 
     def take(self, index: RowIndexes | slice) -> Verdicts:
         """Some of the rows, without their reasons."""
@@ -51,3 +60,17 @@ class Verdicts:
             self.datacentres,
             self.owner_times[index],
         )
+
+    def put(self, rows: RowIndexes | slice, others: Verdicts) -> Verdicts:
+        """With ``others`` at these rows, without their reasons. The columns themselves are changed."""
+        names, numbers = self.datacentres, others.owner_datacentres
+        if others.datacentres != names:
+            names += tuple(name for name in others.datacentres if name not in names)
+            numbers = np.array([names.index(name) for name in others.datacentres] or [0], np.uint8)[numbers]
+        self.outcomes[rows] = others.outcomes
+        self.owner_tokens[rows] = others.owner_tokens
+        self.owner_kinds[rows] = others.owner_kinds
+        self.owner_tags[rows] = others.owner_tags
+        self.owner_datacentres[rows] = numbers
+        self.owner_times[rows] = others.owner_times
+        return self if names == self.datacentres else replace(self, datacentres=names)

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from photon.idregistry.api import Answer, InsertAnswers, Kind, Opened, token_of
-from photon.joiner.api import VERDICT_OF_KIND
+from photon.idregistry.api import Answer, InsertAnswers, Opened, token_of
 from photon.joiner.core import SlotCore, _Frame
 from photon.joiner.instructions import Instruction, Redone, Release
 from photon.joiner.rows import Rows
@@ -89,7 +88,7 @@ class LoggedIsAVerdict(SlotCore):
         synced = [frame for frame in self._unsynced if frame.number <= upto]
         out = super().redo_synced(upto)
         for frame in synced:
-            frame.outcomes = [VERDICT_OF_KIND[Kind(kind)] for kind in frame.rows.kinds.tolist()]
+            frame.verdicts.outcomes[:] = frame.rows.kinds
             out += self._reply(frame)
         return out
 

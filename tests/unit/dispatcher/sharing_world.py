@@ -23,8 +23,9 @@ from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import Behind, settle
 from photon.dispatcher.retry import Patience
 from photon.idregistry.api import Answer, Kind, LookUps
-from photon.joiner.api import JoinAnswers, Outcome, TakenBy
+from photon.joiner.api import JoinAnswers, Outcome
 from tests.unit.dispatcher.world import DIGESTER, Words, block, take
+from tests.unit.joiner.told import TakenBy, answers_of
 
 SCAN_S = 0.02
 COMMIT_S = 0.2
@@ -282,7 +283,7 @@ class Site:
                 taken[row] = TakenBy(owner[0], Kind.JOINED, False)
                 self.wasted += 1
         answered = world.commit_s + world.round_trip_s / 2
-        self._alone(answered, lambda: self._answered(batch, JoinAnswers(outcomes, taken), sent_at))
+        self._alone(answered, lambda: self._answered(batch, answers_of(outcomes, taken), sent_at))
 
     def _answered(self, batch: Batch, answers: JoinAnswers, sent_at: float) -> None:
         self.flow.answered(self.flow.targets[0], len(batch), answers, sent_at, self.world.now)

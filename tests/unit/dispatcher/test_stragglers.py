@@ -28,7 +28,7 @@ def text(start: int, stop: int) -> bytes:
 
 
 def joined(c: Core, batch: Batch, now: float) -> None:
-    c.answered(batch, JoinAnswers([Outcome.JOINED] * len(batch)), 0, now)
+    c.answered(batch, JoinAnswers.alike(len(batch), Outcome.JOINED), 0, now)
 
 
 def read(c: Core, blocks: int) -> list[Batch]:
