@@ -495,7 +495,7 @@ class DispatcherEngine:
             answers = JoinAnswers.alike(len(batch), Outcome.RETRY)
         tell_given_up(self._log, batch.events, answers)
         now_ns = self._clock.now_ns()
-        if not self._early_told and Outcome.TOO_NEW in answers.verdicts.outcomes.tobytes():
+        if not self._early_told and answers.verdicts.says(Outcome.TOO_NEW):
             self._tell_early(batch, answers.verdicts.outcomes == Outcome.TOO_NEW, now_ns)
         self._core.answered(batch, answers, now_ns, now)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
@@ -68,22 +69,24 @@ class JoinAnswers:
         n: int, outcome: Outcome, reason: str = "", *, overloaded: bool = False, failed: bool = False
     ) -> JoinAnswers:
         """n rows, all of them without an owner."""
-        reasons = dict.fromkeys(range(n), reason) if reason else {}
-        return JoinAnswers(Verdicts.blank(n, outcome, (), reasons), np.zeros(n, np.bool_), overloaded, failed)
+        verdicts = Verdicts.blank(n, outcome)
+        if reason:
+            verdicts = replace(verdicts, reasons=dict.fromkeys(range(n), reason))
+        return JoinAnswers(verdicts, np.zeros(n, np.bool_), overloaded, failed)
 
     @staticmethod
     def concat(parts: Sequence[JoinAnswers]) -> JoinAnswers:
         """One after another."""
-        verdicts = Verdicts.blank(sum(len(part.verdicts) for part in parts))
+        ends = list(accumulate(len(part.verdicts) for part in parts))
         reasons: dict[int, str] = {}
         ambiguous: list[int] = []
-        base = 0
-        for part in parts:
-            end = base + len(part.verdicts)
-            verdicts = verdicts.put(slice(base, end), part.verdicts)
-            reasons.update((base + row, reason) for row, reason in part.verdicts.reasons.items())
-            ambiguous += [base + row for row in part.ambiguous]
-            base = end
+        placed = []
+        for part, end in zip(parts, ends, strict=True):
+            begin = end - len(part.verdicts)
+            placed.append((np.arange(begin, end), part.verdicts))
+            reasons.update((begin + row, reason) for row, reason in part.verdicts.reasons.items())
+            ambiguous += [begin + row for row in part.ambiguous]
+        verdicts = Verdicts.blank(ends[-1] if ends else 0).put(placed)
         same_line = np.concatenate([np.zeros(0, np.bool_), *(part.same_line for part in parts)])
         failed = any(part.failed for part in parts)
         return JoinAnswers(replace(verdicts, reasons=reasons), same_line, failed=failed, ambiguous=ambiguous)

@@ -324,7 +324,7 @@ class SlotCore:
         frame.verdicts.outcomes[rows] = outcomes
         taken = codes == _TAKEN
         if taken.any():
-            frame.verdicts = frame.verdicts.put(rows[taken], _owners(answers, np.flatnonzero(dropped)[taken]))
+            frame.verdicts = frame.verdicts.put([(rows[taken], _owners(answers, np.flatnonzero(dropped)[taken]))])
 
     def _keep_unknown(self, frame: _Frame, unknown: RowIndexes, now: float) -> None:
         """What is not known stays open, under its token, and is asked for again later."""

@@ -15,7 +15,7 @@ from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined, Pair,
 from photon.adapters.envelope import Envelope
 from photon.adapters.faults import joined_fault
 from photon.adapters.logs.identity import log_name
-from photon.batch.columns import U32, RowIndexes, split_digests
+from photon.batch.columns import U32, Mask, RowIndexes, split_digests
 from photon.batch.events import Events, ForeignEvent
 from photon.batch.records import NO_RECORDS, PrimaryRecord, Records
 from photon.batch.verdicts import Verdicts
@@ -73,9 +73,8 @@ class Decided:
         return np.flatnonzero(np.frombuffer(self.kinds, np.uint8) == Kind.JOINED)
 
     def order(self) -> RowIndexes:
-        """The rows to be registered: the joined ones, then the others."""
-        joined = self.joined()
-        return np.concatenate([joined, np.array(list(self.undone), np.intp)]) if self.undone else joined
+        """The rows to be registered."""
+        return np.frombuffer(self.kinds, np.uint8).nonzero()[0]
 
 
 class Judge:
@@ -272,20 +271,22 @@ def envelope_lines(envelope: Envelope) -> LineBuilder:
     """The output format of ``photon.adapters.envelope``."""
 
     def build(events: Events, decided: Decided, token: int, at_ns: int) -> list[bytes]:
+        joined = decided.joined()
         lines: list[bytes] = []
-        if len(decided.primaries):
+        if len(joined):
             payloads = decided.foreign, decided.primary
-            joined = taken(events, decided.joined())
-            lines = envelope.joined(joined, decided.primaries, *payloads, token=token, at_ns=at_ns)
-        if decided.undone:
-            lines += envelope.undone(
-                taken(events, list(decided.undone)),
-                [decided.reasons[row] for row in decided.undone],
-                token=token,
-                at_ns=at_ns,
-                primaries=list(decided.undone.values()),
-            )
-        return lines
+            lines = envelope.joined(taken(events, joined), decided.primaries, *payloads, token=token, at_ns=at_ns)
+        if not decided.undone:
+            return lines
+        undone = envelope.undone(
+            taken(events, list(decided.undone)),
+            [decided.reasons[row] for row in decided.undone],
+            token=token,
+            at_ns=at_ns,
+            primaries=list(decided.undone.values()),
+        )
+        of_row = dict(zip([*joined.tolist(), *decided.undone], [*lines, *undone], strict=True))
+        return [of_row[row] for row in sorted(of_row)]
 
     return build
 
@@ -315,32 +316,36 @@ def rows_of(events: Events, decided: Decided, lines: list[bytes], token: int) ->
 def unregistered(decided: Decided) -> JoinAnswers:
     """The answers to a batch as it was decided, before anything of it is registered."""
     n = len(decided.outcomes)
-    verdicts = Verdicts.blank(n, reasons=decided.reasons)
-    verdicts.outcomes[:] = np.frombuffer(decided.outcomes, np.uint8)
+    verdicts = replace(Verdicts.plain(np.frombuffer(decided.outcomes, np.uint8)), reasons=decided.reasons)
     return JoinAnswers(verdicts, np.zeros(n, np.bool_), ambiguous=decided.ambiguous)
 
 
 def merge_reply(events: Events, decided: Decided, reply: Reply, datacentre: str) -> JoinAnswers:
     """The answers to a batch: what was decided before, and what became of the rows that were registered."""
     order, verdicts = decided.order(), reply.verdicts
-    if Outcome.RETRY in verdicts.outcomes.tobytes():
+    if verdicts.says(Outcome.RETRY):
         for row in order[verdicts.outcomes == Outcome.RETRY].tolist():
             decided.reasons[row] = UNKNOWN_REASON
-    if len(order) == len(events) and not decided.undone:
+    if len(order) == len(events):
         verdicts = replace(verdicts, reasons=decided.reasons) if decided.reasons else verdicts
         return JoinAnswers(verdicts, reply.same_line, ambiguous=decided.ambiguous)
     answers = unregistered(decided)
     answers.same_line[order] = reply.same_line
-    answers = replace(answers, verdicts=answers.verdicts.put(order, verdicts))
-    return _with_repeats(events, decided, answers, datacentre) if decided.repeats else answers
+    verdicts = answers.verdicts.put([(order, verdicts)])
+    if decided.repeats:
+        verdicts = _with_repeats(events, decided, verdicts, answers.same_line, datacentre)
+    return replace(answers, verdicts=replace(verdicts, reasons=decided.reasons))
 
 
-def _with_repeats(events: Events, decided: Decided, answers: JoinAnswers, datacentre: str) -> JoinAnswers:
-    """The second record of an id in one batch is answered by what became of the first: taken, or the same."""
+def _with_repeats(events: Events, decided: Decided, verdicts: Verdicts, same_line: Mask, datacentre: str) -> Verdicts:
+    """The second record of an id in one batch is answered by what became of the first: taken, or the same.
+
+    Sets their rows of ``same_line``.
+    """
     tags = tags_of(events)
     repeats = np.array(list(decided.repeats), np.intp)
     firsts = np.array(list(decided.repeats.values()), np.intp)
-    first = answers.verdicts.take(firsts)
+    first = verdicts.take(firsts)
     ours = (first.outcomes >= Outcome.JOINED) & (first.outcomes <= Outcome.REJECTED)
     mine = Verdicts(
         np.full(len(firsts), Outcome.TAKEN, np.uint8),
@@ -351,6 +356,6 @@ def _with_repeats(events: Events, decided: Decided, answers: JoinAnswers, datace
         (datacentre,),
         events.times[firsts],
     )
-    verdicts = answers.verdicts.put(repeats, first).put(repeats[ours], mine.take(np.flatnonzero(ours)))
-    answers.same_line[repeats] = verdicts.owner_tags[repeats] == tags[repeats]
-    return replace(answers, verdicts=verdicts)
+    verdicts = verdicts.put([(repeats, first), (repeats[ours], mine.take(np.flatnonzero(ours)))])
+    same_line[repeats] = verdicts.owner_tags[repeats] == tags[repeats]
+    return verdicts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -111,8 +112,9 @@ def answered(message: pb.JoinReply, n: int) -> JoinAnswers:
     if any(row >= n for row in (*message.owner_of, *message.reason_of, *message.ambiguous)):
         raise WireError(f"rows beyond the {n} that were asked about")
     names = {name: at for at, name in enumerate(dict.fromkeys(message.owner_datacentres))}
-    reasons = dict(zip(message.reason_of, message.reasons, strict=True))
-    verdicts = Verdicts.blank(n, datacentres=tuple(names), reasons=reasons)
+    verdicts = Verdicts.blank(n, datacentres=tuple(names))
+    if message.reason_of:
+        verdicts = replace(verdicts, reasons=dict(zip(message.reason_of, message.reasons, strict=True)))
     verdicts.outcomes[:] = _OUTCOMES[np.frombuffer(message.outcomes, np.uint8)]
     answers = JoinAnswers(verdicts, np.zeros(n, np.bool_), message.overloaded, ambiguous=tuple(message.ambiguous))
     if message.owner_of:

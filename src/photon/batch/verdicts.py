@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 import numpy as np
 
 from photon.batch.columns import I64, U8, U32, U64, RowIndexes
-
-_NO_REASONS: Mapping[int, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,23 +28,26 @@ class Verdicts:
         return len(self.outcomes)
 
     @staticmethod
-    def blank(
-        n: int, outcome: int = 0, datacentres: tuple[str, ...] = (), reasons: Mapping[int, str] = _NO_REASONS
-    ) -> Verdicts:
+    def blank(n: int, outcome: int = 0, datacentres: tuple[str, ...] = ()) -> Verdicts:
         """n rows of the same outcome, without owners."""
-        verdicts = Verdicts(
-            np.zeros(n, np.uint8),
+        return Verdicts(
+            np.full(n, outcome, np.uint8),
             np.zeros(n, np.uint64),
             np.zeros(n, np.uint8),
             np.zeros(n, np.uint32),
             np.zeros(n, np.uint8),
             datacentres,
             np.zeros(n, np.int64),
-            reasons,
         )
-        if outcome:
-            verdicts.outcomes.fill(outcome)
-        return verdicts
+
+    @staticmethod
+    def plain(outcomes: U8, datacentres: tuple[str, ...] = ()) -> Verdicts:
+        """These outcomes, without owners."""
+        return replace(Verdicts.blank(len(outcomes), 0, datacentres), outcomes=outcomes)
+
+    def says(self, outcome: int) -> bool:
+        """Whether any row has this outcome."""
+        return outcome in self.outcomes.tobytes()  # a sixth of what numpy takes for few rows
 
     def take(self, index: RowIndexes | slice) -> Verdicts:
         """Some of the rows, without their reasons."""
@@ -61,16 +61,23 @@ class Verdicts:
             self.owner_times[index],
         )
 
-    def put(self, rows: RowIndexes | slice, others: Verdicts) -> Verdicts:
-        """With ``others`` at these rows, without their reasons. The columns themselves are changed."""
-        names, numbers = self.datacentres, others.owner_datacentres
-        if others.datacentres != names:
-            names += tuple(name for name in others.datacentres if name not in names)
-            numbers = np.array([names.index(name) for name in others.datacentres] or [0], np.uint8)[numbers]
-        self.outcomes[rows] = others.outcomes
-        self.owner_tokens[rows] = others.owner_tokens
-        self.owner_kinds[rows] = others.owner_kinds
-        self.owner_tags[rows] = others.owner_tags
-        self.owner_datacentres[rows] = numbers
-        self.owner_times[rows] = others.owner_times
-        return self if names == self.datacentres else replace(self, datacentres=names)
+    def put(self, parts: Sequence[tuple[RowIndexes, Verdicts]]) -> Verdicts:
+        """With others in place of the rows at each index, which ascends; without reasons.
+
+        Each part numbers its own ``datacentres``.
+        """
+        if len(parts) == 1 and len(parts[0][0]) == len(self):
+            return parts[0][1]
+        names = tuple(
+            dict.fromkeys(name for part in (self, *(each for _, each in parts)) for name in part.datacentres)
+        )
+        whole = replace(self.take(np.arange(len(self))), datacentres=names)  # with columns of its own
+        for rows, part in parts:
+            whole.outcomes[rows] = part.outcomes
+            whole.owner_tokens[rows] = part.owner_tokens
+            whole.owner_kinds[rows] = part.owner_kinds
+            whole.owner_tags[rows] = part.owner_tags
+            whole.owner_times[rows] = part.owner_times
+            numbers = [names.index(name) for name in part.datacentres]
+            whole.owner_datacentres[rows] = np.array(numbers or [0], np.uint8)[part.owner_datacentres]
+        return whole
