@@ -42,7 +42,6 @@ class Calls:
             self.add(joiner, str(number))
 
     def add(self, joiner: Joiner, name: str) -> Target:
-        """From now on it gets batches."""
         target = self._flow.add()
         self._joiners[target.number] = joiner, name
         self._resized(len(self._joiners))

@@ -35,19 +35,19 @@ from photon.dispatcher.exports import Exports
 from photon.dispatcher.flow import Flow, Target
 from photon.dispatcher.holdings import Holdings
 from photon.dispatcher.homes import Homes
-from photon.dispatcher.join_times import JoinTimes
 from photon.dispatcher.ledger import FINAL, Ledger, Verdict
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import Behind, LookUpPolicy, settle
 from photon.dispatcher.oldest import Pending, oldest, oldest_stretches
 from photon.dispatcher.progress import IDLE_S, AskProgress, Pace, ProgressWatch
-from photon.dispatcher.replay.rereading import LineRules, Rereading, Sources
+from photon.dispatcher.replay.guests import LineRules
+from photon.dispatcher.replay.rereading import Rereading, Sources
 from photon.dispatcher.reporting import RETIMED_S, Troubles, tell_given_up, tell_retimed
 from photon.dispatcher.retry import SETTLED_NS, TOO_NEW_ONCE_S, Patience
 from photon.dispatcher.retry_loader import LOOK_S, RetryLoader
 from photon.dispatcher.shares import Shares
 from photon.dispatcher.state import State
-from photon.dispatcher.status import Status
+from photon.dispatcher.status import JoinTimes, Status
 from photon.eventstore.api import Waking
 from photon.idregistry.api import Digester, Registry
 from photon.joiner.api import JoinAnswers, Joiner, Outcome
@@ -214,16 +214,13 @@ class DispatcherEngine:
 
     @property
     def times(self) -> JoinTimes:
-        """How long joins took, for metrics."""
         return self._core.times
 
     @property
     def core(self) -> Core:
-        """What it has in memory."""
         return self._core
 
     def status(self) -> Status:
-        """A snapshot."""
         live, total = self._core.live, self._before.total
         read, known = self._follower.backlog()
         verdicts: dict[Verdict, int] = {v: total.verdicts[v] + live[v] for v in FINAL}
@@ -251,7 +248,7 @@ class DispatcherEngine:
             followed=self._core.followed,
             reopened=self._rereading.listed,
             reopened_missing=self._rereading.missing,
-            left=self._core.left,
+            left=self._core.queues.left,
             head_start_s=self._homes.head_start.seconds if self._homes is not None else 0.0,
             homes=self._homes.status() if self._homes is not None else (),
             lag=self._follower.lag(),
@@ -365,7 +362,7 @@ class DispatcherEngine:
             moments.append(self._tail.next_at())
         if (due := self._core.next_due(self._patience_s()[1])) is not None and self._flow.has_room(now):
             moments.append(due)
-        if (due := self._core.next_question_due(now)) is not None and self._questions < QUESTIONS_IN_FLIGHT:
+        if (due := self._core.queues.next_due(now)) is not None and self._questions < QUESTIONS_IN_FLIGHT:
             moments.append(due)
         if (free := self._flow.next_free(now)) is not None:
             moments.append(free)
@@ -384,11 +381,11 @@ class DispatcherEngine:
         if self._tail.due(now):
             self._tail.scan()
             now = self._clock.monotonic()
-            self._core.look_first(self._look_first(now))
+            self._core.queues.look_first = self._look_first(now)
         took = False
         while (
             self._core.room()
-            and self._unsettled < (UNSETTLED_BUSY if self._core.fresh_come(now) else UNSETTLED_MAX)
+            and self._unsettled < (UNSETTLED_BUSY if self._shares.busy(now) else UNSETTLED_MAX)
             and now - begun < READ_SHARE_S
             and not self._stopping
         ):
@@ -408,7 +405,7 @@ class DispatcherEngine:
         if self._registry is None or policy is LookUpPolicy.NEVER:
             return False
         read, known = self._follower.backlog()
-        caught_up = self._caught_up and not self._core.queues_are_long
+        caught_up = self._caught_up and not self._core.queues.long
         head_start_s = self._homes.head_start.seconds if self._homes is not None else 0.0
         self._is_behind = self._behind.look(known - read, caught_up, now, head_start_s)
         return self._is_behind or policy is LookUpPolicy.ALWAYS
@@ -444,7 +441,7 @@ class DispatcherEngine:
     def _send(self, now: float) -> bool:
         """As many batches as joiners and the registry take; whether any."""
         if self._homes is not None:
-            self._core.batches_of(self._flow.batch_events())
+            self._core.queues.batch_events = self._flow.batch_events()
         sent = self._ask(now)
         flush, wait_s = self._patience_s()
         while (target := self._flow.choose(now)) is not None:

@@ -119,7 +119,6 @@ class Flow:
         return best
 
     def _free(self, now: float) -> list[Target]:
-        """Those with a place for a batch."""
         free = [t for t in self.targets if self._has_place(t) and self._back(t, now) <= now]
         if any(self._well(target, now) for target in self.targets):
             free = [target for target in free if not target.owes(now)]

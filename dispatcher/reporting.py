@@ -89,7 +89,6 @@ class Troubles:
             self._log.warning(f"{what}: trouble", problem=problem.replace("\n", " "))
 
     def well(self, what: str, now: float) -> None:
-        """``what`` did its work."""
         trouble = self._met.get(what)
         if trouble is None:
             return

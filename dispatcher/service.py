@@ -45,7 +45,6 @@ class DispatcherService(dispatcher_pb2_grpc.DispatcherServicer):
     async def Status(  # noqa: N802
         self, request: pb.StatusRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.StatusReply:
-        """See dispatcher.proto."""
         message = reply(self._datacentre, self._join, self._status())
         if self._sharing is not None:
             shared = self._sharing()
@@ -55,7 +54,6 @@ class DispatcherService(dispatcher_pb2_grpc.DispatcherServicer):
 
 
 def reply(datacentre: str, join: str, status: Status) -> pb.StatusReply:
-    """The message."""
     verdicts = {verdict.name.lower(): count for verdict, count in status.verdicts.items()}
     apart = {
         "reread": status.reread,

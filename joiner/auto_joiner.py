@@ -108,7 +108,6 @@ class AutoJoiner:
         return found
 
     async def close(self, *, at_once: bool = False) -> None:
-        """As JoinerEngine."""
         if self._engine is not None:
             await self._engine.close(at_once=at_once)
             self.left = self._engine.left
@@ -116,16 +115,13 @@ class AutoJoiner:
 
     @property
     def started(self) -> bool:
-        """Whether its slot is open."""
         return self._engine is not None and self._engine.started
 
     def stats(self) -> JoinerStats:
-        """As JoinerEngine, once it has started."""
         assert self._engine is not None, "start comes first"
         return self._engine.stats()
 
     async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
-        """As JoinerEngine."""
         if self._engine is None:
             return JoinAnswers.alike(len(events), Outcome.RETRY, "the joiner is not started", overloaded=True)
         return await self._engine.join(events, timeout=timeout)

@@ -377,7 +377,6 @@ class SlotCore:
 
     # -- looking on -------------------------------------------------------------------------------------------
     def open_records(self) -> list[OpenRecord]:
-        """Rows whose fate is not known."""
         return [
             OpenRecord(frame.rows.lines[row], int(frame.rows.kinds[row]), int(frame.rows.tokens[row]), frame.synced)
             for frame in self._open.values()

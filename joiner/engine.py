@@ -16,7 +16,6 @@ from photon.config.disk import Disk
 from photon.config.structured import get_logger
 from photon.eventstore.api import EventStore
 from photon.idregistry.api import Registry, Slot
-from photon.joiner.admission import Bounds, Throttle
 from photon.joiner.api import JoinAnswers, Outcome
 from photon.joiner.copies.shipping import Copying
 from photon.joiner.core import CoreLimits, OpenRecord, SlotCore
@@ -37,6 +36,39 @@ from photon.joiner.verdicts import (
     settle_mismatched,
     unregistered,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one slot may hold at a time."""
+
+    ids: int = 64 << 10
+    """Ids looked up or registered, and not known yet."""
+    record_bytes: int = 256 << 20
+    """Bytes of would-be records in memory."""
+    redo_bytes: int = 4 << 30
+    """Bytes of the redo log on disk."""
+
+
+class Throttle:
+    """Counts the ids of calls that are still looking up; what is registered is counted by the core."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self.looking_up = 0
+
+    def refusal(self, ids: int, *, open_ids: int, record_bytes: int, redo_bytes: int) -> str:
+        """Why so many ids are refused now, or an empty text. An idle joiner refuses no batch for its size."""
+        bounds = self._bounds
+        held = self.looking_up + open_ids
+        if held and held + ids > bounds.ids:
+            return f"overloaded: {held} ids in flight, at most {bounds.ids}"
+        if record_bytes >= bounds.record_bytes:
+            return f"overloaded: {record_bytes} bytes of records in flight, at most {bounds.record_bytes}"
+        if redo_bytes >= bounds.redo_bytes:
+            return f"overloaded: the redo log holds {redo_bytes} bytes, at most {bounds.redo_bytes}"
+        return ""
+
 
 log = get_logger(__name__)
 
@@ -221,12 +253,10 @@ class JoinerEngine:
 
     @property
     def started(self) -> bool:
-        """Whether the slot is open."""
         return self._shell is not None
 
     @property
     def shell(self) -> SlotShell:
-        """The running slot."""
         if self._shell is None:
             raise RuntimeError("the joiner is not started")
         return self._shell
@@ -238,12 +268,10 @@ class JoinerEngine:
 
     @property
     def slot(self) -> str:
-        """Its name."""
         return self._slot.name
 
     @property
     def directories(self) -> SlotPaths:
-        """Where it writes."""
         return self._paths
 
     @property

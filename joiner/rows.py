@@ -57,7 +57,6 @@ class Rows:
         )
 
     def digest_list(self) -> list[bytes]:
-        """The digests one by one."""
         return split_digests(self.digests)
 
     def encode(self) -> list[bytes]:

@@ -251,7 +251,6 @@ def line_tag(record: bytes, offset: int, path: str) -> int:
 
 
 def tags_of(events: Events) -> U32:
-    """``tag_of`` each event."""
     seeds = np.array([_log_seed(file.path) for file in events.files], np.int64)[events.file_index]
     seeds = (seeds ^ events.offsets) & 0xFFFFFFFF
     tag = xxhash.xxh32_intdigest

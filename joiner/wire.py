@@ -40,7 +40,6 @@ class WireError(ValueError):
 
 
 def request(join: str, events: Events) -> pb.JoinRequest:
-    """The message that asks."""
     generations = events.generations
     return pb.JoinRequest(
         join=join,
@@ -83,7 +82,6 @@ def asked(message: pb.JoinRequest) -> Events:
 
 
 def reply(answers: JoinAnswers) -> pb.JoinReply:
-    """The answers."""
     verdicts = answers.verdicts
     message = pb.JoinReply(
         overloaded=answers.overloaded,

@@ -10,8 +10,8 @@ from photon.config.errors import UsageError
 from photon.config.settings import Settings
 from photon.config.tls import Tls, copies_identity, towards
 from photon.embedded.services import logged, pipeline_named, tls_of
+from photon.joiner.copies.api import keeper_of
 from photon.joiner.copies.client import KeeperClient
-from photon.joiner.copies.placement import keeper_of
 from photon.joiner.copies.shipping import Copying
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from photon.joiner.slot import identity, recovery, slot
 from photon.joiner.slot.identity import read_state
 from photon.joiner.slot.place import KINDS
 from photon.joiner.slot.redo_log import RedoFrame
-from photon.joiner.slot.redone import write_redone
-from photon.joiner.slot.slot import Recovered, SlotStore, _Log
+from photon.joiner.slot.slot import Recovered, SlotStore, _Log, write_redone
 from photon.verifier.recovery import RecoveryReport, SlotRecovery
 from photon.verifier.verifier import Verifier
 from tests.simulation.joiner.process import Variant

@@ -12,11 +12,10 @@ from photon.adapters.logs.api import OversizedRecord
 from photon.batch.events import Events
 from photon.config.clock import NEVER_NS
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import Batch, Retimed, Stretch
+from photon.dispatcher.events import HELD_LONG, Batch, Retimed, Stretch
 from photon.dispatcher.ledger import Verdict, split_cell
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Patience
-from photon.dispatcher.spilling import HELD_LONG
 from photon.dispatcher.state import Changes
 from photon.idregistry.api import Kind
 from photon.joiner.api import WAIT_NS, ForeignEvent, Outcome

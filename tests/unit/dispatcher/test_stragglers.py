@@ -10,11 +10,10 @@ import pytest
 
 from photon.batch.events import Events
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import Batch
+from photon.dispatcher.events import STRAGGLERS, Batch
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.process import Policy
 from photon.dispatcher.retry import Patience
-from photon.dispatcher.spilling import STRAGGLERS
 from photon.joiner.api import JoinAnswers, Outcome
 from tests.unit.dispatcher.test_engine import QUICK, World, running, until
 from tests.unit.dispatcher.world import block, core, take

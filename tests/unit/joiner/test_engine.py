@@ -15,9 +15,8 @@ from photon.config.clock import NEVER_NS
 from photon.config.disk import RealDisk
 from photon.eventstore.api import Found
 from photon.idregistry.api import Kind, Slot
-from photon.joiner.admission import Bounds
 from photon.joiner.api import Outcome
-from photon.joiner.engine import JoinerEngine, JoinerLimits
+from photon.joiner.engine import Bounds, JoinerEngine, JoinerLimits
 from photon.joiner.shell import ShellLimits
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import SlotLock
