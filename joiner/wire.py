@@ -115,7 +115,7 @@ def answered(message: pb.JoinReply, n: int) -> JoinAnswers:
         verdicts = replace(verdicts, reasons=dict(zip(message.reason_of, message.reasons, strict=True)))
     verdicts.outcomes[:] = _OUTCOMES[np.frombuffer(message.outcomes, np.uint8)]
     answers = JoinAnswers(verdicts, np.zeros(n, np.bool_), message.overloaded, ambiguous=tuple(message.ambiguous))
-    if message.owner_of:
+    if message.owner_of or message.owner_datacentres:
         _fill_owners(answers, message, names)
     if _TAKEN in message.outcomes and 0 in verdicts.owner_kinds[verdicts.outcomes == _TAKEN].tobytes():
         raise WireError("an id is taken, and nobody owns it")

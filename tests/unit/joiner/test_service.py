@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,6 +65,29 @@ def test_batches_and_answers_survive_the_wire() -> None:
     assert by_row(wire.answered(reply, 3)) == by_row(ANSWERS)
     nothing = answers_of([])
     assert by_row(wire.answered(wire.reply(nothing), 0)) == by_row(nothing)
+
+
+def test_owners_stand_in_a_reply_as_earlier_versions_wrote_them() -> None:
+    message = wire.reply(ANSWERS)
+    assert list(message.owner_of) == [0, 2]
+    assert list(message.owner_datacentres) == ["dc1", "dc0"]
+    assert (message.kinds[0], message.kinds[2]) == (Kind.UNMATCHED, Kind.JOINED)
+    assert message.same_lines == bytes([0, 1])
+    assert struct.unpack("<2q", message.owner_times) == (-7, -(2**63))
+    assert struct.unpack("<2Q", message.owner_tokens) == (1 << 63, 0)
+
+
+def test_an_outcome_of_a_newer_version_is_retry_and_a_strange_verdict_is_refused() -> None:
+    message = wire.reply(ANSWERS)
+    message.outcomes = bytes([Outcome.TAKEN, 200, Outcome.TAKEN])
+    assert outcomes_of(wire.answered(message, 3)) == [Outcome.TAKEN, Outcome.RETRY, Outcome.TAKEN]
+    message.kinds = bytes([9, 0, 9])
+    with pytest.raises(wire.WireError, match="verdict 9"):
+        wire.answered(message, 3)
+
+
+def test_an_outcome_has_the_number_of_its_kind() -> None:
+    assert {kind.name: int(kind) for kind in Kind} == {kind.name: int(Outcome[kind.name]) for kind in Kind}
 
 
 def test_a_file_name_that_is_not_text_arrives_as_the_output_shows_it() -> None:
