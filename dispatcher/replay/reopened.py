@@ -273,12 +273,16 @@ class Reopened:
                 break
             await asyncio.sleep(self._clock.monotonic() - begun)  # half of the time is left to fresh events
         await self._reads.rest()
-        return {digest: event._replace(generation=wanted[digest].generation) for digest, event in found.items()}
+        return {digest: self._ready(event, wanted[digest]) for digest, event in found.items()}
 
     def _looks_everywhere(self, each: Id) -> bool:
         """At the second try, once in a process: that is to read all logs again."""
         known = self._missing.get(each.name)
         return known is not None and known.pause_s == MISSING_FIRST_S
+
+    def _ready(self, event: ForeignEvent, each: Id) -> ForeignEvent:
+        """With the generation that may have the id now."""
+        return event._replace(generation=each.generation)
 
 
 def _ids(page: EntryPage) -> Iterator[Id]:
