@@ -9,7 +9,7 @@ from photon.batch.events import Events
 from photon.config.clock import Clock
 from photon.dispatcher.flow import Flow, Target
 from photon.dispatcher.reporting import Troubles
-from photon.joiner.api import UNKNOWN_REASON, JoinAnswers, Joiner, Outcome
+from photon.joiner.api import UNKNOWN_REASON, JoinAnswers, Joiner
 
 REGISTRY, JOINER = "registry", "joiner"
 """What may be in trouble, as the log names it."""
@@ -42,7 +42,6 @@ class Calls:
             self.add(joiner, str(number))
 
     def add(self, joiner: Joiner, name: str) -> Target:
-        """From now on it gets batches."""
         target = self._flow.add()
         self._joiners[target.number] = joiner, name
         self._resized(len(self._joiners))
@@ -72,11 +71,11 @@ class Calls:
 
     def _report(self, what: str, answers: JoinAnswers) -> None:
         now = self._clock.monotonic()
-        unknown = UNKNOWN_REASON in answers.reasons.values()
-        if unknown:
+        reasons = answers.verdicts.reasons.values()
+        if UNKNOWN_REASON in reasons:
             self._troubles.met(REGISTRY, "registrations are not answered; these events are tried again", now)
-        elif not answers.overloaded and answers.outcomes and set(answers.outcomes) == {Outcome.RETRY}:
-            self._troubles.met(what, next(iter(answers.reasons.values()), "it gives no verdict"), now)
+        elif not answers.overloaded and len(answers.verdicts) and answers.useless:
+            self._troubles.met(what, next(iter(reasons), "it gives no verdict"), now)
         else:
             self._troubles.well(what, now)
             self._troubles.well(REGISTRY, now)

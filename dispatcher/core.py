@@ -28,6 +28,7 @@ from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.identity import ALIKE_MARK, numbered
 from photon.batch.columns import U8, Mask, RowIndexes
 from photon.batch.events import Events
+from photon.batch.verdicts import Verdicts
 from photon.config.clock import NS_PER_S
 from photon.dispatcher.events import (
     EVENT_BYTES,
@@ -35,15 +36,14 @@ from photon.dispatcher.events import (
     Batch,
     Export,
     OpenLog,
-    Owners,
     Retimed,
+    Spilling,
     Stretch,
     add_rejected,
     stretch_of,
 )
 from photon.dispatcher.evidence import of_answers, of_look_ups
 from photon.dispatcher.homes import NOBODY, Homes
-from photon.dispatcher.join_times import JoinTimes
 from photon.dispatcher.ledger import Verdict, cells, unknown_cell
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.loaded import NOTHING_STORED, ROW_BYTES, LoadedRows, StoredEvents
@@ -52,13 +52,14 @@ from photon.dispatcher.open_events import NO_GROUP, NO_ROWS, OpenEvent, OpenEven
 from photon.dispatcher.queues import Queues
 from photon.dispatcher.retry import FAILED_HELD, SETTLED_NS, Patience
 from photon.dispatcher.shares import BEHIND_S, Shares
-from photon.dispatcher.spilling import Spilling
 from photon.dispatcher.state import Changes
+from photon.dispatcher.status import JoinTimes
 from photon.dispatcher.two_clocks import FirstRead, Heard, ask_for_final
 from photon.dispatcher.waiting import ArrivedKeys, WaitingRoom
-from photon.idregistry.api import Digester
+from photon.idregistry.api import Digester, Kind
 from photon.joiner.api import JoinAnswers, Outcome
 from photon.joiner.foreign_columns import events_of, records_of
+from photon.joiner.verdicts import tags_of
 
 LATE_REASON = "its event time is older than what the registry still remembers"
 
@@ -113,7 +114,7 @@ class Core:
         self._homes = homes
         self._shares = shares or Shares(1.0, 0)
         self._table = OpenEvents()
-        self._queues = Queues(self._table, limits, homes, self._shares)
+        self.queues = Queues(self._table, limits, homes, self._shares)
         self.identical_copies = identical_copies
         self._uncertainty_ns = uncertainty_ns
         self.retimed: Retimed | None = None
@@ -263,7 +264,7 @@ class Core:
 
     def send(self, rows: RowIndexes, now: float) -> None:
         """These are on their way to a joiner."""
-        self._queues.take(rows, now)
+        self.queues.take(rows, now)
 
     def send_again(self, stretch: Stretch, events: Events, first_read_ns: int, now: float) -> None:
         """Events that were read before, in a stretch of their own (``replay.guests``): they are behind."""
@@ -320,7 +321,7 @@ class Core:
     def room_for_rows(self, now: float) -> int:
         """How many more rows that are behind may be loaded now."""
         behind = self._table.behind[rows_of(self._woken + self._came)]
-        return self._queues.room_for_rows(now) - int(np.count_nonzero(behind))
+        return self.queues.room_for_rows(now) - int(np.count_nonzero(behind))
 
     def held(self, stretch: Stretch) -> list[OpenEvent]:
         """Its events without a verdict."""
@@ -340,7 +341,7 @@ class Core:
 
     def room(self) -> bool:
         """Whether another block may be taken."""
-        return self.window_bytes < self._limits.window_bytes and self.left < self._limits.left_events
+        return self.window_bytes < self._limits.window_bytes and self.queues.left < self._limits.left_events
 
     def clocks(self, told: Heard) -> None:
         """What the event store's clock shows."""
@@ -381,7 +382,7 @@ class Core:
     def next_question(self, now: float) -> Batch | None:
         """Events to look up in the registry now. What has no verdict there is to be given to ``asked``."""
         self._wake(now)
-        rows, patient = self._queues.next_question(now)
+        rows, patient = self.queues.next_question(now)
         return self._batch(rows, patient=patient) if len(rows) else None
 
     def question(self, rows: RowIndexes, stretches: Sequence[Stretch]) -> Batch:
@@ -394,14 +395,14 @@ class Core:
 
     def asked(self, question: Batch, left: RowIndexes, now: float) -> None:
         """These of the events of a question have no verdict yet."""
-        self._queues.asked(left, len(question), now, patient=question.patient)
+        self.queues.asked(left, len(question), now, patient=question.patient)
 
     def next_batch(
         self, now: float, *, flush: bool, wait_s: float | None = None, most: int | None = None
     ) -> Batch | None:
         """The next batch to send, of ``most`` events. ``flush``, ``wait_s``: as ``Queues.next_batch``."""
         self._wake(now)
-        rows = self._queues.next_batch(now, flush=flush, wait_s=wait_s, most=most, full=not self.room())
+        rows = self.queues.next_batch(now, flush=flush, wait_s=wait_s, most=most, full=not self.room())
         if not len(rows):
             return None
         ask_for_final(self._table, rows, self.patience, self.read_past_ns)
@@ -411,13 +412,13 @@ class Core:
         """Takes up those whose next try has come."""
         if self._came:
             came, self._came = self._came, []
-            self._queues.again(rows_of(came), now, arrived=True)
+            self.queues.again(rows_of(came), now, arrived=True)
         due = self._waiting.due(now)
         if len(due) or self._woken:
             rows = np.concatenate([due, rows_of(self._woken)])
             self._woken = []
             self._unpark(rows)
-            self._queues.again(rows, now)
+            self.queues.again(rows, now)
 
     def _unpark(self, rows: RowIndexes) -> None:
         for stretch, which in self._table.by_stretch(rows):
@@ -426,52 +427,26 @@ class Core:
 
     def next_due(self, wait_s: float | None = None) -> float | None:
         """When something is to be tried again, or, with ``wait_s``, has waited for so long; monotonic seconds."""
-        dues = (self._waiting.next_due(), None if wait_s is None else self._queues.fresh_due(wait_s))
+        dues = (self._waiting.next_due(), None if wait_s is None else self.queues.fresh_due(wait_s))
         return min((due for due in dues if due is not None), default=None)
 
     def next_trigger_ns(self) -> int | None:
         """The first point of the primary logs that something in memory waits for, whoever else tells of it."""
         return self._waiting.next_trigger_ns()
 
-    def next_question_due(self, now: float) -> float | None:
-        """When something that was left to another datacentre is to be looked up; monotonic seconds."""
-        return self._queues.next_due(now)
-
-    @property
-    def left(self) -> int:
-        """Events that are left to their home now."""
-        return self._queues.left
-
-    @property
-    def queues_are_long(self) -> bool:
-        """Whether more waits for look-ups and joiners than what keeps them busy: read is not done."""
-        return self._queues.long
-
-    def fresh_come(self, now: float) -> bool:
-        """Whether there is fresh traffic."""
-        return self._shares.busy(now)
-
-    def batches_of(self, events: int) -> None:
-        """How many events go into a batch at most."""
-        self._queues.batch_events = events
-
-    def look_first(self, first: bool) -> None:
-        """Whether others have probably been there before: events are then looked up before they are sent."""
-        self._queues.look_first = first
-
     # -- in: outcomes ----------------------------------------------------------------------------------------------
     def answered(self, batch: Batch, answers: JoinAnswers, now_ns: int, now: float) -> None:
         """What became of each event of a batch."""
         table, rows = self._table, batch.rows
-        self._queues.behind_in_flight -= len(rows) if table.behind[rows[0]] else 0
-        if len(answers.outcomes) != len(rows):
-            answers = JoinAnswers([Outcome.RETRY] * len(rows))
-        outcomes = np.frombuffer(bytes(answers.outcomes), np.uint8)
+        self.queues.behind_in_flight -= len(rows) if table.behind[rows[0]] else 0
+        if len(answers.verdicts) != len(rows):
+            answers = JoinAnswers.alike(len(rows), Outcome.RETRY)
+        verdicts = answers.verdicts
+        outcomes = verdicts.outcomes
         kinds = set(outcomes.tolist())
-        taken = {at: by for at, by in answers.taken.items() if outcomes[at] == _TAKEN}
         if self._homes is not None:
-            evidence = of_answers(table, rows, outcomes, taken, self._homes, now)
-            self._homes.observe(evidence, now, backlog=self._queues.look_first)
+            evidence = of_answers(table, rows, verdicts, self._homes, now)
+            self._homes.observe(evidence, now, backlog=self.queues.look_first)
         if answers.ambiguous:
             ambiguous = rows_of([at for at in answers.ambiguous if outcomes[at] in (_JOINED, _REJECTED)])
             self._count_apart(rows[ambiguous], Verdict.AMBIGUOUS)
@@ -484,39 +459,44 @@ class Core:
         decided = (outcomes >= _JOINED) & (outcomes <= _REJECTED)
         late = outcomes == _LATE
         waits = ~(decided | late)
-        if taken:
-            at = rows_of(sorted(taken))
-            waits[at] = False
-            owners = Owners.of([taken[each] for each in at.tolist()], table.times[rows[at]])
-            self._count_apart(rows[at[owners.not_of(self.datacentre)]], Verdict.WASTED)
-            self.taken(rows[at], owners)
+        if _TAKEN in kinds:
+            taken = np.flatnonzero((outcomes == _TAKEN) & (verdicts.owner_kinds != 0))
+            waits[taken] = False
+            owners = verdicts.take(taken)
+            self._count_apart(rows[taken[_of_others(owners, self.datacentre)]], Verdict.WASTED)
+            self.taken(rows[taken], owners, answers.same_line[taken])
         self._count(rows[decided], outcomes[decided])
         self.late(rows[late], now_ns)
         if waits.any():
             self._wait(batch, outcomes, waits, answers.overloaded, now_ns, now)
 
-    def looked_up(self, rows: RowIndexes, owners: Owners, absent: RowIndexes, now: float) -> None:
+    def looked_up(self, rows: RowIndexes, owners: Verdicts, absent: RowIndexes, now: float) -> None:
         """The registry knows these events, by a look-up, and does not know the others."""
         if self._homes is not None:
             fresh = ~self.were_read(rows)
             evidence = of_look_ups(self._table, rows, owners, absent, fresh, self._homes)
-            self._homes.observe(evidence, now, backlog=self._queues.look_first)
-        self.taken(rows, owners)
+            self._homes.observe(evidence, now, backlog=self.queues.look_first)
+        # Which line it was is asked only where it decides.
+        same_line = self.identical_copies | ~_of_others(owners, self.datacentre)
+        if same_line.any():
+            same_line[same_line] = tags_of(self._table.events(rows[same_line])) == owners.owner_tags[same_line]
+        self.taken(rows, owners, same_line)
 
-    def taken(self, rows: RowIndexes, owners: Owners) -> None:
-        """Their ids were registered before, under other tokens."""
+    def taken(self, rows: RowIndexes, owners: Verdicts, same_line: Mask) -> None:
+        """Their ids were registered before, under other tokens; ``same_line``: as ``JoinAnswers`` has it."""
         before = self.were_read(rows)
         if before.any():
             self.reread(rows[before])
         if before.all():
             return
-        other = owners.not_of(self.datacentre)
-        moved = ~before & (owners.times != self._table.times[rows])
+        other = _of_others(owners, self.datacentre)
+        registered = owners.owner_times
+        moved = ~before & (registered != 0) & (registered != self._table.times[rows])
         if moved.any():
             self._retime(rows, owners, np.flatnonzero(moved))
-        verdicts = np.where(other, np.uint8(Verdict.ELSEWHERE), owners.kinds)  # kinds have a verdict's number
+        verdicts = np.where(other, np.uint8(Verdict.ELSEWHERE), owners.owner_kinds)  # kinds have a verdict's number
         # Else it is this very line before a crash, not counted then.
-        verdicts[~owners.same_line & (self.identical_copies | ~other)] = Verdict.DUPLICATE
+        verdicts[~same_line & (self.identical_copies | ~other)] = Verdict.DUPLICATE
         self._count(rows[~before], verdicts[~before])
 
     def were_read(self, rows: RowIndexes) -> Mask:
@@ -527,20 +507,29 @@ class Core:
                 before[which] = self._table.offsets[rows[which]] < stretch.seen_to
         return before
 
-    def _retime(self, rows: RowIndexes, owners: Owners, which: RowIndexes) -> None:
+    def _retime(self, rows: RowIndexes, owners: Verdicts, which: RowIndexes) -> None:
         """Counts lines whose ids were registered by other lines, with other event times."""
         table = self._table
-        for at, stretch in zip(which.tolist(), table.stretch[rows[which]].tolist(), strict=True):
-            row, registered_ns = rows[at], int(owners.times[at])
-            time_ns = int(table.times[row])
-            # Two clocks that Photon trusts may say so of one event.
-            if abs(time_ns - registered_ns) <= self._uncertainty_ns or (
-                stretch is not None and stretch.again is not None
-            ):
-                continue
-            self._count_apart(rows[[at]], Verdict.RETIMED)
-            place = table.ids[row], table.files[row].path, int(table.offsets[row])
-            self.retimed = self.retimed or Retimed(*place, time_ns, owners.row(at))
+        # Two clocks that Photon trusts may say so of one event.
+        times, registered = table.times[rows[which]], owners.owner_times[which]
+        apart_ns = np.maximum(times, registered).view(np.uint64) - np.minimum(times, registered).view(np.uint64)
+        first_times = [each is None or each.again is None for each in table.stretch[rows[which]].tolist()]
+        which = which[(apart_ns > self._uncertainty_ns) & np.array(first_times, np.bool_)]
+        if not len(which):
+            return
+        self._count_apart(rows[which], Verdict.RETIMED)
+        if self.retimed is None:
+            row, at = rows[which[0]], which[0]
+            self.retimed = Retimed(
+                table.ids[row],
+                table.files[row].path,
+                int(table.offsets[row]),
+                int(table.times[row]),
+                int(owners.owner_times[at]),
+                owners.datacentres[owners.owner_datacentres[at]],
+                Kind(int(owners.owner_kinds[at])),
+                int(owners.owner_tokens[at]),
+            )
 
     def _count_apart(self, rows: RowIndexes, verdict: Verdict) -> None:
         self.live[verdict] += len(rows)
@@ -740,6 +729,14 @@ class Core:
         if len(rows):
             self._table.row_id[rows] = stored.row_ids[self._new_ids]
             self.loaded.add(rows)
+
+
+def _of_others(owners: Verdicts, datacentre: str) -> Mask:
+    """Which ids belong to other datacentres."""
+    names = owners.datacentres
+    own = names.index(datacentre) if datacentre in names else len(names)
+    other: Mask = owners.owner_datacentres != own
+    return other
 
 
 def _may_hold(before: Stretch, lines: Stretch, *, of_its_own: bool) -> bool:

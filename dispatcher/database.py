@@ -6,11 +6,12 @@ import fcntl
 import os
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from photon.dispatcher.errors import DamagedState, StateError
 from photon.dispatcher.replay.coverage import CHUNK_BYTES, MAX_NS, MIN_NS
-from photon.dispatcher.replay.schema import TABLES as REPLAY_TABLES
 
 STATE_NAME = "dispatcher.db"
 """In a pipeline's state directory."""
@@ -27,6 +28,20 @@ BUSY_S = 30.0
 SHARE_WAIT_S = 5.0
 """A worker waits so long for others that are just opening the state."""
 SHARE_LOOK_S = 0.02
+
+REPLAY_TABLES = """
+CREATE TABLE IF NOT EXISTS covered (identity TEXT NOT NULL, chunk INTEGER NOT NULL, oldest_ns INTEGER NOT NULL,
+  newest_ns INTEGER NOT NULL, PRIMARY KEY (identity, chunk)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS replays (id INTEGER PRIMARY KEY AUTOINCREMENT, from_ns INTEGER NOT NULL,
+  to_ns INTEGER NOT NULL, pattern TEXT NOT NULL, asked_ns INTEGER NOT NULL, status INTEGER NOT NULL,
+  ended_ns INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS replay_logs (replay INTEGER NOT NULL, identity TEXT NOT NULL, path TEXT NOT NULL,
+  begin INTEGER NOT NULL, at INTEGER NOT NULL, stop INTEGER NOT NULL, status INTEGER NOT NULL,
+  events INTEGER NOT NULL, known INTEGER NOT NULL, PRIMARY KEY (replay, identity)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS reopened (digest BLOB NOT NULL, generation INTEGER NOT NULL,
+  event_time_ns INTEGER NOT NULL, seen_ns INTEGER NOT NULL, PRIMARY KEY (digest, generation)) WITHOUT ROWID;
+"""
+"""``covered``: see ``coverage``; ``replays``, ``replay_logs``: see ``requests``; ``reopened``: see ``reopened``."""
 
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -270,3 +285,21 @@ def unusable(path: Path, error: sqlite3.Error) -> StateError:
         "restore it from a backup, or move it away: then all foreign logs are read again from their start, ids that "
         "have a verdict are recognised, the ledger begins anew, and rejected and late lines are exported again",
     )
+
+
+@contextmanager
+def opened(path: Path, mode: str = "ro") -> Iterator[sqlite3.Connection]:
+    """A dispatcher's database, whether the dispatcher runs or not. Raises StateError."""
+    if not path.exists():
+        raise StateError(str(path), "there is no dispatcher state", "name a pipeline whose dispatcher has run")
+    try:
+        db = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=BUSY_S
+        )
+        try:
+            check_marks(db, path)
+            yield db
+        finally:
+            db.close()
+    except sqlite3.Error as error:
+        raise unusable(path, error) from None

@@ -20,6 +20,7 @@ from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import UNREAD, ProblemKind
 from photon.adapters.logs.tail import Tail
 from photon.adapters.logs.watching import Watcher
+from photon.batch.columns import Mask
 from photon.config.clock import NS_PER_S, Clock, utc
 from photon.config.structured import get_logger
 from photon.dispatcher.arrivals import Arrivals
@@ -34,19 +35,19 @@ from photon.dispatcher.exports import Exports
 from photon.dispatcher.flow import Flow, Target
 from photon.dispatcher.holdings import Holdings
 from photon.dispatcher.homes import Homes
-from photon.dispatcher.join_times import JoinTimes
 from photon.dispatcher.ledger import FINAL, Ledger, Verdict
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import Behind, LookUpPolicy, settle
 from photon.dispatcher.oldest import Pending, oldest, oldest_stretches
 from photon.dispatcher.progress import IDLE_S, AskProgress, Pace, ProgressWatch
-from photon.dispatcher.replay.rereading import LineRules, Rereading, Sources
+from photon.dispatcher.replay.guests import LineRules
+from photon.dispatcher.replay.rereading import Rereading, Sources
 from photon.dispatcher.reporting import RETIMED_S, Troubles, tell_given_up, tell_retimed
 from photon.dispatcher.retry import SETTLED_NS, TOO_NEW_ONCE_S, Patience
 from photon.dispatcher.retry_loader import LOOK_S, RetryLoader
 from photon.dispatcher.shares import Shares
 from photon.dispatcher.state import State
-from photon.dispatcher.status import Status
+from photon.dispatcher.status import JoinTimes, Status
 from photon.eventstore.api import Waking
 from photon.idregistry.api import Digester, Registry
 from photon.joiner.api import JoinAnswers, Joiner, Outcome
@@ -213,16 +214,13 @@ class DispatcherEngine:
 
     @property
     def times(self) -> JoinTimes:
-        """How long joins took, for metrics."""
         return self._core.times
 
     @property
     def core(self) -> Core:
-        """What it has in memory."""
         return self._core
 
     def status(self) -> Status:
-        """A snapshot."""
         live, total = self._core.live, self._before.total
         read, known = self._follower.backlog()
         verdicts: dict[Verdict, int] = {v: total.verdicts[v] + live[v] for v in FINAL}
@@ -250,7 +248,7 @@ class DispatcherEngine:
             followed=self._core.followed,
             reopened=self._rereading.listed,
             reopened_missing=self._rereading.missing,
-            left=self._core.left,
+            left=self._core.queues.left,
             head_start_s=self._homes.head_start.seconds if self._homes is not None else 0.0,
             homes=self._homes.status() if self._homes is not None else (),
             lag=self._follower.lag(),
@@ -339,9 +337,9 @@ class DispatcherEngine:
             )
             self._retries.clock_went_back(now_ns)
 
-    def _tell_early(self, batch: Batch, reply: JoinAnswers, now_ns: int) -> None:
+    def _tell_early(self, batch: Batch, are_early: Mask, now_ns: int) -> None:
         """Once: events that the registry does not take yet. Those of the next moments are nothing to speak of."""
-        early = np.flatnonzero(np.array(reply.outcomes[: len(batch)]) == Outcome.TOO_NEW)
+        early = np.flatnonzero(are_early)
         newest = batch.events.row(int(early[batch.events.times[early].argmax()]))
         if newest.event_time_ns <= now_ns + TOO_NEW_ONCE_S * NS_PER_S:
             return
@@ -364,7 +362,7 @@ class DispatcherEngine:
             moments.append(self._tail.next_at())
         if (due := self._core.next_due(self._patience_s()[1])) is not None and self._flow.has_room(now):
             moments.append(due)
-        if (due := self._core.next_question_due(now)) is not None and self._questions < QUESTIONS_IN_FLIGHT:
+        if (due := self._core.queues.next_due(now)) is not None and self._questions < QUESTIONS_IN_FLIGHT:
             moments.append(due)
         if (free := self._flow.next_free(now)) is not None:
             moments.append(free)
@@ -383,11 +381,11 @@ class DispatcherEngine:
         if self._tail.due(now):
             self._tail.scan()
             now = self._clock.monotonic()
-            self._core.look_first(self._look_first(now))
+            self._core.queues.look_first = self._look_first(now)
         took = False
         while (
             self._core.room()
-            and self._unsettled < (UNSETTLED_BUSY if self._core.fresh_come(now) else UNSETTLED_MAX)
+            and self._unsettled < (UNSETTLED_BUSY if self._shares.busy(now) else UNSETTLED_MAX)
             and now - begun < READ_SHARE_S
             and not self._stopping
         ):
@@ -407,7 +405,7 @@ class DispatcherEngine:
         if self._registry is None or policy is LookUpPolicy.NEVER:
             return False
         read, known = self._follower.backlog()
-        caught_up = self._caught_up and not self._core.queues_are_long
+        caught_up = self._caught_up and not self._core.queues.long
         head_start_s = self._homes.head_start.seconds if self._homes is not None else 0.0
         self._is_behind = self._behind.look(known - read, caught_up, now, head_start_s)
         return self._is_behind or policy is LookUpPolicy.ALWAYS
@@ -443,7 +441,7 @@ class DispatcherEngine:
     def _send(self, now: float) -> bool:
         """As many batches as joiners and the registry take; whether any."""
         if self._homes is not None:
-            self._core.batches_of(self._flow.batch_events())
+            self._core.queues.batch_events = self._flow.batch_events()
         sent = self._ask(now)
         flush, wait_s = self._patience_s()
         while (target := self._flow.choose(now)) is not None:
@@ -490,12 +488,13 @@ class DispatcherEngine:
         finally:
             now = self._clock.monotonic()
             self._flow.answered(target, len(batch), answers, sent_at, now)
-        reply = answers or JoinAnswers([Outcome.RETRY] * len(batch))
-        tell_given_up(self._log, batch.events, reply)
+        if answers is None or len(answers.verdicts) != len(batch):
+            answers = JoinAnswers.alike(len(batch), Outcome.RETRY)
+        tell_given_up(self._log, batch.events, answers)
         now_ns = self._clock.now_ns()
-        if not self._early_told and Outcome.TOO_NEW in reply.outcomes:
-            self._tell_early(batch, reply, now_ns)
-        self._core.answered(batch, reply, now_ns, now)
+        if not self._early_told and answers.verdicts.says(Outcome.TOO_NEW):
+            self._tell_early(batch, answers.verdicts.outcomes == Outcome.TOO_NEW, now_ns)
+        self._core.answered(batch, answers, now_ns, now)
 
     async def _look_up(self, batch: Batch) -> None:
         """What it finds has its verdict; when it fails, joiners find out."""

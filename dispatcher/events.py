@@ -6,19 +6,19 @@ The log's offset advances over a ``Stretch`` only when each of its events has a 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import Block
-from photon.batch.columns import I64, U8, Mask, RowIndexes
+from photon.batch.columns import I64, U8, RowIndexes
 from photon.batch.events import Events
 from photon.dispatcher.ledger import Verdict, unknown_cell
+from photon.dispatcher.limits import Limits
 from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, Span
 from photon.idregistry.api import Kind
-from photon.joiner.api import TakenBy
 
 REJECTED, LATE = "rejected", "late"
 EVENT_BYTES = 600
@@ -51,53 +51,18 @@ class Batch:
         return bool(self.stretches) and self.stretches[0].back
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Owners:
-    """Who registered some ids before, a row each (see ``TakenBy``)."""
-
-    names: Sequence[str]
-    datacentre: U8  # index into ``names``
-    kinds: U8
-    same_line: Mask
-    times: I64  # that they were registered with; their own where nobody said
-    tokens: Sequence[int] | None = None  # None and 0: nobody said
-
-    @staticmethod
-    def of(rows: Sequence[TakenBy], times: I64) -> Owners:
-        """``times``: of the events themselves."""
-        names = sorted({by.datacentre for by in rows})
-        known = [own if by.time_ns is None else by.time_ns for by, own in zip(rows, times.tolist(), strict=True)]
-        return Owners(
-            names,
-            np.array([names.index(by.datacentre) for by in rows], np.uint8),
-            np.array([by.kind for by in rows], np.uint8),
-            np.array([by.same_line for by in rows], np.bool_),
-            np.array(known, np.int64),
-            [by.token for by in rows],
-        )
-
-    def not_of(self, name: str) -> Mask:
-        """Which belong to other datacentres."""
-        own = self.names.index(name) if name in self.names else len(self.names)
-        other: Mask = self.datacentre != own
-        return other
-
-    def row(self, at: int) -> TakenBy:
-        """One of them."""
-        name, kind = self.names[self.datacentre[at]], Kind(int(self.kinds[at]))
-        token = 0 if self.tokens is None else self.tokens[at]
-        return TakenBy(name, kind, bool(self.same_line[at]), int(self.times[at]), token)
-
-
 @dataclass(frozen=True, slots=True)
 class Retimed:
-    """A line whose id was registered ``by`` somebody with another event time."""
+    """A line whose id was registered before with another event time."""
 
     event_id: bytes
     file: str
     offset: int
     event_time_ns: int
-    by: TakenBy
+    registered_ns: int
+    datacentre: str
+    kind: Kind
+    token: int  # 0: nobody said
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,3 +174,43 @@ def add_rejected(stretch: Stretch, line: bytes) -> None:
     stretch.cells[unknown_cell(Verdict.REJECTED)] += 1
     stretch.cells[unknown_cell(Verdict.READ)] += 1
     stretch.exports.append(Export(REJECTED, line))
+
+
+HELD_LONG = 10
+"""A stretch with events on their way is held so many times longer before they, too, become rows."""
+STRAGGLERS = 0.25
+"""So few of a stretch's events are not waited for where finished work waits for them and memory is short."""
+
+
+class Spilling:
+    """``once``: the run ends with the logs, so reading pauses rather than write rows."""
+
+    def __init__(self, limits: Limits, *, once: bool) -> None:
+        self._limits = limits
+        self._once = once
+        self._hold_s = limits.hold_once_s if once else limits.hold_s
+
+    def may(self, stretch: Stretch, behind: Iterable[Stretch], window_bytes: int, now: float) -> bool:
+        """Whether the first stretch of a log is held no longer. ``behind``: the log's later ones, in order."""
+        pressed = not self._once and window_bytes > self._limits.spill_bytes
+        if pressed and now - stretch.read_at >= self._hold_s and _holds_back(stretch, behind):
+            return True
+        if stretch.parked_at is None:
+            return False  # all of it is on its way: rows would cost more than what is still to be done
+        held = now - stretch.parked_at
+        if stretch.left == stretch.settled + stretch.parked:
+            return not stretch.parked or pressed or held >= self._hold_s
+        return held >= HELD_LONG * self._hold_s
+
+
+def _holds_back(stretch: Stretch, behind: Iterable[Stretch]) -> bool:
+    """Whether a few stragglers stand before more of finished work than there is in this stretch itself."""
+    if stretch.left > stretch.events * STRAGGLERS:
+        return False
+    done = 0
+    for later in behind:
+        if later.whole and not later.left:
+            done += later.weight
+            if done > stretch.weight:
+                return True
+    return False

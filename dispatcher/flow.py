@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from photon.dispatcher.retry import Backoff
-from photon.joiner.api import UNKNOWN_REASON, JoinAnswers, Outcome
+from photon.joiner.api import UNKNOWN_REASON, JoinAnswers
 
 EJECTION = Backoff(first=0.1, most=30.0, floor=0.05)
 """A joiner that failed gets nothing for so long; longer each time."""
@@ -119,7 +119,6 @@ class Flow:
         return best
 
     def _free(self, now: float) -> list[Target]:
-        """Those with a place for a batch."""
         free = [t for t in self.targets if self._has_place(t) and self._back(t, now) <= now]
         if any(self._well(target, now) for target in self.targets):
             free = [target for target in free if not target.owes(now)]
@@ -220,7 +219,7 @@ class Flow:
 
 def _useless(answers: JoinAnswers) -> bool:
     """Whether the joiner could do nothing for a whole batch. That the registry does not answer is not its fault."""
-    outcomes = answers.outcomes
-    if len(outcomes) < USELESS_EVENTS or outcomes.count(Outcome.RETRY) != len(outcomes):
+    verdicts = answers.verdicts
+    if len(verdicts) < USELESS_EVENTS or not answers.useless:
         return answers.failed
-    return answers.failed or UNKNOWN_REASON not in answers.reasons.values()
+    return answers.failed or UNKNOWN_REASON not in verdicts.reasons.values()

@@ -145,7 +145,6 @@ class HeadStart:
 
     @property
     def seconds(self) -> float:
-        """Now."""
         if self._configured is not None:
             return self._configured
         return min(self._unstretched * self._stretch, MOST_S)
@@ -305,7 +304,6 @@ class Homes:
         self.yielding = trusting and self._contest.value > (YIELD / 2 if self.yielding else YIELD)
 
     def status(self) -> list[HomeStatus]:
-        """Of each other datacentre."""
         return [HomeStatus(self.names[n], t.trusted, t.left, t.in_time) for n, t in self._trusts.items()]
 
 

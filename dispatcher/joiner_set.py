@@ -80,7 +80,6 @@ class JoinerSet:
 
     @property
     def used(self) -> list[str]:
-        """Addresses."""
         return [address for address, each in self._known.items() if each.used]
 
     def listed(self, slots: Iterable[KnownSlot], now: float) -> Changes:

@@ -1,14 +1,12 @@
-"""Reading the ledger of a state, also of one in use (``photon ledger``), and what else is asked of a closed one."""
+"""Reading a dispatcher's state, also one in use: its ledger, how far it has read, what waits."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from photon.dispatcher.database import BUSY_S, check_marks, unusable
-from photon.dispatcher.errors import StateError
+from photon.dispatcher.database import opened
 from photon.dispatcher.ledger import HOUR_NS, Ledger, ledger_of
 
 
@@ -40,13 +38,13 @@ class _Reading:
 
 def read_ledger(path: Path) -> Ledger:
     """The ledger of a state that may be in use; for ``photon ledger``. Raises StateError."""
-    with _opened(path) as db:
+    with opened(path) as db:
         return read_ledger_from(db)
 
 
 def read_reached(path: Path) -> tuple[int, int] | None:
     """What the state last noted of its joiner's redo log (``State.reached``); None: nothing. Raises StateError."""
-    with _opened(path) as db:
+    with opened(path) as db:
         row = db.execute("SELECT value FROM meta WHERE name = 'reached'").fetchone()
     if row is None:
         return None
@@ -54,16 +52,29 @@ def read_reached(path: Path) -> tuple[int, int] | None:
     return segment, size
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    if not path.exists():
-        raise StateError(str(path), "there is no dispatcher state", "name the state directory of a join that has run")
-    try:
-        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=BUSY_S)
-        try:
-            check_marks(db, path)
-            yield db
-        finally:
-            db.close()
-    except sqlite3.Error as error:
-        raise unusable(path, error) from None
+ROWS_AT_ONCE = 10_000
+
+
+def read_standing(path: Path, take: Callable[[Sequence[bytes]], None]) -> list[tuple[str, int]]:
+    """(identity of a log, up to where all of it has a verdict or waits), as of one moment.
+
+    ``take`` is given the digests of what waits, some at a time. Raises StateError.
+    """
+    with opened(path) as db, _Reading(db):
+        places = _places(db)
+        rows = db.execute("SELECT digest FROM retries")
+        while some := rows.fetchmany(ROWS_AT_ONCE):
+            take([digest for (digest,) in some])
+    return sorted(places.items())
+
+
+def _places(db: sqlite3.Connection) -> dict[str, int]:
+    """The log's own offset, or of one with unread parts where the first of them stands."""
+    places: dict[str, int] = dict(db.execute("SELECT identity, offset FROM logs").fetchall())
+    has_parts = db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'parts'").fetchone()[0]
+    if has_parts:
+        for identity, offset in db.execute(
+            "SELECT identity, min(offset) FROM parts WHERE offset < end GROUP BY identity"
+        ):
+            places[identity] = min(places.get(identity, offset), offset)
+    return places

@@ -14,7 +14,7 @@ from photon.batch.columns import Mask, RowIndexes, split_digests
 from photon.batch.events import Events
 from photon.batch.verdicts import Verdicts
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import Batch, Owners
+from photon.dispatcher.events import Batch
 from photon.idregistry.api import Answer, Kind
 from photon.joiner.verdicts import tags_of
 
@@ -96,21 +96,6 @@ def settle(
         late = (found.outcomes == Answer.BELOW_BOUNDARY) & left
         left &= ~(present | late)
         absent = left & (found.outcomes == Answer.ABSENT)
-        core.looked_up(
-            batch.rows[present], _owners(core, batch, found, np.flatnonzero(present)), batch.rows[absent], now
-        )
+        core.looked_up(batch.rows[present], found.take(np.flatnonzero(present)), batch.rows[absent], now)
         core.late(batch.rows[late], now_ns)
     return batch.rows[left]
-
-
-def _owners(core: Core, batch: Batch, found: Verdicts, rows: RowIndexes) -> Owners:
-    """Of the ids at ``rows``."""
-    times = np.where(found.owner_times[rows] == 0, batch.events.times[rows], found.owner_times[rows])
-    same = np.zeros(len(rows), np.bool_)
-    owners = Owners(found.datacentres, found.owner_datacentres[rows], found.owner_kinds[rows], same, times)
-    # Which line it was is asked only where it decides.
-    tell = core.identical_copies | ~owners.not_of(core.datacentre)
-    if tell.any():
-        which = rows[tell]
-        same[tell] = tags_of(batch.events.take(which)) == found.owner_tags[which]
-    return owners

@@ -107,7 +107,6 @@ class OpenEvents:
                 setattr(self, name, rows[name])
 
     def _grow(self) -> None:
-        """Twice as many rows."""
         old = len(self._objects)
         new = max(2 * old, _ROWS_FIRST)
         self._objects = np.concatenate([self._objects, np.empty(new - old, _OBJECTS)])

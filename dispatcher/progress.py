@@ -72,7 +72,6 @@ class ProgressWatch:
         read most."""
 
     def wanted(self) -> None:
-        """Events have come."""
         self._wanted.set()
 
     async def run(self) -> None:

@@ -26,33 +26,33 @@ _GIVEN_UP = {Outcome.REJECTED: "events rejected", Outcome.LATE: "events come lat
 
 def tell_given_up(log: Any, events: Events, answers: JoinAnswers) -> None:
     """A line for the rejected ones of a batch and one for the late ones, each with the first of them."""
+    outcomes = answers.verdicts.outcomes.tobytes()
     for outcome, what in _GIVEN_UP.items():
-        if outcome in answers.outcomes:
-            row = answers.outcomes.index(outcome)
+        if outcome in outcomes:
+            row = outcomes.index(outcome)
             event = events.row(row)
             log.info(
                 what,
                 event_id=event.event_id,
                 log=event.file.path,
                 offset=event.offset,
-                reason=answers.reasons.get(row),
-                events=answers.outcomes.count(outcome),
+                reason=answers.verdicts.reasons.get(row),
+                events=outcomes.count(outcome),
             )
 
 
 def tell_retimed(log: Any, found: Retimed, lines: int) -> None:
     """``lines``: of this kind since the start."""
-    by = found.by
     log.warning(
         "an id came with two event times: one event, joined once; photon explain shows its record",
         event_id=found.event_id,
         log=found.file,
         offset=found.offset,
         event_time=_utc(found.event_time_ns),
-        registered_with=_utc(by.time_ns or 0),
-        registered_by=by.datacentre,
-        verdict=by.kind.name.lower(),
-        token=f"{by.token:016x}" if by.token else None,
+        registered_with=_utc(found.registered_ns),
+        registered_by=found.datacentre,
+        verdict=found.kind.name.lower(),
+        token=f"{found.token:016x}" if found.token else None,
         lines=lines,
     )
 
@@ -89,7 +89,6 @@ class Troubles:
             self._log.warning(f"{what}: trouble", problem=problem.replace("\n", " "))
 
     def well(self, what: str, now: float) -> None:
-        """``what`` did its work."""
         trouble = self._met.get(what)
         if trouble is None:
             return

@@ -38,7 +38,6 @@ class DispatcherService:
         self._status = status
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusReply:  # noqa: N802
-        """See dispatcher.proto."""
         message = reply(self._datacentre, self._join, self._status())
         if self._sharing is not None:
             shared = self._sharing()
@@ -48,7 +47,6 @@ class DispatcherService:
 
 
 def reply(datacentre: str, join: str, status: Status) -> pb.StatusReply:
-    """The message."""
     verdicts = {verdict.name.lower(): count for verdict, count in status.verdicts.items()}
     apart = {
         "reread": status.reread,

@@ -42,11 +42,9 @@ class Shares:
         self._behind_at = -TRICKLE_S
 
     def resize(self, capacity: int) -> None:
-        """Joiners came or went."""
         self._most_in_flight = max(SMALL_EVENTS, capacity // IDLE_PART)
 
     def busy(self, now: float) -> bool:
-        """Whether fresh events come."""
         return now - self._fresh_at < CALM_S
 
     def sent_fresh(self, events: int, now: float) -> None:

@@ -16,6 +16,7 @@ from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.identity import PROOF_BYTES, proof_of
 from photon.adapters.logs.reader import Source
+from photon.dispatcher.replay.reading import next_line
 from photon.idregistry.api import Digester
 from photon.joiner.foreign_columns import events_of, records_of
 
@@ -58,7 +59,6 @@ class Skip:
 
     @property
     def skipped(self) -> int:
-        """Bytes."""
         return self.to - self.log.begin
 
     def position(self) -> LogPosition:
@@ -131,16 +131,8 @@ def _line_begin(source: Source, at: int, begin: int, end: int) -> int:
     """The first line's begin at ``at`` or behind it, at most ``end``. Both bounds are lines' begins."""
     if at <= begin:
         return begin
-    at -= 1
-    while at < end:
-        data = source.read(at, min(PROBE_BYTES, end - at))
-        newline = data.find(b"\n")
-        if newline >= 0:
-            return at + newline + 1
-        if not data:
-            break
-        at += len(data)
-    return end
+    found = next_line(source, at - 1)
+    return end if found is None else min(found, end)
 
 
 def _lines(source: Source, start: int, stop: int, max_record: int) -> bytes:

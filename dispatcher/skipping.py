@@ -2,11 +2,12 @@
 
 For a dispatcher whose state was lost, or that is too far behind, while another datacentre still reads the same logs
 (protocol rule 11); that one is there is the caller's to know. What is skipped is not counted: the ledger stays
-balanced, and says nothing of it.
+balanced, and says nothing of it. ``begin`` does the same for whoever starts a pipeline, once.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -131,3 +132,48 @@ def _logs(
             claims.setdefault(head.identity, []).append((each, head))
     for files in claims.values():
         yield min(files, key=lambda claim: (claim[0].path.endswith(COMPRESSED_SUFFIXES), claim[0].path))
+
+
+class Place(enum.Enum):
+    """Of a log that is there at the start."""
+
+    BEGINNING = "beginning"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """``read_from``: a place, or the first record of that event time (ns) or later. It counts only where nothing is
+    known of any log: logs that come later are read from their start, whenever that is.
+
+    With ``ignore_checkpoints`` nothing is known: what was read before is read again, and the registry recognises what
+    has a verdict; ledger and retry store are kept.
+    """
+
+    read_from: Place | int = Place.BEGINNING
+    ignore_checkpoints: bool = False
+
+
+def begin(places: Places, join: str, adapter: Adapter, digester: Digester, beginning: Beginning) -> Skips | None:
+    """Before the dispatcher opens its state. None: it goes on as its state says.
+
+    A crash within it leaves all logs to be read from their start. Raises StateError, LogDirectoryError.
+    """
+    fresh = not (places.state / STATE_NAME).exists()
+    if not beginning.ignore_checkpoints and (not fresh or beginning.read_from is Place.BEGINNING):
+        return None
+    with locked_state(places, join, adapter, digester, create=True) as state:
+        assert state is not None
+        if not fresh:
+            _forget(state)
+        if beginning.read_from is Place.BEGINNING:
+            return Skips()
+        to_ns = None if isinstance(beginning.read_from, Place) else beginning.read_from
+        skips = plan_skips(places, adapter, digester, [], to_ns)
+        commit_skips(state, skips)
+        return skips
+
+
+def _forget(state: State) -> None:
+    back = {position.identity: replace(position, offset=0, proof=b"") for position in state.positions()}
+    state.commit(Changes(positions=back, also=[("DELETE FROM parts", ())]))

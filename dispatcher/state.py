@@ -179,7 +179,6 @@ class State:
         return [LogPart(*row) for row in rows]
 
     def ledger(self) -> Ledger:
-        """As committed."""
         return read_ledger_from(self._db)
 
     def due_ids(self, now_ns: int, limit: int) -> list[int]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from photon.adapters.logs.lag import NO_LAG, Lag
+from photon.batch.columns import I64
+from photon.config.metrics.histogram import Histogram
 from photon.dispatcher.homes import HomeStatus
 from photon.dispatcher.ledger import Verdict
 
@@ -45,5 +47,20 @@ class Status:
 
     @property
     def pending(self) -> int:
-        """Read and without a verdict."""
         return self.read - sum(self.verdicts.values())
+
+
+class JoinTimes:
+    """Of the events that this process saw joined."""
+
+    def __init__(self) -> None:
+        self.since_read = Histogram()
+        """From the first read of the event's line."""
+        self.since_event = Histogram()
+        """From the event's own time."""
+
+    def joined(self, times: I64, first_read_ns: I64, now_ns: int) -> None:
+        """Some events were: their own times, and when they were first read. ``now_ns``: wall clock."""
+        if len(times):
+            self.since_read.add(now_ns - first_read_ns)
+            self.since_event.add(now_ns - times)

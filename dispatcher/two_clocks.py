@@ -72,7 +72,6 @@ class FirstRead:
         """The later of both clocks as last heard, and when."""
 
     def hear(self, told: Heard) -> None:
-        """Of an answer."""
         self._ahead_ns = min(told.ahead_ns, AHEAD_MOST_NS) if told.ahead_ns > self._slack_ns else 0
         self._at_ns, self._at = told.asked_ns + self._ahead_ns, told.at
 

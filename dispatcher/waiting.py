@@ -58,7 +58,6 @@ class WaitingRoom:
         heapq.heappush(self._by_trigger, (trigger_ns, group.number, group))
 
     def due(self, now: float) -> RowIndexes:
-        """Takes out what is due."""
         self._sweep()
         if not self._by_time or (self._by_time[0][0] > now and self._by_time[0][2].left):
             return NO_ROWS  # asked twice a turn, and mostly in vain
@@ -86,7 +85,6 @@ class WaitingRoom:
         return rows
 
     def keys(self) -> list[bytes]:
-        """What is waited for here."""
         return list(self._by_key)
 
     def next_due(self) -> float | None:
@@ -102,7 +100,6 @@ class WaitingRoom:
         return self._by_trigger[0][0] if self._by_trigger else None
 
     def leave(self, rows: RowIndexes) -> None:
-        """These wait no longer here."""
         for number, left in Counter(self._table.group[rows].tolist()).items():
             group = self._groups[number]
             group.left -= left
@@ -149,7 +146,6 @@ class ArrivedKeys:
         self._lost = 0
 
     def add(self, keys: Iterable[bytes]) -> None:
-        """These have come."""
         for key in keys:
             self._numbers.pop(key, None)
             self.number += 1
@@ -181,23 +177,19 @@ class RowQueue:
 
     @property
     def first(self) -> int:
-        """There is one."""
         return int(self._runs[0][0])
 
     def add(self, rows: RowIndexes) -> None:
-        """Behind the others."""
         if len(rows):
             self._runs.append(rows)
             self._count += len(rows)
 
     def put_first(self, rows: RowIndexes) -> None:
-        """Before the others."""
         if len(rows):
             self._runs.appendleft(rows)
             self._count += len(rows)
 
     def take(self, most: int) -> RowIndexes:
-        """The first ones."""
         taken = [NO_ROWS]
         while most > 0 and self._runs:
             run = self._runs.popleft()

@@ -1,5 +1,9 @@
 """Looks at the other slots of its pipeline on this machine, and redoes those that nobody is at (rule 13).
 
+A joiner that was removed from the configuration, or whose process died and does not come back, leaves a slot
+directory: its redo log may own ids that are not written yet, its files may not be final. What it owned is never taken
+by anybody else, only written through its own directory, under its lock and a new incarnation.
+
 One at a time, each for a few seconds at most: an owner that comes back waits longer than that for its lock. A slot
 is done when its redo log is empty and its files are final; ``adopted.json`` says at which incarnation it was left so,
 and nobody opens it again until somebody else has. Nothing here serves requests, and nothing that is wrong with
@@ -9,7 +13,7 @@ another slot ends this process: its engine ends, and what it had begun is redone
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +27,6 @@ from photon.config.errors import PhotonError
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.idregistry.api import Slot
-from photon.joiner.adoption import Orphans, Seen
 from photon.joiner.engine import JoinerEngine
 from photon.joiner.shell import Die
 from photon.joiner.slot.identity import SlotRefused, read_state
@@ -31,6 +34,69 @@ from photon.joiner.slot.lock import LOCK_NAME, is_held
 from photon.joiner.slot.slot import STATE_NAME
 from photon.outputs.cleared import read_clearing
 from photon.outputs.published import read_slot
+
+ADOPT_AFTER_S = 60.0
+PAUSE_FIRST_S, PAUSE_MOST_S = 10.0, 600.0
+"""A slot that could not be brought to its end is tried again after so long, twice as long each time."""
+SLOTS_MAX = 1024
+"""Slot directories of one pipeline that are watched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A slot directory at one look."""
+
+    slot: str
+    held: bool
+    """Somebody has its lock."""
+    taken: int
+    """Another number whenever somebody has taken the lock."""
+    left: bool
+    """Something may be left to do: it was opened since it was last left empty."""
+
+
+@dataclass(slots=True)
+class _Free:
+    """A slot whose lock nobody has, seconds of a monotonic clock."""
+
+    since: float
+    taken: int
+    next: float = 0.0
+    pause: float = 0.0
+
+
+class Orphans:
+    """Remembers since when each slot's lock is free. Not thread-safe."""
+
+    def __init__(self, adopt_after_s: float) -> None:
+        self._adopt_after_s = adopt_after_s
+        self._free: dict[str, _Free] = {}
+
+    def look(self, seen: Iterable[Seen], now: float) -> list[str]:
+        """Slots that are to be adopted now, those that wait longest first."""
+        free: dict[str, _Free] = {}
+        for each in list(seen)[:SLOTS_MAX]:
+            if each.held or not each.left:
+                continue
+            known = self._free.get(each.slot)
+            if known is None or known.taken != each.taken:
+                known = _Free(now, each.taken)
+            free[each.slot] = known
+        self._free = free
+        due = [name for name, each in free.items() if now >= max(each.since + self._adopt_after_s, each.next)]
+        return sorted(due, key=lambda name: (free[name].since, name))
+
+    def tried(self, slot: str, taken: int, now: float, *, moved: bool = False) -> float:
+        """It was taken up and is not done. Returns seconds to the next try.
+
+        ``taken``: of the lock after our own try; ``moved``: a part of it was done, the rest may come soon.
+        """
+        free = self._free.setdefault(slot, _Free(now, taken))
+        free.taken = taken
+        free.pause = min(PAUSE_MOST_S, 2 * free.pause) if free.pause and not moved else PAUSE_FIRST_S
+        free.next = now + free.pause
+        return free.pause
+
 
 LOOK_S = 5.0
 """From one look at the directories to the next: half to one and a half times so long."""

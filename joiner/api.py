@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Protocol
 
-from photon.batch.events import Events, ForeignEvent
-from photon.idregistry.api import I64, Kind
+import numpy as np
+
+from photon.batch.columns import Mask
+from photon.batch.events import Events
+from photon.batch.events import ForeignEvent as ForeignEvent
+from photon.batch.verdicts import Verdicts
 
 
 class Outcome(enum.IntEnum):
-    """What became of one event in one attempt. The first four are verdicts of this datacentre's making."""
+    """What became of one event in one attempt. The four after RETRY are verdicts of this datacentre's making, and
+    have the number of the ``Kind`` that the id is registered for."""
 
     RETRY = 0
     """No verdict: try again later, here or elsewhere (unknown, unavailable, overloaded)."""
@@ -23,20 +29,11 @@ class Outcome(enum.IntEnum):
     NOT_YET = 5
     """The primary event has not been read yet, or the patience of a missing one is not over."""
     TAKEN = 6
-    """Registered before under another token. ``kinds`` says for which verdict, ``owner`` in which datacentre,
-    ``same_line`` whether it was this very line (a re-read) or another one with the same id (a duplicate)."""
+    """Registered before under another token: by this very line (a re-read), or by another one with the same id."""
     LATE = 7
     """Below the boundary: the dispatcher claims it late (rule 10)."""
     TOO_NEW = 8
     """Its event time is in the future: park it."""
-
-
-VERDICT_OF_KIND = {
-    Kind.JOINED: Outcome.JOINED,
-    Kind.FILTERED: Outcome.FILTERED,
-    Kind.UNMATCHED: Outcome.UNMATCHED,
-    Kind.REJECTED: Outcome.REJECTED,
-}
 
 
 UNKNOWN_REASON = "its registration is still unknown"
@@ -45,34 +42,54 @@ WAIT_NS = -(2**63)
 """As ``unmatched_as_of_ns``: a missing primary never makes this event unmatched."""
 
 
-@dataclass(frozen=True, slots=True)
-class TakenBy:
-    """Whose an id is that was registered before.
-
-    ``same_line``: the owner's line had this line's bytes, offset and log name. Of another datacentre's line that says
-    something only where both read identical copies of the logs; whoever asks knows. ``time_ns``: the event time that
-    it was registered with; None: nobody said. ``token`` 0: the same.
-    """
-
-    datacentre: str
-    kind: Kind
-    same_line: bool
-    time_ns: int | None = None
-    token: int = 0
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class JoinAnswers:
-    """Aligned with the batch. ``overloaded``: nothing was taken up and all outcomes are RETRY."""
+    """A row for each event of a batch."""
 
-    outcomes: list[Outcome]
-    taken: dict[int, TakenBy] = field(default_factory=dict)  # row -> owner, for TAKEN
-    reasons: dict[int, str] = field(default_factory=dict)  # row -> why, for RETRY and REJECTED
+    verdicts: Verdicts
+    """``outcomes`` are those of ``Outcome``. Owners are those of rows that are TAKEN; ``reasons`` has RETRY and
+    REJECTED."""
+    same_line: Mask
+    """Of rows that are TAKEN: the owner's line had this line's bytes, offset and log name. Of another datacentre's
+    line that says something only where both read identical copies of the logs; whoever asks knows."""
     overloaded: bool = False
+    """Nothing was taken up, and all rows are RETRY."""
     failed: bool = False
-    """The call broke: nobody knows what became of the batch, and all outcomes are RETRY."""
+    """The call broke: nobody knows what became of the batch, and all rows are RETRY."""
     ambiguous: Sequence[int] = ()
     """Rows whose key several primary records share that differ."""
+
+    @property
+    def useless(self) -> bool:
+        """All rows are RETRY."""
+        return not self.verdicts.outcomes.any()
+
+    @staticmethod
+    def alike(
+        n: int, outcome: Outcome, reason: str = "", *, overloaded: bool = False, failed: bool = False
+    ) -> JoinAnswers:
+        """n rows, all of them without an owner."""
+        verdicts = Verdicts.blank(n, outcome)
+        if reason:
+            verdicts = replace(verdicts, reasons=dict.fromkeys(range(n), reason))
+        return JoinAnswers(verdicts, np.zeros(n, np.bool_), overloaded, failed)
+
+    @staticmethod
+    def concat(parts: Sequence[JoinAnswers]) -> JoinAnswers:
+        """One after another."""
+        ends = list(accumulate(len(part.verdicts) for part in parts))
+        reasons: dict[int, str] = {}
+        ambiguous: list[int] = []
+        placed = []
+        for part, end in zip(parts, ends, strict=True):
+            begin = end - len(part.verdicts)
+            placed.append((np.arange(begin, end), part.verdicts))
+            reasons.update((begin + row, reason) for row, reason in part.verdicts.reasons.items())
+            ambiguous += [begin + row for row in part.ambiguous]
+        verdicts = Verdicts.blank(ends[-1] if ends else 0).put(placed)
+        same_line = np.concatenate([np.zeros(0, np.bool_), *(part.same_line for part in parts)])
+        failed = any(part.failed for part in parts)
+        return JoinAnswers(replace(verdicts, reasons=reasons), same_line, failed=failed, ambiguous=ambiguous)
 
 
 class Joiner(Protocol):
@@ -83,16 +100,3 @@ class Joiner(Protocol):
         ...
 
     async def close(self) -> None: ...
-
-
-__all__ = [
-    "I64",
-    "UNKNOWN_REASON",
-    "VERDICT_OF_KIND",
-    "WAIT_NS",
-    "ForeignEvent",
-    "JoinAnswers",
-    "Joiner",
-    "Outcome",
-    "TakenBy",
-]

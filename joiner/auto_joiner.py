@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from photon.batch.events import Events
@@ -108,7 +108,6 @@ class AutoJoiner:
         return found
 
     async def close(self, *, at_once: bool = False) -> None:
-        """As JoinerEngine."""
         if self._engine is not None:
             await self._engine.close(at_once=at_once)
             self.left = self._engine.left
@@ -116,17 +115,13 @@ class AutoJoiner:
 
     @property
     def started(self) -> bool:
-        """Whether its slot is open."""
         return self._engine is not None and self._engine.started
 
     def stats(self) -> JoinerStats:
-        """As JoinerEngine, once it has started."""
         assert self._engine is not None, "start comes first"
         return self._engine.stats()
 
     async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
-        """As JoinerEngine."""
         if self._engine is None:
-            reasons: Mapping[int, str] = dict.fromkeys(range(len(events)), "the joiner is not started")
-            return JoinAnswers([Outcome.RETRY] * len(events), reasons=dict(reasons), overloaded=True)
+            return JoinAnswers.alike(len(events), Outcome.RETRY, "the joiner is not started", overloaded=True)
         return await self._engine.join(events, timeout=timeout)

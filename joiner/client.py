@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import grpc
 
@@ -34,18 +33,7 @@ class JoinerClient:
         parts = events.parts(wire.EVENTS_MAX, wire.REQUEST_BYTES_MAX)
         if len(parts) == 1:
             return await self._ask(events, timeout)
-        whole = JoinAnswers([])
-        failed = False
-        ambiguous: list[int] = []
-        for part in parts:
-            answers = await self._ask(part, timeout)
-            failed |= answers.failed
-            base = len(whole.outcomes)
-            whole.outcomes.extend(answers.outcomes)
-            whole.taken.update((base + row, owner) for row, owner in answers.taken.items())
-            whole.reasons.update((base + row, reason) for row, reason in answers.reasons.items())
-            ambiguous += [base + row for row in answers.ambiguous]
-        return replace(whole, failed=failed, ambiguous=tuple(ambiguous))
+        return JoinAnswers.concat([await self._ask(part, timeout) for part in parts])
 
     async def _ask(self, events: Events, timeout: float) -> JoinAnswers:
         try:
@@ -67,8 +55,7 @@ class JoinerClient:
 
     def _unknown(self, n: int, reason: str, *, overloaded: bool = False) -> JoinAnswers:
         self.error = reason
-        reasons = dict.fromkeys(range(n), reason)
-        return JoinAnswers([Outcome.RETRY] * n, reasons=reasons, overloaded=overloaded, failed=not overloaded)
+        return JoinAnswers.alike(n, Outcome.RETRY, reason, overloaded=overloaded, failed=not overloaded)
 
     async def serves(self, timeout: float) -> bool | None:
         """Whether it says so; None: no answer within ``timeout`` seconds."""

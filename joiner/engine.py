@@ -16,7 +16,6 @@ from photon.config.disk import Disk
 from photon.config.structured import get_logger
 from photon.eventstore.api import EventStore
 from photon.idregistry.api import Registry, Slot
-from photon.joiner.admission import Bounds, Throttle
 from photon.joiner.api import JoinAnswers, Outcome
 from photon.joiner.copies.shipping import Copying
 from photon.joiner.core import CoreLimits, OpenRecord, SlotCore
@@ -35,7 +34,41 @@ from photon.joiner.verdicts import (
     merge_reply,
     rows_of,
     settle_mismatched,
+    unregistered,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one slot may hold at a time."""
+
+    ids: int = 64 << 10
+    """Ids looked up or registered, and not known yet."""
+    record_bytes: int = 256 << 20
+    """Bytes of would-be records in memory."""
+    redo_bytes: int = 4 << 30
+    """Bytes of the redo log on disk."""
+
+
+class Throttle:
+    """Counts the ids of calls that are still looking up; what is registered is counted by the core."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self.looking_up = 0
+
+    def refusal(self, ids: int, *, open_ids: int, record_bytes: int, redo_bytes: int) -> str:
+        """Why so many ids are refused now, or an empty text. An idle joiner refuses no batch for its size."""
+        bounds = self._bounds
+        held = self.looking_up + open_ids
+        if held and held + ids > bounds.ids:
+            return f"overloaded: {held} ids in flight, at most {bounds.ids}"
+        if record_bytes >= bounds.record_bytes:
+            return f"overloaded: {record_bytes} bytes of records in flight, at most {bounds.record_bytes}"
+        if redo_bytes >= bounds.redo_bytes:
+            return f"overloaded: the redo log holds {redo_bytes} bytes, at most {bounds.redo_bytes}"
+        return ""
+
 
 log = get_logger(__name__)
 
@@ -220,12 +253,10 @@ class JoinerEngine:
 
     @property
     def started(self) -> bool:
-        """Whether the slot is open."""
         return self._shell is not None
 
     @property
     def shell(self) -> SlotShell:
-        """The running slot."""
         if self._shell is None:
             raise RuntimeError("the joiner is not started")
         return self._shell
@@ -237,12 +268,10 @@ class JoinerEngine:
 
     @property
     def slot(self) -> str:
-        """Its name."""
         return self._slot.name
 
     @property
     def directories(self) -> SlotPaths:
-        """Where it writes."""
         return self._paths
 
     @property
@@ -266,11 +295,9 @@ class JoinerEngine:
         if self._shell is None or (reason := self._refusal(len(events))):
             self._refused += 1
             why = reason if self._shell is not None else "the joiner is not started"
-            return JoinAnswers(
-                [Outcome.RETRY] * len(events), reasons=dict.fromkeys(range(len(events)), why), overloaded=True
-            )
+            return JoinAnswers.alike(len(events), Outcome.RETRY, why, overloaded=True)
         if not len(events):
-            return JoinAnswers([])
+            return JoinAnswers.alike(0, Outcome.RETRY)
         deadline = self._world.clock.monotonic() + timeout
         self._throttle.looking_up += len(events)
         try:
@@ -278,7 +305,7 @@ class JoinerEngine:
         finally:
             self._throttle.looking_up -= len(events)
         answers = await self._register(events, decided, deadline)
-        outcomes = bytes(answers.outcomes)
+        outcomes = answers.verdicts.outcomes.tobytes()
         for outcome in set(outcomes):
             self._counts[Outcome(outcome)] += outcomes.count(outcome)
         return answers
@@ -304,8 +331,8 @@ class JoinerEngine:
         return decided
 
     async def _register(self, events: Events, decided: Decided, deadline: float) -> JoinAnswers:
-        if not decided.joined and not decided.undone:
-            return JoinAnswers(decided.outcomes, reasons=decided.reasons)
+        if not any(decided.kinds):
+            return unregistered(decided)
         shell = self.shell
         token = shell.core.take_token()
         lines = self._build_lines(events, decided, token, self._world.clock.now_ns())

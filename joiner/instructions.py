@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from photon.batch.columns import Mask
 from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import Kind
-from photon.joiner.api import Outcome, TakenBy
 from photon.joiner.rows import Rows
 
 
@@ -44,13 +45,11 @@ class SyncOutput:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer the caller of ``frame``: an outcome for each of its rows. Comes once a frame."""
+    """Answer the caller of ``frame``: a row for each of its rows. Comes once a frame."""
 
     frame: int
-    outcomes: list[Outcome]
-    taken: dict[int, TakenBy] = field(default_factory=dict)
-    owner_tags: dict[int, int] = field(default_factory=dict)
-    """The owner's tag of each row that an event of this datacentre took."""
+    verdicts: Verdicts
+    same_line: Mask  # as ``JoinAnswers`` has it
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,6 @@ class Rows:
         return Ids(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations).take(index)
 
     def digest_list(self) -> list[bytes]:
-        """The digests one by one."""
         return split_digests(self.digests)
 
     def encode(self) -> list[bytes]:

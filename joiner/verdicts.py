@@ -15,13 +15,14 @@ from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined, Pair,
 from photon.adapters.envelope import Envelope
 from photon.adapters.faults import joined_fault
 from photon.adapters.logs.identity import log_name
-from photon.batch.columns import U32, split_digests
+from photon.batch.columns import U32, Mask, RowIndexes, split_digests
 from photon.batch.events import Events, ForeignEvent
 from photon.batch.records import NO_RECORDS, PrimaryRecord, Records
+from photon.batch.verdicts import Verdicts
 from photon.eventstore.api import EventLookUps, Found, PrimaryPlace
 from photon.eventstore.shared_keys import shared
 from photon.idregistry.api import Kind
-from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, JoinAnswers, Outcome, TakenBy
+from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, JoinAnswers, Outcome
 from photon.joiner.instructions import Reply
 from photon.joiner.rows import Rows
 
@@ -38,18 +39,17 @@ ABSENT_REASON = "no primary event has this key"
 
 @dataclass(slots=True)
 class Decided:
-    """What is to be registered of a batch, by event row; the other rows have their outcome already."""
+    """What is to be registered of a batch; rows without a kind have their outcome already."""
 
-    outcomes: list[Outcome]
+    outcomes: bytearray  # ``Outcome`` by row
+    kinds: bytearray  # ``Kind`` by row; 0: it is not registered now
     reasons: dict[int, str] = field(default_factory=dict)
-    joined: list[int] = field(default_factory=list)
     primaries: Records = NO_RECORDS
-    """Of the ``joined`` rows, as the payloads."""
+    """Of the joined rows, as the payloads."""
     foreign: Sequence[bytes | None] = ()
     primary: Sequence[bytes | None] = ()
-    undone: list[int] = field(default_factory=list)
-    undone_kinds: list[Kind] = field(default_factory=list)
-    undone_primaries: list[PrimaryRecord | None] = field(default_factory=list)
+    undone: dict[int, PrimaryRecord | None] = field(default_factory=dict)
+    """Row that is not joined -> its primary event."""
     mismatched: list[int] = field(default_factory=list)
     """Rows for which the store found a record that has another key."""
     ambiguous: list[int] = field(default_factory=list)
@@ -57,16 +57,24 @@ class Decided:
     repeats: dict[int, int] = field(default_factory=dict)
     """Row -> the earlier row of the same id in this batch (rule 2)."""
 
+    @staticmethod
+    def of(n: int) -> Decided:
+        """Nothing of n rows is registered, all are RETRY."""
+        return Decided(bytearray(n), bytearray(n))
+
     def add_undone(self, row: int, kind: Kind, reason: str, primary: PrimaryRecord | None = None) -> None:
         """This row leaves a line that says why it was not joined."""
         self.reasons[row] = reason[:REASON_CHARS_MAX]
-        self.undone.append(row)
-        self.undone_kinds.append(kind)
-        self.undone_primaries.append(primary)
+        self.kinds[row] = kind
+        self.undone[row] = primary
 
-    def order(self) -> list[int]:
+    def joined(self) -> RowIndexes:
+        """The rows to be registered as joined."""
+        return np.flatnonzero(np.frombuffer(self.kinds, np.uint8) == Kind.JOINED)
+
+    def order(self) -> RowIndexes:
         """The rows to be registered."""
-        return self.joined + self.undone
+        return np.frombuffer(self.kinds, np.uint8).nonzero()[0]
 
 
 class Judge:
@@ -83,7 +91,7 @@ class Judge:
     ) -> Decided:
         """``outstanding``: digests whose registration is under way; they are not registered again. ``early``: those
         of them that wait for the registry's clock."""
-        decided = Decided([Outcome.RETRY] * len(events))
+        decided = Decided.of(len(events))
         digests = split_digests(events.digests)
         held = {row for row, digest in enumerate(digests) if digest in outstanding} if outstanding else frozenset()
         records = found.found
@@ -162,16 +170,17 @@ class Judge:
             for at, both in enumerate(zip(made.foreign, made.primary, strict=True)):
                 if at not in others and (fault := joined_fault(Joined(*both))) is not None:
                     others[at] = BadRecord(fault)
+        for row in rows:
+            decided.kinds[row] = Kind.JOINED
+        decided.primaries, decided.foreign, decided.primary = primaries, made.foreign, made.primary
         if not others:
-            decided.joined, decided.primaries = rows, primaries
-            decided.foreign, decided.primary = made.foreign, made.primary
             return
         digests = split_digests(events.digests)
         for at, other in sorted(others.items()):
+            decided.kinds[rows[at]] = 0
             self._settle(decided, rows[at], digests[at], primaries.row(at), other)
         kept = [at for at in range(len(rows)) if at not in others]
-        decided.joined = [rows[at] for at in kept]
-        decided.primaries = primaries.take(np.array(kept, np.intp))
+        decided.primaries = taken(primaries, kept)
         decided.foreign = [made.foreign[at] for at in kept]
         decided.primary = [made.primary[at] for at in kept]
 
@@ -216,7 +225,7 @@ def settle_mismatched(events: Events, decided: Decided, read_past_ns: int) -> No
     if not decided.mismatched:
         return
     digests = split_digests(events.digests)
-    first_of = {digests[row]: row for row in decided.order()}
+    first_of = {digest: row for row, digest in enumerate(digests) if decided.kinds[row]}
     for row in decided.mismatched:
         as_of = int(events.as_of[row])
         if as_of == WAIT_NS or read_past_ns < as_of:
@@ -242,7 +251,6 @@ def line_tag(record: bytes, offset: int, path: str) -> int:
 
 
 def tags_of(events: Events) -> U32:
-    """``tag_of`` each event."""
     seeds = np.array([_log_seed(file.path) for file in events.files], np.int64)[events.file_index]
     seeds = (seeds ^ events.offsets) & 0xFFFFFFFF
     tag = xxhash.xxh32_intdigest
@@ -255,92 +263,98 @@ def _log_seed(path: str) -> int:
 
 
 LineBuilder = Callable[[Events, Decided, int, int], list[bytes]]
-"""(events, decided, token, now in ns) -> a line for each of ``decided.joined``, then for each of ``undone``."""
+"""(events, decided, token, now in ns) -> a line for each row of ``decided.order()``."""
 
 
 def envelope_lines(envelope: Envelope) -> LineBuilder:
     """The output format of ``photon.adapters.envelope``."""
 
     def build(events: Events, decided: Decided, token: int, at_ns: int) -> list[bytes]:
+        joined = decided.joined()
         lines: list[bytes] = []
-        if decided.joined:
-            chosen = taken(events, decided.joined)
+        if len(joined):
             payloads = decided.foreign, decided.primary
-            lines = envelope.joined(chosen, decided.primaries, *payloads, token=token, at_ns=at_ns)
-        if decided.undone:
-            lines += envelope.undone(
-                taken(events, decided.undone),
-                [decided.reasons[row] for row in decided.undone],
-                token=token,
-                at_ns=at_ns,
-                primaries=decided.undone_primaries,
-            )
-        return lines
+            lines = envelope.joined(taken(events, joined), decided.primaries, *payloads, token=token, at_ns=at_ns)
+        if not decided.undone:
+            return lines
+        undone = envelope.undone(
+            taken(events, list(decided.undone)),
+            [decided.reasons[row] for row in decided.undone],
+            token=token,
+            at_ns=at_ns,
+            primaries=list(decided.undone.values()),
+        )
+        of_row = dict(zip([*joined.tolist(), *decided.undone], [*lines, *undone], strict=True))
+        return [of_row[row] for row in sorted(of_row)]
 
     return build
 
 
-def taken(batch: _Batch, rows: list[int]) -> _Batch:
+def taken(batch: _Batch, rows: list[int] | RowIndexes) -> _Batch:
     """These rows; most batches are taken whole, in their order."""
     n = len(batch)
-    return batch if len(rows) == n and rows == list(range(n)) else batch.take(np.array(rows, np.intp))
+    numbers = rows if isinstance(rows, list) else rows.tolist()
+    return batch if len(numbers) == n and numbers == list(range(n)) else batch.take(np.array(rows, np.intp))
 
 
 def rows_of(events: Events, decided: Decided, lines: list[bytes], token: int) -> Rows:
-    """The columns to log and register: first the joined rows, then the undone ones."""
-    chosen = taken(events, decided.order())
-    n = len(chosen)
-    kinds = np.full(n, Kind.JOINED, dtype=np.uint8)
-    kinds[len(decided.joined) :] = decided.undone_kinds
+    """The columns to log and register."""
+    order = decided.order()
+    chosen = taken(events, order)
     return Rows(
         digests=chosen.digests,
         times=chosen.times,
-        tokens=np.full(n, token, dtype=np.uint64),
-        kinds=kinds,
+        tokens=np.full(len(order), token, dtype=np.uint64),
+        kinds=np.frombuffer(decided.kinds, np.uint8)[order],
         tags=tags_of(chosen),
         generations=chosen.generations,
         lines=lines,
     )
 
 
-def settle_repeats(
-    events: Events,
-    decided: Decided,
-    answers: JoinAnswers,
-    owner_tags: Mapping[int, int],
-    datacentre: str,
-) -> None:
-    """The second record of an id in one batch is answered by what became of the first: taken, or the same.
-
-    ``owner_tags``: by event row, where it was taken.
-    """
-    if not decided.repeats:
-        return
-    kind_of = dict.fromkeys(decided.joined, Kind.JOINED) | dict(
-        zip(decided.undone, decided.undone_kinds, strict=True)
-    )
-    tags = tags_of(events).tolist()
-    for row, first in decided.repeats.items():
-        outcome = answers.outcomes[first]
-        if outcome is Outcome.TAKEN:
-            owner = answers.taken[first]
-            answers.taken[row] = replace(owner, same_line=owner_tags.get(first) == tags[row])
-        elif outcome in (Outcome.JOINED, Outcome.FILTERED, Outcome.UNMATCHED, Outcome.REJECTED):
-            outcome = Outcome.TAKEN
-            same_line = tags[row] == tags[first]
-            answers.taken[row] = TakenBy(datacentre, kind_of[first], same_line, int(events.times[first]))
-        answers.outcomes[row] = outcome
+def unregistered(decided: Decided) -> JoinAnswers:
+    """The answers to a batch as it was decided, before anything of it is registered."""
+    n = len(decided.outcomes)
+    verdicts = replace(Verdicts.plain(np.frombuffer(decided.outcomes, np.uint8)), reasons=decided.reasons)
+    return JoinAnswers(verdicts, np.zeros(n, np.bool_), ambiguous=decided.ambiguous)
 
 
 def merge_reply(events: Events, decided: Decided, reply: Reply, datacentre: str) -> JoinAnswers:
     """The answers to a batch: what was decided before, and what became of the rows that were registered."""
-    answers = JoinAnswers(decided.outcomes, reasons=decided.reasons, ambiguous=decided.ambiguous)
-    order = decided.order()
-    for row, outcome in zip(order, reply.outcomes, strict=True):
-        answers.outcomes[row] = outcome
-        if outcome is Outcome.RETRY:
-            answers.reasons[row] = UNKNOWN_REASON
-    for at, owner in reply.taken.items():
-        answers.taken[order[at]] = owner
-    settle_repeats(events, decided, answers, {order[at]: tag for at, tag in reply.owner_tags.items()}, datacentre)
-    return answers
+    order, verdicts = decided.order(), reply.verdicts
+    if verdicts.says(Outcome.RETRY):
+        for row in order[verdicts.outcomes == Outcome.RETRY].tolist():
+            decided.reasons[row] = UNKNOWN_REASON
+    if len(order) == len(events):
+        verdicts = replace(verdicts, reasons=decided.reasons) if decided.reasons else verdicts
+        return JoinAnswers(verdicts, reply.same_line, ambiguous=decided.ambiguous)
+    answers = unregistered(decided)
+    answers.same_line[order] = reply.same_line
+    verdicts = answers.verdicts.put([(order, verdicts)])
+    if decided.repeats:
+        verdicts = _with_repeats(events, decided, verdicts, answers.same_line, datacentre)
+    return replace(answers, verdicts=replace(verdicts, reasons=decided.reasons))
+
+
+def _with_repeats(events: Events, decided: Decided, verdicts: Verdicts, same_line: Mask, datacentre: str) -> Verdicts:
+    """The second record of an id in one batch is answered by what became of the first: taken, or the same.
+
+    Sets their rows of ``same_line``.
+    """
+    tags = tags_of(events)
+    repeats = np.array(list(decided.repeats), np.intp)
+    firsts = np.array(list(decided.repeats.values()), np.intp)
+    first = verdicts.take(firsts)
+    ours = (first.outcomes >= Outcome.JOINED) & (first.outcomes <= Outcome.REJECTED)
+    mine = Verdicts(
+        np.full(len(firsts), Outcome.TAKEN, np.uint8),
+        first.owner_tokens,
+        np.frombuffer(decided.kinds, np.uint8)[firsts],
+        tags[firsts],
+        np.zeros(len(firsts), np.uint8),
+        (datacentre,),
+        events.times[firsts],
+    )
+    verdicts = verdicts.put([(repeats, first), (repeats[ours], mine.take(np.flatnonzero(ours)))])
+    same_line[repeats] = verdicts.owner_tags[repeats] == tags[repeats]
+    return verdicts

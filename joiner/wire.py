@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ import numpy.typing as npt
 from photon.batch.columns import DIGEST_BYTES
 from photon.batch.events import Events
 from photon.batch.files import LogFile
+from photon.batch.verdicts import Verdicts
 from photon.config.rpc import Service, WireError
 from photon.eventstore import eventstore_pb2 as store_pb
 from photon.idregistry.api import Kind
 from photon.joiner import joiner_pb2 as pb
-from photon.joiner.api import JoinAnswers, Outcome, TakenBy
+from photon.joiner.api import JoinAnswers, Outcome
 
 EVENTS_MAX = 16 << 10
 """Events in one request."""
@@ -25,12 +27,15 @@ REQUEST_BYTES_MAX = 32 << 20
 """Records and keys in one request, unless a single event is bigger."""
 JOINER = Service(pb.DESCRIPTOR, "Joiner", bytes_max=64 << 20, fields_max=FIELDS_MAX)
 
-_KINDS = {int(kind): kind for kind in Kind}
-_OUTCOMES = [Outcome(code) if code in set(Outcome) else Outcome.RETRY for code in range(256)]
+DATACENTRES_MAX = 255
+"""That own ids of one batch."""
+
+_KINDS = frozenset(map(int, Kind))
+_TAKEN = int(Outcome.TAKEN)  # numpy is slow to compare with a member of an enumeration
+_OUTCOMES = np.array([code if code in set(Outcome) else Outcome.RETRY for code in range(256)], np.uint8)
 
 
 def request(join: str, events: Events) -> pb.JoinRequest:
-    """The message that asks."""
     generations = events.generations
     return pb.JoinRequest(
         join=join,
@@ -73,61 +78,66 @@ def asked(message: pb.JoinRequest) -> Events:
 
 
 def reply(answers: JoinAnswers) -> pb.JoinReply:
-    """The answers."""
-    taken = sorted(answers.taken)
-    kinds = bytearray(len(answers.outcomes))
-    for row in taken:
-        kinds[row] = answers.taken[row].kind
-    reasons = sorted(answers.reasons)
-    return pb.JoinReply(
+    verdicts = answers.verdicts
+    message = pb.JoinReply(
         overloaded=answers.overloaded,
-        outcomes=bytes(answers.outcomes),
-        kinds=bytes(kinds) if taken else b"",
-        reason_of=reasons,
-        reasons=[_text(answers.reasons[row]) for row in reasons],
-        owner_datacentres=[answers.taken[row].datacentre for row in taken],
-        owner_of=taken,
-        same_lines=bytes([answers.taken[row].same_line for row in taken]),
-        owner_times=_times(answers.taken[row].time_ns for row in taken),
-        owner_tokens=b"".join([answers.taken[row].token.to_bytes(8, "little") for row in taken]),
+        outcomes=verdicts.outcomes.tobytes(),
+        reason_of=verdicts.reasons.keys(),
+        reasons=map(_text, verdicts.reasons.values()),
         ambiguous=answers.ambiguous,
     )
+    if _TAKEN in message.outcomes:
+        taken = np.flatnonzero(verdicts.outcomes == _TAKEN)
+        times = verdicts.owner_times[taken]
+        message.kinds = verdicts.owner_kinds.tobytes()
+        message.owner_of.extend(taken.tolist())
+        names = verdicts.datacentres
+        message.owner_datacentres.extend([names[at] for at in verdicts.owner_datacentres[taken].tolist()])
+        message.same_lines = answers.same_line[taken].tobytes()
+        message.owner_times = np.where(times == 0, _NO_TIME, times).astype("<i8", copy=False).tobytes()
+        message.owner_tokens = verdicts.owner_tokens[taken].astype("<u8", copy=False).tobytes()
+    return message
 
 
 def answered(message: pb.JoinReply, n: int) -> JoinAnswers:
     """The answers to n events. Raises WireError; an outcome of a newer version is RETRY."""
-    owners = len(message.owner_of)
     if len(message.outcomes) != n or len(message.reasons) != len(message.reason_of):
         raise WireError(f"{len(message.outcomes)} outcomes for {n} events")
-    if len(message.owner_datacentres) != owners or len(message.same_lines) != owners:
-        raise WireError(f"{owners} owners with {len(message.owner_datacentres)} datacentres")
-    rows = (*message.owner_of, *message.reason_of, *message.ambiguous)
-    if (owners and len(message.kinds) != n) or any(row >= n for row in rows):
+    if any(row >= n for row in (*message.owner_of, *message.reason_of, *message.ambiguous)):
         raise WireError(f"rows beyond the {n} that were asked about")
-    outcomes = [_OUTCOMES[code] for code in message.outcomes]
-    times, tokens = [_NO_TIME] * owners, [0] * owners
-    if message.owner_times:
-        times = _column(message.owner_times, "<i8", owners, "owner_times").tolist()
-    if message.owner_tokens:
-        tokens = _column(message.owner_tokens, "<u8", owners, "owner_tokens").tolist()
-    taken = {}
-    for at, row in enumerate(message.owner_of):
-        kind = _KINDS.get(message.kinds[row])
-        if kind is None:
-            raise WireError(f"verdict {message.kinds[row]} of an owner is not known here")
-        time_ns = None if times[at] == _NO_TIME else times[at]
-        taken[row] = TakenBy(message.owner_datacentres[at], kind, bool(message.same_lines[at]), time_ns, tokens[at])
-    if message.outcomes.count(Outcome.TAKEN) != sum(outcomes[row] is Outcome.TAKEN for row in taken):
+    names = {name: at for at, name in enumerate(dict.fromkeys(message.owner_datacentres))}
+    verdicts = Verdicts.blank(n, datacentres=tuple(names))
+    if message.reason_of:
+        verdicts = replace(verdicts, reasons=dict(zip(message.reason_of, message.reasons, strict=True)))
+    verdicts.outcomes[:] = _OUTCOMES[np.frombuffer(message.outcomes, np.uint8)]
+    answers = JoinAnswers(verdicts, np.zeros(n, np.bool_), message.overloaded, ambiguous=tuple(message.ambiguous))
+    if message.owner_of or message.owner_datacentres:
+        _fill_owners(answers, message, names)
+    if _TAKEN in message.outcomes and 0 in verdicts.owner_kinds[verdicts.outcomes == _TAKEN].tobytes():
         raise WireError("an id is taken, and nobody owns it")
-    reasons = dict(zip(message.reason_of, message.reasons, strict=True))
-    return JoinAnswers(outcomes, taken, reasons, message.overloaded, ambiguous=tuple(message.ambiguous))
+    return answers
 
 
 _NO_TIME = -(2**63)
 
 
-def _times(times: Iterable[int | None]) -> bytes:
-    return b"".join([(_NO_TIME if each is None else each).to_bytes(8, "little", signed=True) for each in times])
+def _fill_owners(answers: JoinAnswers, message: pb.JoinReply, names: Mapping[str, int]) -> None:
+    """From the columns that are aligned with ``owner_of``. Raises WireError."""
+    verdicts, rows = answers.verdicts, np.array(message.owner_of, np.intp)
+    n = len(rows)
+    if len(message.owner_datacentres) != n or len(names) > DATACENTRES_MAX:
+        raise WireError(f"{n} owners with {len(message.owner_datacentres)} datacentres")
+    kinds = _column(message.kinds, "u1", len(verdicts), "kinds")[rows]
+    if strange := set(kinds.tobytes()) - _KINDS:
+        raise WireError(f"verdict {min(strange)} of an owner is not known here")
+    verdicts.owner_kinds[rows] = kinds
+    verdicts.owner_datacentres[rows] = [names[name] for name in message.owner_datacentres]
+    answers.same_line[rows] = _column(message.same_lines, "u1", n, "same_lines")
+    if message.owner_times:
+        times = _column(message.owner_times, "<i8", n, "owner_times")
+        verdicts.owner_times[rows] = np.where(times == _NO_TIME, 0, times)
+    if message.owner_tokens:
+        verdicts.owner_tokens[rows] = _column(message.owner_tokens, "<u8", n, "owner_tokens")
 
 
 def _column(data: bytes, dtype: str, n: int, name: str) -> npt.NDArray[Any]:

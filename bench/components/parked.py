@@ -94,9 +94,11 @@ class InstantJoiner:
         self.parked = 0
 
     async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
-        outcomes = [Outcome.NOT_YET if key.startswith(PARKED) else Outcome.JOINED for key in events.keys]
-        self.parked += outcomes.count(Outcome.NOT_YET)
-        return JoinAnswers(outcomes)
+        parked = [key.startswith(PARKED) for key in events.keys]
+        self.parked += sum(parked)
+        answers = JoinAnswers.alike(len(events), Outcome.JOINED)
+        answers.verdicts.outcomes[parked] = Outcome.NOT_YET
+        return answers
 
     async def close(self) -> None: ...
 

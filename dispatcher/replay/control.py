@@ -14,7 +14,7 @@ from pathlib import Path
 
 from photon.adapters.contract import LINES, Framing
 from photon.adapters.logs.finding import find_logs
-from photon.dispatcher.database import BUSY_S, SCHEMA_VERSION, Transaction, check_marks, unusable
+from photon.dispatcher.database import SCHEMA_VERSION, Transaction, opened
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.replay import requests as r
 from photon.dispatcher.replay.coverage import chunks_between, read_up_to
@@ -84,20 +84,11 @@ def progress(state: Path) -> list[r.Progress]:
 
 @contextmanager
 def open_state(path: Path) -> Iterator[sqlite3.Connection]:
-    """A dispatcher's database, whether the dispatcher runs or not. Raises StateError."""
-    if not path.exists():
-        raise StateError(str(path), "there is no dispatcher state", "name a pipeline whose dispatcher has run")
-    try:
-        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=BUSY_S)
-        try:
-            check_marks(db, path)
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version != SCHEMA_VERSION:
-                raise StateError(
-                    str(path), f"has format {version}, of an earlier Photon", "start this version's dispatcher on it"
-                )
-            yield db
-        finally:
-            db.close()
-    except sqlite3.Error as error:
-        raise unusable(path, error) from None
+    """As ``opened``, to be changed."""
+    with opened(path, "rw") as db:
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version != SCHEMA_VERSION:
+            raise StateError(
+                str(path), f"has format {version}, of an earlier Photon", "start this version's dispatcher on it"
+            )
+        yield db

@@ -10,12 +10,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from photon.adapters.contract import LogFile
+from photon.adapters.contract import Adapter, LogFile
+from photon.adapters.logs.api import Block
 from photon.batch.events import Events
 from photon.config.clock import Clock
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Stretch
+from photon.dispatcher.retry import Patience
+from photon.idregistry.api import Digester
+from photon.joiner.foreign_columns import events_of, records_of
+
+
+@dataclass(frozen=True, slots=True)
+class LineRules:
+    """How the lines of a log become events again: as the dispatcher's own."""
+
+    adapter: Adapter
+    digester: Digester
+    patience: Patience
+
+    def events(self, block: Block) -> Events:
+        """Those that can be read; of the others it was told when they were read first."""
+        events, _ = events_of(block, *records_of(block), self.adapter, self.digester, self.patience.at_first_ns)
+        return events
+
 
 GUESTS_MAX = 50_000
 """Events on their way at a time: some 45 MB with records of 300 bytes."""

@@ -52,19 +52,15 @@ class LogFiles:
         self._lock = threading.Lock()  # a thread may still read when its caller was cancelled
 
     async def blocks(self, chunk: Chunk) -> list[Block] | None:
-        """See Reads."""
         return await asyncio.to_thread(self._blocks, chunk)
 
     async def live(self) -> set[str]:
-        """See Reads."""
         return set(await asyncio.to_thread(self._find))
 
     async def rest(self) -> None:
-        """See Reads."""
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        """Closes the file read last."""
         with self._lock:
             self._close()
 
@@ -145,7 +141,7 @@ def records_between(
             record = _long_record(source, at, max_record)
             if record:
                 yield at, record
-            at = _next_line(source, at + max(len(record) - 1, 0))
+            at = next_line(source, at + max(len(record) - 1, 0))
             continue
         if at + whole > end:
             whole = data.find(b"\n", max(end - 1 - at, 0)) + 1
@@ -164,10 +160,10 @@ def _long_record(source: Source, at: int, max_record: int) -> bytes:
 
 def _line_begin(source: Source, at: int, data_start: int) -> int | None:
     """Of the first record that begins at ``at`` or behind it; None: there is none."""
-    return at if at <= data_start else _next_line(source, at - 1)
+    return at if at <= data_start else next_line(source, at - 1)
 
 
-def _next_line(source: Source, at: int) -> int | None:
+def next_line(source: Source, at: int) -> int | None:
     """Behind the next line end from ``at`` on."""
     while data := source.read(at, PROBE_BYTES):
         newline = data.find(b"\n")

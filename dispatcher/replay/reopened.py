@@ -26,15 +26,13 @@ from photon.config.structured import get_logger
 from photon.dispatcher.events import Stretch
 from photon.dispatcher.open_events import rows_of
 from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, chunks_between, holding, read_up_to
-from photon.dispatcher.replay.guests import Guests
+from photon.dispatcher.replay.guests import Guests, LineRules
 from photon.dispatcher.replay.reading import Reads
-from photon.dispatcher.replay.rules import LineRules
 from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import DIGEST_BYTES, U64
 from photon.idregistry.outcomes import Refusal
 from photon.idregistry.scanning import EntryPage
 from photon.joiner.api import ForeignEvent
-from photon.joiner.foreign_columns import events_of, records_of
 from photon.joiner.verdicts import tag_of
 
 PERIOD_S = 5.0
@@ -254,7 +252,6 @@ class Reopened:
         found: dict[bytes, ForeignEvent] = {}
         sure: set[bytes] = set()
         looked = np.unique(np.frombuffer(b"".join(wanted), "<u8")[::2])
-        rules = self._rules
         for chunk in chunks:
             begun = self._clock.monotonic()
             try:
@@ -263,9 +260,7 @@ class Reopened:
                 self._log.warning("a log cannot be read again", log=chunk.identity, error=str(error))
                 continue
             for block in blocks or ():
-                events, _ = events_of(
-                    block, *records_of(block), rules.adapter, rules.digester, rules.patience.at_first_ns
-                )
+                events = self._rules.events(block)
                 for event in events.take(_rows_of(events.digests, looked, wanted)).rows():
                     each = wanted[event.digest]
                     if event.digest in sure:

@@ -24,13 +24,11 @@ from photon.dispatcher.events import Stretch
 from photon.dispatcher.ledger import HOUR_NS, VERDICT_BITS, Verdict
 from photon.dispatcher.replay import requests as r
 from photon.dispatcher.replay.coverage import Chunk, chunks_between, read_up_to
-from photon.dispatcher.replay.guests import Guests
+from photon.dispatcher.replay.guests import Guests, LineRules
 from photon.dispatcher.replay.reading import Reads
 from photon.dispatcher.replay.requests import Part, Request, Step
-from photon.dispatcher.replay.rules import LineRules
 from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import I64, Answer
-from photon.joiner.foreign_columns import events_of, records_of
 
 SHARE = 0.5
 LOOK_S = 1.0
@@ -172,17 +170,13 @@ class Replayer:
         self._chunks, self._attempts = None, 0
 
     def _chunks_of(self, part: Part, request: Request) -> deque[Chunk]:
-        """What is left of it to be read."""
         own = [position for position in read_up_to(self._state.database) if position.identity == part.identity]
         found = chunks_between(self._state.database, own, request.from_ns, request.to_ns)
         return deque(chunk for chunk in found if part.at < chunk.end and chunk.begin < part.stop)
 
     async def _take(self, work: _Work, block: Block, request: Request) -> None:
         """Asks the registry about the events of the range, and sends those it does not know."""
-        rules = self._rules
-        events, _ = events_of(
-            block, *records_of(block), rules.adapter, rules.digester, rules.patience.at_first_ns
-        )  # unreadable: told before
+        events = self._rules.events(block)
         inside = (events.times >= request.from_ns) & (events.times < request.to_ns)
         events = events.take(np.flatnonzero(inside))
         await asyncio.sleep(0)
@@ -198,7 +192,6 @@ class Replayer:
             work.sent.append(self._guests.send(events, request.asked_ns))
 
     def _know(self, work: _Work, times: I64) -> None:
-        """These have a verdict."""
         work.known += len(times)
         self._core.live[Verdict.REREAD] += len(times)
         hours, counts = np.unique(times // HOUR_NS, return_counts=True)

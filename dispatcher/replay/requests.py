@@ -108,7 +108,6 @@ def parts(db: sqlite3.Connection, number: int) -> list[Part]:
 
 
 def progress(db: sqlite3.Connection) -> list[Progress]:
-    """Of all requests."""
     return [Progress(each, parts(db, each.number)) for each in requests(db)]
 
 
@@ -171,6 +170,5 @@ def unread(number: int, part: Part) -> Statement:
 
 
 def ended(number: int, now_ns: int) -> Statement:
-    """All of a request's logs are done."""
     values = (Step.DONE, now_ns, number, Step.RUNNING)
     return ("UPDATE replays SET status = ?, ended_ns = ? WHERE id = ? AND status = ?", values)

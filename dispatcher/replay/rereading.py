@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -10,13 +11,37 @@ from typing import Any
 from photon.config.clock import Clock
 from photon.dispatcher.asking import Asking
 from photon.dispatcher.core import Core
-from photon.dispatcher.replay.guests import Guests
+from photon.dispatcher.replay.coverage import rows_of_gone, too_many
+from photon.dispatcher.replay.guests import Guests, LineRules
 from photon.dispatcher.replay.reading import Reads
 from photon.dispatcher.replay.reopened import PERIOD_S, Reopened, Reopens
 from photon.dispatcher.replay.replayer import Replayer
-from photon.dispatcher.replay.rules import LineRules
-from photon.dispatcher.replay.tidying import Tidying
-from photon.dispatcher.state import State
+from photon.dispatcher.state import Changes, State
+
+TIDYING_S = 3600.0
+
+
+class Tidying:
+    """Drops what it holds of logs that are gone, when there is too much. ``ours``: whether it is this process's."""
+
+    def __init__(self, state: State, reads: Reads, ours: Callable[[], bool]) -> None:
+        self._state = state
+        self._reads = reads
+        self._ours = ours
+
+    async def run(self) -> None:
+        """Until cancelled. Raises StateError."""
+        while True:
+            if self._ours() and too_many(self._state.database):
+                await self._tidy()
+            await asyncio.sleep(TIDYING_S)
+
+    async def _tidy(self) -> None:
+        try:
+            live = await self._reads.live()
+        except OSError:
+            return  # the follower says what is wrong with the directory
+        self._state.commit(Changes(also=[*rows_of_gone(self._state.database, live)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +105,3 @@ class Rereading:
     def runs(self) -> list[Coroutine[Any, Any, None]]:
         """To be run side by side until cancelled. They raise StateError."""
         return [each.run() for each in (self._replayer, self._reopened, self._tidying) if each is not None]
-
-
-__all__ = ["LineRules", "Reads", "Rereading", "Sources"]

@@ -7,7 +7,7 @@ bytes; earlier files are whole.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
@@ -122,3 +122,14 @@ def held_by_all(whole: Witness, copy: Witness, end: Witness) -> Witness:
 
 def _place(log: WitnessLog) -> tuple[int, int]:
     return (log.number, log.length)
+
+
+def keeper_of(datacentre: str, keepers: Iterable[str]) -> str | None:
+    """The next one in the order of names that keeps copies, after the last the first; None: there is no other.
+
+    ``keepers``: datacentres with ``copies`` in their table. Another one that is added or removed may change who keeps
+    whose: a slot's copy is then begun anew at the new place, and the old one stays where it is.
+    """
+    others = sorted(set(keepers) - {datacentre})
+    later = [name for name in others if name > datacentre]
+    return next(iter([*later, *others]), None)

@@ -108,7 +108,6 @@ class KeptCopy:
 
     @property
     def incarnation(self) -> int:
-        """The newest one seen."""
         return self._state.incarnation
 
     def open(self, incarnation: int) -> CopyAnswer:

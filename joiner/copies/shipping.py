@@ -87,7 +87,6 @@ class CopyShipping:
         return self._shipper.bound(self._clock.monotonic(), self._local(), whole, end)
 
     def stats(self) -> CopyStats:
-        """A snapshot."""
         shipper = self._shipper
         return CopyStats(shipper.behind(self._local()), shipper.fallback, shipper.trouble)
 

@@ -40,7 +40,6 @@ def ends_in(ends: Iterable[pb.CopyEnd]) -> Witness:
 
 
 def ends_out(ends: Witness) -> list[pb.CopyEnd]:
-    """The reverse."""
     return [pb.CopyEnd(number=end.number, length=end.length, hash=end.hash) for end in ends]
 
 
@@ -89,17 +88,14 @@ def answer_in(message: pb.CopyState) -> CopyAnswer:
 
 
 def answer_out(answer: CopyAnswer) -> pb.CopyState:
-    """The reverse."""
     return pb.CopyState(
         status=int(answer.status), newest=answer.newest, ends=ends_out(answer.ends), reason=answer.reason
     )
 
 
 def piece_in(message: pb.CopyPiece) -> CopyBytes:
-    """One piece of a file."""
     return CopyBytes(message.size if message.there else -1, message.data)
 
 
 def piece_out(piece: CopyBytes) -> pb.CopyPiece:
-    """The reverse."""
     return pb.CopyPiece(there=piece.size >= 0, size=max(piece.size, 0), data=piece.data)

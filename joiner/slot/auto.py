@@ -30,7 +30,6 @@ class Here:
 
 
 def auto_name(datacentre: str, number: int) -> str:
-    """Of a slot."""
     return f"{datacentre}{MARK}{number}"
 
 

@@ -94,12 +94,10 @@ class RedoLog:
 
     @property
     def size(self) -> int:
-        """Bytes of all segments."""
         return sum(self._sizes.values())
 
     @property
     def frames(self) -> int:
-        """Frames that have not left."""
         return len(self._segment_of)
 
     # -- start -----------------------------------------------------------------------------------------------
@@ -173,7 +171,6 @@ class RedoLog:
         self._live[self._segment] += len(frames)
 
     def sync(self) -> None:
-        """Makes all appended frames durable."""
         assert self._file is not None, "begin comes first"
         size = self._file.size
         self._file.sync()
@@ -192,7 +189,6 @@ class RedoLog:
             self._roll()  # where the log's bytes are bounded, the next append may be waiting for its space
 
     def close(self) -> None:
-        """Closes the newest segment's file."""
         if self._file is not None:
             self._file.close()
             self._file = None

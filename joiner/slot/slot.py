@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from photon.config.disk import Disk
@@ -37,8 +38,34 @@ from photon.joiner.slot.recovery import (
 )
 from photon.joiner.slot.redo_log import SEGMENT_BYTES, RedoFrame, RedoLog, segments_in
 from photon.joiner.slot.redo_salvage import Lost, salvage, set_aside
-from photon.joiner.slot.redone import write_redone
 from photon.joiner.slot.witness import check_output
+
+REDONE_NAME = "redone.json"
+REDONE_VERSION = 1
+
+
+class Redone(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``redone.json``: which incarnations of a slot have left nothing in its redo log (rule 13, the paper's 3.3.3).
+
+    The lock's holder writes it once every batch of its predecessors, ids that were carried over included, has left
+    the log by rule 4: dropped, or in synced output. Whoever has read all of ``files`` and finds an id still owned by
+    one of these incarnations may give the id up: nobody holds its record any more. Nothing is written under a token
+    of theirs after that, so a later place would only be read later.
+    """
+
+    version: int
+    slot: str
+    upto: int
+    """The newest of these incarnations."""
+    files: dict[str, int]
+    """Output file that was not final yet, relative to the output root -> its durable length in bytes."""
+
+
+def write_redone(disk: Disk, state: Path, slot: str, upto: int, lengths: dict[str, int]) -> None:
+    """Replaces the file in the slot's state, durably. ``lengths``: durable ones."""
+    redone = Redone(REDONE_VERSION, slot, upto, lengths)
+    disk.replace(state / REDONE_NAME, msgspec.json.encode(redone))
+
 
 DURABLE_NAME = "durable.json"
 MANIFEST_NAME = "manifest.jsonl"
@@ -135,7 +162,6 @@ class SlotStore:
 
     @property
     def redo_bytes(self) -> int:
-        """Bytes of the redo log on disk."""
         return self._redo.size
 
     @property
@@ -241,7 +267,6 @@ class SlotStore:
 
     @property
     def witness(self) -> Witness:
-        """Of all that is durable."""
         return self.outputs.witness
 
     def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
@@ -357,7 +382,6 @@ class SlotStore:
             self._look_at_files()
 
     def place(self) -> Place:
-        """The current place in the output."""
         return self.outputs.place
 
     def close(self) -> None:

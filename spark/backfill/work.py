@@ -159,7 +159,7 @@ class TaskAttempt:
         settle_mismatched(events, decided, NEVER_NS)
         self.counts.without_primary += decided.outcomes.count(Outcome.NOT_YET)
         self.counts.own += len(decided.repeats)
-        if not decided.joined and not decided.undone:
+        if not any(decided.kinds):
             return None
         batch = BatchName(task.incarnation, self._attempt, self._number)
         self._number += 1

@@ -11,8 +11,8 @@ from photon.config.roles import Role, identity
 from photon.config.settings import Settings
 from photon.config.tls import Tls, towards
 from photon.embedded.services import logged, pipeline_named, tls_of
+from photon.joiner.copies.api import keeper_of
 from photon.joiner.copies.client import KeeperClient
-from photon.joiner.copies.placement import keeper_of
 from photon.joiner.copies.shipping import Copying
 
 if TYPE_CHECKING:

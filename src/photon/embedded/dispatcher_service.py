@@ -231,8 +231,8 @@ def _with_name(
 def _begin(settings: Settings, base: Path, plan: DispatcherPlan, read_from: str, ignore_checkpoints: bool) -> None:
     """Raises UsageError."""
     from photon.config.units import moment_ns
-    from photon.dispatcher.beginning import Beginning, Place, begin
     from photon.dispatcher.process import Places
+    from photon.dispatcher.skipping import Beginning, Place, begin
 
     if read_from == "beginning" and not ignore_checkpoints:
         return

@@ -19,7 +19,7 @@ from photon.adapters.of_settings import join_named
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
-from photon.dispatcher.standing_reader import read_standing
+from photon.dispatcher.ledger_reader import read_standing
 from photon.embedded.ledger import ledger_file
 from photon.embedded.ledgers import accounts
 from photon.embedded.services import deployment_key

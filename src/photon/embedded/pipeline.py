@@ -31,10 +31,9 @@ from photon.dispatcher.state import Reached
 from photon.dispatcher.worker import Worker
 from photon.eventstore.api import EventStore, Waking
 from photon.idregistry.api import Digester, Registry, Slot
-from photon.joiner.admission import Bounds
 from photon.joiner.api import Joiner
 from photon.joiner.copies.shipping import Copying
-from photon.joiner.engine import JoinerEngine, JoinerLimits, Surroundings
+from photon.joiner.engine import Bounds, JoinerEngine, JoinerLimits, Surroundings
 from photon.joiner.process import die
 from photon.joiner.shell import Die
 from photon.joiner.slot.output import OutputLimits

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from photon.batch.columns import RowIndexes
+from photon.batch.columns import Mask, RowIndexes
 from photon.batch.ids import Ids
 from photon.batch.verdicts import Verdicts
 from photon.config.interval_clock import Interval
@@ -21,7 +21,7 @@ from photon.dispatcher import core as dispatcher_core
 from photon.dispatcher import engine as dispatcher_engine
 from photon.dispatcher import progress as dispatcher_progress
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import Batch, Owners, Stretch
+from photon.dispatcher.events import Batch, Stretch
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.loaded import NOTHING_STORED
 from photon.dispatcher.replay import coverage
@@ -93,15 +93,16 @@ class RetryIsAVerdict(Core):
     """What a joiner does not know is taken for done."""
 
     def answered(self, batch: Batch, answers: JoinAnswers, now_ns: int, now: float) -> None:
-        outcomes = [Outcome.JOINED if each is Outcome.RETRY else each for each in answers.outcomes]
-        super().answered(batch, replace(answers, outcomes=outcomes), now_ns, now)
+        outcomes = answers.verdicts.outcomes
+        outcomes[outcomes == Outcome.RETRY] = Outcome.JOINED
+        super().answered(batch, answers, now_ns, now)
 
 
 class OwnLinesAreDuplicates(Core):
     """A line that is read again after a crash is not known again."""
 
-    def taken(self, rows: RowIndexes, owners: Owners) -> None:
-        super().taken(rows, replace(owners, same_line=np.zeros(len(rows), np.bool_)))
+    def taken(self, rows: RowIndexes, owners: Verdicts, same_line: Mask) -> None:
+        super().taken(rows, owners, np.zeros_like(same_line))
 
 
 class WaitsInMemoryOnly(Core):

@@ -72,7 +72,7 @@ class Run:
             now = min(moments)
             while pending and pending[0][0] <= now:
                 _, _, target, events, sent_at, well = heapq.heappop(pending)
-                answers = JoinAnswers([Outcome.JOINED] * events) if well else None
+                answers = JoinAnswers.alike(events, Outcome.JOINED) if well else None
                 self.flow.answered(target, events, answers, sent_at, now)
                 (self.done if well else self.lost)[target.number] += events
                 if well:

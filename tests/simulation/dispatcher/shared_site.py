@@ -116,7 +116,7 @@ class SharedSite:
         self.free_at = max(self.free_at, self.now) + len(batch) / self.speed
 
         def answered() -> None:
-            answers = JoinAnswers([Outcome.JOINED] * len(batch))
+            answers = JoinAnswers.alike(len(batch), Outcome.JOINED)
             self.flow.answered(target, len(batch), answers, sent_at, self.now)
             self.core.answered(batch, answers, self._wall(), self.now)
             if batch.events.ids[0].startswith(b"o"):

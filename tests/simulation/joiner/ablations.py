@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from photon.batch.verdicts import Verdicts
-from photon.idregistry.api import Answer, Kind, Opened, token_of
-from photon.joiner.api import VERDICT_OF_KIND
+from photon.idregistry.api import Answer, Opened, token_of
 from photon.joiner.core import SlotCore, _Frame
 from photon.joiner.instructions import Instruction, Redone, Release
 from photon.joiner.rows import Rows
@@ -19,8 +18,7 @@ from photon.joiner.slot import identity, recovery, slot
 from photon.joiner.slot.identity import read_state
 from photon.joiner.slot.place import KINDS
 from photon.joiner.slot.redo_log import RedoFrame
-from photon.joiner.slot.redone import write_redone
-from photon.joiner.slot.slot import Recovered, SlotStore, _Log
+from photon.joiner.slot.slot import Recovered, SlotStore, _Log, write_redone
 from photon.verifier.recovery import RecoveryReport, SlotRecovery
 from photon.verifier.verifier import Verifier
 from tests.simulation.joiner.process import Variant
@@ -83,7 +81,7 @@ class LoggedIsAVerdict(SlotCore):
         synced = [frame for frame in self._unsynced if frame.number <= upto]
         out = super().redo_synced(upto)
         for frame in synced:
-            frame.outcomes = [VERDICT_OF_KIND[Kind(kind)] for kind in frame.rows.kinds.tolist()]
+            frame.verdicts.outcomes[:] = frame.rows.kinds
             out += self._reply(frame)
         return out
 

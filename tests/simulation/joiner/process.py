@@ -221,7 +221,7 @@ class Process:
         answers = merge_reply(asked.events, asked.decided, reply, self.site.slot.datacentre)
         if self.world.random.random() < self.world.loss:
             return  # the dispatcher never hears of it
-        for line, outcome in zip(asked.lines, answers.outcomes, strict=True):
+        for line, outcome in zip(asked.lines, map(Outcome, answers.verdicts.outcomes.tolist()), strict=True):
             if outcome in VERDICTS:
                 self.site.pending.discard(line)
                 self.site.outcome.setdefault(line, outcome)

@@ -262,7 +262,7 @@ class World:
         )
         if not self.variant.unique_ids:
             decided = self._without_uniqueness(events)
-        order = decided.joined + decided.undone
+        order = decided.order().tolist()
         if not order:
             return
         token = core.take_token()
@@ -273,7 +273,7 @@ class World:
         process.do(instructions)
 
     def _without_uniqueness(self, events: Events) -> Decided:
-        decided = Decided([Outcome.RETRY] * len(events))
+        decided = Decided.of(len(events))
         for row in range(len(events)):
             decided.add_undone(row, 3, "absent")  # type: ignore[arg-type]
         return decided

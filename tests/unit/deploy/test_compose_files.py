@@ -13,7 +13,7 @@ from photon.config.loader import load
 from photon.config.settings import Settings
 from photon.config.tls import identities
 from photon.embedded.copying import keepers
-from photon.joiner.copies.placement import keeper_of
+from photon.joiner.copies.api import keeper_of
 from photon.wan.routes import read_routes
 
 ROOT = Path(__file__).parents[3]

@@ -23,8 +23,9 @@ from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import Behind, settle
 from photon.dispatcher.retry import Patience
 from photon.idregistry.api import Answer, Kind
-from photon.joiner.api import JoinAnswers, Outcome, TakenBy
+from photon.joiner.api import JoinAnswers, Outcome
 from tests.unit.dispatcher.world import DIGESTER, Words, block, looked_up, take
+from tests.unit.joiner.told import TakenBy, answers_of
 
 SCAN_S = 0.02
 COMMIT_S = 0.2
@@ -213,9 +214,9 @@ class Site:
         while seen < len(lines) and lines[seen][1] <= world.now - self.lag_s:
             seen += 1
         unread = (lines[seen - 1][0] if seen else 0) - self.at
-        caught_up = self.caught_up and not self.core.queues_are_long
+        caught_up = self.caught_up and not self.core.queues.long
         unread *= 20  # short lines: as if they were long
-        self.core.look_first(self.behind.look(unread, caught_up, world.now, self.homes.head_start.seconds))
+        self.core.queues.look_first = self.behind.look(unread, caught_up, world.now, self.homes.head_start.seconds)
         while self.line < seen and self.core.room():
             upto = min(seen, self.line + BLOCK)
             end = lines[upto - 1][0]
@@ -228,7 +229,7 @@ class Site:
 
     def _send(self) -> None:
         core, now = self.core, self.world.now
-        core.batches_of(self.flow.batch_events())
+        core.queues.batch_events = self.flow.batch_events()
         while self.questions < QUESTIONS and (asked := core.next_question(now)) is not None:
             self.questions += 1
             self._alone(LOOK_UP_S, lambda asked=asked: self._look_up(asked))  # type: ignore[misc]
@@ -243,7 +244,7 @@ class Site:
                 arrives += self.world.random.expovariate(1 / self.world.jitter_s)
             register = lambda batch=batch: self._register(batch, now)  # noqa: E731
             self._alone(arrives, register, paused=False)
-        due = core.next_question_due(now)
+        due = core.queues.next_due(now)
         if due is not None and self.questions < QUESTIONS:
             self._due = due
             self._alone(max(due - now, 0.0) + 1e-6, lambda: self._send() if self._due == due else None)
@@ -281,7 +282,7 @@ class Site:
                 taken[row] = TakenBy(owner[0], Kind.JOINED, False)
                 self.wasted += 1
         answered = world.commit_s + world.round_trip_s / 2
-        self._alone(answered, lambda: self._answered(batch, JoinAnswers(outcomes, taken), sent_at))
+        self._alone(answered, lambda: self._answered(batch, answers_of(outcomes, taken), sent_at))
 
     def _answered(self, batch: Batch, answers: JoinAnswers, sent_at: float) -> None:
         self.flow.answered(self.flow.targets[0], len(batch), answers, sent_at, self.world.now)

@@ -51,7 +51,7 @@ def sent(c: Core, now: float = 0.0) -> Batch:
 
 
 def reply(c: Core, batch: Batch, outcome: Outcome = Outcome.NOT_YET) -> None:
-    c.answered(batch, JoinAnswers([outcome] * len(batch)), READ_PAST_NS, 0.0)
+    c.answered(batch, JoinAnswers.alike(len(batch), outcome), READ_PAST_NS, 0.0)
 
 
 def names(batch: Batch | None) -> list[bytes]:
@@ -142,7 +142,7 @@ class Stored:
         out: list[bytes] = []
         while (batch := self.core.next_batch(now, flush=True)) is not None:
             out += names(batch)
-            self.core.answered(batch, JoinAnswers([outcome] * len(batch)), READ_PAST_NS, now)
+            self.core.answered(batch, JoinAnswers.alike(len(batch), outcome), READ_PAST_NS, now)
         if commit:
             self.commit()
         return out
@@ -387,7 +387,7 @@ def test_whatever_order_things_come_in_memory_knows_who_waits_for_what() -> None
         if batch is None:
             continue
         outcome = draw.choice((Outcome.NOT_YET, Outcome.NOT_YET, Outcome.JOINED))
-        c.answered(batch, JoinAnswers([outcome] * len(batch)), READ_PAST_NS, now)
+        c.answered(batch, JoinAnswers.alike(len(batch), outcome), READ_PAST_NS, now)
         if outcome is Outcome.JOINED:
             for name in names(batch):
                 del left[name]

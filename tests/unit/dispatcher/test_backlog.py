@@ -101,7 +101,7 @@ def entries_of(batch: Batch) -> list[tuple[bytes, int]]:
 
 
 def one_by_one(to: Core, blocks: list[Block], drawn: list[tuple[Answer, int, int, bool]]) -> Changes:
-    to.look_first(True)
+    to.queues.look_first = True
     for block in blocks:
         world.take(to, block, NOW_NS, 1.0)
     number = 0
@@ -114,7 +114,7 @@ def one_by_one(to: Core, blocks: list[Block], drawn: list[tuple[Answer, int, int
 
 
 def at_once(to: Core, blocks: list[Block], drawn: list[tuple[Answer, int, int, bool]]) -> Changes:
-    to.look_first(True)
+    to.queues.look_first = True
     backlog = Backlog(to)
     for block in blocks:
         for _ in backlog.take(block, NOW_NS, 1.0):

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from photon.adapters.logs.api import LogPosition
-from photon.dispatcher.beginning import Beginning, Place, begin
 from photon.dispatcher.process import Places
-from photon.dispatcher.skipping import locked_state
+from photon.dispatcher.skipping import Beginning, Place, begin, locked_state
 from photon.dispatcher.state import Changes
 from tests.unit.dispatcher.test_skip import ADAPTER, DIGESTER, HOUR, line, read_on, written
 

@@ -12,15 +12,15 @@ from photon.adapters.logs.api import OversizedRecord
 from photon.batch.events import Events
 from photon.config.clock import NEVER_NS
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import Batch, Retimed, Stretch
+from photon.dispatcher.events import HELD_LONG, Batch, Retimed, Stretch
 from photon.dispatcher.ledger import Verdict, split_cell
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Patience
-from photon.dispatcher.spilling import HELD_LONG
 from photon.dispatcher.state import Changes
 from photon.idregistry.api import Kind
-from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome, TakenBy
+from photon.joiner.api import WAIT_NS, ForeignEvent, Outcome
 from tests.unit.dispatcher.world import HERE, HOUR, Held, block, core, stored_rows, take
+from tests.unit.joiner.told import TakenBy, answers_of
 
 S = 1_000_000_000
 LIVE = Patience(unmatched_after_ns=3600 * S)
@@ -41,7 +41,7 @@ def ids(batch: Batch) -> list[bytes]:
 
 
 def reply(c: Core, batch: Batch, *outcomes: Outcome, now: float = 0.0, **more: object) -> None:
-    c.answered(batch, JoinAnswers(list(outcomes), **more), int(now * S), now)  # type: ignore[arg-type]
+    c.answered(batch, answers_of(list(outcomes), **more), int(now * S), now)  # type: ignore[arg-type]
 
 
 def counts(changes: Changes) -> dict[str, int]:
@@ -151,7 +151,7 @@ def test_an_id_registered_with_another_time_is_counted_and_told() -> None:
     by = [TakenBy("there", Kind.JOINED, False, time_ns + n * HOUR, 7) for n in (-2, 1, 0)]
     reply(c, batch, *[Outcome.TAKEN] * 3, taken=dict(enumerate(by)))
     assert c.live[Verdict.RETIMED] == 1, "the others are not further apart than clocks may be"
-    assert c.retimed == Retimed(b"a", "a.log", 0, time_ns, by[0])
+    assert c.retimed == Retimed(b"a", "a.log", 0, time_ns, time_ns - 2 * HOUR, "there", Kind.JOINED, 7)
     assert counts(c.changes(0, 0.0)) == {"read": 3, "elsewhere": 3, "wasted": 3, "retimed": 1}
 
 

@@ -34,6 +34,7 @@ from photon.idregistry.api import I64, U8, U64, Answer, Digester, Kind, Opened, 
 from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from tests.unit.dispatcher.world import DIGESTER, HERE, FakeRegistry, Words, looked_up
+from tests.unit.joiner.told import answers_of, outcomes_of, owners_of
 
 QUICK = Options(commit_s=0.01, scan_s=0.002, progress_s=0.002, stop_s=2.0, join_timeout_s=5.0)
 LIMITS = Limits(batch_events=50)
@@ -123,14 +124,14 @@ class FakeJoiner:
             outcomes, taken, at = [], {}, 0
             for row, (event, there) in enumerate(zip(events, found, strict=True)):
                 if there:
-                    outcomes.append(answers.outcomes[at])
-                    if at in answers.taken:
-                        taken[row] = answers.taken[at]
+                    outcomes.append(outcomes_of(answers)[at])
+                    if at in (owners := owners_of(answers)):
+                        taken[row] = owners[at]
                     at += 1
                 else:
                     as_of = event.unmatched_as_of_ns
                     outcomes.append(Outcome.UNMATCHED if -(2**63) < as_of <= past else Outcome.NOT_YET)
-            return JoinAnswers(outcomes, taken)
+            return answers_of(outcomes, taken)
         finally:
             self.now -= 1
 
@@ -313,7 +314,7 @@ async def test_a_broken_joiner_costs_nothing_but_time(world: World, monkeypatch:
 
     broken.mood = explode
     short = FakeJoiner(world)
-    short.mood = lambda: JoinAnswers([Outcome.JOINED])
+    short.mood = lambda: answers_of([Outcome.JOINED])
     world.joiners += [broken, short]
     world.write("a.log", lines(0, 2000))
     total = await world.once()
@@ -327,8 +328,8 @@ async def test_with_once_what_nobody_can_decide_waits_for_the_next_run(
     monkeypatch.setattr("photon.dispatcher.next_try.ONCE_ATTEMPTS_MAX", 3)
     (joiner,) = world.joiners
     world.write("a.log", lines(0, 10))
-    answers = iter([JoinAnswers([Outcome.JOINED] * 4 + [Outcome.RETRY] * 6)])
-    joiner.mood = lambda: next(answers, JoinAnswers([Outcome.RETRY] * 6))
+    answers = iter([answers_of([Outcome.JOINED] * 4 + [Outcome.RETRY] * 6)])
+    joiner.mood = lambda: next(answers, JoinAnswers.alike(6, Outcome.RETRY))
     total = await world.once()
     assert (total.verdicts[Verdict.JOINED], total.pending) == (4, 6)
     joiner.seen.clear()
@@ -348,7 +349,7 @@ async def test_a_state_is_refused_under_another_key(world: World) -> None:
 async def test_overloaded_joiners_are_asked_again(world: World) -> None:
     joiner = world.joiners[0]
     refusals = iter(range(5))
-    joiner.mood = lambda: None if next(refusals, None) is None else JoinAnswers([], overloaded=True)
+    joiner.mood = lambda: None if next(refusals, None) is None else answers_of([], overloaded=True)
     world.write("a.log", lines(0, 100))
     assert (await world.once()).pending == 0
 

@@ -17,11 +17,12 @@ from photon.idregistry.api import Answer, Kind
 from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, JoinAnswers, Outcome
 from photon.joiner.verdicts import tag_of
 from tests.unit.dispatcher.world import HERE, Held, block, core, looked_up, take
+from tests.unit.joiner.told import answers_of
 
-GOOD = JoinAnswers([Outcome.JOINED])
-NOTHING = JoinAnswers([Outcome.RETRY] * USELESS_EVENTS)
-BROKEN = JoinAnswers([Outcome.RETRY], failed=True)
-BUSY = JoinAnswers([Outcome.RETRY], overloaded=True)
+GOOD = answers_of([Outcome.JOINED])
+NOTHING = JoinAnswers.alike(USELESS_EVENTS, Outcome.RETRY)
+BROKEN = answers_of([Outcome.RETRY], failed=True)
+BUSY = answers_of([Outcome.RETRY], overloaded=True)
 
 
 def flow(joiners: int, in_flight: int = 8) -> Flow:
@@ -101,8 +102,8 @@ def test_a_failing_joiner_is_left_alone_for_a_while_then_tried_with_one_batch(an
 
 def test_what_the_registry_or_a_few_events_are_to_blame_for_is_no_failure() -> None:
     f = flow(2)
-    unknown = JoinAnswers([Outcome.RETRY] * 100, reasons=dict.fromkeys(range(100), UNKNOWN_REASON))
-    few = JoinAnswers([Outcome.RETRY] * (USELESS_EVENTS - 1))
+    unknown = JoinAnswers.alike(100, Outcome.RETRY, UNKNOWN_REASON)
+    few = JoinAnswers.alike(USELESS_EVENTS - 1, Outcome.RETRY)
     for answers in (unknown, few):
         target = send(f, 5.0)
         f.answered(target, 1, answers, 5.0, 5.0)

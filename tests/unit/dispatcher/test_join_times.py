@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from photon.dispatcher.core import Core
-from photon.joiner.api import JoinAnswers, Outcome
+from photon.joiner.api import Outcome
 from tests.unit.dispatcher.world import HOUR, block, core, take
+from tests.unit.joiner.told import answers_of
 
 
 def _answered(c: Core, now: float, *outcomes: Outcome) -> None:
     batch = c.next_batch(now, flush=True)
     assert batch is not None
-    c.answered(batch, JoinAnswers(list(outcomes)), 100 * HOUR, now)
+    c.answered(batch, answers_of(list(outcomes)), 100 * HOUR, now)
 
 
 def test_only_what_was_joined_counts() -> None:

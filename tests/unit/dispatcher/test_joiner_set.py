@@ -213,7 +213,7 @@ class FakeJoiner:
 
     async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
         await self.closed.wait()
-        return JoinAnswers([Outcome.RETRY] * len(events), failed=True)
+        return JoinAnswers.alike(len(events), Outcome.RETRY, failed=True)
 
     async def close(self) -> None:
         self.closed.set()

@@ -43,7 +43,7 @@ def lines(count: int) -> bytes:
 
 def answer_all(c: Core, outcome: Outcome) -> None:
     while (batch := c.next_batch(0.0, flush=True)) is not None:
-        c.answered(batch, JoinAnswers([outcome] * len(batch)), 0, 0.0)
+        c.answered(batch, JoinAnswers.alike(len(batch), outcome), 0, 0.0)
 
 
 @pytest.mark.usefixtures("no_collector")

@@ -11,9 +11,10 @@ from photon.dispatcher.limits import Limits
 from photon.dispatcher.oldest import OldRow, Pending, oldest, oldest_stretches
 from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Patience
 from photon.dispatcher.state import Changes, State
-from photon.joiner.api import JoinAnswers, Outcome
+from photon.joiner.api import Outcome
 from tests.unit.dispatcher.test_state import item
 from tests.unit.dispatcher.world import block, core, stored, take
+from tests.unit.joiner.told import answers_of
 
 S = 1_000_000_000
 
@@ -32,7 +33,7 @@ def test_events_in_memory_say_why_they_wait() -> None:
     assert _ids(c) == [(name, words.ON_ITS_WAY, 0) for name in "abc"]
     batch = c.next_batch(0.0, flush=True)
     assert batch is not None
-    c.answered(batch, JoinAnswers([Outcome.NOT_YET, Outcome.RETRY]), 5 * S, 5.0)
+    c.answered(batch, answers_of([Outcome.NOT_YET, Outcome.RETRY]), 5 * S, 5.0)
     assert _ids(c) == [("a", words.NOT_YET, 1), ("b", words.UNANSWERED, 1), ("c", words.ON_ITS_WAY, 0)]
     first = _oldest(c, 1)[0]
     assert (first.log, first.offset) == ("a.log", 0)
@@ -45,7 +46,7 @@ def test_what_has_a_verdict_is_not_pending() -> None:
     take(c, block(b"a k 1\nb k 1\n"))
     batch = c.next_batch(0.0, flush=True)
     assert batch is not None
-    c.answered(batch, JoinAnswers([Outcome.JOINED, Outcome.RETRY]), 0, 0.0)
+    c.answered(batch, answers_of([Outcome.JOINED, Outcome.RETRY]), 0, 0.0)
     assert [name for name, _, _ in _ids(c)] == ["b"]
 
 

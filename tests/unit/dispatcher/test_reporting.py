@@ -12,8 +12,9 @@ from photon.batch.events import Events
 from photon.dispatcher.events import Retimed
 from photon.dispatcher.reporting import CALM_S, LASTS_S, Troubles, tell_given_up, tell_retimed
 from photon.idregistry.api import Kind
-from photon.joiner.api import JoinAnswers, Outcome, TakenBy
+from photon.joiner.api import JoinAnswers, Outcome
 from tests.unit.dispatcher.test_state import item
+from tests.unit.joiner.told import answers_of
 
 
 class Lines:
@@ -33,8 +34,8 @@ def lines() -> Lines:
 
 def test_an_id_with_two_event_times_is_told_with_both_places() -> None:
     with structlog.testing.capture_logs() as told:
-        by = TakenBy("west", Kind.JOINED, False, 1_760_000_000_000_001_000, 0x30000000002)
-        found = Retimed(b"c1", "clicks/b.jsonl", 120, 1_760_086_400_000_000_000, by)
+        by = 1_760_000_000_000_001_000, "west", Kind.JOINED, 0x30000000002
+        found = Retimed(b"c1", "clicks/b.jsonl", 120, 1_760_086_400_000_000_000, *by)
         tell_retimed(structlog.get_logger(), found, 3)
     (line,) = told
     assert (line["event_id"], line["log"], line["offset"], line["lines"]) == (b"c1", "clicks/b.jsonl", 120, 3)
@@ -85,7 +86,7 @@ def test_the_first_of_the_events_that_are_given_up_is_named() -> None:
     log = SimpleNamespace(info=lambda what, **fields: told.append((what, fields)))
     events = Events.of(item(n).event for n in range(1, 5))
     outcomes = [Outcome.JOINED, Outcome.REJECTED, Outcome.LATE, Outcome.REJECTED]
-    tell_given_up(log, events, JoinAnswers(outcomes, reasons={1: "no such field"}))
+    tell_given_up(log, events, answers_of(outcomes, reasons={1: "no such field"}))
     assert told == [
         (
             "events rejected",
@@ -93,5 +94,5 @@ def test_the_first_of_the_events_that_are_given_up_is_named() -> None:
         ),
         ("events come late", {"event_id": b"id3", "log": "f1", "offset": 3, "reason": None, "events": 1}),
     ]
-    tell_given_up(log, events, JoinAnswers([Outcome.JOINED] * 4))
+    tell_given_up(log, events, JoinAnswers.alike(4, Outcome.JOINED))
     assert len(told) == 2

@@ -24,6 +24,7 @@ from photon.dispatcher.two_clocks import Heard
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
 from tests.unit.dispatcher import world
 from tests.unit.dispatcher.world import StoredRow, stored
+from tests.unit.joiner.told import answers_of
 
 S = 1_000_000_000
 NOW_NS = 1_000_000 * S
@@ -81,7 +82,7 @@ class Store:
         ids: list[bytes] = []
         while (batch := self.batch()) is not None:
             ids += batch.events.ids
-            answers = JoinAnswers([Outcome.NOT_YET] * len(batch))
+            answers = JoinAnswers.alike(len(batch), Outcome.NOT_YET)
             self.core.answered(batch, answers, self.now_ns(), self.now)
         if commit:
             self.state.commit(self.core.changes(self.now_ns(), self.now))
@@ -121,7 +122,7 @@ def test_a_point_passed_while_the_attempt_was_on_its_way_wakes_the_row(store: St
     batch = store.batch()
     assert batch is not None
     store.core.progressed(NOW_NS + 1)
-    store.core.answered(batch, JoinAnswers([Outcome.NOT_YET]), store.now_ns(), store.now)
+    store.core.answered(batch, answers_of([Outcome.NOT_YET]), store.now_ns(), store.now)
     store.state.commit(store.core.changes(store.now_ns(), store.now))
     store.look()
     assert store.tried() == [b"id1"]
@@ -205,7 +206,7 @@ def test_when_the_clock_has_gone_back_what_is_in_memory_does_not_become_a_row_th
     answered = set()
     while (batch := store.batch()) is not None:
         answered |= set(batch.events.ids)
-        store.core.answered(batch, JoinAnswers([Outcome.NOT_YET] * len(batch)), store.now_ns(), store.now)
+        store.core.answered(batch, JoinAnswers.alike(len(batch), Outcome.NOT_YET), store.now_ns(), store.now)
     assert answered == {b"id1", b"held"}
     ahead_s = 0.0
     store.loader.clock_went_back(store.now_ns())
@@ -230,7 +231,7 @@ def test_a_row_that_was_read_later_than_now_is_given_up_when_patience_has_passed
         while (batch := store.batch()) is not None:
             if batch.events.as_of[0] != WAIT_NS:
                 given_up_s = store.now - begun
-            store.core.answered(batch, JoinAnswers([Outcome.NOT_YET]), store.now_ns(), store.now)
+            store.core.answered(batch, answers_of([Outcome.NOT_YET]), store.now_ns(), store.now)
         store.state.commit(store.core.changes(store.now_ns(), store.now))
         store.core.committed()
         store.now += 5.0

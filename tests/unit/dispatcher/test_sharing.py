@@ -92,7 +92,7 @@ def test_one_dies_and_returns(seed: int) -> None:
     after = world.run(5)
     assert 0.45 < after.share("west") < 0.55
     assert after.wasted_share < 0.01
-    assert west.core.left < 200
+    assert west.core.queues.left < 200
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -10,11 +10,10 @@ import pytest
 
 from photon.batch.events import Events
 from photon.dispatcher.core import Core
-from photon.dispatcher.events import Batch
+from photon.dispatcher.events import STRAGGLERS, Batch
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.process import Policy
 from photon.dispatcher.retry import Patience
-from photon.dispatcher.spilling import STRAGGLERS
 from photon.joiner.api import JoinAnswers, Outcome
 from tests.unit.dispatcher.test_engine import QUICK, World, running, until
 from tests.unit.dispatcher.world import block, core, take
@@ -28,7 +27,7 @@ def text(start: int, stop: int) -> bytes:
 
 
 def joined(c: Core, batch: Batch, now: float) -> None:
-    c.answered(batch, JoinAnswers([Outcome.JOINED] * len(batch)), 0, now)
+    c.answered(batch, JoinAnswers.alike(len(batch), Outcome.JOINED), 0, now)
 
 
 def read(c: Core, blocks: int) -> list[Batch]:

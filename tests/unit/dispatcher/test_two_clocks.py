@@ -10,9 +10,10 @@ from photon.dispatcher.retry import Patience
 from photon.dispatcher.two_clocks import AHEAD_MOST_NS, FirstRead, Heard, heard, passed_by_both
 from photon.eventstore.api import ALL_BUT_ENDS_NS, Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
-from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
+from photon.joiner.api import WAIT_NS, ForeignEvent, Outcome
 from tests.unit.dispatcher.test_core import batch_of, lines, reply
 from tests.unit.dispatcher.world import Held, StoredRow, block, core, opened, take
+from tests.unit.joiner.told import answers_of
 
 S = NS_PER_S
 PATIENCE = Patience(unmatched_after_ns=10 * S, slack_ns=5 * S)
@@ -89,13 +90,13 @@ def test_the_patience_of_an_event_that_waits_in_memory_begins_anew_once_when_bot
     (row,) = batch.rows
     item = Held(c, row)
     c.clocks(Heard(READ, 1.0, 0))
-    c.answered(batch, JoinAnswers([Outcome.NOT_YET]), READ + S, 2.0)
+    c.answered(batch, answers_of([Outcome.NOT_YET]), READ + S, 2.0)
     began = item.first_read_ns
     assert began == READ + S + PATIENCE.slack_ns
     c.clocks(Heard(READ + 10 * S, 11.0, 0))
     c.progressed(READ + 10 * S)
     batch = batch_of(c, 400.0)
-    c.answered(batch, JoinAnswers([Outcome.NOT_YET]), READ + 10 * S, 11.0)
+    c.answered(batch, answers_of([Outcome.NOT_YET]), READ + 10 * S, 11.0)
     assert item.first_read_ns == began
     c.progressed(PATIENCE.as_of_ns(began))
     assert batch_of(c, 400.0).events.as_of[0] == PATIENCE.as_of_ns(began)

@@ -26,8 +26,9 @@ from photon.dispatcher.open_events import OpenEvents
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import State
 from photon.idregistry.api import Digester, Kind
-from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome, TakenBy
+from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from photon.joiner.verdicts import tag_of
+from tests.unit.joiner.told import TakenBy, answers_of
 
 HERE = "here"
 DIGESTER = Digester(b"0123456789abcdef", "clicks")
@@ -175,7 +176,7 @@ class FakeRegistry:
 
     def answers(self, events: Sequence[ForeignEvent]) -> JoinAnswers:
         if self.random.random() < self.trouble * 0.2:
-            return JoinAnswers([Outcome.RETRY] * len(events), overloaded=True)
+            return JoinAnswers.alike(len(events), Outcome.RETRY, overloaded=True)
         both = [self.answer(event) for event in events]
         taken = {row: by for row, (_, by) in enumerate(both) if by is not None}
-        return JoinAnswers([outcome for outcome, _ in both], taken)
+        return answers_of([outcome for outcome, _ in both], taken)

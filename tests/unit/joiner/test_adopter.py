@@ -27,6 +27,7 @@ from photon.joiner.slot.slot import SlotPaths
 from photon.joiner.verdicts import envelope_lines
 from photon.verifier.verifier import Verifier
 from tests.unit.joiner.helpers import DIGESTER, NONCES, Engine, FakeRegistry, FakeStore, TextAdapter, die, event
+from tests.unit.joiner.told import outcomes_of
 
 LIMITS = JoinerLimits(
     shell=ShellLimits(insert_timeout_s=0.5, tick_s=0.005, maintain_s=0.05), lock_wait_s=0.2, close_drain_s=0.2
@@ -73,7 +74,7 @@ async def left_by_a_crash(path: Path, registry: FakeRegistry, slot: str = "s0") 
     await engine.start()
     registry.down.update((0, 1))
     answers = await engine.join([event(b"id-%d" % n, b"k1") for n in range(5)], timeout=0.05)
-    assert set(answers.outcomes) == {Outcome.RETRY}
+    assert set(outcomes_of(answers)) == {Outcome.RETRY}
     await engine.close(at_once=True)
     registry.down.clear()
 
@@ -102,7 +103,7 @@ async def test_it_is_redone_made_final_and_let_go(tmp_path: Path) -> None:
     await engine.start()  # ... until its owner comes back
     assert await engine.settle(5.0)
     answers = await engine.join([event(b"id-0", b"k1"), event(b"id-9", b"k1")], timeout=5.0)
-    assert answers.outcomes == [Outcome.TAKEN, Outcome.JOINED]
+    assert outcomes_of(answers) == [Outcome.TAKEN, Outcome.JOINED]
     await engine.close()
     assert await adopter.look() == ["s0"]
     assert joined(tmp_path) == [f"id-{n}" for n in (0, 1, 2, 3, 4, 9)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from photon.joiner.adoption import PAUSE_FIRST_S, PAUSE_MOST_S, Orphans, Seen
+from photon.joiner.adopter import PAUSE_FIRST_S, PAUSE_MOST_S, Orphans, Seen
 
 
 def free(slot: str, taken: int = 1, *, left: bool = True) -> Seen:

@@ -21,6 +21,7 @@ from photon.joiner.whereabouts import is_reachable, noted, reached_at
 from photon.outputs.published import RETIRED_NAME, retired_bytes
 from tests.unit.joiner.helpers import FakeRegistry, event
 from tests.unit.joiner.test_adopter import Claiming, adopter_of, engine_of
+from tests.unit.joiner.told import outcomes_of
 
 FREE = Here(held=False, opened=True, left=True, retired=False)
 
@@ -140,7 +141,7 @@ async def test_joiners_that_start_at_once_take_different_slots(tmp_path: Path) -
     answers = [
         await joiner.join(Events.of([event(b"e%d" % at, b"k1")]), timeout=3.0) for at, joiner in enumerate(joiners)
     ]
-    assert [each.outcomes for each in answers] == [[Outcome.JOINED]] * 4
+    assert [outcomes_of(each) for each in answers] == [[Outcome.JOINED]] * 4
     assert all(joiner.started and joiner.stats().outcomes[Outcome.JOINED] == 1 for joiner in joiners)
     for joiner in joiners:
         await joiner.close()
@@ -154,7 +155,7 @@ async def test_a_slot_that_was_left_is_redone_by_the_next_joiner(tmp_path: Path)
     await one.start()
     await two.start()
     world.registry.down.update((0, 1))
-    assert (await two.join(Events.of([event(b"e1", b"k1")]), timeout=0.3)).outcomes == [Outcome.RETRY]
+    assert outcomes_of(await two.join(Events.of([event(b"e1", b"k1")]), timeout=0.3)) == [Outcome.RETRY]
     await two.close(at_once=True)
     world.registry.down.clear()
     third = world.joiner()

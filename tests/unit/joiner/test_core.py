@@ -9,6 +9,7 @@ from photon.joiner.api import Outcome
 from photon.joiner.core import SMALL_ROWS, CoreLimits, SlotCore
 from photon.joiner.instructions import Append, Insert, Release, Reply, Stop, SyncOutput, Write
 from tests.unit.joiner.helpers import answers_of, rows_for
+from tests.unit.joiner.told import outcomes_of, owners_of
 
 IDS = [b"a", b"b", b"c"]
 C, T, U = Answer.COMMITTED, Answer.TAKEN, Answer.UNKNOWN
@@ -52,7 +53,7 @@ def test_committed_rows_are_written_and_answered_and_released_after_the_sync() -
     assert isinstance(write, Write)
     assert write.chunks == ((Kind.JOINED, b"".join(rows_for(IDS, 1 << 40 | 1).lines)),)
     assert isinstance(reply, Reply)
-    assert reply.outcomes == [Outcome.JOINED] * 3
+    assert outcomes_of(reply) == [Outcome.JOINED] * 3
     assert not core.empty
     assert core.written(write.number, sum(len(data) for _, data in write.chunks)) == []
     assert core.unwritten_bytes == 0
@@ -66,7 +67,7 @@ def test_dropped_rows_are_not_written_and_leave_at_once() -> None:
     codes = [Answer.BELOW_BOUNDARY, Answer.TOO_NEW, Answer.DONE]
     reply, release = core.answered(number, answers_of(codes), 1.0)
     assert isinstance(reply, Reply)
-    assert reply.outcomes == [Outcome.LATE, Outcome.TOO_NEW, Outcome.JOINED]
+    assert outcomes_of(reply) == [Outcome.LATE, Outcome.TOO_NEW, Outcome.JOINED]
     assert release == Release((number,))
 
 
@@ -76,9 +77,9 @@ def test_taken_says_whose_it_is(datacentre: str, tag: int, same: bool) -> None:
     number = inserted(core, [b"a"])
     reply = core.answered(number, answers_of([T], datacentre=datacentre, tags=[tag]), 1.0)[0]
     assert isinstance(reply, Reply)
-    assert reply.outcomes == [Outcome.TAKEN]
-    assert reply.taken[0].same_line is same
-    assert reply.taken[0].datacentre == datacentre
+    assert outcomes_of(reply) == [Outcome.TAKEN]
+    assert owners_of(reply)[0].same_line is same
+    assert owners_of(reply)[0].datacentre == datacentre
 
 
 def test_unknown_rows_are_asked_for_again_under_their_token_until_known() -> None:
@@ -93,7 +94,7 @@ def test_unknown_rows_are_asked_for_again_under_their_token_until_known() -> Non
     assert core.outstanding
     replies = core.tick(5.0)
     assert isinstance(replies[0], Reply)
-    assert replies[0].outcomes == [Outcome.JOINED, Outcome.RETRY, Outcome.JOINED]
+    assert outcomes_of(replies[0]) == [Outcome.JOINED, Outcome.RETRY, Outcome.JOINED]
     out = core.answered(number, answers_of([C]), 6.0)
     assert [type(each) for each in out] == [Write]
     assert not core.outstanding
@@ -107,7 +108,7 @@ def test_what_is_known_is_not_held_back_by_what_is_not() -> None:
     assert core.tick(1.4) == []
     (reply,) = core.tick(1.5)
     assert isinstance(reply, Reply)
-    assert reply.outcomes == [Outcome.JOINED, Outcome.RETRY, Outcome.JOINED]
+    assert outcomes_of(reply) == [Outcome.JOINED, Outcome.RETRY, Outcome.JOINED]
     assert core.open_rows == 1  # and it is asked for again, under its token
     (insert,) = (each for each in core.tick(11.0) if isinstance(each, Insert))
     assert insert.inserts.tokens.tolist() == [1 << 40 | 1]
@@ -180,7 +181,7 @@ def test_kinds_are_written_apart() -> None:
     assert isinstance(write, Write)
     assert dict(write.chunks) == {Kind.JOINED: rows.lines[0] + rows.lines[2], Kind.UNMATCHED: rows.lines[1]}
     assert isinstance(reply, Reply)
-    assert reply.outcomes == [Outcome.JOINED, Outcome.UNMATCHED, Outcome.JOINED]
+    assert outcomes_of(reply) == [Outcome.JOINED, Outcome.UNMATCHED, Outcome.JOINED]
 
 
 def test_redo_asks_for_what_is_missing_under_its_old_tokens() -> None:

@@ -15,9 +15,8 @@ from photon.config.clock import NEVER_NS
 from photon.config.disk import RealDisk
 from photon.eventstore.api import Found
 from photon.idregistry.api import Kind, Slot
-from photon.joiner.admission import Bounds
-from photon.joiner.api import JoinAnswers, Outcome, TakenBy
-from photon.joiner.engine import JoinerEngine, JoinerLimits
+from photon.joiner.api import Outcome
+from photon.joiner.engine import Bounds, JoinerEngine, JoinerLimits
 from photon.joiner.shell import ShellLimits
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import SlotLock
@@ -34,6 +33,7 @@ from tests.unit.joiner.helpers import (
     event,
     lines_under,
 )
+from tests.unit.joiner.told import TakenBy, answers_of, by_row, outcomes_of, owners_of
 
 RECORDS = {
     b"k1": b"k1 one",
@@ -58,9 +58,9 @@ async def test_each_event_gets_its_own_outcome_and_record(tmp_path: Path) -> Non
     keys = [b"k1", b"k2", b"k3", b"k4", b"k5", b"nobody"]
     answers = await engine.join([event(b"id-" + key, key) for key in keys], timeout=5.0)
     rejected = [Outcome.REJECTED] * 3
-    assert answers.outcomes == [Outcome.JOINED, Outcome.FILTERED, *rejected, Outcome.UNMATCHED]
-    assert "RuntimeError: boom" in answers.reasons[2]
-    assert "helpers.py:" in answers.reasons[2]
+    assert outcomes_of(answers) == [Outcome.JOINED, Outcome.FILTERED, *rejected, Outcome.UNMATCHED]
+    assert "RuntimeError: boom" in answers.verdicts.reasons[2]
+    assert "helpers.py:" in answers.verdicts.reasons[2]
     await engine.close()
     (joined,) = lines_under(tmp_path, "joined")
     record = orjson.loads(joined)
@@ -84,7 +84,7 @@ async def test_a_miss_never_holds_back_the_others(tmp_path: Path, miss: Found, a
     registry = FakeRegistry()
     engine = await running(tmp_path, registry, FakeStore(RECORDS, miss=miss))
     answers = await engine.join([event(b"a", b"none", as_of=as_of), event(b"b", b"k1")], timeout=5.0)
-    assert answers.outcomes == [outcome, Outcome.JOINED]
+    assert outcomes_of(answers) == [outcome, Outcome.JOINED]
     await engine.close()
 
 
@@ -93,7 +93,7 @@ async def test_a_record_with_another_key_is_a_miss(tmp_path: Path, read_past: in
     engine = await running(tmp_path, FakeRegistry(), FakeStore(RECORDS, read_past_ns=read_past))
     answers = await engine.join([event(b"a", b"k6", as_of=3), event(b"a", b"k6", as_of=3)], timeout=5.0)
     second = Outcome.TAKEN if outcome is Outcome.UNMATCHED else outcome
-    assert answers.outcomes == [outcome, second]
+    assert outcomes_of(answers) == [outcome, second]
     await engine.close()
 
 
@@ -101,11 +101,11 @@ async def test_an_id_twice_in_a_batch_is_written_once(tmp_path: Path) -> None:
     engine = await running(tmp_path, FakeRegistry())
     same, other = event(b"a", b"k1", offset=3), event(b"a", b"k1", record=b"another line")
     answers = await engine.join([same, same, other], timeout=5.0)
-    assert answers.outcomes == [Outcome.JOINED, Outcome.TAKEN, Outcome.TAKEN]
-    assert answers.taken == {1: TakenBy("dc0", Kind.JOINED, True, 1), 2: TakenBy("dc0", Kind.JOINED, False, 1)}
+    assert outcomes_of(answers) == [Outcome.JOINED, Outcome.TAKEN, Outcome.TAKEN]
+    assert owners_of(answers) == {1: TakenBy("dc0", Kind.JOINED, True, 1), 2: TakenBy("dc0", Kind.JOINED, False, 1)}
     again = await engine.join([other, same], timeout=5.0)
-    assert again.outcomes == [Outcome.TAKEN, Outcome.TAKEN]
-    assert [again.taken[row].same_line for row in (0, 1)] == [False, True]
+    assert outcomes_of(again) == [Outcome.TAKEN, Outcome.TAKEN]
+    assert [owners_of(again)[row].same_line for row in (0, 1)] == [False, True]
     await engine.close()
     assert len(lines_under(tmp_path, "joined")) == 1
 
@@ -116,7 +116,7 @@ async def test_a_rename_of_the_log_keeps_the_tag(tmp_path: Path) -> None:
     await engine.join([first], timeout=5.0)
     renamed = first._replace(file=replace(first.file, path="clicks.log.1"))
     answers = await engine.join([renamed], timeout=5.0)
-    assert answers.taken[0].same_line
+    assert owners_of(answers)[0].same_line
     await engine.close()
 
 
@@ -125,7 +125,7 @@ async def test_the_same_line_in_a_copy_of_the_log_is_a_duplicate(tmp_path: Path)
     first = event(b"a", b"k1", offset=5)
     await engine.join([first], timeout=5.0)
     answers = await engine.join([first._replace(file=LogFile("copy-of-clicks.log"))], timeout=5.0)
-    assert not answers.taken[0].same_line
+    assert not owners_of(answers)[0].same_line
     await engine.close()
 
 
@@ -139,7 +139,7 @@ async def test_two_joiners_write_an_id_once(tmp_path: Path) -> None:
     both = await asyncio.gather(here.join(events, timeout=5.0), there.join(events, timeout=5.0))
     await here.close()
     await there.close()
-    for one, two in zip(*(answers.outcomes for answers in both), strict=True):
+    for one, two in zip(*map(outcomes_of, both), strict=True):
         assert {one, two} == {Outcome.JOINED, Outcome.TAKEN}
     assert len(lines_under(tmp_path / "here", "joined")) + len(lines_under(tmp_path / "there", "joined")) == 50
 
@@ -151,16 +151,16 @@ async def test_a_shard_that_is_down_holds_back_its_own_ids_only(tmp_path: Path) 
     events = [event(b"id-%d" % n, b"k1") for n in range(20)]
     downs = [registry.model.shard_of(each.digest) == 0 for each in events]
     answers = await engine.join(events, timeout=0.1)
-    assert answers.outcomes == [Outcome.RETRY if down else Outcome.JOINED for down in downs]
+    assert outcomes_of(answers) == [Outcome.RETRY if down else Outcome.JOINED for down in downs]
     assert not await engine.settle(0.1)
     again = await engine.join([each for each, down in zip(events, downs, strict=True) if down], timeout=0.1)
-    assert set(again.outcomes) == {Outcome.RETRY}
+    assert set(outcomes_of(again)) == {Outcome.RETRY}
     assert engine.stats().open_ids == sum(downs), "what is outstanding is not logged again"
     registry.down = set()
     assert await engine.settle(10.0)
     last = await engine.join(events, timeout=5.0)
-    assert set(last.outcomes) == {Outcome.TAKEN}
-    assert all(owner.same_line for owner in last.taken.values())
+    assert set(outcomes_of(last)) == {Outcome.TAKEN}
+    assert all(owner.same_line for owner in owners_of(last).values())
     await engine.close()
     assert len(lines_under(tmp_path, "joined")) == 20
 
@@ -170,7 +170,7 @@ async def test_what_an_engine_leaves_its_successor_redoes(tmp_path: Path) -> Non
     engine = await running(tmp_path, registry)
     registry.down = {0, 1}
     answers = await engine.join([event(b"a", b"k1"), event(b"b", b"k1")], timeout=0.05)
-    assert answers.outcomes == [Outcome.RETRY] * 2
+    assert outcomes_of(answers) == [Outcome.RETRY] * 2
     await engine.shell.close()  # without a drain
     engine._lock.release()
     registry.down = set()
@@ -210,8 +210,8 @@ async def test_too_much_in_flight_is_refused_whole(tmp_path: Path) -> None:
     await engine.join([event(b"a", b"k1"), event(b"b", b"k1")], timeout=0.05)
     refused = await engine.join([event(b"c", b"k1"), event(b"d", b"k1")], timeout=0.05)
     assert refused.overloaded
-    assert refused.outcomes == [Outcome.RETRY] * 2
-    assert "overloaded" in refused.reasons[0]
+    assert outcomes_of(refused) == [Outcome.RETRY] * 2
+    assert "overloaded" in refused.verdicts.reasons[0]
     registry.down = set()
     assert await engine.settle(10.0)
     assert not (await engine.join([event(b"c", b"k1")], timeout=5.0)).overloaded
@@ -228,14 +228,14 @@ async def test_a_small_redo_log_makes_room_again(tmp_path: Path, redo_bytes: int
         while answers.overloaded:
             assert await engine.settle(10.0)
             answers = await engine.join(events, timeout=5.0)
-        assert answers.outcomes == [Outcome.JOINED] * 20
+        assert outcomes_of(answers) == [Outcome.JOINED] * 20
     await engine.close()
     assert len(lines_under(tmp_path, "joined")) == 100
 
 
 async def test_a_drained_engine_takes_no_new_work(tmp_path: Path) -> None:
     engine = await running(tmp_path, FakeRegistry())
-    assert (await engine.join([event(b"a", b"k1")], timeout=5.0)).outcomes == [Outcome.JOINED]
+    assert outcomes_of(await engine.join([event(b"a", b"k1")], timeout=5.0)) == [Outcome.JOINED]
     assert await engine.drain(10.0)
     assert (await engine.join([event(b"b", b"k1")], timeout=5.0)).overloaded
     assert engine.stats().outcomes == {Outcome.JOINED: 1}
@@ -306,7 +306,8 @@ async def test_stale_incarnations_end_the_process(tmp_path: Path) -> None:
 async def test_a_joiner_that_is_not_started_refuses(tmp_path: Path) -> None:
     engine = engine_at(tmp_path, FakeRegistry(), FakeStore({}))
     answers = await engine.join([event(b"a", b"k")], timeout=1.0)
-    assert answers == JoinAnswers([Outcome.RETRY], reasons={0: "the joiner is not started"}, overloaded=True)
+    refusal = answers_of([Outcome.RETRY], reasons={0: "the joiner is not started"}, overloaded=True)
+    assert by_row(answers) == by_row(refusal)
     await engine.close()
 
 

@@ -91,15 +91,17 @@ def found_of(records: Sequence[bytes], keys: Sequence[bytes] | None = None) -> E
     return EventLookUps.of([Found.FOUND] * len(records), [PrimaryRecord(key, FILE, 0) for key in primaries])
 
 
+def undone(found: Decided) -> dict[int, Kind]:
+    """Row -> kind."""
+    return {row: Kind(found.kinds[row]) for row in found.undone}
+
+
 def verdicts(found: Decided) -> list[tuple[int, object]]:
     """By row: what is written, or the kind and reason."""
     rows: list[tuple[int, object]] = list(
-        zip(found.joined, zip(found.foreign, found.primary, strict=True), strict=True)
+        zip(found.joined().tolist(), zip(found.foreign, found.primary, strict=True), strict=True)
     )
-    rows += [
-        (row, (kind, found.reasons[row].partition(" (")[0]))
-        for row, kind in zip(found.undone, found.undone_kinds, strict=True)
-    ]
+    rows += [(row, (kind, found.reasons[row].partition(" (")[0])) for row, kind in undone(found).items()]
     return sorted(rows, key=lambda each: each[0])
 
 
@@ -121,8 +123,8 @@ def test_a_batch_that_raises_costs_only_the_event_to_blame() -> None:
     Together.calls = 0
     found = decided(Together({}), [b"ok", b"raise", b"ok"])
     assert Together.calls == 1
-    assert found.joined == [0, 2]
-    assert found.undone_kinds == [Kind.REJECTED]
+    assert found.joined().tolist() == [0, 2]
+    assert undone(found) == {1: Kind.REJECTED}
     assert found.reasons[1].startswith("the adapter raised KeyError: 'boom' (")
     assert "test_judge.py:" in found.reasons[1]
 
@@ -130,7 +132,7 @@ def test_a_batch_that_raises_costs_only_the_event_to_blame() -> None:
 def test_what_is_overridden_is_not_asked_of_an_inherited_batch() -> None:
     assert Together({}).defines("join_many")
     assert not Overridden({}).defines("join_many")
-    assert decided(Overridden({}), [b"ok"]).undone_kinds == [Kind.FILTERED]
+    assert undone(decided(Overridden({}), [b"ok"])) == {0: Kind.FILTERED}
 
 
 @pytest.mark.parametrize("cls", [Alone, Together])
@@ -141,11 +143,11 @@ def test_an_event_that_hangs_is_retried_and_then_rejected(cls: type[Adapter]) ->
     records = [b"ok", b"hang", b"ok"]
     for time in range(1, HUNG_TIMES):
         found = judge.decide(events_of(records), found_of(records), frozenset())
-        assert (found.joined, found.undone) == ([0, 2], [])
-        assert found.outcomes[1] is Outcome.RETRY
+        assert (found.joined().tolist(), undone(found)) == ([0, 2], {})
+        assert found.outcomes[1] == Outcome.RETRY
         assert found.reasons[1].endswith(f"time {time} of {HUNG_TIMES}")
     found = judge.decide(events_of(records), found_of(records), frozenset())
-    assert (found.joined, found.undone, found.undone_kinds) == ([0, 2], [1], [Kind.REJECTED])
+    assert (found.joined().tolist(), undone(found)) == ([0, 2], {1: Kind.REJECTED})
     assert found.reasons[1].startswith("the adapter did not come back within 0.1 s (")
     assert "test_judge.py:" in found.reasons[1]
 
@@ -161,9 +163,9 @@ def test_of_a_key_that_several_primaries_share_the_event_is_joined_or_rejected(r
         events_of([b"ok", b"bad", b"ok"]), EventLookUps(found.codes, found.found, ambiguous), frozenset()
     )
     assert made.ambiguous == [0, 1]
-    assert made.joined == ([2] if rule == "reject" else [0, 2])
+    assert made.joined().tolist() == ([2] if rule == "reject" else [0, 2])
     assert sorted(made.undone) == ([0, 1] if rule == "reject" else [1])
-    assert set(made.undone_kinds) == {Kind.REJECTED}
+    assert set(undone(made).values()) == {Kind.REJECTED}
     if rule == "reject":
         place = f"'k' stands in {FILE.path}, offset 0, and with other content in other.log, offset 7"
         assert made.reasons[0] == f"several primary events have its key: {place}"

@@ -14,7 +14,7 @@ from photon.joiner.instructions import Append, Insert, Instruction, Redone, Rele
 from photon.joiner.rows import concat
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.redo_log import RedoLogDamaged
-from photon.joiner.slot.redone import Redone as RedoneFile
+from photon.joiner.slot.slot import Redone as RedoneFile
 from photon.joiner.slot.slot import SlotPaths, SlotStore
 from tests.unit.joiner.helpers import FakeRegistry, FakeStore, answers_of, engine_at, rows_for
 

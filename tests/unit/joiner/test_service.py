@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +18,13 @@ from photon.config.serving import CannotListen
 from photon.idregistry.api import Kind
 from photon.joiner import joiner_pb2 as pb
 from photon.joiner import wire
-from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome, TakenBy
+from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
 from photon.joiner.client import JoinerClient
 from photon.joiner.process import JoinerFailed, Served, serve
 from photon.joiner.service import start_server
 from photon.verifier.verifier import Verifier, VerifierLimits
 from tests.unit.joiner.helpers import DIGESTER, FakeRegistry, FakeStore, engine_at, event, lines_under
+from tests.unit.joiner.told import TakenBy, answers_of, by_row, outcomes_of, owners_of
 
 
 class Recorder:
@@ -48,7 +50,7 @@ ROWS = [
     ForeignEvent(b"c", b"c" * 16, 0, b"k", b"r", LogFile("a.csv", b"x,y"), 1, 0),
 ]
 EVENTS = Events.of(ROWS)
-ANSWERS = JoinAnswers(
+ANSWERS = answers_of(
     [Outcome.TAKEN, Outcome.REJECTED, Outcome.TAKEN],
     {0: TakenBy("dc1", Kind.UNMATCHED, False, -7, 1 << 63), 2: TakenBy("dc0", Kind.JOINED, True)},
     {1: "why — ünicode"},
@@ -60,8 +62,32 @@ def test_batches_and_answers_survive_the_wire() -> None:
     message = pb.JoinRequest.FromString(wire.request("clicks", EVENTS).SerializeToString())
     assert wire.asked(message).rows() == ROWS
     reply = pb.JoinReply.FromString(wire.reply(ANSWERS).SerializeToString())
-    assert wire.answered(reply, 3) == ANSWERS
-    assert wire.answered(wire.reply(JoinAnswers([])), 0) == JoinAnswers([])
+    assert by_row(wire.answered(reply, 3)) == by_row(ANSWERS)
+    nothing = answers_of([])
+    assert by_row(wire.answered(wire.reply(nothing), 0)) == by_row(nothing)
+
+
+def test_owners_stand_in_a_reply_as_earlier_versions_wrote_them() -> None:
+    message = wire.reply(ANSWERS)
+    assert list(message.owner_of) == [0, 2]
+    assert list(message.owner_datacentres) == ["dc1", "dc0"]
+    assert (message.kinds[0], message.kinds[2]) == (Kind.UNMATCHED, Kind.JOINED)
+    assert message.same_lines == bytes([0, 1])
+    assert struct.unpack("<2q", message.owner_times) == (-7, -(2**63))
+    assert struct.unpack("<2Q", message.owner_tokens) == (1 << 63, 0)
+
+
+def test_an_outcome_of_a_newer_version_is_retry_and_a_strange_verdict_is_refused() -> None:
+    message = wire.reply(ANSWERS)
+    message.outcomes = bytes([Outcome.TAKEN, 200, Outcome.TAKEN])
+    assert outcomes_of(wire.answered(message, 3)) == [Outcome.TAKEN, Outcome.RETRY, Outcome.TAKEN]
+    message.kinds = bytes([9, 0, 9])
+    with pytest.raises(wire.WireError, match="verdict 9"):
+        wire.answered(message, 3)
+
+
+def test_an_outcome_has_the_number_of_its_kind() -> None:
+    assert {kind.name: int(kind) for kind in Kind} == {kind.name: int(Outcome[kind.name]) for kind in Kind}
 
 
 def test_a_file_name_that_is_not_text_arrives_as_the_output_shows_it() -> None:
@@ -127,20 +153,20 @@ async def test_a_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
     server = await start_server({"clicks": recorder}, "127.0.0.1:0")
     client = JoinerClient(f"127.0.0.1:{server.port}", "clicks")
     try:
-        assert await client.join(EVENTS, timeout=20.0) == ANSWERS
+        assert by_row(await client.join(EVENTS, timeout=20.0)) == by_row(ANSWERS)
         assert recorder.asked == [ROWS]
         assert 10.0 < recorder.timeouts[0] < 20.0
         monkeypatch.setattr(wire, "EVENTS_MAX", 3)
         twice = await client.join(Events.of([*ROWS, *ROWS]), timeout=20.0)
-        assert twice.outcomes == ANSWERS.outcomes * 2
-        assert twice.taken[5] == ANSWERS.taken[2]
-        assert twice.reasons[4] == ANSWERS.reasons[1]
-        assert twice.ambiguous == (1, 4)
-        assert (await client.join(Events.of([]), timeout=1.0)).outcomes == []
+        assert outcomes_of(twice) == outcomes_of(ANSWERS) * 2
+        assert owners_of(twice)[5] == owners_of(ANSWERS)[2]
+        assert twice.verdicts.reasons[4] == ANSWERS.verdicts.reasons[1]
+        assert tuple(twice.ambiguous) == (1, 4)
+        assert outcomes_of(await client.join(Events.of([]), timeout=1.0)) == []
         other = JoinerClient(f"127.0.0.1:{server.port}", "another")
         answers = await other.join(EVENTS, timeout=5.0)
-        assert answers.outcomes == [Outcome.RETRY] * 3
-        assert "no join named 'another'" in answers.reasons[0]
+        assert outcomes_of(answers) == [Outcome.RETRY] * 3
+        assert "no join named 'another'" in answers.verdicts.reasons[0]
         await other.close()
     finally:
         await client.close()
@@ -152,7 +178,7 @@ async def test_an_unreachable_joiner_is_retry_for_all() -> None:
     await server.stop(0)
     client = JoinerClient(f"127.0.0.1:{server.port}", "clicks")
     answers = await client.join(EVENTS, timeout=2.0)
-    assert answers.outcomes == [Outcome.RETRY] * 3
+    assert outcomes_of(answers) == [Outcome.RETRY] * 3
     assert not answers.overloaded
     assert client.error
     await client.close()
@@ -175,7 +201,7 @@ async def test_a_process_serves_verifies_and_stops_in_order(tmp_path: Path) -> N
         assert health.status == health_pb2.HealthCheckResponse.SERVING
         client = JoinerClient(address, "clicks")
         answers = await client.join(Events.of([event(b"id-%d" % n, b"k") for n in range(5)]), timeout=10.0)
-        assert answers.outcomes == [Outcome.JOINED] * 5
+        assert outcomes_of(answers) == [Outcome.JOINED] * 5
         while verifier.total.cleared < 5:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.005)
         await client.close()
@@ -238,7 +264,7 @@ async def test_what_is_on_its_way_is_unknown_when_the_connection_is_closed() -> 
             await hanging.begun.wait()
             await client.close()
             answers = await asked
-        assert answers.outcomes == [Outcome.RETRY] * 3
+        assert outcomes_of(answers) == [Outcome.RETRY] * 3
         assert answers.failed
     finally:
         await server.stop(0.0)

@@ -12,9 +12,10 @@ import pytest
 
 from photon.adapters.logs.api import LogPosition
 from photon.dispatcher import database
+from photon.dispatcher.database import REPLAY_TABLES
 from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.replay import coverage, tidying
+from photon.dispatcher.replay import coverage, rereading
 from photon.dispatcher.replay.coverage import (
     CHUNK_BYTES,
     GRAIN_NS,
@@ -26,7 +27,6 @@ from photon.dispatcher.replay.coverage import (
     holding,
     unknown_from,
 )
-from photon.dispatcher.replay.schema import TABLES as REPLAY_TABLES
 from photon.dispatcher.state import Changes, State
 from tests.unit.dispatcher.world import HOUR, block, core, take
 
@@ -137,9 +137,9 @@ async def test_rows_of_logs_that_are_gone_are_dropped_when_there_are_too_many(
             end = (n + 1) * CHUNK_BYTES
             commit(state, end, Span(name, n * CHUNK_BYTES, end, 7, 7), identity=name)
     reads = OnlyA()
-    monkeypatch.setattr(tidying, "PERIOD_S", 0.001)
+    monkeypatch.setattr(rereading, "TIDYING_S", 0.001)
     monkeypatch.setattr(coverage, "COVERED_MAX", 8)
-    running = asyncio.create_task(tidying.Tidying(state, reads, lambda: True).run())  # type: ignore[arg-type]
+    running = asyncio.create_task(rereading.Tidying(state, reads, lambda: True).run())  # type: ignore[arg-type]
 
     def rows() -> int:
         return int(state.database.execute("SELECT count(*) FROM covered").fetchone()[0])

@@ -25,6 +25,7 @@ from photon.joiner.verdicts import line_tag
 from tests.unit.dispatcher.replay.test_replayer import hours, read_all
 from tests.unit.dispatcher.test_engine import LIMITS, QUICK, World, running, until
 from tests.unit.dispatcher.world import DIGESTER, HOUR
+from tests.unit.joiner.told import answers_of
 
 PATIENCE = Patience(unmatched_after_ns=HOUR)
 NO_TAG = 0
@@ -94,7 +95,7 @@ class Taking:
             else:
                 del self.ids.ids[event.digest]
                 outcomes.append(Outcome.JOINED)
-        return JoinAnswers(outcomes)
+        return answers_of(outcomes)
 
     async def close(self) -> None: ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from photon.joiner.copies.placement import keeper_of
+from photon.joiner.copies.api import keeper_of
 
 
 @pytest.mark.parametrize(
