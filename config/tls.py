@@ -15,7 +15,6 @@ import grpc
 import grpc.aio
 
 from photon.config.errors import PhotonError
-from photon.config.settings import Settings
 
 OPERATOR = "operator"
 WAN = "wan"
@@ -195,15 +194,3 @@ def cache_identity(datacentre: str) -> str:
 def spark_identity(datacentre: str) -> str:
     """Of the Spark jobs that register ids in a datacentre's name: backfills, on the driver and on executors."""
     return f"spark-{datacentre}"
-
-
-def identities(settings: Settings) -> list[str]:
-    """Every identity that a deployment needs a certificate for."""
-    found = [registry_identity(name) for name in settings.registry.replicas]
-    for name, pipeline in settings.datacentre.items():
-        found += [eventstore_identity(name), joiner_identity(name), dispatcher_identity(name)]
-        found += [verifier_identity(name), spark_identity(name)]
-        found += [cache_identity(name)] if pipeline.caches else []
-        found += [copies_identity(name)] if pipeline.copies is not None else []
-        found += [status_identity(name)] if pipeline.status else []
-    return [*found, *([WAN] if settings.wan is not None else []), OPERATOR]

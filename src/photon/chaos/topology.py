@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from photon.chaos.api import LEADER, NEEDS_TWO_REGIONS, Do, Step, WrongScenario
 from photon.config.settings import Settings
-from photon.embedded.deployment import Deployment
+from photon.fleet.processes import stages
 
 REGISTRY = "registry "
 
@@ -74,10 +73,8 @@ class Topology:
 
 def topology_of(settings: Settings) -> Topology:
     """Of a deployment file, with the names that ``photon ps`` shows."""
-    services = Deployment(Path("photon.toml"), settings, Path("run")).services()
-    replicas = {f"{REGISTRY}{name}": settings.region_of_replica(name) or "" for name in settings.registry.replicas}
+    found = [each for stage in stages(settings) for each in stage if each.kind != "wan"]
+    replicas = {each.label: each.region for each in found if each.kind == "registry"}
     datacentres = {name: settings.region(name) for name in settings.datacentre}
-    regions = sorted({region for region in (*replicas.values(), *datacentres.values()) if region})
-    return Topology(
-        replicas, datacentres, {s.name: s.datacentre for s in services if s.name != "wan"}, tuple(regions)
-    )
+    regions = tuple(sorted({region for region in (*replicas.values(), *datacentres.values()) if region}))
+    return Topology(replicas, datacentres, {each.label: each.datacentre for each in found}, regions)

@@ -85,6 +85,7 @@ def _of_deployment(config: Path, settings: Settings, own: Any, named: tuple[str,
     from photon.embedded.doctor import gathering
     from photon.embedded.doctor.facts import Facts, Registry
     from photon.embedded.placement import survives
+    from photon.fleet.processes import listening
     from photon.status import examining
 
     base, now = config.parent, gathering.now_utc()
@@ -101,7 +102,7 @@ def _of_deployment(config: Path, settings: Settings, own: Any, named: tuple[str,
         str(config), own, settings.clock.uncertainty, here, gathering.one_machine(settings), mistakes, True, unasked,
         sorted(settings.join),        survives(settings) if settings.registry.replicas else [],
         gathering.directories(settings, base, here), gathering.logs(settings, base, here),
-        gathering.ports(gathering.addresses(settings), ours, gathering.pages(settings)), processes,
+        gathering.ports(listening(settings), ours), processes,
         settings.tls is not None, gathering.pairs(settings, base, now), gathering.secret(settings, base),
         gathering.states(settings, base, here), registry,
     )  # fmt: skip

@@ -195,7 +195,7 @@ def _of_deployment(config: Path, datacentre: str | None) -> Path:
     from photon.config.errors import UsageError
     from photon.config.loader import load
     from photon.embedded.ledger import ledger_file
-    from photon.embedded.services import pipeline_named
+    from photon.fleet.access import pipeline_named
 
     name, pipeline = pipeline_named(load(config, environment=os.environ), datacentre)
     path = ledger_file(config.parent / pipeline.state)

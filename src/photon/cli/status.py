@@ -163,7 +163,7 @@ def _looking(
         yield lambda: [_fetched(url) for url in urls]
         return
     from photon.config.loader import load
-    from photon.embedded.services import pipeline_named
+    from photon.fleet.access import pipeline_named
 
     settings = load(config, environment=os.environ, flags=overrides)
     names = [pipeline_named(settings, datacentre)[0]] if datacentre else sorted(settings.datacentre)
@@ -180,7 +180,7 @@ def _gathering(settings: Settings, base: Path, names: list[str], first_s: float)
 
     from photon.config.clock import SystemClock
     from photon.config.tls import OPERATOR
-    from photon.embedded.services import tls_of
+    from photon.fleet.access import tls_of
     from photon.status.process import StatusService
 
     tls = tls_of(settings, base, OPERATOR)

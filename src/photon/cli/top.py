@@ -202,7 +202,7 @@ COLUMNS: dict[str, list[tuple[str, Callable[[dict[str, Any]], str]]]] = {
 @contextmanager
 def _looking(config: Path, overrides: tuple[str, ...], datacentre: str | None) -> Iterator[Look]:
     from photon.config.loader import load
-    from photon.embedded.services import pipeline_named
+    from photon.fleet.access import pipeline_named
 
     settings = load(config, environment=os.environ, flags=overrides)
     names = [pipeline_named(settings, datacentre)[0]] if datacentre else sorted(settings.datacentre)
@@ -215,8 +215,8 @@ def _looking(config: Path, overrides: tuple[str, ...], datacentre: str | None) -
 @contextmanager
 def _gathering(settings: Settings, base: Path, names: list[str]) -> Iterator[Look]:
     from photon.config.tls import OPERATOR
-    from photon.embedded.services import tls_of
-    from photon.status.finding import Asker
+    from photon.fleet.access import tls_of
+    from photon.fleet.asking import Asker
     from photon.status.top import Top
 
     tls = tls_of(settings, base, OPERATOR)

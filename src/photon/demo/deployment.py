@@ -10,9 +10,10 @@ from pathlib import Path
 
 from photon.config.loader import load
 from photon.config.settings import Settings
-from photon.config.tls import OPERATOR, Tls, identities
+from photon.config.tls import OPERATOR, Tls
 from photon.embedded.deployment import Deployment, routes_of
 from photon.embedded.ports import free_ports
+from photon.fleet.processes import identities
 from photon.wan.routes import write_routes
 
 DATACENTRES = ("east", "west")

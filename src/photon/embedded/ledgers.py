@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.config.settings import Settings
+from photon.config.tls import OPERATOR
 from photon.dispatcher.ledger import Ledger, LedgerLine, Verdict, made, total_of
 from photon.dispatcher.ledger_reader import read_ledger
 from photon.embedded.ledger import as_json, hour_name, ledger_file
-from photon.embedded.workers import ask_dispatchers
+from photon.fleet.access import tls_of
+from photon.fleet.asking import ask_dispatchers
+from photon.fleet.numbers import counts_of
 
 ASK_S = 2.0
 
@@ -51,15 +54,13 @@ def _here(state: Path, name: str) -> Account | None:
 
 async def _told(settings: Settings, base: Path, names: list[str]) -> dict[str, Account]:
     async def ask(name: str) -> Account:
-        told = await ask_dispatchers(settings, base, name, ASK_S)
-        for reply in told.replies.values():
-            return Account(name, total_of(reply.ledger))
-        if not told.silent:
-            return Account(name, None, missing="its state is not on this machine, and its dispatcher has no address")
-        return Account(
-            name, None,
-            missing=f"its state is not on this machine, and no dispatcher answers at {', '.join(told.silent)}",
-        )  # fmt: skip
+        heard = await ask_dispatchers(settings, base, name, tls_of(settings, base, OPERATOR), ASK_S)
+        for each in heard:
+            if each.up:
+                return Account(name, total_of(counts_of(each)))
+        silent = ", ".join(each.process.address or "" for each in heard)
+        why = f"no dispatcher answers at {silent}" if silent else "its dispatcher has no address"
+        return Account(name, None, missing=f"its state is not on this machine, and {why}")
 
     return dict(zip(names, await asyncio.gather(*map(ask, names)), strict=True))
 

@@ -12,14 +12,13 @@ from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.config.tls import Tls
 from photon.embedded.doctor.facts import Boundary, Process, Registry
+from photon.fleet import processes as fleet
+from photon.fleet.asking import Asker, Heard
+from photon.fleet.numbers import Numbers
 from photon.idregistry.operations.client import OperatorClient
 from photon.idregistry.operations.findings import Expected, findings
 from photon.idregistry.operations.inspection import Inspection
 from photon.idregistry.shard_snapshot import NO_BOUNDARY
-from photon.status.exposition import samples
-from photon.status.finding import Asker
-from photon.status.gathering import Heard
-from photon.status.targets import Target
 
 
 def processes(settings: Settings, tls: Tls | None, base: Path | None = None) -> list[Process]:
@@ -33,41 +32,34 @@ async def _asked(settings: Settings, tls: Tls | None, base: Path | None) -> list
     try:
         await asker.look(time.monotonic())
         heard = await asker.look(time.monotonic())
-        return list(await asyncio.gather(*(_one(asker, each.target) for each in heard)))
+        return list(await asyncio.gather(*(_one(asker, each.process) for each in heard)))
     finally:
         await asker.close()
 
 
-async def _one(asker: Asker, target: Target) -> Process:
+async def _one(asker: Asker, process: fleet.Process) -> Process:
     begun = time.time()
-    heard = await asker.ask(target)
+    heard = await asker.ask(process)
     return process_of(heard, begun, time.time())
 
 
 def process_of(heard: Heard, begun_s: float, ended_s: float) -> Process:
     """``begun_s``, ``ended_s``: Unix times here, around the question."""
-    target = heard.target
+    who = heard.process
     if not heard.up:
-        return Process(target.datacentre, target.name, target.address, heard.problem)
-    version, numbers, ambiguous = "", {}, 0.0
-    for sample in samples(heard.text):
-        if sample.name == "photon_build_info":
-            version = sample.labels.get("version", "")
-        elif sample.name == "photon_eventstore_ambiguous_keys_total":
-            ambiguous += sample.value
-        elif not sample.labels:
-            numbers[sample.name] = sample.value
-    said = numbers.get("photon_clock_seconds")
+        return Process(who.datacentre, who.title, who.address or "", heard.problem)
+    now = Numbers([heard])
+    said = now.of(who, "photon_clock_seconds")
     return Process(
-        target.datacentre,
-        target.name,
-        target.address,
-        version=version,
+        who.datacentre,
+        who.title,
+        who.address or "",
+        version=next((sample.labels.get("version", "") for _, sample in now.each("photon_build_info")), ""),
         ahead_s=None if said is None else said - (begun_s + ended_s) / 2,
         error_s=max(ended_s - begun_s, 0.0) / 2,
-        open_files=numbers.get("process_open_fds", 0.0),
-        max_files=numbers.get("process_max_fds", 0.0),
-        ambiguous_keys=ambiguous,
+        open_files=now.sum("process_open_fds"),
+        max_files=now.sum("process_max_fds"),
+        ambiguous_keys=now.sum("photon_eventstore_ambiguous_keys_total"),
     )
 
 

@@ -154,16 +154,6 @@ def _processes(at: dict[str, str]) -> dict[str, tuple[str, ProcessMetrics]]:
     }
 
 
-def _adds(name: str, at: dict[str, str]) -> Any:
-    from photon.dispatcher.service import DispatcherService, Sharing, add
-
-    if name not in ("east", "w1"):
-        return lambda server: None
-    engine = Engine(joiners_failing=int(name == "east"))
-    sharing = None if name == "east" else lambda: Sharing("w1", [at["w1"], at["w2"]])
-    return lambda server: add(server, DispatcherService(name, "clicks", engine.status, ProcessMetrics(), sharing))
-
-
 @contextmanager
 def deployment(base: Path) -> Iterator[dict[str, str]]:
     """Some of its processes answer, others do not; where each is."""
@@ -183,7 +173,7 @@ def deployment(base: Path) -> Iterator[dict[str, str]]:
     with ExitStack() as stack:
         stack.callback(lambda: (loop.call_soon_threadsafe(loop.stop), thread.join(), loop.close()))
         for name, (service, metrics) in _processes(at).items():
-            server: HealthyServer = done(listen(at[name], f"photon.v1.{service}", _adds(name, at), metrics=metrics))
+            server: HealthyServer = done(listen(at[name], f"photon.v1.{service}", metrics=metrics))
             stack.callback(lambda server=server: done(server.stop(0.0)))
         yield at
 

@@ -28,12 +28,14 @@ from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.config.kernel_time import kernel_time
 from photon.config.settings import Settings
-from photon.config.tls import OPERATOR, Tls, identities
+from photon.config.tls import OPERATOR, Tls
 from photon.dispatcher.database import BUSY_S, STATE_NAME, check_marks
 from photon.embedded import hbase
 from photon.embedded.adapter import adapter_of
 from photon.embedded.doctor.facts import Directory, KeyPair, Logs, Machine, Package, Port, Secret, State
-from photon.embedded.services import key_path, read_key, tls_of
+from photon.embedded.services import key_path, read_key
+from photon.fleet.access import tls_of
+from photon.fleet.processes import Process, identities, listening
 from photon.outputs import OutputPlace, read_slot
 
 DISTRIBUTION = "photon-join"
@@ -103,7 +105,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 # -- where the deployment is -----------------------------------------------------------------------------------------
 def one_machine(settings: Settings) -> bool:
     """Whether all processes are on this machine: no other clock is involved."""
-    return all(address.startswith(LOOPBACK) for address in addresses(settings))
+    return all(address.startswith(LOOPBACK) for address in listening(settings))
 
 
 def datacentres_here(settings: Settings, base: Path) -> list[str]:
@@ -231,34 +233,14 @@ def operators_tls(settings: Settings, base: Path) -> tuple[Tls | None, str]:
 
 
 # -- ports, secrets, states ------------------------------------------------------------------------------------------
-def addresses(settings: Settings) -> dict[str, str]:
-    """host:port -> who listens there."""
-    found: dict[str, str | None] = {
-        f"registry {name}": each.address for name, each in settings.registry.replicas.items()
-    }
-    for name, pipeline in settings.datacentre.items():
-        found |= {f"eventstore {name}": pipeline.eventstore, f"dispatcher {name}": pipeline.dispatcher}
-        found |= {f"verifier {name}": pipeline.verifier, f"copies {name}": pipeline.copies}
-        found |= {f"status {name}": pipeline.status}
-        found |= {f"joiner {slot}": joiner.address for slot, joiner in pipeline.joiners.items()}
-        found |= {f"cache {node}": cache.address for node, cache in pipeline.caches.items()}
-        found |= {f"dispatcher {worker}": each.address for worker, each in pipeline.dispatchers.items()}
-    if settings.wan is not None:
-        found["wan"] = settings.wan.control
-    return {address: who for who, address in found.items() if address is not None}
-
-
-def pages(settings: Settings) -> list[str]:
-    """Addresses of status pages, and of keepers of copies: these are not asked as the others are."""
-    found = [address for each in settings.datacentre.values() for address in (each.status, each.copies)]
-    return [address for address in found if address is not None]
-
-
-def ports(wanted: Mapping[str, str], ours: Sequence[str], pages: Sequence[str]) -> list[Port]:
-    """``wanted``: host:port -> who. ``ours``: addresses at which the right processes answer; at ``pages`` whoever
-    listens while others of ours answer is taken for the right one."""
-    answering = {*ours, *(pages if ours else ())}
-    return [_port(who, address, answers=address in answering) for address, who in wanted.items()]
+def ports(wanted: Mapping[str, Process], ours: Sequence[str]) -> list[Port]:
+    """``wanted``: host:port -> who is to listen there. ``ours``: addresses at which the right processes answer; at
+    those of processes that are not asked as the others are, whoever listens while others of ours answer is taken for
+    the right one."""
+    return [
+        _port(each.label, address, answers=address in ours or (bool(ours) and each.kind in ("status", "copies")))
+        for address, each in wanted.items()
+    ]
 
 
 def _port(who: str, address: str, *, answers: bool) -> Port:

@@ -11,8 +11,8 @@ from photon.config.metrics.readings import ProcessMetrics
 from photon.config.serving import HealthyServer, listen
 from photon.config.settings import Settings
 from photon.embedded.ports import free_ports
+from photon.fleet.asking import Asker
 from photon.status.examining import processes
-from photon.status.finding import Asker
 
 FILE = """
 key_file = "key"
@@ -73,9 +73,9 @@ async def test_the_second_look_asks_those_that_the_first_one_was_told_of(tmp_pat
         asker = Asker(settings, ["east"], None, tmp_path)
         first = await asker.look(0.0)
         second = await asker.look(1.0)
-        assert [each.target.process for each in first if each.up] == ["east"]
-        assert [each.target.process for each in second if each.up] == ["east", "auto2"]
-        assert "auto3" not in {each.target.process for each in second}  # it never answered
+        assert [each.process.name for each in first if each.up] == ["east"]
+        assert [each.process.name for each in second if each.up] == ["east", "auto2"]
+        assert "auto3" not in {each.process.name for each in second}  # it never answered
         examined = await asyncio.to_thread(processes, settings, None, tmp_path)
         found = {each.name: not each.problem for each in examined if each.name.startswith("dispatcher")}
         assert found == {"dispatcher east": True, "dispatcher auto2": True}
@@ -90,8 +90,8 @@ async def test_who_belongs_to_several_datacentres_is_heard_once(tmp_path: Path) 
     try:
         asker = Asker(settings_of(tmp_path, east=east.port, west=west.port), ["east", "west"], None, tmp_path)
         heard = await asker.look(0.0)
-        assert [each.target.name for each in heard].count("registry r1") == 1
-        assert {each.target.datacentre for each in heard if each.up} == {"east", "west"}
+        assert [each.process.title for each in heard].count("registry r1") == 1
+        assert {each.process.datacentre for each in heard if each.up} == {"east", "west"}
         await asker.close()
     finally:
         for server in (east, west):
