@@ -67,7 +67,7 @@ async def _ask(config: Path, datacentre: str | None, overrides: tuple[str, ...])
 
 
 def _shown(row: dict[str, Any]) -> list[str]:
-    from photon.embedded.status import size
+    from photon.config.words import size
 
     if not row["answers"]:
         return [row["node"], row["address"], "does not answer", *["-"] * (len(COLUMNS) - 3)]

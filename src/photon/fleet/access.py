@@ -32,6 +32,12 @@ def pipeline_named(settings: Settings, name: str | None) -> tuple[str, Pipeline]
     return name, settings.datacentre[name]
 
 
+def pipelines_named(settings: Settings, name: str | None) -> list[str]:
+    """The datacentres that a command means: the one it names, or all. Raises UsageError."""
+    found = sorted(settings.datacentre) if name is None else []
+    return found or [pipeline_named(settings, name)[0]]
+
+
 def tls_of(settings: Settings, base: Path, identity: str) -> Tls | None:
     """What a process of this identity shows and trusts, as its files say now; None without ``[tls]``.
 

@@ -26,7 +26,7 @@ from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.worker_names import living_workers
 from photon.fleet.access import registry_client
-from photon.fleet.processes import Process, asked_of, of_datacentre
+from photon.fleet.processes import COMMON, Process, asked_of, of_datacentre
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.outcomes import Refusal
 from photon.idregistry.witness import KnownSlot
@@ -218,6 +218,13 @@ class Asker:
         await self._gatherer.close()
         for finder in self._finders:
             await finder.close()
+
+
+def seen_from(heard: Sequence[Heard], datacentre: str) -> list[Heard]:
+    """What concerns one of several datacentres: its own processes, and then those that belong to none alone."""
+    common = [each for each in heard if each.process.kind in COMMON]
+    own = [each for each in heard if each.process.datacentre == datacentre and each.process.kind not in COMMON]
+    return [*own, *common]
 
 
 def _workers_at(state: Path | None) -> dict[str, str]:

@@ -122,6 +122,9 @@ KINDS: Mapping[str, Kind] = {
 }  # fmt: skip
 """By the noun of their command, in the order in which they are shown."""
 
+COMMON = ("registry", "wan")
+"""Kinds that belong to no datacentre alone, though a replica is lost with one."""
+
 
 def processes(settings: Settings) -> list[Process]:
     """All of them. Joiners and dispatchers may run that the file does not name: see ``asking``."""
@@ -142,7 +145,7 @@ def asked_of(settings: Settings, datacentre: str) -> list[Process]:
         for each in processes(settings)
         if each.address is not None
         and KINDS[each.kind].health
-        and (each.datacentre == datacentre or each.kind in ("registry", "wan"))
+        and (each.datacentre == datacentre or each.kind in COMMON)
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from photon.config.words import many
 from photon.fleet.asking import Heard
 from photon.fleet.numbers import Numbers
 
@@ -124,8 +125,7 @@ def _told(each: Heard) -> Iterator[dict[str, str]]:
         for alarm in slot["alarms"]:
             yield _alarm(f"slot {slot['slot']}", f"{alarm['finding']}: {alarm['what']}", alarm["todo"])
     if details.get("unbalanced_hours"):
-        count = details["unbalanced_hours"]
-        hours = "1 hour" if count == 1 else f"{count} hours"
+        hours = many(details["unbalanced_hours"], "hour")
         yield _alarm(where, f"the ledger of {hours} does not balance", "see photon ledger")
     for line in details.get("unread", []):
         yield _alarm(where, line, "see docs/dispatcher.md")
