@@ -64,9 +64,10 @@ class Heard:
 class Gatherer:
     """Asks all at once, each for a bounded time, and keeps a channel to each. On one event loop."""
 
-    def __init__(self, tls: Tls | None, timeout: float = ASK_S) -> None:
-        """``tls``: what is shown; None: plain text is spoken. ``timeout``: seconds for an answer."""
-        self._tls, self._timeout = tls, timeout
+    def __init__(self, tls: Tls | None, timeout: float = ASK_S, *, details: bool = True) -> None:
+        """``tls``: what is shown; None: plain text is spoken. ``timeout``: seconds for an answer. ``details``: also
+        what they say beside their metrics."""
+        self._tls, self._timeout, self._request = tls, timeout, pb.MetricsRequest(details=details)
         self._channels: dict[Process, grpc.aio.Channel] = {}
 
     async def gather(self, processes: Iterable[Process]) -> list[Heard]:
@@ -88,7 +89,7 @@ class Gatherer:
             channel = self._channels[process] = open_channel(process.address or "", _OPTIONS, to)
         stub = metrics_pb2_grpc.MetricsStub(channel)  # type: ignore[no-untyped-call]
         try:
-            reply = await stub.Read(pb.MetricsRequest(details=True), timeout=self._timeout)
+            reply = await stub.Read(self._request, timeout=self._timeout)
             details = orjson.loads(reply.details or b"{}")
             return Heard(process, reply.text.decode(), details if isinstance(details, dict) else {})
         except grpc.aio.AioRpcError as error:
