@@ -98,7 +98,7 @@ class Rig:
         outputs = [place.output for place in self.demo.places.values()]
         problems = check(outputs, self.generator.truth, self._forgotten).problems
         problems += ledger_problems(self.observer.ledgers(), self.generator.truth)
-        problems += alarms_in(self.demo)
+        problems += alarms_in(self.demo.deployment.settings, self.demo.deployment.file.parent)
         assert not problems, problems
 
     async def settled(self) -> None:

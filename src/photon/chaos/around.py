@@ -14,6 +14,7 @@ from photon.chaos.containers import GENERATOR, ContainersTarget
 from photon.chaos.follow import Follower
 from photon.chaos.site import Place, Site
 from photon.chaos.watch import Watch, Watching
+from photon.demo.alarms import alarms_in
 
 CONTAINERS_EVERY_S = 10.0
 WAIT_S = 240
@@ -43,7 +44,8 @@ class Processes:
 
     async def checks(self, directory: Path) -> tuple[list[str], list[str]]:
         """What the continuous verifiers have found; and the nightly job, where it was asked for."""
-        problems, verified = await asyncio.to_thread(verify.alarms, self._site), ["the alarms of the verifiers"]
+        problems = await asyncio.to_thread(alarms_in, self._site.settings, self._site.file.parent)
+        verified = ["the alarms of the verifiers"]
         if self._spark:
             problems += await verify.with_spark(self._site, directory / "spark", "2h")
             verified.append("photon spark verify")

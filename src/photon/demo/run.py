@@ -107,7 +107,8 @@ async def run(
         await supervisor.stop()
     say("verifying the outputs against the generator's truth")
     findings = check([place.output for place in demo.places.values()], generator.truth)
-    report.problems = [*findings.problems, *ledger_problems(report.ledgers, generator.truth), *alarms_in(demo)]
+    alarms = alarms_in(demo.deployment.settings, demo.deployment.file.parent)
+    report.problems = [*findings.problems, *ledger_problems(report.ledgers, generator.truth), *alarms]
     report.latencies_ms = percentiles(observer.latencies.all_ms)
     report.lines, report.clicks = len(lines), generator.truth.lines
     report.seconds = time.monotonic() - began
