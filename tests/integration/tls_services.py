@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import NoReturn
 
 import grpc
 
@@ -14,8 +14,6 @@ from photon.config.disk import RealDisk
 from photon.config.roles import Role
 from photon.config.serving import HealthyServer, listen
 from photon.config.tls import Tls
-from photon.dispatcher import dispatcher_pb2, dispatcher_pb2_grpc
-from photon.dispatcher import service as dispatcher
 from photon.embedded.explaining import service as explaining
 from photon.embedded.explaining.evidence import Evidence
 from photon.embedded.explaining.question import Question
@@ -34,13 +32,6 @@ from photon.wan.proxy import Proxy
 
 READY_S = 60.0
 ANY_PORT = "127.0.0.1:0"
-
-
-class Statuses(dispatcher_pb2_grpc.DispatcherServicer):
-    """A dispatcher that has nothing to say."""
-
-    async def Status(self, request: dispatcher_pb2.StatusRequest, context: Any) -> dispatcher_pb2.StatusReply:  # noqa: N802
-        return dispatcher_pb2.StatusReply()
 
 
 def _explain(server: grpc.aio.Server) -> None:
@@ -85,11 +76,7 @@ async def _joiner(directory: Path, tls: Tls) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _dispatcher(directory: Path, tls: Tls) -> AsyncIterator[str]:
-    def add(server: grpc.aio.Server) -> None:
-        dispatcher.add(server, cast(Any, Statuses()))
-        _explain(server)
-
-    async with _until_left(await listen(ANY_PORT, dispatcher.SERVICE_NAME, add, tls=tls)) as address:
+    async with _until_left(await listen(ANY_PORT, "photon.v1.Dispatcher", _explain, tls=tls)) as address:
         yield address
 
 
@@ -161,7 +148,7 @@ SERVICES: Mapping[Role, tuple[str, Start]] = {
     Role.EVENTSTORE: (eventstore.SERVICE_NAME, _eventstore),
     Role.CACHE: (cache.SERVICE_NAME, _cache),
     Role.JOINER: (joiner.SERVICE_NAME, _joiner),
-    Role.DISPATCHER: (dispatcher.SERVICE_NAME, _dispatcher),
+    Role.DISPATCHER: ("photon.v1.Dispatcher", _dispatcher),
     Role.VERIFIER: (VERIFIER, _verifier),
     Role.COPIES: (COPIES, _copies),
     Role.WAN: (wan.SERVICE_NAME, _wan),

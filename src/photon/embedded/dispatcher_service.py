@@ -22,7 +22,7 @@ from photon.config.serving import listen
 from photon.config.settings import Pipeline, Settings
 from photon.config.structured import get_logger
 from photon.config.tls import Tls, dispatcher_identity, eventstore_identity, joiner_identity, towards
-from photon.dispatcher.worker_names import AUTO, living_workers, note_address, under_free_name
+from photon.dispatcher.worker_names import AUTO, note_address, under_free_name
 from photon.embedded.adapter import adapter_of
 from photon.embedded.dispatcher_metrics import dispatcher_metrics
 from photon.embedded.joiner_place import listening_place
@@ -36,12 +36,12 @@ from photon.embedded.services import (
     rule_of,
     tls_of,
 )
+from photon.fleet.processes import KINDS
 from photon.idregistry.api import Digester
 
 if TYPE_CHECKING:
+    from photon.config.metrics.readings import ProcessMetrics
     from photon.dispatcher.engine import DispatcherEngine
-    from photon.dispatcher.service import DispatcherService
-    from photon.dispatcher.status import Status
     from photon.embedded.explaining.service import Explainer
     from photon.embedded.pipeline import DispatcherPlan
     from photon.idregistry.client import RegistryClient
@@ -111,7 +111,6 @@ async def serve_dispatcher(
     from photon.dispatcher.discovery import Discovery
     from photon.dispatcher.joiner_set import JoinerSet
     from photon.dispatcher.lookups import LookUpPolicy
-    from photon.dispatcher.service import DispatcherService, Sharing
     from photon.embedded.pipeline import DispatcherPlan, open_dispatcher
     from photon.eventstore.client import EventStoreClient
     from photon.joiner.client import JoinerClient
@@ -160,9 +159,6 @@ async def serve_dispatcher(
     def begin() -> AbstractContextManager[DispatcherEngine]:
         return _named(open_as, place, plan.state / STATE_NAME, pipeline, own)
 
-    def sharing() -> Sharing:
-        return Sharing(own.name, [each.address for each in living_workers(plan.state / STATE_NAME)])
-
     check_directory(plan.foreign)
     try:
         if await agree(registry, join, rule_of(settings, base, join), stop):
@@ -170,10 +166,8 @@ async def serve_dispatcher(
             with Lives(begin) as lives:
                 log.info("dispatcher serves", datacentre=name, join=join, worker=place.name)
                 metrics = dispatcher_metrics(settings, plan, lives, lambda: own.name)
-                shared = None if place.name is None else sharing
-                service = DispatcherService(name, join, lives.status, metrics, shared)
                 explainer = _explainer(settings, base, plan, lives, own, registry)
-                await _serve(lives, service, explainer, place.listen, tls, stop)
+                await _serve(lives, metrics, explainer, place.listen, tls, stop)
     finally:
         for joiner in joiners:
             await joiner.close()
@@ -272,10 +266,6 @@ class Lives:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def status(self) -> Status:
-        """Of the present one."""
-        return self._engine.status()
-
     @property
     def engine(self) -> DispatcherEngine:
         """The present one."""
@@ -314,23 +304,21 @@ def _explainer(
 
 async def _serve(
     lives: Lives,
-    served: DispatcherService,
+    metrics: ProcessMetrics,
     explainer: Explainer,
     address: str | None,
     tls: Tls | None,
     stop: asyncio.Event,
 ) -> None:
-    from photon.dispatcher import service
     from photon.embedded.explaining import service as explaining
 
     if address is None:
         return await lives.run(stop)
 
     def add(server: grpc.aio.Server) -> None:
-        service.add(server, served)
         explaining.add(server, explainer)
 
-    server = await listen(address, service.SERVICE_NAME, add, tls=tls, metrics=served.metrics)
+    server = await listen(address, KINDS["dispatcher"].health, add, tls=tls, metrics=metrics)
     try:
         await server.serving()
         await lives.run(stop)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from photon.config.loader import load
-from photon.fleet.processes import KINDS, asked_of, listening, processes, stages
+from photon.config.settings import Settings
+from photon.embedded.deployment import Deployment
+from photon.fleet.processes import KINDS, Kind, Process, asked_of, identities, listening, processes, stages
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.toml"
 
@@ -48,3 +52,19 @@ def test_a_keeper_that_nothing_needs_is_not_started() -> None:
     settings = load(EXAMPLE, environment={}, flags=['datacentre.east.copies="127.0.0.1:9910"'])
     assert listening(settings)["127.0.0.1:9910"].arguments is None
     assert "copies" not in {each.kind for stage in stages(settings) for each in stage}
+
+
+def test_another_kind_of_process_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed(settings: Settings) -> list[Process]:
+        arguments = ("--datacentre", "east")
+        return [Process("east", "tally", "east", "127.0.0.1:9999", "tally-east", "east", "tally east", arguments)]
+
+    monkeypatch.setitem(KINDS, "tally", Kind(5, "photon.v1.Tally", listed))  # type: ignore[arg-type]
+    settings = load(EXAMPLE, environment={})
+    assert "tally east" in [each.title for each in asked_of(settings, "east")]
+    assert "tally east" not in [each.title for each in asked_of(settings, "west")]
+    assert "tally-east" in identities(settings)
+    assert listening(settings)["127.0.0.1:9999"].kind == "tally"
+    [started] = [each for each in Deployment(EXAMPLE, settings, Path("run")).services() if each.name == "tally east"]
+    assert started.arguments[:2] == ("tally", "serve")
+    assert (started.health, started.address, started.datacentre) == ("photon.v1.Tally", "127.0.0.1:9999", "east")
