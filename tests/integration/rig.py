@@ -12,11 +12,10 @@ from pathlib import Path
 
 from photon.config.tls import WAN, towards
 from photon.demo.alarms import alarms_in
-from photon.demo.check import check
+from photon.demo.check import check, ledger_problems
 from photon.demo.deployment import REPLICAS, DemoDeployment, Shape
 from photon.demo.feed import Feed, Logs
 from photon.demo.generator import Disorder, Generator
-from photon.demo.ledgers import ledger_problems
 from photon.demo.observe import Observer
 from photon.embedded.supervisor import Supervisor
 from photon.wan.api import Fault

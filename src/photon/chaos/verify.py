@@ -11,9 +11,8 @@ import orjson
 
 from photon.chaos.api import ChaosFailed
 from photon.chaos.site import Site
-from photon.demo.check import check
+from photon.demo.check import check, ledger_problems
 from photon.demo.generator import Truth
-from photon.demo.ledgers import ledger_problems
 from photon.embedded.status import balances
 
 SPARK_S = 1800.0

@@ -86,16 +86,15 @@ def _of_deployment(config: Path, settings: Settings, own: Any, named: tuple[str,
     from photon.embedded.doctor.facts import Facts, Registry
     from photon.embedded.placement import survives
     from photon.fleet.processes import listening
-    from photon.status import examining
 
     base, now = config.parent, gathering.now_utc()
     here = list(named) or gathering.datacentres_here(settings, base)
     mistakes = gathering.adapter_mistakes(settings, base)
     tls, unasked = gathering.operators_tls(settings, base)
     _tell("processes")
-    processes = [] if unasked else examining.processes(settings, tls, base)
+    processes = [] if unasked else gathering.processes(settings, tls, base)
     _tell("registry")
-    registry = Registry() if unasked else examining.registry(settings, tls, time.time_ns())
+    registry = Registry() if unasked else gathering.registry(settings, tls, time.time_ns())
     _tell("disks, logs, ports")
     ours = [each.address for each in processes if not each.problem]
     return Facts(

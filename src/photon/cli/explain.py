@@ -83,9 +83,9 @@ def _of_deployment(
 ) -> Story:
     from photon.cli.registry.common import loaded
     from photon.config.tls import OPERATOR
+    from photon.embedded.explaining.inquiry import Asking
+    from photon.embedded.explaining.inquiry import explain as ask
     from photon.embedded.services import tls_of
-    from photon.status.explaining import Asking
-    from photon.status.explaining import explain as ask
 
     settings = loaded(config, overrides)
     tls = tls_of(settings, config.parent, OPERATOR)
@@ -94,7 +94,7 @@ def _of_deployment(
 
 def _of_join(output: Path, question: Question, seconds: float, progress: Progress) -> Story:
     from photon.embedded.explaining.budget import Budget
-    from photon.embedded.explaining.joined import look
+    from photon.embedded.explaining.explainers import look
     from photon.embedded.explaining.story import Heard, tell
     from photon.outputs import OutputPlace
 

@@ -13,8 +13,8 @@ import orjson
 from photon.cli import deployment_file, steering
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.moments import given_ns
 from photon.cli.skip import time_of
+from photon.cli.units import given_ns
 
 if TYPE_CHECKING:
     from photon.dispatcher.replay.control import Preview

@@ -14,7 +14,7 @@ import orjson
 from photon.cli import deployment_file, steering
 from photon.cli.audited import audited
 from photon.cli.errors import DONE, FAILED
-from photon.cli.moments import NOW, given_ns
+from photon.cli.units import NOW, given_ns
 
 if TYPE_CHECKING:
     from photon.dispatcher.skip import Skip

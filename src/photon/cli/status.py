@@ -12,9 +12,8 @@ from typing import Any
 import click
 
 from photon.cli import deployment_file
-from photon.cli.again import again
 from photon.cli.errors import ATTENTION, DONE, FAILED
-from photon.cli.looking import asking
+from photon.cli.looking import again, asking
 from photon.cli.registry.common import print_json
 from photon.cli.serve import _common, _datacentre, _load, _run
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from photon.cli import deployment_file
-from photon.cli.again import again
 from photon.cli.errors import DONE, FAILED
-from photon.cli.looking import asking
+from photon.cli.looking import again, asking
 from photon.config.words import NONE, delay, duration, number, rate, size
 
 if TYPE_CHECKING:

@@ -11,12 +11,11 @@ from pathlib import Path
 
 from photon.config.errors import PhotonError
 from photon.demo.alarms import alarms_in
-from photon.demo.check import check
+from photon.demo.check import check, ledger_problems
 from photon.demo.deployment import DATACENTRES, REPLICAS, DemoDeployment, Shape
 from photon.demo.feed import Feed, Logs
 from photon.demo.generator import Disorder, Generator
 from photon.demo.latency import percentiles
-from photon.demo.ledgers import ledger_problems
 from photon.demo.observe import Observation, Observer
 from photon.demo.phases import Phase, Phases
 from photon.embedded.supervisor import Supervisor

@@ -290,8 +290,8 @@ class Lives:
 def _explainer(
     settings: Settings, base: Path, plan: DispatcherPlan, lives: Lives, own: _Own, registry: RegistryClient
 ) -> Explainer:
+    from photon.embedded.explaining.dispatchers import foreign_logs
     from photon.embedded.explaining.explainers import of_dispatcher
-    from photon.embedded.explaining.places import foreign_logs
 
     logs = foreign_logs(settings, base, plan.join, plan.foreign, plan.state)
     digester = Digester(deployment_key(settings, base), plan.join)

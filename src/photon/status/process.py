@@ -17,13 +17,13 @@ from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.settings import Settings
 from photon.config.structured import get_logger
 from photon.config.tls import Tls, status_identity
+from photon.embedded.explaining.inquiry import Asking, explain
 from photon.fleet.access import logged, pipeline_named, tls_of
 from photon.fleet.asking import Asker, Heard
 from photon.fleet.numbers import merged
 from photon.fleet.processes import asked_of
 from photon.status.assets import read_assets
 from photon.status.explained import ASK_S, PATH, Explained
-from photon.status.explaining import Asking, explain
 from photon.status.http import Answer, HttpServer, plain
 from photon.status.view import View
 

@@ -10,9 +10,9 @@ from photon.config.loader import load
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.serving import HealthyServer, listen
 from photon.config.settings import Settings
+from photon.embedded.doctor.gathering import processes
 from photon.embedded.ports import free_ports
 from photon.fleet.asking import Asker
-from photon.status.examining import processes
 
 FILE = """
 key_file = "key"

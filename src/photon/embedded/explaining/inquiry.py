@@ -20,12 +20,11 @@ from photon.dispatcher.database import STATE_NAME
 from photon.embedded.explaining import explain_pb2 as pb
 from photon.embedded.explaining import explain_pb2_grpc
 from photon.embedded.explaining.budget import Budget
-from photon.embedded.explaining.dispatchers import in_retry_store
+from photon.embedded.explaining.dispatchers import foreign_logs, in_retry_store
 from photon.embedded.explaining.evidence import Evidence, decode
 from photon.embedded.explaining.explainers import exported
 from photon.embedded.explaining.logs import search_logs
 from photon.embedded.explaining.outputs import search_place
-from photon.embedded.explaining.places import foreign_logs
 from photon.embedded.explaining.question import Question
 from photon.embedded.explaining.redo import search_redo_logs, slots_of
 from photon.embedded.explaining.story import Heard, Story, tell

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from photon.embedded.doctor.gathering import process_of
 from photon.fleet.asking import Heard
 from photon.fleet.processes import Process
-from photon.status.examining import process_of
 
 TARGET = Process("east", "joiner", "east-1", "127.0.0.1:7101")
 TEXT = """# HELP photon_build_info 1
