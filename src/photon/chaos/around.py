@@ -12,9 +12,10 @@ from photon.chaos import verify
 from photon.chaos.api import ChaosFailed, Target
 from photon.chaos.containers import GENERATOR, ContainersTarget
 from photon.chaos.follow import Follower
-from photon.chaos.site import Place, Site
+from photon.chaos.site import Site
 from photon.chaos.watch import Watch, Watching
 from photon.demo.alarms import alarms_in
+from photon.demo.deployment import Place
 
 CONTAINERS_EVERY_S = 10.0
 WAIT_S = 240

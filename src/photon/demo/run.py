@@ -13,7 +13,7 @@ from photon.config.errors import PhotonError
 from photon.demo.alarms import alarms_in
 from photon.demo.check import check, ledger_problems
 from photon.demo.deployment import DATACENTRES, REPLICAS, DemoDeployment, Shape
-from photon.demo.feed import Feed, Logs
+from photon.demo.feed import Feed
 from photon.demo.generator import Disorder, Generator
 from photon.demo.latency import percentiles
 from photon.demo.observe import Observation, Observer
@@ -87,7 +87,7 @@ async def run(
     )
     lines = sorted(generator.lines(), key=lambda line: line.at_us)
     demo = DemoDeployment(options.directory, Shape())
-    feed = Feed(lines, {name: Logs(place.primary, place.foreign) for name, place in demo.places.items()})
+    feed = Feed(lines, {name: place.logs for name, place in demo.places.items()})
     supervisor = Supervisor(zygote=zygote)
     services = demo.deployment.services()
     say(

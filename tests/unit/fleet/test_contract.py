@@ -39,6 +39,7 @@ COMMANDS = {
     "lag of west": ("dispatcher", "lag", "--datacentre", "west"),
     "ledger": ("ledger",),
     "doctor": ("doctor",),
+    "cache": ("cache", "status", "--datacentre", "east"),
 }
 VOLATILE = {
     "at_s", "window_s", "uptime_s", "seconds", "oldest_pending_s", "retry_store_oldest_s", "foreign_lag_s", "history",
@@ -139,6 +140,19 @@ def _registry(into: Readings) -> None:
     into.put("photon_registry_commit_p50_seconds", 0.002, shard="1")
 
 
+def _cache(into: Readings) -> None:
+    for name, value in (("hits_total", 3), ("misses_total", 1), ("evictions_total", 2), ("fed_bytes_total", 70)):
+        into.put(f"photon_cache_{name}", value)
+    for name, value in (
+        ("fed_events_total", 7),
+        ("bytes", 60),
+        ("limit_bytes", 100),
+        ("entries", 6),
+        ("segments", 2),
+    ):
+        into.put(f"photon_cache_{name}", value)
+
+
 def _processes(at: dict[str, str]) -> dict[str, tuple[str, ProcessMetrics]]:
     alarm = {"finding": "torn", "what": "w", "todo": "t"}
     slots = [{"slot": "east-1", "state": "live", "problem": "", "alarms": [alarm]}]
@@ -150,7 +164,7 @@ def _processes(at: dict[str, str]) -> dict[str, tuple[str, ProcessMetrics]]:
         "east-1": ("Joiner", ProcessMetrics([_joiner])),
         "verifier": ("Verifier", ProcessMetrics([_verifier], lambda: {"slots": slots})),
         "r1": ("Registry", ProcessMetrics([_registry], lambda: shards)),
-        "c1": ("Cache", ProcessMetrics()),
+        "c1": ("Cache", ProcessMetrics([_cache])),
     }
 
 
