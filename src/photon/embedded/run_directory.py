@@ -125,7 +125,8 @@ def kept_routes(
     old: list[Route] = []
     with contextlib.suppress(RoutesError):
         old = read_routes(file)
-    taken = {host_and_port(address)[1] for address in listening(settings)}
+    named = (address.rpartition(":")[2] for address in listening(settings))  # of a page it may be anything
+    taken = {int(port) for port in named if port.isdecimal()}
     kept = {_ends(r): r.listen for r in old if is_free(r.listen) and host_and_port(r.listen)[1] not in taken}
     taken |= {host_and_port(listen)[1] for listen in kept.values()}
     count = routes_needed(settings)

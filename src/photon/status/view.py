@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from photon.embedded.status import VERDICTS
 from photon.fleet.asking import Heard
 from photon.fleet.numbers import Change, Numbers, merged_ledger, oldest_lag, quantile, share_within
 from photon.status.history import History, Point
@@ -15,7 +16,6 @@ OLDEST_SHOWN = 20
 WINDOW_S = 60.0
 """Rates, ratios and latencies are of the last minute."""
 SNAPSHOTS_MAX = 64
-VERDICTS = ("joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate")
 WITHIN_S = (1.0, 10.0, 60.0)
 """Bounds of the service level."""
 

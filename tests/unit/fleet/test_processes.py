@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from photon.config.loader import load
+from photon.config.roles import Role
 from photon.config.settings import Settings
 from photon.embedded.deployment import Deployment
 from photon.fleet.processes import KINDS, Kind, Process, asked_of, identities, listening, processes, stages
@@ -40,6 +41,7 @@ def test_every_process_that_listens_is_named() -> None:
     settings = load(EXAMPLE, environment={}, flags=flags)
     everywhere = listening(settings)
     assert {each.kind for each in everywhere.values()} == KINDS.keys()
+    assert KINDS.keys() <= {str(role) for role in Role}
     assert len(everywhere) == len(processes(settings)) == 18
     started = [each for stage in stages(settings) for each in stage]
     assert sorted(each.label for each in started) == sorted(each.label for each in everywhere.values())
