@@ -108,7 +108,6 @@ RIGHTS: Rights = {
     "/photon.v1.Copies/Look": _OWN_COPIES,
     "/photon.v1.Copies/Extend": _OWN_COPIES,
     "/photon.v1.Copies/Read": _OWN_COPIES,
-    "/photon.v1.Dispatcher/Status": _OPERATOR,
     "/photon.v1.Metrics/Read": {Role.STATUS: _ANY, **_OPERATOR},
     "/photon.v1.Explain/Event": {Role.STATUS: _ANY, **_OPERATOR},
     "/photon.v1.Wan/Set": _OPERATOR,

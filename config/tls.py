@@ -15,8 +15,6 @@ import grpc
 import grpc.aio
 
 from photon.config.errors import PhotonError
-from photon.config.roles import Role, identity
-from photon.config.settings import Settings
 
 OPERATOR = "operator"
 WAN = "wan"
@@ -151,15 +149,3 @@ def caller(context: Any) -> str:
     """Whose certificate the other end of a call has shown: its identity; empty on a plain connection."""
     names = context.auth_context().get(_NAMES, ())
     return next((identity for name in names if (identity := identity_of(name.decode("ascii", "replace")))), "")
-
-
-def identities(settings: Settings) -> list[str]:
-    """Every identity that a deployment needs a certificate for."""
-    found = [identity(Role.REGISTRY, name) for name in settings.registry.replicas]
-    for name, pipeline in settings.datacentre.items():
-        roles = [Role.EVENTSTORE, Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.SPARK]
-        roles += [Role.CACHE] if pipeline.caches else []
-        roles += [Role.COPIES] if pipeline.copies is not None else []
-        roles += [Role.STATUS] if pipeline.status else []
-        found += [identity(role, name) for role in roles]
-    return [*found, *([WAN] if settings.wan is not None else []), OPERATOR]

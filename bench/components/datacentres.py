@@ -31,10 +31,11 @@ from photon.demo.generator import Disorder, Generator, Line
 from photon.demo.write_logs import write
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.ledger_reader import read_ledger
-from photon.embedded.deployment import HEALTH, Deployment, routes_needed, routes_of
+from photon.embedded.deployment import Deployment, routes_needed, routes_of
 from photon.embedded.ledger import EMPTY, ledger_file
 from photon.embedded.ports import free_ports
 from photon.embedded.supervisor import Service, Supervisor, healthy
+from photon.fleet.processes import KINDS
 from photon.wan.routes import write_routes
 
 NAMES = ("east", "west")
@@ -156,7 +157,7 @@ class Site:
     async def _served(self, name: str, progress: Progress, began: float) -> None:
         address = self.deployment.settings.datacentre[name].dispatcher
         assert address is not None
-        while not await healthy(address, HEALTH["dispatcher"], 1.0):  # noqa: ASYNC110 -- of another process
+        while not await healthy(address, KINDS["dispatcher"].health, 1.0):  # noqa: ASYNC110 -- of another process
             await asyncio.sleep(SAMPLE_S)
         progress.served_s = time.perf_counter() - began
 

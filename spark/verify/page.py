@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from photon.config.words import size
 from photon.spark.classes import Class
 from photon.spark.verify.advice import GOOD, MEANING, TO_DO, repairable
 from photon.spark.verify.figures import Count, Example, Figures, bars, hour_text
@@ -239,7 +240,7 @@ def _differences(figures: Figures) -> str:
 def _inputs(figures: Figures) -> str:
     rows = "".join(
         f'<tr><td>{escape(each.what)}</td><td>{escape(each.datacentre)}</td><td class="n">{each.files:,}</td>'
-        f'<td class="n">{_size(each.bytes)}</td></tr>'
+        f'<td class="n">{size(each.bytes)}</td></tr>'
         for each in figures.inputs
     )
     head = '<tr><th>what</th><th>datacentre</th><th class="n">files</th><th class="n">size</th></tr>'
@@ -271,12 +272,3 @@ def _share(part: int, whole: int) -> str:
     if not whole:
         return "-"
     return "100 %" if part == whole else f"{min(100 * part / whole, 99.9999):.4f} %"
-
-
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
-        size /= 1024
-    return f"{size:,.1f} TiB"

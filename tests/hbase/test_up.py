@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from deploy.hbase.standalone import Standalone
-from photon.demo.check import check, records
+from photon.demo.check import check, ledger_problems, records
 from photon.demo.deployment import DemoDeployment, Shape
 from photon.demo.feed import Feed, Logs
 from photon.demo.generator import Disorder, Generator
-from photon.demo.ledgers import ledger_problems
 from photon.demo.observe import Observer
 from tests.integration.commands import photon
 

@@ -13,11 +13,10 @@ from pathlib import Path
 
 from photon.config.tls import WAN, towards
 from photon.demo.alarms import alarms_in
-from photon.demo.check import check
+from photon.demo.check import check, ledger_problems
 from photon.demo.deployment import REPLICAS, DemoDeployment, Shape
 from photon.demo.feed import Feed, Logs
 from photon.demo.generator import Disorder, Generator
-from photon.demo.ledgers import ledger_problems
 from photon.demo.observe import Observer
 from photon.wan.api import Fault
 from photon.wan.client import WanClient, WanError
@@ -97,7 +96,7 @@ class Rig:
         outputs = [place.output for place in self.demo.places.values()]
         problems = check(outputs, self.generator.truth, self._forgotten).problems
         problems += ledger_problems(self.observer.ledgers(), self.generator.truth)
-        problems += alarms_in(self.demo)
+        problems += alarms_in(self.demo.deployment.settings, self.demo.deployment.file.parent)
         assert not problems, problems
 
     async def settled(self) -> None:

@@ -17,7 +17,6 @@ import pytest
 
 from photon.config.tls import OPERATOR, Towards, open_blocking_channel
 from photon.demo.deployment import CERTIFICATES, Shape
-from photon.dispatcher import dispatcher_pb2
 from photon.embedded.health import Health, ask_health
 from photon.embedded.supervisor import Service
 from photon.eventstore import eventstore_pb2
@@ -35,7 +34,7 @@ GROWTH_MAX = 64 << 20
 HEALTHY_S = 20.0
 HELD_EACH = 5
 FLOOD_BYTES = 8 << 20
-FILES = (registry_pb2, peer_pb2, eventstore_pb2, joiner_pb2, dispatcher_pb2, wan_pb2)
+FILES = (registry_pb2, peer_pb2, eventstore_pb2, joiner_pb2, wan_pb2)
 METHODS = [
     f"/{service.full_name}/{method.name}"
     for file in FILES

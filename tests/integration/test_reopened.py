@@ -12,10 +12,11 @@ import numpy as np
 from photon.config.clock import SystemClock
 from photon.config.loader import load
 from photon.demo.check import records
-from photon.dispatcher.client import DispatcherClient
 from photon.embedded.deployment import Deployment
 from photon.embedded.ledger import read_ledger
 from photon.embedded.status import balances
+from photon.fleet.numbers import Numbers
+from photon.fleet.onlooker import Onlooker
 from photon.idregistry.api import Answer, Digester
 from photon.idregistry.client import GrpcBackend
 from photon.idregistry.routing import RoutedRegistry
@@ -48,7 +49,7 @@ async def test_they_come_again_once_each(tmp_path: Path) -> None:
     addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
     registry = RoutedRegistry(GrpcBackend(addresses, SystemClock()), SystemClock())
     digester = Digester((tmp_path / "key").read_bytes(), "clicks")
-    dispatcher = DispatcherClient(settings.datacentre["west"].dispatcher or "")
+    dispatcher = Onlooker(settings, None, 5.0)
     ending.push_async_callback(dispatcher.close)
     ending.push_async_callback(registry.close)
     async with ending, supervised(deployment) as supervisor:
@@ -84,7 +85,10 @@ async def test_they_come_again_once_each(tmp_path: Path) -> None:
     ]
 
 
-async def _missing(dispatcher: DispatcherClient, count: int) -> None:
+async def _missing(dispatcher: Onlooker, count: int) -> None:
     async with asyncio.timeout(60):
-        while (status := await dispatcher.status(5)) is None or status.reopened_missing != count:  # noqa: ASYNC110
+        while True:
+            said = await dispatcher.dispatcher("west")
+            if said is not None and Numbers([said]).max("photon_dispatcher_reopened_missing_ids") == count:
+                return
             await asyncio.sleep(0.1)

@@ -31,7 +31,7 @@ OWNER = {
     Role.EVENTSTORE: ("photon.v1.EventStore",),
     Role.CACHE: ("photon.v1.Cache",),
     Role.JOINER: ("photon.v1.Joiner", "photon.v1.Explain"),
-    Role.DISPATCHER: ("photon.v1.Dispatcher", "photon.v1.Explain"),
+    Role.DISPATCHER: ("photon.v1.Explain",),
     Role.VERIFIER: (),
     Role.COPIES: ("photon.v1.Copies",),
     Role.WAN: ("photon.v1.Wan",),

@@ -6,16 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import grpc
 
 from photon.config.disk import RealDisk
 from photon.config.roles import Role
-from photon.config.serving import HealthyServer, listen, listen_for
+from photon.config.serving import HealthyServer, listen
 from photon.config.tls import Tls
-from photon.dispatcher import dispatcher_pb2
-from photon.dispatcher.client import DISPATCHER
 from photon.embedded.explaining.evidence import Evidence
 from photon.embedded.explaining.question import Question
 from photon.embedded.explaining.service import EXPLAIN, ExplainService, Scope
@@ -38,13 +36,6 @@ from photon.wan.wire import CONTROL
 
 READY_S = 60.0
 ANY_PORT = "127.0.0.1:0"
-
-
-class Statuses:
-    """A dispatcher that has nothing to say."""
-
-    async def Status(self, request: dispatcher_pb2.StatusRequest, context: Any) -> dispatcher_pb2.StatusReply:  # noqa: N802
-        return dispatcher_pb2.StatusReply()
 
 
 def _explain(server: grpc.aio.Server) -> None:
@@ -89,7 +80,7 @@ async def _joiner(directory: Path, tls: Tls) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _dispatcher(directory: Path, tls: Tls) -> AsyncIterator[str]:
-    async with _until_left(await listen_for(ANY_PORT, DISPATCHER, Statuses(), also=_explain, tls=tls)) as address:
+    async with _until_left(await listen(ANY_PORT, "photon.v1.Dispatcher", _explain, tls=tls)) as address:
         yield address
 
 
@@ -161,7 +152,7 @@ SERVICES: Mapping[Role, tuple[str, Start]] = {
     Role.EVENTSTORE: (EVENT_STORE.name, _eventstore),
     Role.CACHE: (CACHE.name, _cache),
     Role.JOINER: (JOINER.name, _joiner),
-    Role.DISPATCHER: (DISPATCHER.name, _dispatcher),
+    Role.DISPATCHER: ("photon.v1.Dispatcher", _dispatcher),
     Role.VERIFIER: (VERIFIER, _verifier),
     Role.COPIES: (COPIES.name, _copies),
     Role.WAN: (CONTROL.name, _wan),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,11 +11,11 @@ import orjson
 from photon.chaos import verify
 from photon.chaos.api import ChaosFailed, Target
 from photon.chaos.containers import GENERATOR, ContainersTarget
-from photon.chaos.figures import Seen
 from photon.chaos.follow import Follower
-from photon.chaos.resources import Sample
-from photon.chaos.site import Place, Site
-from photon.chaos.watch import Watch, Watching, sample
+from photon.chaos.site import Site
+from photon.chaos.watch import Watch, Watching
+from photon.demo.alarms import alarms_in
+from photon.demo.deployment import Place
 
 CONTAINERS_EVERY_S = 10.0
 WAIT_S = 240
@@ -46,7 +45,8 @@ class Processes:
 
     async def checks(self, directory: Path) -> tuple[list[str], list[str]]:
         """What the continuous verifiers have found; and the nightly job, where it was asked for."""
-        problems, verified = await asyncio.to_thread(verify.alarms, self._site), ["the alarms of the verifiers"]
+        problems = await asyncio.to_thread(alarms_in, self._site.settings, self._site.file.parent)
+        verified = ["the alarms of the verifiers"]
         if self._spark:
             problems += await verify.with_spark(self._site, directory / "spark", "2h")
             verified.append("photon spark verify")
@@ -90,46 +90,13 @@ class Containers:
         return list(map(str, problems)), ["photon feed check"]
 
 
-class ContainersWatch:
-    """Make it on the event loop it is used on."""
+class ContainersWatch(Watching):
+    """Outputs and state lie in volumes."""
 
     def __init__(self, target: ContainersTarget) -> None:
-        self._target = target
-        self._began = time.monotonic()
-        self._task: asyncio.Task[None] | None = None
-        self.seen: dict[str, list[Seen]] = {}
-        self.lives: dict[tuple[str, int], list[Sample]] = {}
-
-    def now_s(self) -> float:
-        """Since the run's beginning."""
-        return time.monotonic() - self._began
-
-    def start(self) -> None:
-        """Watches from now on."""
-        self._task = asyncio.create_task(self._resources())
-
-    async def close(self) -> None:
-        """Ends watching."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    def failure(self) -> str | None:
-        """Why watching ended of itself."""
-        task = self._task
-        if task is not None and task.done() and not task.cancelled() and (error := task.exception()) is not None:
-            return f"watching failed: {type(error).__name__}: {error}"
-        return None
+        super().__init__(target, CONTAINERS_EVERY_S)
+        self._containers = target
 
     async def leader(self) -> str | None:
         """As the registry's status says."""
-        return await self._target.leader()
-
-    def ledgers(self) -> dict[str, dict[str, int]]:
-        """In volumes."""
-        return {}
-
-    async def _resources(self) -> None:
-        while True:
-            await sample(self._target, self.lives, self.now_s())
-            await asyncio.sleep(CONTAINERS_EVERY_S)
+        return await self._containers.leader()

@@ -14,6 +14,7 @@ from photon.chaos.api import ChaosFailed, Do, ProcessNow
 from photon.chaos.topology import Topology
 from photon.config.settings import Settings
 from photon.dispatcher.database import STATE_NAME
+from photon.fleet.processes import COMMON, KINDS
 from photon.wan.api import Fault
 from photon.wan.links import Change, DirectionNow
 
@@ -32,7 +33,7 @@ KILLED = 137
 """The exit code of a container that ended with kill -9."""
 ENDED = "ended"
 """One that somebody has stopped, or never started, is no part of the deployment now."""
-NOUNS = ("cache", "eventstore", "joiner", "verifier", "dispatcher", "hbase", "copies", "status")
+NOUNS = {*KINDS.keys() - {*COMMON}, "hbase"}
 """Of the services that belong to a datacentre: noun-datacentre."""
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
 
-READ_MAX = 8 << 20
-"""Of one file at once."""
+from photon.demo.latency import NewLines
+
 KINDS = ("joined", "unmatched")
 
 
@@ -38,7 +37,7 @@ class Follower:
         self._outputs = outputs
         self._complete_ns = complete_ns
         self._now_ns = now_ns
-        self._read: dict[tuple[str, str, str], int] = {}  # bytes of each file, uncompressed
+        self._new = NewLines()
         self._seen: set[str] = set()
         self.verdicts: list[Verdict] = []
         self.lines: dict[str, dict[str, int]] = {name: dict.fromkeys((*KINDS, "rejected"), 0) for name in outputs}
@@ -55,24 +54,11 @@ class Follower:
         """Takes up what was written since."""
         for datacentre, output in self._outputs.items():
             for kind in self.lines[datacentre]:
-                names = {path.name.removesuffix(".gz") for path in (output / kind).glob("*.jsonl*")}
-                for name in sorted(name for name in names if name.endswith(".jsonl")):
-                    self._follow(datacentre, output / kind, kind, name)
-
-    def _follow(self, datacentre: str, directory: Path, kind: str, name: str) -> None:
-        at = self._read.get((datacentre, kind, name), 0)
-        while data := _from(directory, name, at):
-            now = self._now_ns()
-            whole = data.rfind(b"\n") + 1
-            if not whole:
-                break
-            at += whole
-            lines = data[:whole].splitlines()
-            self.lines[datacentre][kind] += len(lines)
-            if kind in KINDS:
-                for line in lines:
-                    self._note(orjson.loads(line), kind, now)
-        self._read[datacentre, kind, name] = at
+                for lines in self._new.of(output / kind):
+                    now = self._now_ns()
+                    self.lines[datacentre][kind] += len(lines)
+                    for line in lines if kind in KINDS else ():
+                        self._note(orjson.loads(line), kind, now)
 
     def _note(self, record: dict[str, object], kind: str, now: int) -> None:
         event = str(record["event_id"])
@@ -84,15 +70,3 @@ class Follower:
         written = self._complete_ns(event, str(record["key"]) if joined else None)
         if written is not None:
             self.verdicts.append(Verdict(written, now, joined))
-
-
-def _from(directory: Path, name: str, at: int) -> bytes:
-    try:
-        with open(directory / name, "rb") as file:
-            file.seek(at)
-            return file.read(READ_MAX)
-    except FileNotFoundError:  # rolled and compressed meanwhile, or withdrawn
-        try:
-            return gzip.decompress((directory / f"{name}.gz").read_bytes())[at:]
-        except FileNotFoundError:
-            return b""

@@ -6,8 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 
 from photon.chaos.api import INSTANT, LEADER, Do, Step
-from photon.chaos.limits import too_much
-from photon.chaos.topology import Topology
+from photon.chaos.topology import Topology, too_much
 
 TRIES = 50
 """For one fault that does not take too much beside those that are there."""

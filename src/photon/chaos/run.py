@@ -19,11 +19,11 @@ from photon.chaos.history import History
 from photon.chaos.plan import random_plan
 from photon.chaos.report import Report
 from photon.chaos.scenario import Scenario
-from photon.chaos.site import Place
 from photon.chaos.topology import Topology
 from photon.chaos.traffic import Traffic
 from photon.chaos.watch import Watching
 from photon.config.errors import PhotonError
+from photon.demo.deployment import Place
 from photon.demo.generator import Disorder, Generator
 
 SETTLE_S = 300.0

@@ -24,8 +24,7 @@ from typing import Any, Literal
 import msgspec
 
 from photon.chaos.api import INSTANT, NEEDS_TWO_REGIONS, Do, Step, WrongScenario
-from photon.chaos.limits import too_much
-from photon.chaos.topology import Topology
+from photon.chaos.topology import Topology, too_much
 from photon.config.units import seconds
 
 DIRECTORY = Path(__file__).parent / "scenarios"

@@ -10,8 +10,7 @@ from pathlib import Path
 from photon.chaos import disks
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
-from photon.demo.deployment import DemoDeployment, Shape
-from photon.demo.feed import Logs
+from photon.demo.deployment import DemoDeployment, Place, Shape, places
 from photon.embedded.detached import start_detached, stop_detached
 from photon.embedded.supervisor import ServiceFailed
 
@@ -39,15 +38,6 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where one datacentre reads and writes."""
-
-    logs: Logs
-    output: Path
-    state: Path
-
-
-@dataclass(frozen=True, slots=True)
 class Site:
     """A deployment file that runs."""
 
@@ -57,11 +47,7 @@ class Site:
 
     def places(self) -> dict[str, Place]:
         """Of each datacentre with a pipeline."""
-        base = self.file.parent
-        return {
-            name: Place(Logs(base / p.primary, base / p.foreign), base / p.output, base / p.state)
-            for name, p in self.settings.datacentre.items()
-        }
+        return places(self.settings, self.file.parent)
 
 
 @contextlib.contextmanager

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from photon.chaos.api import LEADER, NEEDS_TWO_REGIONS, Do, Step, WrongScenario
 from photon.config.settings import Settings
-from photon.embedded.deployment import Deployment
+from photon.fleet.processes import stages
 
 REGISTRY = "registry "
+RETURN_S = 8.0
+"""So long after a fault its replicas may still be catching up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,25 @@ class Topology:
 
 def topology_of(settings: Settings) -> Topology:
     """Of a deployment file, with the names that ``photon ps`` shows."""
-    services = Deployment(Path("photon.toml"), settings, Path("run")).services()
-    replicas = {f"{REGISTRY}{name}": settings.region_of_replica(name) or "" for name in settings.registry.replicas}
+    found = [each for stage in stages(settings) for each in stage if each.kind != "wan"]
+    replicas = {each.label: each.region for each in found if each.kind == "registry"}
     datacentres = {name: settings.region(name) for name in settings.datacentre}
-    regions = sorted({region for region in (*replicas.values(), *datacentres.values()) if region})
-    return Topology(
-        replicas, datacentres, {s.name: s.datacentre for s in services if s.name != "wan"}, tuple(regions)
-    )
+    regions = tuple(sorted({region for region in (*replicas.values(), *datacentres.values()) if region}))
+    return Topology(replicas, datacentres, {each.label: each.datacentre for each in found}, regions)
+
+
+def too_much(steps: Sequence[Step], topology: Topology) -> str:
+    """Why a plan is too much, in one line; empty: a majority of the replicas and one pipeline datacentre are always
+    left alone."""
+    for step in sorted(steps, key=lambda each: each.at_s):
+        together = [each for each in steps if each.at_s <= step.at_s < each.end_s + RETURN_S]
+        lost = frozenset[str]().union(*(topology.impaired(each) for each in together))
+        if len(lost) > topology.spare:
+            return (
+                f"at {step.at_s:.1f} s {len(lost)} of {len(topology.replicas)} replicas are taken away "
+                f"({', '.join(sorted(lost))}); {topology.spare} may be"
+            )
+        away = {each.target[0] for each in together if each.do is Do.AWAY}
+        if away >= set(topology.datacentres):
+            return f"at {step.at_s:.1f} s no pipeline is left: {', '.join(sorted(away))} are away"
+    return ""

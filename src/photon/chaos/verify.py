@@ -11,13 +11,9 @@ import orjson
 
 from photon.chaos.api import ChaosFailed
 from photon.chaos.site import Site
-from photon.config.disk import RealDisk
-from photon.demo.check import check
+from photon.demo.check import check, ledger_problems
 from photon.demo.generator import Truth
-from photon.demo.ledgers import ledger_problems
 from photon.embedded.status import balances
-from photon.embedded.verifier_service import pipeline_of
-from photon.verifier.status import status_of
 
 SPARK_S = 1800.0
 PROBLEMS_MAX = 50
@@ -42,16 +38,6 @@ def ledgers_against_truth(
         if name not in partial and ledger["read"] != truth.lines:
             problems.append(f"the ledger of {name} says read {ledger['read']:,}, the truth is {truth.lines:,}")
     return problems
-
-
-def alarms(site: Site) -> list[str]:
-    """One line for each alarm of the continuous verifiers that stands in any slot."""
-    found = []
-    for name in site.settings.datacentre:
-        for slot in status_of(RealDisk(), pipeline_of(site.settings, site.file.parent, name)[1]).slots:
-            found += [f"verifier of {name}, slot {slot.slot}: {alarm.finding}: {alarm.what}" for alarm in slot.alarms]
-            found += [f"verifier of {name}, slot {slot.slot}: {slot.problem}"] if slot.problem else []
-    return found
 
 
 async def with_spark(site: Site, report: Path, since: str) -> list[str]:

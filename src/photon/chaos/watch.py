@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from dataclasses import replace
 
 from photon.chaos.api import ChaosFailed, Target
 from photon.chaos.figures import Seen
 from photon.chaos.follow import Follower
 from photon.chaos.resources import Sample, read_process
 from photon.chaos.site import Site
-from photon.chaos.topology import REGISTRY
-from photon.config.roles import Role, identity
-from photon.config.tls import OPERATOR, towards
-from photon.dispatcher.client import DispatcherClient
-from photon.embedded.ledger import EMPTY, read_ledger
-from photon.embedded.services import tls_of
-from photon.idregistry.channels import Channels
+from photon.config.tls import OPERATOR
+from photon.embedded.ledger import read_ledger
+from photon.fleet.access import tls_of
+from photon.fleet.numbers import counts_of
+from photon.fleet.onlooker import Onlooker, lag_bytes
 
-SHARD = 1
-"""The group whose leader counts as the leader."""
 ASK_S = 1.0
 FOLLOW_S = 0.1
 SEE_S = 0.5
@@ -32,72 +28,17 @@ SAMPLES_MAX = 20_000
 """Of a process."""
 
 
-class Watching(Protocol):
-    """Whoever looks."""
+class Watching:
+    """Looks at memory and open files of all processes. Make it on the event loop it is used on; ``close`` it."""
 
-    @property
-    def seen(self) -> Mapping[str, Sequence[Seen]]:
-        """datacentre -> moments; empty where dispatchers cannot be asked."""
-
-    @property
-    def lives(self) -> Mapping[tuple[str, int], Sequence[Sample]]:
-        """(process, pid) -> moments."""
-
-    def now_s(self) -> float:
-        """Since the run's beginning."""
-
-    def start(self) -> None:
-        """Watches from now on."""
-
-    async def close(self) -> None:
-        """Ends watching."""
-
-    def failure(self) -> str | None:
-        """Why watching ended of itself."""
-
-    async def leader(self) -> str | None:
-        """The process that leads the registry's first shard."""
-
-    def ledgers(self) -> dict[str, dict[str, int]]:
-        """Of each datacentre whose state is at hand."""
-
-
-async def sample(target: Target, lives: dict[tuple[str, int], list[Sample]], now_s: float) -> None:
-    """Takes up memory and open files of all processes."""
-    try:
-        processes = await target.processes()
-    except ChaosFailed:
-        return
-    for name, process in processes.items():
-        found = None if process.pid is None else read_process(process.pid, now_s)
-        if found is not None and process.pid is not None:
-            samples = lives.setdefault((name, process.pid), [])
-            if len(samples) < SAMPLES_MAX:
-                samples.append(found)
-
-
-class Watch:
-    """Make it on the event loop it is used on; ``close`` it."""
-
-    def __init__(self, site: Site, target: Target, follower: Follower | None) -> None:
-        """``follower`` None: the outputs are not looked at while it runs."""
-        self._site = site
-        self._target = target
-        self._follower = follower
+    def __init__(self, target: Target, every_s: float = RESOURCES_S) -> None:
+        self._target, self._every_s = target, every_s
         self._began = time.monotonic()
-        settings = site.settings
-        tls = tls_of(settings, site.file.parent, OPERATOR)
-        self._dispatchers = {
-            name: [
-                DispatcherClient(address, towards(tls, identity(Role.DISPATCHER, name)))
-                for address in pipeline.dispatcher_addresses()
-            ]
-            for name, pipeline in settings.datacentre.items()
-        }
-        self._registry = Channels({name: each.address for name, each in settings.registry.replicas.items()}, tls)
-        self.seen: dict[str, list[Seen]] = {name: [] for name in settings.datacentre}
-        self.lives: dict[tuple[str, int], list[Sample]] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self.seen: dict[str, list[Seen]] = {}
+        """datacentre -> moments; empty where dispatchers cannot be asked."""
+        self.lives: dict[tuple[str, int], list[Sample]] = {}
+        """(process, pid) -> moments."""
 
     def now_s(self) -> float:
         """Since the run's beginning."""
@@ -105,17 +46,13 @@ class Watch:
 
     def start(self) -> None:
         """Watches from now on."""
-        self._tasks = [asyncio.create_task(each) for each in (self._follow(), self._see(), self._resources())]
+        self._tasks = [asyncio.create_task(self._resources())]
 
     async def close(self) -> None:
-        """Ends watching, and the connections."""
+        """Ends watching."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for clients in self._dispatchers.values():
-            for client in clients:
-                await client.close()
-        await self._registry.close()
 
     def failure(self) -> str | None:
         """Why watching ended of itself."""
@@ -126,11 +63,56 @@ class Watch:
 
     async def leader(self) -> str | None:
         """The process that leads the registry's first shard."""
-        leading = await self._registry.leading(SHARD, timeout=ASK_S)
-        return None if leading is None else f"{REGISTRY}{leading[0]}"
+        raise NotImplementedError
 
     def ledgers(self) -> dict[str, dict[str, int]]:
-        """Of each datacentre, from its dispatcher's database."""
+        """Of each datacentre whose state is at hand."""
+        return {}
+
+    async def _resources(self) -> None:
+        while True:
+            with contextlib.suppress(ChaosFailed):
+                await self._sample()
+            await asyncio.sleep(self._every_s)
+
+    async def _sample(self) -> None:
+        now_s = self.now_s()
+        for name, process in (await self._target.processes()).items():
+            found = None if process.pid is None else read_process(process.pid, now_s)
+            if found is not None and process.pid is not None:
+                samples = self.lives.setdefault((name, process.pid), [])
+                if len(samples) < SAMPLES_MAX:
+                    samples.append(found)
+
+
+class Watch(Watching):
+    """Of processes on this machine: their dispatchers, registry and outputs as well."""
+
+    def __init__(self, site: Site, target: Target, follower: Follower | None) -> None:
+        """``follower`` None: the outputs are not looked at while it runs."""
+        super().__init__(target)
+        self._site, self._follower = site, follower
+        tls = tls_of(site.settings, site.file.parent, OPERATOR)
+        self._onlooker = Onlooker(site.settings, tls, ASK_S)
+        self.seen = {name: [] for name in site.settings.datacentre}
+
+    def start(self) -> None:
+        """Watches from now on."""
+        super().start()
+        self._tasks += [asyncio.create_task(each) for each in (self._follow(), self._see())]
+
+    async def close(self) -> None:
+        """Ends watching, and the connections."""
+        await super().close()
+        await self._onlooker.close()
+
+    async def leader(self) -> str | None:
+        """As the replicas say."""
+        leading = await self._onlooker.leader()
+        return leading[0].label if leading else None
+
+    def ledgers(self) -> dict[str, dict[str, int]]:
+        """From the dispatchers' databases."""
         return {name: read_ledger(place.state) for name, place in self._site.places().items()}
 
     async def _follow(self) -> None:
@@ -140,24 +122,15 @@ class Watch:
 
     async def _see(self) -> None:
         while True:
-            now = self.now_s()
-            found = await asyncio.gather(*(self._status(name) for name in self._dispatchers))
-            for name, seen in zip(self._dispatchers, found, strict=True):
-                up, lag, ledger = seen
-                if len(self.seen[name]) < SEEN_MAX:
-                    self.seen[name].append(Seen(now, up, lag, ledger["read"], ledger["wasted"]))
+            now_s = self.now_s()
+            found = await asyncio.gather(*map(self._onlooker.dispatcher, self.seen))
+            for seen, heard in zip(self.seen.values(), found, strict=True):
+                last = seen[-1] if seen else Seen(now_s, False, 0, 0, 0)
+                if len(seen) >= SEEN_MAX:
+                    continue
+                if heard is None:
+                    seen.append(replace(last, at_s=now_s, up=False, lag_bytes=0))
+                else:
+                    counts = counts_of(heard)
+                    seen.append(Seen(now_s, True, lag_bytes(heard), counts["read"], counts["wasted"]))
             await asyncio.sleep(SEE_S)
-
-    async def _status(self, datacentre: str) -> tuple[bool, int, Mapping[str, int]]:
-        for client in self._dispatchers[datacentre]:
-            status = await client.status(timeout=ASK_S)
-            if status is not None:
-                return True, max(0, status.bytes_known - status.bytes_read), EMPTY | dict(status.ledger)
-        last = self.seen[datacentre][-1] if self.seen[datacentre] else None
-        kept = EMPTY | ({} if last is None else {"read": last.read, "wasted": last.wasted})
-        return False, 0, kept
-
-    async def _resources(self) -> None:
-        while True:
-            await sample(self._target, self.lives, self.now_s())
-            await asyncio.sleep(RESOURCES_S)

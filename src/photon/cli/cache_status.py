@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,16 @@ from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.registry.common import formatted, print_json, print_table
 
+if TYPE_CHECKING:
+    from photon.fleet.asking import Heard
+
 COLUMNS = ("node", "address", "held", "of", "entries", "evictions", "asked", "found", "taken in")
+
+METRICS = {
+    "bytes": "bytes", "bytes_max": "limit_bytes", "segments": "segments", "entries": "entries",
+    "evictions": "evictions_total", "hits": "hits_total", "misses": "misses_total", "fed_bytes": "fed_bytes_total",
+    "fed_events": "fed_events_total",
+}  # fmt: skip
 
 
 @click.command()
@@ -38,37 +47,34 @@ def status(config: Path, datacentre: str | None, overrides: tuple[str, ...], out
 
 
 async def _ask(config: Path, datacentre: str | None, overrides: tuple[str, ...]) -> list[dict[str, Any]]:
-    from photon.config.clock import SystemClock
     from photon.config.loader import load
-    from photon.config.roles import Role, identity
-    from photon.config.tls import OPERATOR, towards
-    from photon.embedded.services import pipeline_named, tls_of
-    from photon.eventstore.cache_nodes.asking import NodeAsker
+    from photon.config.tls import OPERATOR
+    from photon.fleet.access import pipeline_named, tls_of
+    from photon.fleet.asking import Gatherer
+    from photon.fleet.processes import asked_of
 
     settings = load(config, environment=os.environ, flags=overrides)
-    name, pipeline = pipeline_named(settings, datacentre)
-    to = towards(tls_of(settings, config.parent, OPERATOR), identity(Role.CACHE, name))
-    askers = {
-        node: NodeAsker(cache.address, b"", to, SystemClock().monotonic) for node, cache in pipeline.caches.items()
-    }
-    counts = await asyncio.gather(*(asker.counts() for asker in askers.values()))
-    rows = []
-    for (node, asker), said in zip(askers.items(), counts, strict=True):
-        row: dict[str, Any] = {"node": node, "address": pipeline.caches[node].address, "answers": said is not None}
-        if said is None:
-            row["error"] = asker.error
-        else:
-            cache = said.cache
-            row |= {"bytes": cache.bytes, "bytes_max": said.bytes_max, "segments": cache.segments}
-            row |= {"entries": cache.entries, "evictions": cache.evictions, "hits": cache.hits}
-            row |= {"misses": cache.misses, "fed_bytes": said.fed_bytes, "fed_events": said.fed_events}
-        rows.append(row)
-        await asker.close()
-    return rows
+    name, _ = pipeline_named(settings, datacentre)
+    nodes = [each for each in asked_of(settings, name) if each.kind == "cache"]
+    gatherer = Gatherer(tls_of(settings, config.parent, OPERATOR), details=False)
+    try:
+        return [_row(each) for each in await gatherer.gather(nodes)]
+    finally:
+        await gatherer.close()
+
+
+def _row(heard: Heard) -> dict[str, Any]:
+    from photon.fleet.numbers import Numbers
+
+    row: dict[str, Any] = {"node": heard.process.name, "address": heard.process.address, "answers": heard.up}
+    if not heard.up:
+        return row | {"error": heard.problem}
+    now = Numbers([heard])
+    return row | {field: int(now.sum(f"photon_cache_{metric}")) for field, metric in METRICS.items()}
 
 
 def _shown(row: dict[str, Any]) -> list[str]:
-    from photon.embedded.status import size
+    from photon.config.words import size
 
     if not row["answers"]:
         return [row["node"], row["address"], "does not answer", *["-"] * (len(COLUMNS) - 3)]

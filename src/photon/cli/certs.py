@@ -127,7 +127,7 @@ def certs_for(
     from photon.config.certificates import AUTHORITY_DAYS
     from photon.config.errors import UsageError
     from photon.config.loader import load
-    from photon.config.tls import identities
+    from photon.fleet.processes import identities
 
     settings = load(file, environment=os.environ)
     if settings.tls is None:

@@ -10,6 +10,7 @@ from photon.cli import deployment_file
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.processes import run_option
+from photon.cli.registry.common import print_table
 from photon.cli.units import DURATION
 
 FAULTS = ("kill", "pause", "cut", "loss", "delay", "disk", "clock", "away", "restart", "reshard")
@@ -59,16 +60,8 @@ def list_(output_format: str) -> None:
         rows = [{"name": s.name, "about": s.about, "seconds": s.seconds, "rate": s.rate} for s in found]
         click.echo(orjson.dumps(rows).decode())
         return
-    from rich.table import Table
-
-    from photon.cli import tables
-
-    table = Table(box=None, pad_edge=False)
-    for column in ("scenario", "seconds", "events/s", "what happens"):
-        table.add_column(column, justify="right" if column in ("seconds", "events/s") else "left")
-    for each in found:
-        table.add_row(each.name, f"{each.seconds:g}", str(each.rate), each.about)
-    tables.show(table)
+    columns = [("scenario", False), ("seconds", True), ("events/s", True), ("what happens", False)]
+    print_table(columns, [[each.name, f"{each.seconds:g}", str(each.rate), each.about] for each in found])
 
 
 @chaos.command("run")

@@ -12,6 +12,7 @@ import orjson
 from rich.table import Table
 
 from photon.cli import tables
+from photon.cli.registry.common import print_table
 
 if TYPE_CHECKING:
     from photon.chaos.api import Step
@@ -29,12 +30,8 @@ def show_plan(scenario: Scenario, steps: Sequence[Step], seed: int, output_forma
         click.echo(orjson.dumps({**whole, "plan": [asdict(step) for step in steps]}).decode())
         return
     click.echo(f"{scenario.name}: {scenario.about}; {scenario.seconds:g} s, {scenario.rate} events/s, seed {seed}")
-    table = Table(box=None, pad_edge=False)
-    for column in ("from", "to", "fault"):
-        table.add_column(column, justify="left" if column == "fault" else "right")
-    for step in steps:
-        table.add_row(f"{step.at_s:.1f} s", f"{step.end_s:.1f} s" if step.for_s else "-", step.words())
-    tables.show(table)
+    rows = [[f"{each.at_s:.1f} s", f"{each.end_s:.1f} s" if each.for_s else "-", each.words()] for each in steps]
+    print_table([("from", True), ("to", True), ("fault", False)], rows)
 
 
 def show_report(report: Report, kept: Path, output_format: str) -> None:

@@ -99,8 +99,8 @@ def _missing(settings: Settings, base: Path) -> list[str]:
 
 def _certificates(settings: Settings, base: Path) -> list[str]:
     """Which are still to be made. Raises UsageError for one that cannot be used."""
-    from photon.config.tls import identities
     from photon.embedded.services import tls_of
+    from photon.fleet.processes import identities
 
     if settings.tls is None:
         return []

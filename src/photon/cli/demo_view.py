@@ -10,9 +10,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from photon.config.words import size
 from photon.demo.observe import Observation
 from photon.demo.run import Report
-from photon.embedded.status import size
 
 LINE_EVERY_S = 2.0
 """Between two plain lines where there is no terminal."""

@@ -85,23 +85,23 @@ def _of_deployment(config: Path, settings: Settings, own: Any, named: tuple[str,
     from photon.embedded.doctor import gathering
     from photon.embedded.doctor.facts import Facts, Registry
     from photon.embedded.placement import survives
-    from photon.status import examining
+    from photon.fleet.processes import listening
 
     base, now = config.parent, gathering.now_utc()
     here = list(named) or gathering.datacentres_here(settings, base)
     mistakes = gathering.adapter_mistakes(settings, base)
     tls, unasked = gathering.operators_tls(settings, base)
     _tell("processes")
-    processes = [] if unasked else examining.processes(settings, tls, base)
+    processes = [] if unasked else gathering.processes(settings, tls, base)
     _tell("registry")
-    registry = Registry() if unasked else examining.registry(settings, tls, time.time_ns())
+    registry = Registry() if unasked else gathering.registry(settings, tls, time.time_ns())
     _tell("disks, logs, ports")
     ours = [each.address for each in processes if not each.problem]
     return Facts(
         str(config), own, settings.clock.uncertainty, here, gathering.one_machine(settings), mistakes, True, unasked,
         sorted(settings.join),        survives(settings) if settings.registry.replicas else [],
         gathering.directories(settings, base, here), gathering.logs(settings, base, here),
-        gathering.ports(gathering.addresses(settings), ours, gathering.pages(settings)), processes,
+        gathering.ports(listening(settings), ours), processes,
         settings.tls is not None, gathering.pairs(settings, base, now), gathering.secret(settings, base),
         gathering.states(settings, base, here), registry,
     )  # fmt: skip

@@ -14,6 +14,7 @@ import click
 
 from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE
+from photon.cli.registry.common import print_table
 
 if TYPE_CHECKING:
     from photon.embedded.explaining.question import Question
@@ -83,9 +84,9 @@ def _of_deployment(
 ) -> Story:
     from photon.cli.registry.common import loaded
     from photon.config.tls import OPERATOR
+    from photon.embedded.explaining.inquiry import Asking
+    from photon.embedded.explaining.inquiry import explain as ask
     from photon.embedded.services import tls_of
-    from photon.status.explaining import Asking
-    from photon.status.explaining import explain as ask
 
     settings = loaded(config, overrides)
     tls = tls_of(settings, config.parent, OPERATOR)
@@ -94,7 +95,7 @@ def _of_deployment(
 
 def _of_join(output: Path, question: Question, seconds: float, progress: Progress) -> Story:
     from photon.embedded.explaining.budget import Budget
-    from photon.embedded.explaining.joined import look
+    from photon.embedded.explaining.explainers import look
     from photon.embedded.explaining.story import Heard, tell
     from photon.outputs import OutputPlace
 
@@ -127,11 +128,7 @@ def _progress() -> Iterator[Progress]:
 
 
 def _show(story: Story) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     from photon.adapters.times import rfc3339_us
-    from photon.cli import tables
     from photon.embedded.explaining.question import shown
 
     click.echo(f"event    {shown(story.event_id)}")
@@ -143,13 +140,9 @@ def _show(story: Story) -> None:
     for each in story.contradictions:
         click.echo(f"WRONG    {each}")
     if story.steps:
-        table = Table(box=None, pad_edge=False)
-        for name in ("step", "when", "datacentre", "who", "what", "where"):
-            table.add_column(name)
-        for step in story.steps:
-            table.add_row(*(Text(each) for each in _cells(step)))
         click.echo()
-        tables.show(table)
+        names = ("step", "when", "datacentre", "who", "what", "where")
+        print_table([(name, False) for name in names], [_cells(step) for step in story.steps])
     if not story.steps or not story.complete:
         click.echo()
         for one in story.searched:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,7 @@ from photon.cli.registry.common import formatted, print_json, print_table
 from photon.config.errors import PhotonError, UsageError
 
 if TYPE_CHECKING:
-    from photon.dispatcher import dispatcher_pb2 as pb
-    from photon.embedded.workers import Told
+    from photon.fleet.asking import Heard
 
 ASK_S = 5.0
 
@@ -42,24 +41,9 @@ def lag(config: Path, datacentre: str | None, overrides: tuple[str, ...], output
       photon dispatcher lag --config photon.toml --datacentre east
     Exit codes: 0 told, 3 not all of several workers answer, 1 none does.
     """
-    answers = _ask(config, datacentre, overrides)
-    replies = list(answers.replies.values())
-    now_ns = time.time_ns()
-    told = [_told(reply.lag, now_ns) for reply in replies]
-    sums: dict[str, Any] = {
-        # Each worker sees all logs, and reads its own; they share one retry store.
-        "logs": max(each["logs"] for each in told),
-        "behind": sum(each["behind"] for each in told),
-        "bytes": sum(each["bytes"] for each in told),
-        "seconds": max(each["seconds"] for each in told),
-        "waiting": max(reply.stored for reply in replies),
-        "waiting_bytes": max(reply.stored_bytes for reply in replies),
-        "waiting_seconds": max(_age(reply.oldest_stored_ns, now_ns) for reply in replies),
-        "joiners_failing": max(reply.joiners_failing for reply in replies),
-        "workers": list(answers.replies),
-        "silent": answers.silent,
-        "worst": sorted((row for each in told for row in each["worst"]), key=lambda row: -row["seconds"]),
-    }
+    heard = _ask(config, datacentre, overrides)
+    up, silent = [each for each in heard if each.up], [each for each in heard if not each.up]
+    sums = lag_of_all(up) | {"silent": [each.process.address for each in silent]}
     if output_format == "json":
         print_json(sums)
     else:
@@ -77,37 +61,45 @@ def lag(config: Path, datacentre: str | None, overrides: tuple[str, ...], output
         if sums["worst"]:
             rows = [[row["log"], f"{row['bytes']:,}", f"{row['seconds']:.1f}"] for row in sums["worst"]]
             print_table([("log", False), ("bytes behind", True), ("seconds behind", True)], rows)
-    return ATTENTION if answers.silent else DONE
+    return ATTENTION if silent else DONE
 
 
-def _told(lag: pb.Lag, now_ns: int) -> dict[str, Any]:
+def lag_of_all(up: Sequence[Heard]) -> dict[str, Any]:
+    """Each worker sees all logs, and reads its own; they share one retry store. Pure."""
+    from photon.fleet.numbers import Numbers, oldest_lag
+
+    now, prefix = Numbers(up), "photon_dispatcher"
     return {
-        "logs": lag.logs,
-        "behind": lag.behind,
-        "bytes": lag.bytes,
-        "seconds": _age(lag.oldest_ns, now_ns),
-        "worst": [{"log": log.path, "bytes": log.bytes, "seconds": _age(log.since_ns, now_ns)} for log in lag.worst],
+        "logs": int(now.max(f"{prefix}_logs")),
+        "behind": int(now.sum(f"{prefix}_logs_behind")),
+        "bytes": int(now.sum(f"{prefix}_lag_bytes")),
+        "seconds": round(now.max(f"{prefix}_lag_seconds"), 3),
+        "waiting": int(now.max(f"{prefix}_retry_store_events")),
+        "waiting_bytes": int(now.max(f"{prefix}_retry_store_bytes")),
+        "waiting_seconds": round(now.max(f"{prefix}_retry_store_oldest_seconds"), 3),
+        "joiners_failing": int(now.max(f"{prefix}_joiners_failing")),
+        "workers": [each.process.address for each in up],
+        "silent": [],
+        "worst": [{**row, "seconds": round(row["seconds"], 3)} for row in oldest_lag(up)],
     }
 
 
-def _age(since_ns: int, now_ns: int) -> float:
-    return round(max(now_ns - since_ns, 0) / 1e9, 3) if since_ns else 0.0
-
-
-def _ask(config: Path, datacentre: str | None, overrides: tuple[str, ...]) -> Told:
+def _ask(config: Path, datacentre: str | None, overrides: tuple[str, ...]) -> list[Heard]:
     import os
 
     from photon.config.loader import load
-    from photon.embedded.services import pipeline_named
-    from photon.embedded.workers import ask_dispatchers
+    from photon.config.tls import OPERATOR
+    from photon.fleet.access import pipeline_named, tls_of
+    from photon.fleet.asking import ask_dispatchers
 
-    settings = load(config, environment=os.environ, flags=overrides)
+    settings, base = load(config, environment=os.environ, flags=overrides), config.parent
     name, _ = pipeline_named(settings, datacentre)
-    told = asyncio.run(ask_dispatchers(settings, config.parent, name, ASK_S))
-    if not told.replies and not told.silent:
+    heard = asyncio.run(ask_dispatchers(settings, base, name, tls_of(settings, base, OPERATOR), ASK_S))
+    if not heard:
         raise UsageError(
             f"{config}: the dispatcher of datacentre {name} has no address; give it dispatcher = host:port"
         )
-    if not told.replies:
-        raise Silent(f"{', '.join(told.silent)}: no dispatcher answers there within {ASK_S:g} s; is it running?")
-    return told
+    if not any(each.up for each in heard):
+        silent = ", ".join(each.process.address or "" for each in heard)
+        raise Silent(f"{silent}: no dispatcher answers there within {ASK_S:g} s; is it running?")
+    return heard

@@ -14,8 +14,8 @@ import click
 import orjson
 
 from photon.cli import deployment_file
-from photon.cli.again import again
 from photon.cli.errors import ATTENTION, DONE
+from photon.cli.looking import again
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -111,7 +111,7 @@ def _looking(output: Path | None, config: Path | None, datacentre: str | None) -
 def _all(settings: Any, base: Path) -> _Seen:
     from photon.cli.ledger_tables import table_of_all
     from photon.config.errors import UsageError
-    from photon.embedded.ledgers import accounts, all_as_json
+    from photon.embedded.ledger import accounts, all_as_json
 
     found = accounts(settings, base)
     missing = [f"datacentre {each.datacentre}: {each.missing}" for each in found if each.total is None]
@@ -195,7 +195,7 @@ def _of_deployment(config: Path, datacentre: str | None) -> Path:
     from photon.config.errors import UsageError
     from photon.config.loader import load
     from photon.embedded.ledger import ledger_file
-    from photon.embedded.services import pipeline_named
+    from photon.fleet.access import pipeline_named
 
     name, pipeline = pipeline_named(load(config, environment=os.environ), datacentre)
     path = ledger_file(config.parent / pipeline.state)

@@ -83,7 +83,7 @@ def status(config: Path, datacentre: str | None, overrides: tuple[str, ...], out
 
 
 def _show(details: Details, now_ns: int) -> None:
-    from photon.embedded.status import size
+    from photon.config.words import size
 
     progress = details.progress
     asked = progress.cache_hits + progress.cache_misses
@@ -117,14 +117,13 @@ def _show(details: Details, now_ns: int) -> None:
 
 
 def _missing(progress: Progress) -> str:
-    if not progress.missing_logs:
-        return "nothing"
-    keys = "1 key waits" if progress.missing_keys == 1 else f"{progress.missing_keys:,} keys wait"
-    return f"{keys} for {progress.missing_logs:,} log{'' if progress.missing_logs == 1 else 's'}"
+    from photon.config.words import missing_keys
+
+    return missing_keys(progress.missing_keys, progress.missing_logs) if progress.missing_logs else "nothing"
 
 
 def _source(each: SourceProgress, now_ns: int) -> list[str]:
-    from photon.embedded.status import size
+    from photon.config.words import size
 
     left = size(max(each.bytes_known - each.bytes_read, 0))
     return [each.path, f"{each.offset:,}", size(each.bytes_known), left, _age(each.read_past_ns, now_ns)]
@@ -132,7 +131,7 @@ def _source(each: SourceProgress, now_ns: int) -> list[str]:
 
 def _age(read_past_ns: int, now_ns: int) -> str:
     from photon.config.clock import NEVER_NS
-    from photon.embedded.status import duration
+    from photon.config.words import duration
     from photon.eventstore.api import ALL_BUT_ENDS_NS
 
     if read_past_ns == ALL_BUT_ENDS_NS:
@@ -188,6 +187,7 @@ def forget(
     Exit codes: 0 done, or nothing stands against it; 1 some of the logs cannot be given up, 2 wrong usage.
     """
     from photon.config.errors import UsageError
+    from photon.config.words import many
 
     if bool(logs) == every:
         raise UsageError("name the logs, or say --all; photon eventstore status shows them")
@@ -207,7 +207,7 @@ def forget(
         if said.logs:
             _show_unavailable(said.logs)
         done = "given up" if apply else "would be given up; nothing was changed"
-        click.echo(f"{len(said.logs)} log{'' if len(said.logs) == 1 else 's'} {done}")
+        click.echo(f"{many(len(said.logs), 'log')} {done}")
     for problem in said.refused:
         click.echo(f"photon: not given up: {problem}", err=True)
     return FAILED if said.refused else DONE

@@ -76,7 +76,7 @@ def show(states: Sequence[ServiceState], run: Path, output_format: str) -> None:
         rows: list[dict[str, Any]] = [msgspec.to_builtins(state) for state in states]
         click.echo(orjson.dumps({"run": str(run), "processes": rows}).decode())
         return
-    from photon.embedded.states import uptime
+    from photon.config.words import duration
 
     table = Table(box=None, pad_edge=False)
     for column, right in (("process", ""), ("datacentre", ""), ("pid", "r"), ("state", ""), ("uptime", "r"),
@@ -89,7 +89,7 @@ def show(states: Sequence[ServiceState], run: Path, output_format: str) -> None:
             state.datacentre or "-",
             "-" if state.pid is None else str(state.pid),
             Text(said, style=STYLES.get(state.state, "yellow")),
-            uptime(state),
+            duration(state.uptime_s),
             str(state.restarts),
             state.address or "-",
         )

@@ -13,8 +13,9 @@ import orjson
 from photon.cli import deployment_file, steering
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.moments import given_ns
+from photon.cli.registry.common import print_table, words
 from photon.cli.skip import time_of
+from photon.cli.units import given_ns
 
 if TYPE_CHECKING:
     from photon.dispatcher.replay.control import Preview
@@ -183,13 +184,5 @@ def _show_request(
 
 
 def _table(rows: list[dict[str, object]]) -> None:
-    from rich.table import Table
-
-    from photon.cli import tables
-
-    table = Table(box=None, pad_edge=False)
-    for name, value in rows[0].items():
-        table.add_column(name, justify="right" if isinstance(value, int) else "left")
-    for row in rows:
-        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value or "") for value in row.values()))
-    tables.show(table)
+    columns = [(name, isinstance(value, int)) for name, value in rows[0].items()]
+    print_table(columns, [[words(value, "") for value in row.values()] for row in rows])

@@ -208,7 +208,7 @@ def _chosen(directory: Path, verb: str, names: Sequence[str], datacentre: str | 
     """The processes that are meant, in the order of their start. Kinds that a deployment has none of are passed
     over, so that one list fits all. Raises UsageError."""
     from photon.config.errors import UsageError
-    from photon.embedded.deployment import HEALTH
+    from photon.fleet.processes import KINDS
 
     states = tell(directory, "ps")
     if not names and datacentre is None:
@@ -219,7 +219,7 @@ def _chosen(directory: Path, verb: str, names: Sequence[str], datacentre: str | 
     chosen: list[str] = []
     for name in names or known:
         found = [each for each in known if name in (each, each.replace(" ", "-"), each.partition(" ")[0])]
-        if not found and name not in HEALTH:
+        if not found and name not in KINDS:
             raise UsageError(f"{name}: no such process; there are: {', '.join(known)}")
         chosen += found
     if not chosen:

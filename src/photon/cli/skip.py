@@ -14,7 +14,8 @@ import orjson
 from photon.cli import deployment_file, steering
 from photon.cli.audited import audited
 from photon.cli.errors import DONE, FAILED
-from photon.cli.moments import NOW, given_ns
+from photon.cli.registry.common import print_table, words
+from photon.cli.units import NOW, given_ns
 
 if TYPE_CHECKING:
     from photon.dispatcher.skip import Skip
@@ -113,18 +114,10 @@ def _as_json(answer: SkipAnswer) -> dict[str, object]:
 
 
 def _show(answer: SkipAnswer) -> None:
-    from rich.table import Table
-
-    from photon.cli import tables
-
-    table = Table(box=None, pad_edge=False)
-    for name in ("file", "size", "from", "to", "bytes", "records (about)", "oldest", "newest"):
-        table.add_column(name, justify="left" if name in ("file", "oldest", "newest") else "right")
-    for each in answer.skips.skips:
-        row = _row(each)
-        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value or "-") for value in row.values()))
-    if answer.skips.skips:
-        tables.show(table)
+    names = ("file", "size", "from", "to", "bytes", "records (about)", "oldest", "newest")
+    rows = [[words(value) for value in _row(each).values()] for each in answer.skips.skips]
+    if rows:
+        print_table([(name, name not in ("file", "oldest", "newest")) for name in names], rows)
     total = _total(answer)
     if answer.applied:
         click.echo(f"{total} are left out by datacentre {answer.datacentre}")

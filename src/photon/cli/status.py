@@ -7,18 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from photon.cli import deployment_file
-from photon.cli.again import again
 from photon.cli.errors import ATTENTION, DONE, FAILED
+from photon.cli.looking import again, asking
 from photon.cli.registry.common import print_json
 from photon.cli.serve import _common, _datacentre, _load, _run
-
-if TYPE_CHECKING:
-    from photon.config.settings import Settings
 
 FETCH_S = 5.0
 FREE_PORT = "127.0.0.1:0"
@@ -159,48 +156,24 @@ def _show(look: Look, output_format: str, every: float | None) -> int:
 def _looking(
     config: Path | None, overrides: tuple[str, ...], datacentre: str | None, urls: tuple[str, ...], every: float
 ) -> Iterator[Look]:
+    """Looks twice at first: rates need it."""
     if config is None:
         yield lambda: [_fetched(url) for url in urls]
         return
-    from photon.config.loader import load
-    from photon.embedded.services import pipeline_named
+    from photon import __version__
+    from photon.fleet.asking import seen_from
+    from photon.status.view import View
 
-    settings = load(config, environment=os.environ, flags=overrides)
-    names = [pipeline_named(settings, datacentre)[0]] if datacentre else sorted(settings.datacentre)
-    if not names:
-        pipeline_named(settings, None)  # says what is missing
-    with _gathering(settings, config.parent, names, min(every, 1.0)) as look:
+    with asking(config, overrides, datacentre) as (settings, names, ask):
+        views = {name: View(name, __version__, sorted(settings.datacentre.keys() - {name})) for name in names}
+
+        def look() -> list[dict[str, Any]]:
+            heard = ask()
+            return [view.update(seen_from(heard, name), time.time()) for name, view in views.items()]
+
+        look()
+        time.sleep(min(every, 1.0))
         yield look
-
-
-@contextmanager
-def _gathering(settings: Settings, base: Path, names: list[str], first_s: float) -> Iterator[Look]:
-    """Looks twice at first, ``first_s`` apart: rates need it."""
-    import asyncio
-
-    from photon.config.clock import SystemClock
-    from photon.config.tls import OPERATOR
-    from photon.embedded.services import tls_of
-    from photon.status.process import StatusService
-
-    tls = tls_of(settings, base, OPERATOR)
-    services: list[StatusService] = []
-
-    async def look() -> list[dict[str, Any]]:
-        if not services:
-            services.extend(StatusService(settings, name, tls, SystemClock(), base) for name in names)
-            await asyncio.gather(*(service.gather() for service in services))
-            await asyncio.sleep(first_s)
-        return list(await asyncio.gather(*(service.gather() for service in services)))
-
-    async def close() -> None:
-        await asyncio.gather(*(service.close() for service in services))
-
-    with asyncio.Runner() as runner:
-        try:
-            yield lambda: runner.run(look())
-        finally:
-            runner.run(close())
 
 
 def _fetched(url: str) -> dict[str, Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from photon.config.words import NONE, delay, rate, share, size
+
 SHARDS_SHOWN = 12
 ALARMS_SHOWN = 20
-NONE = "-"
 
 
 def text(datacentres: Sequence[dict[str, Any]], now_s: float) -> str:
@@ -25,19 +26,19 @@ def _datacentre(said: dict[str, Any], now_s: float) -> str:
     verdicts = flow["verdicts_per_s"]
     up = sum(process["up"] for process in said["processes"])
     rows = [
-        ("read", f"{_rate(flow['read_per_s'])} events, {_size(flow['foreign_lag_bytes'])} and "
-                 f"{_seconds(flow['foreign_lag_s'])} behind in {flow['foreign_logs']:,.0f} logs"),
-        ("primary", f"{_rate(flow['primary_events_per_s'])} events, {_size(flow['primary_lag_bytes'])} and "
-                    f"{_seconds(flow['primary_lag_s'])} behind, cache hits {_share(flow['hit_ratio'])}"),
-        ("joined", f"{_rate(verdicts['joined'])}, elsewhere {_rate(verdicts['elsewhere'])}, unmatched "
-                   f"{_rate(verdicts['unmatched'])}, wasted {_rate(flow['wasted_per_s'])}"),
-        ("latency", f"p50 {_seconds(latency['p50_s'])}, p90 {_seconds(latency['p90_s'])}, p99 "
-                    f"{_seconds(latency['p99_s'])} from line to join"),
-        ("queues", f"{flow['pending']:,.0f} events pending (oldest {_seconds(flow['oldest_pending_s'])}), "
+        ("read", f"{rate(flow['read_per_s'])} events, {size(flow['foreign_lag_bytes'])} and "
+                 f"{delay(flow['foreign_lag_s'])} behind in {flow['foreign_logs']:,.0f} logs"),
+        ("primary", f"{rate(flow['primary_events_per_s'])} events, {size(flow['primary_lag_bytes'])} and "
+                    f"{delay(flow['primary_lag_s'])} behind, cache hits {share(flow['hit_ratio'])}"),
+        ("joined", f"{rate(verdicts['joined'])}, elsewhere {rate(verdicts['elsewhere'])}, unmatched "
+                   f"{rate(verdicts['unmatched'])}, wasted {rate(flow['wasted_per_s'])}"),
+        ("latency", f"p50 {delay(latency['p50_s'])}, p90 {delay(latency['p90_s'])}, p99 "
+                    f"{delay(latency['p99_s'])} from line to join"),
+        ("queues", f"{flow['pending']:,.0f} events pending (oldest {delay(flow['oldest_pending_s'])}), "
                    f"{flow['retry_store_events']:,.0f} in the retry store, {flow['waiting_for_home']:,.0f} left to "
                    f"their home, {flow['joiner_open_ids']:,.0f} being registered"),
-        ("output", f"{_size(flow['published_bytes'])} published, {_size(flow['uncleared_bytes'])} not cleared, "
-                   f"{_size(flow['unchecked_bytes'])} not checked"),
+        ("output", f"{size(flow['published_bytes'])} published, {size(flow['uncleared_bytes'])} not cleared, "
+                   f"{size(flow['unchecked_bytes'])} not checked"),
         *_copies(said.get("copies", [])),
         ("ledger", ", ".join(f"{name} {count:,}" for name, count in ledger.items()) or NONE),
     ]  # fmt: skip
@@ -52,7 +53,7 @@ def _copies(copies: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
         return []
     whole = sum(copy["state"] == "holds all" for copy in copies)
     alone = sum(copy["bypassed"] for copy in copies)
-    behind = _size(sum(copy["behind_bytes"] for copy in copies))
+    behind = size(sum(copy["behind_bytes"] for copy in copies))
     text = f"{whole} of {len(copies)} slots have all of their output copied, {behind} behind"
     return [("copies", f"{text}, {alone} shown without a copy" if alone else text)]
 
@@ -66,8 +67,8 @@ def _registry(registry: dict[str, Any]) -> str:
     for shard in shards[:SHARDS_SHOWN]:
         leader = shard["leader"] or "no leader"
         lines.append(
-            f"  shard {shard['shard']:<4} {leader:<12} {shard['ids']:>14,.0f} ids {_size(shard['bytes']):>10}"
-            f"  commit p50 {_seconds(shard['commit_p50_s'])}"
+            f"  shard {shard['shard']:<4} {leader:<12} {shard['ids']:>14,.0f} ids {size(shard['bytes']):>10}"
+            f"  commit p50 {delay(shard['commit_p50_s'])}"
         )
     if len(shards) > SHARDS_SHOWN:
         lines.append(f"  and {len(shards) - SHARDS_SHOWN} more: -o json, or the status page")
@@ -86,25 +87,3 @@ def _alarms(alarms: Sequence[dict[str, str]]) -> str:
     lines = [f"alarms: {len(alarms)}"]
     lines += [f"  {each['where']}: {each['what']} ({each['todo']})" for each in alarms[:ALARMS_SHOWN]]
     return "\n".join(lines)
-
-
-def _rate(value: float | None) -> str:
-    return NONE if value is None else f"{value:,.0f}/s" if value >= 10 or not value else f"{value:.1f}/s"
-
-
-def _share(value: float | None) -> str:
-    return NONE if value is None else f"{value:.1%}"
-
-
-def _seconds(value: float | None) -> str:
-    if value is None:
-        return NONE
-    return f"{value * 1000:.0f} ms" if 0 < value < 1 else f"{value:,.1f} s"
-
-
-def _size(value: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
-        value /= 1024
-    return f"{value:,.1f} TiB"

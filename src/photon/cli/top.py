@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from photon.cli import deployment_file
-from photon.cli.again import again
 from photon.cli.errors import DONE, FAILED
+from photon.cli.looking import again, asking
+from photon.config.words import NONE, delay, duration, number, rate, size
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from photon.config.settings import Settings
-
 VIEWS = ("processes", "slots", "logs", "shards")
 SORTS = ("cpu", "memory", "rate", "name")
-NONE = "-"
 BAR = 10
 """Characters of a whole core."""
 
@@ -67,7 +62,15 @@ def top(
       photon top --config photon.toml --once -o json
     Exit codes: 0 done, 1 nothing answers, 2 wrong usage.
     """
-    with _looking(config, overrides, datacentre) as look:
+    from photon.status.top import Top
+
+    with asking(config, overrides, datacentre) as (_, _, ask):
+        view_of = Top()
+
+        def look() -> dict[str, Any]:
+            heard = ask()
+            return {"at_s": time.time(), **view_of.update(heard, time.monotonic())}
+
         look()  # rates need two
         time.sleep(every)
         if once or output_format == "json":
@@ -134,36 +137,20 @@ def table(said: dict[str, Any], view: str, sort: str, limit: int | None) -> Tabl
     return shown
 
 
-def _number(field: str) -> Callable[[dict[str, Any]], str]:
-    return lambda row: NONE if row[field] is None else f"{row[field]:,.0f}"
+def _of(field: str, words: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]:
+    return lambda row: words(row[field])
 
 
-def _per_s(field: str) -> Callable[[dict[str, Any]], str]:
-    return lambda row: NONE if row[field] is None else f"{row[field]:,.0f}/s"
+def _text(value: Any) -> str:
+    return str(value or NONE)
 
 
-def _bytes(field: str, unit: str = "") -> Callable[[dict[str, Any]], str]:
-    from photon.embedded.status import size
-
-    return lambda row: NONE if row[field] is None else size(row[field]) + unit
+def _cores(value: float | None) -> str:
+    return NONE if value is None else f"{value:.2f}"
 
 
-def _seconds(field: str) -> Callable[[dict[str, Any]], str]:
-    from photon.embedded.status import duration
-
-    return lambda row: NONE if row[field] is None else duration(row[field])
-
-
-def _ms(field: str) -> Callable[[dict[str, Any]], str]:
-    return lambda row: NONE if row[field] is None else f"{row[field] * 1000:,.1f} ms"
-
-
-def _text(field: str) -> Callable[[dict[str, Any]], str]:
-    return lambda row: str(row[field] or NONE)
-
-
-def _cpu(row: dict[str, Any]) -> str:
-    return NONE if row["cpu"] is None else f"{row['cpu']:.2f}"
+def _each_s(value: float | None) -> str:
+    return NONE if value is None else f"{size(value)}/s"
 
 
 def _bar(row: dict[str, Any]) -> str:
@@ -177,57 +164,26 @@ def _state(row: dict[str, Any]) -> str:
 LEFT = {"datacentre", "service", "process", "slot", "dispatcher", "log", "leader", "", "state"}
 COLUMNS: dict[str, list[tuple[str, Callable[[dict[str, Any]], str]]]] = {
     "processes": [
-        ("datacentre", _text("datacentre")), ("service", _text("service")), ("process", _text("process")),
-        ("cpu", _cpu), ("", _bar), ("memory", _bytes("memory_bytes")), ("rate", _per_s("rate_per_s")),
-        ("files", _number("open_files")), ("up for", _seconds("uptime_s")), ("state", _state),
+        ("datacentre", _of("datacentre", _text)), ("service", _of("service", _text)),
+        ("process", _of("process", _text)), ("cpu", _of("cpu", _cores)), ("", _bar),
+        ("memory", _of("memory_bytes", size)), ("rate", _of("rate_per_s", rate)),
+        ("files", _of("open_files", number)), ("up for", _of("uptime_s", duration)), ("state", _state),
     ],
     "slots": [
-        ("datacentre", _text("datacentre")), ("slot", _text("slot")), ("answers", _per_s("answers_per_s")),
-        ("joined", _per_s("joined_per_s")), ("open ids", _number("open_ids")), ("open", _bytes("open_bytes")),
-        ("redo log", _bytes("redo_log_bytes")), ("published", _bytes("published_per_s", "/s")),
-        ("not cleared", _bytes("uncleared_bytes")),
+        ("datacentre", _of("datacentre", _text)), ("slot", _of("slot", _text)),
+        ("answers", _of("answers_per_s", rate)), ("joined", _of("joined_per_s", rate)),
+        ("open ids", _of("open_ids", number)), ("open", _of("open_bytes", size)),
+        ("redo log", _of("redo_log_bytes", size)), ("published", _of("published_per_s", _each_s)),
+        ("not cleared", _of("uncleared_bytes", size)),
     ],
     "logs": [
-        ("datacentre", _text("datacentre")), ("dispatcher", _text("dispatcher")), ("log", _text("log")),
-        ("behind", _bytes("bytes")), ("since", _seconds("seconds")),
+        ("datacentre", _of("datacentre", _text)), ("dispatcher", _of("dispatcher", _text)),
+        ("log", _of("log", _text)), ("behind", _of("bytes", size)), ("since", _of("seconds", duration)),
     ],
     "shards": [
-        ("shard", _number("shard")), ("leader", _text("leader")), ("ids", _number("ids")),
-        ("memory", _bytes("bytes")), ("registered", _per_s("ids_per_s")), ("entries", _per_s("entries_per_s")),
-        ("queued", _number("queued_ids")), ("commit p50", _ms("commit_p50_s")), ("p99", _ms("commit_p99_s")),
+        ("shard", _of("shard", number)), ("leader", _of("leader", _text)), ("ids", _of("ids", number)),
+        ("memory", _of("bytes", size)), ("registered", _of("ids_per_s", rate)),
+        ("entries", _of("entries_per_s", rate)), ("queued", _of("queued_ids", number)),
+        ("commit p50", _of("commit_p50_s", delay)), ("p99", _of("commit_p99_s", delay)),
     ],
 }  # fmt: skip
-
-
-@contextmanager
-def _looking(config: Path, overrides: tuple[str, ...], datacentre: str | None) -> Iterator[Look]:
-    from photon.config.loader import load
-    from photon.embedded.services import pipeline_named
-
-    settings = load(config, environment=os.environ, flags=overrides)
-    names = [pipeline_named(settings, datacentre)[0]] if datacentre else sorted(settings.datacentre)
-    if not names:
-        pipeline_named(settings, None)  # says what is missing
-    with _gathering(settings, config.parent, names) as look:
-        yield look
-
-
-@contextmanager
-def _gathering(settings: Settings, base: Path, names: list[str]) -> Iterator[Look]:
-    from photon.config.tls import OPERATOR
-    from photon.embedded.services import tls_of
-    from photon.status.finding import Asker
-    from photon.status.top import Top
-
-    tls = tls_of(settings, base, OPERATOR)
-    asker, view = Asker(settings, names, tls, base), Top()
-
-    async def look() -> dict[str, Any]:
-        heard = await asker.look(time.monotonic())
-        return {"at_s": time.time(), **view.update(heard, time.monotonic())}
-
-    with asyncio.Runner() as runner:
-        try:
-            yield lambda: runner.run(look())
-        finally:
-            runner.run(asker.close())

@@ -170,7 +170,7 @@ def _row(each: SlotStatus, now_ns: int) -> dict[str, Any]:
 
 
 def _show(found: PipelineStatus, now_ns: int) -> None:
-    from photon.embedded.status import size
+    from photon.config.words import size
 
     rows = []
     for each in found.slots:

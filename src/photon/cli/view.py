@@ -10,7 +10,8 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from photon.embedded.status import VERDICTS, Status, duration, line, missing, rates, size
+from photon.config.words import duration, size
+from photon.embedded.status import VERDICTS, Status, line, missing, rates
 
 LINE_EVERY_S = 2.0
 """Between two plain lines."""
@@ -65,8 +66,7 @@ def _table(before: Status, now: Status) -> Table:
     table.add_row("verdicts", f"{speed.events:,.0f} a second", f"{shown}, {ledger['pending']:,} pending")
     if now.missing_logs:
         table.add_row("missing", "", missing(now))
-    left = duration(speed.left_s) if speed.left_s is not None else "-"
-    table.add_row("time", f"{duration(now.at_s)}", f"left for the backlog: {left}")
+    table.add_row("time", duration(now.at_s), f"left for the backlog: {duration(speed.left_s)}")
     return table
 
 

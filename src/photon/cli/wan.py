@@ -12,7 +12,7 @@ import click
 
 from photon.cli import deployment_file
 from photon.cli.audited import audited
-from photon.cli.registry.common import formatted, print_json
+from photon.cli.registry.common import formatted, print_json, print_table
 from photon.cli.units import DURATION
 
 if TYPE_CHECKING:
@@ -276,18 +276,14 @@ def _as_json(each: DirectionNow) -> dict[str, str | int | float]:
     }
 
 
+COLUMNS = ("from", "to", "delay", "fault", "delivered", "connections")
+
+
 def _print_table(directions: Sequence[DirectionNow]) -> None:
-    from rich.table import Table
-
-    from photon.cli import tables
-
-    table = Table(box=None, pad_edge=False)
-    for name in ("from", "to"):
-        table.add_column(name)
-    for name in ("delay", "fault", "delivered", "connections"):
-        table.add_column(name, justify="right")
-    for each in directions:
-        delay = f"{each.delay_s * 1000:g} ms"
-        fault = each.fault.name.lower()
-        table.add_row(each.source, each.destination, delay, fault, f"{each.bytes:,} B", f"{each.connections:,}")
-    tables.show(table)
+    columns = [(name, name not in ("from", "to")) for name in COLUMNS]
+    rows = [
+        [each.source, each.destination, f"{each.delay_s * 1000:g} ms", each.fault.name.lower(), f"{each.bytes:,} B",
+         f"{each.connections:,}"]
+        for each in directions
+    ]  # fmt: skip
+    print_table(columns, rows)

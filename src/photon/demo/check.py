@@ -1,11 +1,11 @@
-"""Compares output files with the generator's truth: every click exactly once, with the right contents."""
+"""Compares outputs and ledgers with the generator's truth: every click exactly once, with the right contents."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from photon.demo.generator import Truth
+from photon.embedded.status import balances
 
 EXAMPLES = 5
 """At most so many ids are named per finding."""
@@ -90,3 +91,33 @@ def _right(record: dict[str, Any], click: str, truth: Truth) -> bool:
         return False
     query = truth.joined.get(click)
     return bool(record["primary"]["query_id"] == query and record["key"] == query)
+
+
+def ledger_problems(ledgers: Mapping[str, Mapping[str, int]], truth: Truth) -> list[str]:
+    """What is wrong with them; each balances, and what one has made the others count as elsewhere."""
+    problems = []
+    made = {name: ledger["joined"] + ledger["unmatched"] for name, ledger in ledgers.items()}
+    for name, ledger in ledgers.items():
+        if not balances(ledger):
+            problems.append(f"the ledger of {name} does not balance: {dict(ledger)}")
+        expected = {
+            "read": truth.lines,
+            "rejected": truth.malformed,
+            "duplicate": truth.duplicates,
+            "elsewhere": sum(made.values()) - made[name],
+            "pending": 0,
+            "late": 0,
+            "filtered": 0,
+        }
+        problems += _differences(f"the ledger of {name} says", ledger, expected)
+    total = {verdict: sum(ledger[verdict] for ledger in ledgers.values()) for verdict in ("joined", "unmatched")}
+    expected = {"joined": len(truth.joined), "unmatched": len(truth.unmatched)}
+    return problems + _differences("all ledgers together say", total, expected)
+
+
+def _differences(who: str, found: Mapping[str, int], expected: Mapping[str, int]) -> list[str]:
+    return [
+        f"{who} {name} {found[name]:,}, the truth is {count:,}"
+        for name, count in expected.items()
+        if found[name] != count
+    ]

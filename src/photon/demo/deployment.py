@@ -10,9 +10,11 @@ from pathlib import Path
 
 from photon.config.loader import load
 from photon.config.settings import Settings
-from photon.config.tls import OPERATOR, Tls, identities
+from photon.config.tls import OPERATOR, Tls
+from photon.demo.feed import Logs
 from photon.embedded.deployment import Deployment, routes_of
 from photon.embedded.ports import free_ports
+from photon.fleet.processes import identities
 from photon.wan.routes import write_routes
 
 DATACENTRES = ("east", "west")
@@ -30,8 +32,17 @@ class Place:
     foreign: Path
     output: Path
     state: Path
-    dispatcher: str
-    """host:port of its status, or of its first worker's."""
+
+    @property
+    def logs(self) -> Logs:
+        """Both sides."""
+        return Logs(self.primary, self.foreign)
+
+
+def places(settings: Settings, base: Path) -> dict[str, Place]:
+    """Of each datacentre with a pipeline. ``base``: directory of the deployment file."""
+    found = settings.datacentre.items()
+    return {n: Place(*(base / each for each in (p.primary, p.foreign, p.output, p.state))) for n, p in found}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +86,17 @@ class DemoDeployment:
         self.wan = f"127.0.0.1:{next(ports)}"
         """Control of the proxy, where there is one."""
         pipelines = ""
-        self.places: dict[str, Place] = {}
         for name in shape.datacentres:
-            base = directory / name
-            own = [f"127.0.0.1:{next(ports)}" for _ in range(per_datacentre)]
-            place = Place(base / "queries", base / "clicks", base / "output", base / "state", own[0])
-            for made in (place.primary, place.foreign, place.output, place.state):
-                made.mkdir(parents=True, exist_ok=True)
-            self.places[name] = place
-            pipelines += _pipeline(name, own, shape)
+            for made in ("queries", "clicks", "output", "state"):
+                (directory / name / made).mkdir(parents=True, exist_ok=True)
+            pipelines += _pipeline(name, [f"127.0.0.1:{next(ports)}" for _ in range(per_datacentre)], shape)
         (directory / "key").write_bytes(os.urandom(32))
         file = directory / "photon.toml"
         tolerate = (len(shape.replicas) - 1) // 2
         head = _HEAD.format(after=shape.unmatched_after_s, shards=shape.shards, tolerate=tolerate)
         file.write_text(head + self._middle() + pipelines)
         settings = load(file, environment={})
+        self.places = places(settings, directory)
         self.tls = _certificates(directory / CERTIFICATES, settings) if shape.tls else None
         routes = routes_of(settings, list(ports))
         self.deployment = Deployment(file, settings, directory / "run", routes, self.tls)

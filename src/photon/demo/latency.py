@@ -4,14 +4,47 @@ from __future__ import annotations
 
 import gzip
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
 import orjson
 
+READ_MAX = 8 << 20
+"""Of one file at once."""
 RECENT = 5_000
 """Percentiles are shown over so many of the latest events."""
+
+
+class NewLines:
+    """Of outputs that grow: each line once, whatever is rolled and compressed meanwhile."""
+
+    def __init__(self) -> None:
+        self._read: dict[tuple[Path, str], int] = {}  # bytes of each file, uncompressed
+
+    def of(self, directory: Path) -> Iterator[list[bytes]]:
+        """What was written below ``joined/`` or another kind of output since, some lines at a time."""
+        for name in sorted({path.name.removesuffix(".gz") for path in directory.glob("*.jsonl*")}):
+            while name.endswith(".jsonl"):
+                at = self._read.get((directory, name), 0)
+                data = _from(directory, name, at)
+                whole = data.rfind(b"\n") + 1
+                if not whole:
+                    break
+                self._read[directory, name] = at + whole
+                yield data[:whole].splitlines()
+
+
+def _from(directory: Path, name: str, at: int) -> bytes:
+    try:
+        with open(directory / name, "rb") as file:
+            file.seek(at)
+            return file.read(READ_MAX)
+    except FileNotFoundError:  # rolled and compressed meanwhile, or withdrawn
+        try:
+            return gzip.decompress((directory / f"{name}.gz").read_bytes())[at:]
+        except FileNotFoundError:
+            return b""
 
 
 class Latencies:
@@ -21,36 +54,21 @@ class Latencies:
         """``outputs``: ``joined/`` directories. ``arrived_ns``: click id -> wall time, filled by the feed."""
         self._outputs = list(outputs)
         self._arrived_ns = arrived_ns
-        self._read: dict[tuple[Path, str], int] = {}  # bytes of each file, uncompressed
+        self._new = NewLines()
         self.all_ms: list[float] = []
 
     def follow(self) -> None:
         """Takes up what was written since."""
-        for directory in self._outputs:
-            for name in sorted({path.name.removesuffix(".gz") for path in directory.glob("*.jsonl*")}):
-                if name.endswith(".jsonl"):
-                    self._follow_file(directory, name)
-
-    def recent(self) -> tuple[float, float, float]:
-        """p50, p90 and p99 in ms of the latest events."""
-        return percentiles(self.all_ms[-RECENT:])
-
-    def _follow_file(self, directory: Path, name: str) -> None:
-        at = self._read.get((directory, name), 0)
-        try:
-            with open(directory / name, "rb") as file:
-                file.seek(at)
-                data = file.read()
-        except FileNotFoundError:  # rolled and compressed meanwhile
-            data = gzip.decompress((directory / f"{name}.gz").read_bytes())[at:]
-        whole = data.rfind(b"\n") + 1
-        self._read[directory, name] = at + whole
-        for line in data[:whole].splitlines():
+        for line in (line for directory in self._outputs for lines in self._new.of(directory) for line in lines):
             record = orjson.loads(line)
             joined_ns = datetime.fromisoformat(record["joined_at"]).timestamp() * 1e9
             arrived_ns = self._arrived_ns.get(record["event_id"])
             if arrived_ns is not None:
                 self.all_ms.append((joined_ns - arrived_ns) / 1e6)
+
+    def recent(self) -> tuple[float, float, float]:
+        """p50, p90 and p99 in ms of the latest events."""
+        return percentiles(self.all_ms[-RECENT:])
 
 
 def percentiles(values: Iterable[float]) -> tuple[float, float, float]:

@@ -7,19 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from photon.config.roles import Role, identity
-from photon.config.tls import towards
 from photon.demo.check import records
 from photon.demo.deployment import DemoDeployment, Place
 from photon.demo.feed import Feed
 from photon.demo.latency import Latencies
-from photon.dispatcher.client import DispatcherClient
 from photon.embedded.ledger import read_ledger
-from photon.idregistry import registry_pb2
-from photon.idregistry.channels import Channels
+from photon.fleet.numbers import counts_of
+from photon.fleet.onlooker import SHARD, Onlooker, lag_bytes
 
-SHARD = 1
-"""The group whose leader is shown."""
 ASK_S = 0.5
 
 
@@ -51,20 +46,13 @@ class Observer:
     def __init__(self, demo: DemoDeployment, feed: Feed) -> None:
         self.demo = demo
         self._feed = feed
-        tls = demo.deployment.tls
-        self._clients = {
-            name: DispatcherClient(place.dispatcher, towards(tls, identity(Role.DISPATCHER, name)))
-            for name, place in demo.places.items()
-        }
-        self._registry = Channels(demo.replicas, tls)
+        self._onlooker = Onlooker(demo.deployment.settings, demo.deployment.tls, ASK_S)
         self._last: dict[str, Mapping[str, int]] = {}
         self.latencies = Latencies((place.output / "joined" for place in demo.places.values()), feed.arrived_ns)
 
     async def close(self) -> None:
         """Ends the connections."""
-        for client in self._clients.values():
-            await client.close()
-        await self._registry.close()
+        await self._onlooker.close()
 
     def ledgers(self) -> dict[str, dict[str, int]]:
         """Of each datacentre, from its dispatcher's database."""
@@ -82,23 +70,26 @@ class Observer:
         """Now."""
         names = list(self.demo.places)
         leading, seen = await asyncio.gather(
-            self._registry.leading(SHARD, timeout=ASK_S), asyncio.gather(*(self._see(name) for name in names))
+            self._onlooker.leader(), asyncio.gather(*(self._see(name) for name in names))
         )
-        name, group = leading or ("", registry_pb2.GroupStatus())
+        leader, batch_mean, commit_s = "", 0.0, 0.0
+        if leading is not None:
+            leader, now = leading[0].name, leading[1]
+            entries, ids = (
+                now.sum(f"photon_registry_{name}_total", shard=SHARD) for name in ("entries", "entry_ids")
+            )
+            batch_mean = ids / entries if entries else 0.0
+            commit_s = now.sum("photon_registry_commit_p50_seconds", shard=SHARD)
         self.latencies.follow()
         return Observation(
-            dict(zip(names, seen, strict=True)),
-            self._feed.written,
-            name,
-            group.batch_mean,
-            group.commit_ms_p50,
+            dict(zip(names, seen, strict=True)), self._feed.written, leader, batch_mean, commit_s * 1000,
             self.latencies.recent(),
-        )
+        )  # fmt: skip
 
     async def leader(self) -> str | None:
         """Name of the replica that leads the first shard."""
-        leading = await self._registry.leading(SHARD, timeout=ASK_S)
-        return leading[0] if leading else None
+        leading = await self._onlooker.leader()
+        return leading[0].name if leading else None
 
     def settled(self, lines: int) -> bool:
         """Whether each datacentre has read so many lines, none is pending, and all verdicts are in the outputs."""
@@ -108,11 +99,10 @@ class Observer:
         return all(_written(place, ledgers[name]) for name, place in self.demo.places.items())
 
     async def _see(self, name: str) -> Seen:
-        status = await self._clients[name].status(timeout=ASK_S)
-        if status is not None:
-            return Seen(True, dict(status.ledger), max(0, status.bytes_known - status.bytes_read))
-        place = self.demo.places[name]
-        return Seen(False, read_ledger(place.state), 0)
+        heard = await self._onlooker.dispatcher(name)
+        if heard is not None:
+            return Seen(True, counts_of(heard), lag_bytes(heard))
+        return Seen(False, read_ledger(self.demo.places[name].state), 0)
 
 
 def _written(place: Place, ledger: Mapping[str, int]) -> bool:

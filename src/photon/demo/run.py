@@ -11,12 +11,11 @@ from pathlib import Path
 
 from photon.config.errors import PhotonError
 from photon.demo.alarms import alarms_in
-from photon.demo.check import check
+from photon.demo.check import check, ledger_problems
 from photon.demo.deployment import DATACENTRES, REPLICAS, DemoDeployment, Shape
-from photon.demo.feed import Feed, Logs
+from photon.demo.feed import Feed
 from photon.demo.generator import Disorder, Generator
 from photon.demo.latency import percentiles
-from photon.demo.ledgers import ledger_problems
 from photon.demo.observe import Observation, Observer
 from photon.demo.phases import Phase, Phases
 from photon.embedded.supervisor import Supervisor
@@ -88,7 +87,7 @@ async def run(
     )
     lines = sorted(generator.lines(), key=lambda line: line.at_us)
     demo = DemoDeployment(options.directory, Shape())
-    feed = Feed(lines, {name: Logs(place.primary, place.foreign) for name, place in demo.places.items()})
+    feed = Feed(lines, {name: place.logs for name, place in demo.places.items()})
     supervisor = Supervisor(zygote=zygote)
     services = demo.deployment.services()
     say(
@@ -107,7 +106,8 @@ async def run(
         await supervisor.stop()
     say("verifying the outputs against the generator's truth")
     findings = check([place.output for place in demo.places.values()], generator.truth)
-    report.problems = [*findings.problems, *ledger_problems(report.ledgers, generator.truth), *alarms_in(demo)]
+    alarms = alarms_in(demo.deployment.settings, demo.deployment.file.parent)
+    report.problems = [*findings.problems, *ledger_problems(report.ledgers, generator.truth), *alarms]
     report.latencies_ms = percentiles(observer.latencies.all_ms)
     report.lines, report.clicks = len(lines), generator.truth.lines
     report.seconds = time.monotonic() - began

@@ -17,11 +17,11 @@ from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
-from photon.config.serving import listen_for
+from photon.config.serving import listen
 from photon.config.settings import Pipeline, Settings
 from photon.config.structured import get_logger
 from photon.config.tls import Tls, towards
-from photon.dispatcher.worker_names import AUTO, living_workers, note_address, under_free_name
+from photon.dispatcher.worker_names import AUTO, note_address, under_free_name
 from photon.embedded.adapter import adapter_of
 from photon.embedded.dispatcher_metrics import dispatcher_metrics
 from photon.embedded.joiner_place import listening_place
@@ -37,12 +37,12 @@ from photon.embedded.services import (
     tls_of,
 )
 from photon.embedded.together import Nearby, Up, unheard
+from photon.fleet.processes import KINDS
 from photon.idregistry.api import Digester
 
 if TYPE_CHECKING:
+    from photon.config.metrics.readings import ProcessMetrics
     from photon.dispatcher.engine import DispatcherEngine
-    from photon.dispatcher.service import DispatcherService
-    from photon.dispatcher.status import Status
     from photon.embedded.explaining.service import Explainer
     from photon.embedded.pipeline import DispatcherPlan
     from photon.idregistry.client import RegistryClient
@@ -115,7 +115,6 @@ async def serve_dispatcher(
     from photon.dispatcher.discovery import Discovery
     from photon.dispatcher.joiner_set import JoinerSet
     from photon.dispatcher.lookups import LookUpPolicy
-    from photon.dispatcher.service import DispatcherService, Sharing
     from photon.embedded.pipeline import DispatcherPlan, open_dispatcher
     from photon.joiner.client import JoinerClient
 
@@ -172,19 +171,14 @@ async def serve_dispatcher(
         def begin() -> AbstractContextManager[DispatcherEngine]:
             return _named(open_as, place, plan.state / STATE_NAME, pipeline, own)
 
-        def sharing() -> Sharing:
-            return Sharing(own.name, [each.address for each in living_workers(plan.state / STATE_NAME)])
-
         check_directory(plan.foreign)
         if await agree(registry, join, rule_of(settings, base, join), stop):
             _begin(settings, base, plan, read_from, ignore_checkpoints)
             with Lives(begin) as lives:
                 log.info("dispatcher serves", datacentre=name, join=join, worker=place.name)
                 metrics = dispatcher_metrics(settings, plan, lives, lambda: own.name)
-                shared = None if place.name is None else sharing
-                service = DispatcherService(name, join, lives.status, metrics, shared)
                 explainer = _explainer(settings, base, plan, lives, own, registry)
-                await _serve(lives, service, explainer, place.listen, tls, stop, up)
+                await _serve(lives, metrics, explainer, place.listen, tls, stop, up)
 
 
 @dataclass(slots=True)
@@ -278,10 +272,6 @@ class Lives:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def status(self) -> Status:
-        """Of the present one."""
-        return self._engine.status()
-
     @property
     def engine(self) -> DispatcherEngine:
         """The present one."""
@@ -306,8 +296,8 @@ class Lives:
 def _explainer(
     settings: Settings, base: Path, plan: DispatcherPlan, lives: Lives, own: _Own, registry: RegistryClient
 ) -> Explainer:
+    from photon.embedded.explaining.dispatchers import foreign_logs
     from photon.embedded.explaining.explainers import of_dispatcher
-    from photon.embedded.explaining.places import foreign_logs
 
     logs = foreign_logs(settings, base, plan.join, plan.foreign, plan.state)
     digester = Digester(deployment_key(settings, base), plan.join)
@@ -320,14 +310,13 @@ def _explainer(
 
 async def _serve(
     lives: Lives,
-    served: DispatcherService,
+    metrics: ProcessMetrics,
     explainer: Explainer,
     address: str | None,
     tls: Tls | None,
     stop: asyncio.Event,
     up: Up,
 ) -> None:
-    from photon.dispatcher.client import DISPATCHER
     from photon.embedded.explaining.service import EXPLAIN, ExplainService
 
     if address is None:
@@ -335,8 +324,8 @@ async def _serve(
         return await lives.run(stop)
 
     explaining = ExplainService(explainer)
-    server = await listen_for(
-        address, DISPATCHER, served, also=lambda to: EXPLAIN.add(to, explaining), tls=tls, metrics=served.metrics
+    server = await listen(
+        address, KINDS["dispatcher"].health, lambda to: EXPLAIN.add(to, explaining), tls=tls, metrics=metrics
     )
     try:
         await server.serving()

@@ -20,8 +20,7 @@ from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
 from photon.dispatcher.ledger_reader import read_standing
-from photon.embedded.ledger import ledger_file
-from photon.embedded.ledgers import accounts
+from photon.embedded.ledger import accounts, ledger_file
 from photon.embedded.services import deployment_key
 from photon.idregistry.operations.backup import check_backup, read_manifest
 from photon.spark.backfill.known import known_backfills

@@ -11,13 +11,14 @@ import fcntl
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from photon.config.errors import PhotonError, UsageError
 from photon.config.settings import Settings
 from photon.embedded.deployment import routes_needed, routes_of
 from photon.embedded.ports import free_ports
+from photon.fleet.processes import listening
 from photon.joiner.slot.lock import LOCK_NAME, NETWORK_FILE_SYSTEMS, file_system_of
 from photon.wan.api import Route
 from photon.wan.routes import RoutesError, host_and_port, read_routes
@@ -124,7 +125,8 @@ def kept_routes(
     old: list[Route] = []
     with contextlib.suppress(RoutesError):
         old = read_routes(file)
-    taken = set(_ports(settings))
+    named = (address.rpartition(":")[2] for address in listening(settings))  # of a page it may be anything
+    taken = {int(port) for port in named if port.isdecimal()}
     kept = {_ends(r): r.listen for r in old if is_free(r.listen) and host_and_port(r.listen)[1] not in taken}
     taken |= {host_and_port(listen)[1] for listen in kept.values()}
     count = routes_needed(settings)
@@ -146,15 +148,3 @@ def can_listen(address: str) -> bool:
 
 def _ends(route: Route) -> tuple[str, str, str]:
     return route.source, route.destination, route.target
-
-
-def _ports(settings: Settings) -> Iterable[int]:
-    """That the processes of the file listen on, now or soon."""
-    addresses = [replica.address for replica in settings.registry.replicas.values()]
-    addresses += [] if settings.wan is None else [settings.wan.control]
-    for pipeline in settings.datacentre.values():
-        addresses.append(pipeline.eventstore)
-        addresses += pipeline.dispatcher_addresses()
-        addresses += [joiner.address for joiner in pipeline.joiners.values()]
-        addresses += [node.address for node in pipeline.caches.values()]
-    return [int(address.rpartition(":")[2]) for address in addresses]

@@ -8,7 +8,6 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,13 +16,18 @@ from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
-from photon.config.settings import Pipeline, Settings
+from photon.config.settings import Settings
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.config.tls import Tls, towards
 from photon.embedded.adapter import adapter_of, join_named, rule_hash
 from photon.embedded.settings_again import SettingsAgain, cache_nodes
 from photon.embedded.together import Nearby, Up, unheard
+from photon.fleet.access import logged as logged
+from photon.fleet.access import pipeline_named as pipeline_named
+from photon.fleet.access import registry_client as registry_client
+from photon.fleet.access import tls_in as tls_in
+from photon.fleet.access import tls_of as tls_of
 from photon.idregistry.api import Digester, Slot
 from photon.idregistry.deployment_key import deployment_key as deployment_key
 from photon.idregistry.deployment_key import key_path as key_path
@@ -84,28 +88,6 @@ async def serve_replica(
     await serve_registry(own, stop=stop)
 
 
-def tls_of(settings: Settings, base: Path, identity: str) -> Tls | None:
-    """What a process of this identity shows and trusts, as its files say now; None without ``[tls]``.
-
-    Raises UsageError.
-    """
-    return None if settings.tls is None else tls_in(base / settings.tls.directory, identity)
-
-
-def tls_in(directory: Path, identity: str) -> Tls:
-    """As tls_of, from a directory of certificates."""
-    from photon.config.certificate_files import load
-
-    return load(directory, identity, datetime.now(UTC))
-
-
-def logged(tls: Tls | None) -> Tls | None:
-    """The same; a service says at its start that its certificate expires soon."""
-    for note in tls.notes if tls is not None else ():
-        log.warning("tls", note=note)
-    return tls
-
-
 def _given(id_rule: str) -> tuple[str, bytes]:
     join, _, digits = id_rule.rpartition("=")
     try:
@@ -125,20 +107,6 @@ def rules_of(settings: Settings, base: Path) -> dict[str, bytes]:
 def rule_of(settings: Settings, base: Path, join: str) -> bytes:
     """Hash of how a join's ids are derived, the key included."""
     return rule_hash(adapter_of(settings, join, base), Digester(deployment_key(settings, base), join))
-
-
-def pipeline_named(settings: Settings, name: str | None) -> tuple[str, Pipeline]:
-    """The datacentre that a command means: the one it names, or the only one there is. Raises UsageError."""
-    known = ", ".join(sorted(settings.datacentre)) or "none"
-    if not settings.datacentre:
-        raise UsageError("the configuration has no datacentre; name a deployment file with --config")
-    if name is None:
-        if len(settings.datacentre) != 1:
-            raise UsageError(f"the configuration has the datacentres {known}; name one with --datacentre")
-        name = next(iter(settings.datacentre))
-    if name not in settings.datacentre:
-        raise UsageError(f"--datacentre {name}: not in the configuration; there are: {known}")
-    return name, settings.datacentre[name]
 
 
 def store_place(settings: Settings, base: Path, datacentre: str | None) -> StorePlace:
@@ -222,16 +190,6 @@ async def serve_store(
         stop=stop,
         tls=place.tls,
     )
-
-
-def registry_client(settings: Settings, tls: Tls | None) -> RegistryClient:
-    """Of the deployment's registry. Raises UsageError."""
-    from photon.idregistry.client import RegistryClient
-
-    addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
-    if not addresses:
-        raise UsageError("registry.replicas: is empty; a deployment names 1, 3 or 5 replicas")
-    return RegistryClient(addresses, clock=SystemClock(), tls=tls)
 
 
 def event_store(

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.config.errors import PhotonError, UsageError
-from photon.config.roles import Role, identity
 from photon.config.settings import Settings
-from photon.config.tls import OPERATOR, Tls, towards
+from photon.config.tls import OPERATOR, Tls
 from photon.dispatcher.process import Places
 from photon.dispatcher.skipping import Skips, commit_skips, locked_state, plan_skips
 from photon.embedded.adapter import adapter_of
-from photon.embedded.deployment import HEALTH
 from photon.embedded.services import key_path, pipeline_named, read_key, tls_of
-from photon.embedded.supervisor import healthy
+from photon.embedded.workers import dispatcher_serves
 from photon.idregistry.api import Digester
 
 ASK_S = 5.0
@@ -56,7 +54,7 @@ def skip(
     for name in vouched:
         if name not in others:
             raise UsageError(f"--reader {name}: not another datacentre of the join; there are: {', '.join(others)}")
-    readers = asyncio.run(_readers(settings, others, vouched, tls_of(settings, base, OPERATOR)))
+    readers = asyncio.run(_readers(settings, base, others, vouched, tls_of(settings, base, OPERATOR)))
     refusal = ""
     if not any(readers.values()):
         refusal = (
@@ -83,14 +81,9 @@ def skip(
 
 
 async def _readers(
-    settings: Settings, others: Sequence[str], vouched: Sequence[str], tls: Tls | None
+    settings: Settings, base: Path, others: Sequence[str], vouched: Sequence[str], tls: Tls | None
 ) -> dict[str, bool]:
     async def reads(name: str) -> bool:
-        if name in vouched:
-            return True
-        addresses = settings.datacentre[name].dispatcher_addresses()
-        to = towards(tls, identity(Role.DISPATCHER, name))
-        asked = [healthy(address, HEALTH["dispatcher"], ASK_S, to) for address in addresses]
-        return any(await asyncio.gather(*asked))
+        return name in vouched or await dispatcher_serves(settings, base, name, tls, ASK_S)
 
     return dict(zip(others, await asyncio.gather(*map(reads, others)), strict=True))

@@ -6,8 +6,6 @@ from typing import Literal
 
 import msgspec
 
-from photon.embedded.status import duration
-
 Condition = Literal["up", "starting", "not serving", "silent", "paused", "held", "restarting", "failing", "ended"]
 """up: healthy, or alive where it has no health service · starting: alive, not healthy yet · not serving: it was
 healthy and now says that it cannot serve · silent: it was healthy and does not answer · paused: stopped by SIGSTOP of
@@ -51,8 +49,3 @@ def summary(states: list[ServiceState]) -> str:
         f"{state.name} is {state.words}" + (f": {state.detail}" if state.detail else "") for state in wrong
     )
     return f"{len(wrong)} of {len(states)} processes are not up: {named}"
-
-
-def uptime(state: ServiceState) -> str:
-    """For a table."""
-    return "-" if state.uptime_s is None else duration(state.uptime_s)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from photon.config.words import duration, missing_keys, size
+
 VERDICTS = ("joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate")
 """In the ledger's order; ``read`` is their sum and ``pending``."""
 
@@ -69,25 +71,4 @@ def line(before: Status, now: Status) -> str:
 
 def missing(now: Status) -> str:
     """What waits for primary logs that cannot be read."""
-    keys = "1 key waits" if now.missing_keys == 1 else f"{now.missing_keys:,} keys wait"
-    return f"{keys} for {now.missing_logs:,} primary log{'' if now.missing_logs == 1 else 's'} that cannot be read"
-
-
-def size(count: float) -> str:
-    """``1.5 MiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            break
-        count /= 1024
-    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-
-
-def duration(seconds: float) -> str:
-    """``3 min 20 s``."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min"
+    return f"{missing_keys(now.missing_keys, now.missing_logs, 'primary log')} that cannot be read"

@@ -18,15 +18,14 @@ from photon.config.settings import Settings
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.config.tls import Tls
-from photon.embedded.services import logged, pipeline_named, tls_of
+from photon.embedded.explaining.inquiry import Asking, explain
+from photon.fleet.access import logged, pipeline_named, tls_of
+from photon.fleet.asking import Asker, Heard
+from photon.fleet.numbers import merged
+from photon.fleet.processes import asked_of
 from photon.status.assets import read_assets
 from photon.status.explained import ASK_S, PATH, Explained
-from photon.status.explaining import Asking, explain
-from photon.status.exposition import merged
-from photon.status.finding import Asker
-from photon.status.gathering import Heard
 from photon.status.http import Answer, HttpServer, plain
-from photon.status.targets import targets_of
 from photon.status.view import View
 
 PERIOD_S = 2.0
@@ -102,7 +101,7 @@ class StatusService:
     def _status_json(self) -> Answer:
         """Before the first gathering it says whom it asks, so that the page has something to show."""
         if self._at is None:
-            names = [target.name for target in targets_of(self._settings, self._datacentre, self._tls)]
+            names = [each.title for each in asked_of(self._settings, self._datacentre)]
             said = {"datacentre": self._datacentre, "version": __version__, "starting": names}
             return Answer(orjson.dumps(said), JSON, 503)
         now_s = self._clock.monotonic()
@@ -112,10 +111,10 @@ class StatusService:
     def metrics(self) -> str:
         """Of all processes, this one included."""
         own = {"datacentre": self._datacentre, "service": "status", "process": self._datacentre}
-        texts = [(each.target.labels, each.text) for each in self._heard]
+        texts = [(each.process.labels, each.text) for each in self._heard]
         up = Readings()
         for each in self._heard:
-            up.put("photon_up", each.up, **each.target.labels)
+            up.put("photon_up", each.up, **each.process.labels)
         return merged([({}, up.text()), *texts, (own, self._own_text.decode())])
 
     def _put(self, into: Readings) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from photon.status.gathering import Heard
-from photon.status.numbers import Numbers
+from photon.config.words import many
+from photon.fleet.asking import Heard
+from photon.fleet.numbers import Numbers
 
 ALARMS_MAX = 100
 HOLDS_ALL, CATCHING_UP = "holds all", "catching up"
@@ -15,13 +16,9 @@ HOLDS_ALL, CATCHING_UP = "holds all", "catching up"
 
 def registry_of(heard: Sequence[Heard], now: Numbers) -> dict[str, Any]:
     """Shards as the replica with the newest config knows them, with sizes and commit times of their leaders."""
-    replicas = [each for each in heard if each.target.service == "registry"]
+    replicas = [each for each in heard if each.process.kind == "registry"]
     newest = max((each.details for each in replicas), key=lambda one: one.get("config", -1), default={})
-    leading = {
-        sample.labels["shard"]: who.target.process
-        for who, sample in now.each("photon_registry_leader")
-        if sample.value
-    }
+    leading = {sample.labels["shard"]: who.name for who, sample in now.each("photon_registry_leader") if sample.value}
     sizes, ids = now.by("shard", "photon_registry_id_bytes"), now.by("shard", "photon_registry_ids")
     p50, p99 = (now.by("shard", f"photon_registry_commit_{rank}_seconds") for rank in ("p50", "p99"))
     shards = []
@@ -52,7 +49,7 @@ def slots_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, Any]]:
     for _, sample in now.each("photon_joiner_outcomes_total", outcome="joined"):
         joined[sample.labels["slot"]] = sample.value
     found = []
-    for verifier in (each for each in heard if each.target.service == "verifier"):
+    for verifier in (each for each in heard if each.process.kind == "verifier"):
         for slot in verifier.details.get("slots", []):
             numbers = {
                 key: now.max(f"photon_verifier_{name}", slot=slot["slot"])
@@ -117,7 +114,7 @@ def alarms_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, str]]:
 
 
 def _told(each: Heard) -> Iterator[dict[str, str]]:
-    where, details = each.target.name, each.details
+    where, details = each.process.title, each.details
     if not each.up:
         yield _alarm(where, f"does not answer: {each.problem}", "see photon ps and the process's log")
     for alarm in details.get("alarms", []):
@@ -128,8 +125,7 @@ def _told(each: Heard) -> Iterator[dict[str, str]]:
         for alarm in slot["alarms"]:
             yield _alarm(f"slot {slot['slot']}", f"{alarm['finding']}: {alarm['what']}", alarm["todo"])
     if details.get("unbalanced_hours"):
-        count = details["unbalanced_hours"]
-        hours = "1 hour" if count == 1 else f"{count} hours"
+        hours = many(details["unbalanced_hours"], "hour")
         yield _alarm(where, f"the ledger of {hours} does not balance", "see photon ledger")
     for line in details.get("unread", []):
         yield _alarm(where, line, "see docs/dispatcher.md")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from photon.status.gathering import Heard
+from photon.embedded.status import VERDICTS
+from photon.fleet.asking import Heard
+from photon.fleet.numbers import Change, Numbers, merged_ledger, oldest_lag, quantile, share_within
 from photon.status.history import History, Point
-from photon.status.numbers import Numbers, merged_ledger, quantile, rate, share_within, since
-from photon.status.pending import oldest_of
 from photon.status.shards import alarms_of, copies_of, registry_of, slots_of
 
+OLDEST_SHOWN = 20
 WINDOW_S = 60.0
 """Rates, ratios and latencies are of the last minute."""
 SNAPSHOTS_MAX = 64
-VERDICTS = ("joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate")
 WITHIN_S = (1.0, 10.0, 60.0)
 """Bounds of the service level."""
 
@@ -39,12 +39,12 @@ class View:
         while self._past and not now_s - WINDOW_S <= self._past[0][0] < now_s:
             self._past.popleft()
         before = self._past[0] if self._past else None
-        rates = _Rates(now, before[1] if before else None, now_s - before[0] if before else 0.0)
+        rates = Change(now, before[1] if before else None, now_s - before[0] if before else 0.0)
         self._past.append((now_s, now))
         flow, latency = _flow(now, rates), _latency(now, rates)
         if before is not None and self._history.due(now_s):
             self._history.add(_point(now_s, flow, latency))
-        details = [each.details for each in heard if each.target.service == "dispatcher"]
+        details = [each.details for each in heard if each.process.kind == "dispatcher"]
         ledger = merged_ledger(details)
         return {
             "at_s": now_s,
@@ -61,7 +61,7 @@ class View:
                 "unbalanced_hours": ledger.get("unbalanced_hours", 0),
             },
             "oldest": oldest_of(details),
-            "lag": sorted((row for each in details for row in each.get("lag", [])), key=lambda row: -row["seconds"]),
+            "lag": oldest_lag(heard),
             "slots": slots_of(heard, now),
             "copies": copies_of(heard, now),
             "registry": registry_of(heard, now),
@@ -70,36 +70,13 @@ class View:
         }
 
 
-class _Rates:
-    """Of the last window."""
-
-    def __init__(self, now: Numbers, before: Numbers | None, seconds: float) -> None:
-        self.now, self.before, self.seconds = now, before, seconds
-
-    def sum(self, name: str, **labels: str) -> float | None:
-        """Of what each process counts for itself."""
-        then = None if self.before is None else self.before.sum(name, **labels)
-        return rate(self.now.sum(name, **labels), then, self.seconds)
-
-    def max(self, name: str, **labels: str) -> float | None:
-        """Of what they count in common."""
-        then = None if self.before is None else self.before.max(name, **labels)
-        return rate(self.now.max(name, **labels), then, self.seconds)
-
-    def ratio(self, part: str, rest: str) -> float | None:
-        """part / (part + rest); None: neither moved."""
-        of_part, of_rest = self.sum(part), self.sum(rest)
-        if of_part is None or of_rest is None or of_part + of_rest == 0:
-            return None
-        return of_part / (of_part + of_rest)
-
-    def buckets(self, name: str) -> dict[float, float]:
-        """Of a histogram."""
-        now = self.now.buckets(name)
-        return now if self.before is None else since(now, self.before.buckets(name))
+def oldest_of(details: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Oldest first. Workers that share a retry store all say its rows: each is shown once."""
+    found = {(row["log"], row["offset"]): row for each in details for row in each.get("oldest", [])}
+    return sorted(found.values(), key=lambda row: -row["age_s"])[:OLDEST_SHOWN]
 
 
-def _flow(now: Numbers, rates: _Rates) -> dict[str, Any]:
+def _flow(now: Numbers, rates: Change) -> dict[str, Any]:
     published, cleared = now.sum(f"{_V}_published_bytes"), now.sum(f"{_V}_cleared_bytes")
     return {
         "read_per_s": rates.max(f"{_D}_read_total"),
@@ -132,7 +109,7 @@ def _flow(now: Numbers, rates: _Rates) -> dict[str, Any]:
     }
 
 
-def _others(names: Sequence[str], now: Numbers, rates: _Rates) -> list[dict[str, Any]]:
+def _others(names: Sequence[str], now: Numbers, rates: Change) -> list[dict[str, Any]]:
     """What is seen from here of the other datacentres: dispatchers watch what becomes of the events left to them."""
     trusted = now.by("home", f"{_D}_home_trusted")
     elsewhere = rates.max(f"{_D}_events_total", verdict="elsewhere")
@@ -147,7 +124,7 @@ def _others(names: Sequence[str], now: Numbers, rates: _Rates) -> list[dict[str,
     ]
 
 
-def _latency(now: Numbers, rates: _Rates) -> dict[str, Any]:
+def _latency(now: Numbers, rates: Change) -> dict[str, Any]:
     found = {}
     for key, name in (("join", f"{_D}_join_seconds"), ("event_age", f"{_D}_event_age_seconds")):
         recent, ever = rates.buckets(name), now.buckets(name)
@@ -176,13 +153,13 @@ def _point(now_s: float, flow: dict[str, Any], latency: dict[str, Any]) -> Point
 
 
 def _process(each: Heard, now: Numbers, now_s: float) -> dict[str, Any]:
-    started = now.of(each, "process_start_time_seconds")
+    started = now.of(each.process, "process_start_time_seconds")
     return {
-        **each.target.labels,
-        "address": each.target.address,
+        **each.process.labels,
+        "address": each.process.address,
         "up": each.up,
         "problem": each.problem,
-        "memory_bytes": now.of(each, "process_resident_memory_bytes"),
-        "open_files": now.of(each, "process_open_fds"),
+        "memory_bytes": now.of(each.process, "process_resident_memory_bytes"),
+        "open_files": now.of(each.process, "process_open_fds"),
         "uptime_s": None if started is None else max(now_s - started, 0.0),
     }

@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from photon.chaos.api import Do, Step, WrongScenario
-from photon.chaos.limits import too_much
 from photon.chaos.plan import WEIGHTS, random_plan
+from photon.chaos.topology import too_much
 from tests.unit.chaos.places import TOPOLOGY
 
 ABLE = frozenset(Do)

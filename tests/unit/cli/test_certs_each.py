@@ -8,7 +8,7 @@ import pytest
 
 from photon.cli.main import main
 from photon.config.loader import load
-from photon.config.tls import identities
+from photon.fleet.processes import identities
 
 
 @pytest.fixture

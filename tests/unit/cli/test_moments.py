@@ -9,7 +9,7 @@ import pytest
 
 from photon.cli.lazy import walk
 from photon.cli.main import main
-from photon.cli.moments import given_ns
+from photon.cli.units import given_ns
 from photon.config.errors import UsageError
 
 NOW = 1_800_000_000 * 10**9

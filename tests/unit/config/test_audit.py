@@ -26,7 +26,6 @@ LOOKS = {
     "/photon.v1.RegistryOperator/Barrier",
     "/photon.v1.EventStore/Progress",
     "/photon.v1.Cache/Counts",
-    "/photon.v1.Dispatcher/Status",
     "/photon.v1.Metrics/Read",
     "/photon.v1.Explain/Event",
     "/photon.v1.Wan/List",

@@ -19,7 +19,8 @@ from photon.config.certificates import (
     read_certificate,
 )
 from photon.config.loader import convert
-from photon.config.tls import OPERATOR, dns_name, identities, identity_of
+from photon.config.tls import OPERATOR, dns_name, identity_of
+from photon.fleet.processes import identities
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 R1 = "registry-r1"
@@ -212,14 +213,14 @@ def test_what_a_deployment_needs() -> None:
         },
         "here",
     )
-    assert identities(settings) == [
-        "registry-r1",
+    assert sorted(identities(settings)) == [
+        "dispatcher-east",
         "eventstore-east",
         "joiner-east",
-        "dispatcher-east",
-        "verifier-east",
-        "spark-east",
         "operator",
+        "registry-r1",
+        "spark-east",
+        "verifier-east",
     ]
     for each in identities(settings):
         check_identity(each)

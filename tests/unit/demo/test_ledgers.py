@@ -1,5 +1,5 @@
+from photon.demo.check import ledger_problems
 from photon.demo.generator import Truth
-from photon.demo.ledgers import ledger_problems
 
 TRUTH = Truth(
     joined={f"c{n}": f"q{n}" for n in range(6)}, unmatched={"c6", "c7"}, malformed=1, duplicates=2, clicks={}

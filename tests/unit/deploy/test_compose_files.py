@@ -11,8 +11,8 @@ from packaging.utils import canonicalize_name
 
 from photon.config.loader import load
 from photon.config.settings import Settings
-from photon.config.tls import identities
 from photon.embedded.copying import keepers
+from photon.fleet.processes import identities
 from photon.joiner.copies.api import keeper_of
 from photon.wan.routes import read_routes
 

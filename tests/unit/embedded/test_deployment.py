@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from photon.config.loader import ConfigError, load
-from photon.config.tls import identities
 from photon.embedded.deployment import Deployment, regions, routes_needed, routes_of
+from photon.fleet.processes import identities
 from tests.unit.embedded.deployments import EXAMPLE, example_settings
 
 RUN = Path("/run")

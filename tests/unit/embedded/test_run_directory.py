@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from photon.config.errors import UsageError
+from photon.config.loader import load
 from photon.embedded.ports import free_ports
 from photon.embedded.run_directory import (
     RunBusy,
@@ -22,7 +23,7 @@ from photon.embedded.run_directory import (
 )
 from photon.wan.api import Route
 from photon.wan.routes import host_and_port, write_routes
-from tests.unit.embedded.deployments import example_settings
+from tests.unit.embedded.deployments import EXAMPLE, example_settings
 
 HOLD = """
 import sys, pathlib
@@ -113,6 +114,15 @@ def test_no_port_of_the_file_and_none_that_is_kept_is_drawn(tmp_path: Path) -> N
         ports = [host_and_port(route.listen)[1] for route in each]
         assert len(set(ports)) == 6
         assert not named & set(ports)
+
+
+def test_no_process_of_the_file_finds_its_port_taken_by_the_proxy(tmp_path: Path) -> None:
+    flags = ['datacentre.east.status="127.0.0.1:8080"', "output.copies=2", "join.clicks.identical_copies=true"]
+    flags += [f'datacentre.{name}.copies="127.0.0.1:808{n}"' for n, name in enumerate(("east", "west"), 1)]
+    settings = load(EXAMPLE, environment={}, flags=flags)
+    offered = [7515, 7525, 8080, 8081, 8082, *range(9000, 9100)]  # verifiers, a page, keepers of copies
+    routes = kept_routes(settings, tmp_path / "routes.json", draw=lambda n: offered[:n], is_free=lambda _: True)
+    assert {host_and_port(route.listen)[1] for route in routes} == set(range(9000, 9000 + len(routes)))
 
 
 def test_a_broken_file_of_routes_counts_as_none(tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from photon.cli import top as command
-from photon.status.gathering import Heard
-from photon.status.targets import Target
+from photon.fleet.asking import Heard
+from photon.fleet.processes import Process
 from photon.status.top import SORTS, VIEWS, Top, ordered
 
-JOINER = Target("east", "joiner", "east-1", "127.0.0.1:1")
-DISPATCHER = Target("east", "dispatcher", "east", "127.0.0.1:2")
-R1, R2 = (Target("", "registry", name, f"127.0.0.1:{port}") for name, port in (("r1", 3), ("r2", 4)))
-VERIFIER = Target("east", "verifier", "east", "127.0.0.1:5")
+JOINER = Process("east", "joiner", "east-1", "127.0.0.1:1")
+DISPATCHER = Process("east", "dispatcher", "east", "127.0.0.1:2")
+R1, R2 = (Process("", "registry", name, f"127.0.0.1:{port}") for name, port in (("r1", 3), ("r2", 4)))
+VERIFIER = Process("east", "verifier", "east", "127.0.0.1:5")
 
 
 def text(**values: float) -> str:

@@ -10,9 +10,9 @@ import orjson
 from photon.cli.status_view import text
 from photon.config.metrics.histogram import Histogram
 from photon.config.metrics.readings import Readings
-from photon.status.gathering import Heard
+from photon.fleet.asking import Heard
 from photon.status.view import View
-from tests.unit.status.heard import said, silent
+from tests.unit.fleet.heard import said, silent
 
 LEDGER = {"read": 900, "joined": 800, "pending": 100}
 

@@ -80,6 +80,11 @@ def print_table(columns: list[tuple[str, bool]], rows: list[list[str]]) -> None:
     tables.show(table)
 
 
+def words(value: object, none: str = "-") -> str:
+    """A cell."""
+    return f"{value:,}" if isinstance(value, int) else str(value or none)
+
+
 def moment(time_ns: int | None) -> str:
     """A boundary for people."""
     if time_ns is None:

@@ -53,7 +53,7 @@ def doctor(config: Path, overrides: tuple[str, ...], output_format: str) -> int:
 def _certificates(settings: Settings, base: Path) -> list[CertificateEnd]:
     """Those that lie in this machine's directory."""
     from photon.config.certificates import CertificateError, facts, read_certificate
-    from photon.config.tls import identities
+    from photon.fleet.processes import identities
     from photon.idregistry.operations.findings import CertificateEnd
 
     if settings.tls is None:

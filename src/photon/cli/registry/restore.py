@@ -10,8 +10,8 @@ import click
 
 from photon.cli import steering
 from photon.cli.audited import audited
-from photon.cli.moments import NOW, given_ns
 from photon.cli.registry.common import connected, deployment, formatted, loaded, moment, print_json
+from photon.cli.units import NOW, given_ns
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings

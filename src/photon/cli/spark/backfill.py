@@ -11,7 +11,7 @@ import click
 
 from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.moments import given_ns
+from photon.cli.units import given_ns
 
 if TYPE_CHECKING:
     from photon.spark.backfill.run import Outcome

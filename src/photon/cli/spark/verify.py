@@ -70,8 +70,8 @@ def verify(
       photon spark verify --config photon.toml --from 7d --report reports/week --master spark://host:7077
     Exit codes: 0 all is right, 1 failed, 2 wrong usage, 3 there are problems.
     """
-    from photon.cli.moments import given_ns
     from photon.cli.spark.backfill import _pairs
+    from photon.cli.units import given_ns
     from photon.config.errors import UsageError
     from photon.config.loader import load
     from photon.embedded.nightly import Wish, nightly

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
 
+from photon.config.words import size
 from photon.embedded.doctor.facts import Directory, Facts, Logs, Machine, Process
 
 FREE_BYTES_LOW, FREE_SHARE_LOW = 1 << 30, 0.05
@@ -202,7 +203,7 @@ def _disks(facts: Facts) -> Iterator[Finding]:
         and state.device != output.device
     ]
     note = f"; state and output of {_some(apart)} are on different file systems" if apart else ""
-    said = f"{len(facts.directories)} directories, at least {_size(least)} free, fsync within {slowest * 1000:.0f} ms"
+    said = f"{len(facts.directories)} directories, at least {size(least)} free, fsync within {slowest * 1000:.0f} ms"
     yield _ok("disks", said + note)
 
 
@@ -214,7 +215,7 @@ def _directory(each: Directory) -> Iterator[Finding]:
         )
         return
     share = each.free / max(each.size, 1)
-    free = f"{_size(each.free)} free, {share:.1%}"
+    free = f"{size(each.free)} free, {share:.1%}"
     if each.free < FREE_BYTES_NONE:
         yield _problem("disks", where, free, "make room at once: a full disk stops what is written there")
     elif each.free < FREE_BYTES_LOW or (share < FREE_SHARE_LOW and each.free < FREE_BYTES_ENOUGH):
@@ -337,14 +338,6 @@ def _registry(facts: Facts) -> Iterator[Finding]:
                 yield _warning("registry", f"shard {each.shard}", what, do)
     kept = "for ever" if registry.retention_s is None else f"for {registry.retention_s / 3600:,.1f} h"
     yield _ok("registry", f"{registry.up} of {registry.replicas} replicas answer; ids are kept {kept}")
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:,.0f} {unit}"
-        count /= 1024
-    return f"{count:,.1f} TiB"
 
 
 def worst(said: Iterable[Finding]) -> Level:

@@ -1,8 +1,9 @@
-"""Facts of this machine: files, disks, limits, ports, packages. Nothing is changed but for a small file for fsync,
-which is removed again."""
+"""Facts for ``photon doctor``: of this machine (files, disks, limits, ports, packages), and what the processes of the
+deployment and its registry say. Nothing is changed but for a small file for fsync, which is removed again."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import re
@@ -24,16 +25,38 @@ from photon.adapters.logs.mounts import is_network, read_type
 from photon.adapters.logs.problems import ProblemReporter
 from photon.config.certificate_files import load as load_pair
 from photon.config.certificates import CertificateError, facts, read_certificate
+from photon.config.clock import NS_PER_S
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.config.kernel_time import kernel_time
 from photon.config.settings import Settings
-from photon.config.tls import OPERATOR, Tls, identities
+from photon.config.tls import OPERATOR, Tls
 from photon.dispatcher.database import BUSY_S, STATE_NAME, check_marks
 from photon.embedded import hbase
 from photon.embedded.adapter import adapter_of
-from photon.embedded.doctor.facts import Directory, KeyPair, Logs, Machine, Package, Port, Secret, State
-from photon.embedded.services import key_path, read_key, tls_of
+from photon.embedded.doctor.facts import (
+    Boundary,
+    Directory,
+    KeyPair,
+    Logs,
+    Machine,
+    Package,
+    Port,
+    Process,
+    Registry,
+    Secret,
+    State,
+)
+from photon.embedded.services import key_path, read_key
+from photon.fleet import processes as fleet
+from photon.fleet.access import tls_of
+from photon.fleet.asking import Asker, Heard
+from photon.fleet.numbers import Numbers
+from photon.fleet.processes import identities, listening
+from photon.idregistry.operations.client import OperatorClient
+from photon.idregistry.operations.findings import Expected, findings
+from photon.idregistry.operations.inspection import Inspection
+from photon.idregistry.shard_snapshot import NO_BOUNDARY
 from photon.outputs import OutputPlace, read_slot
 
 DISTRIBUTION = "photon-join"
@@ -103,7 +126,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 # -- where the deployment is -----------------------------------------------------------------------------------------
 def one_machine(settings: Settings) -> bool:
     """Whether all processes are on this machine: no other clock is involved."""
-    return all(address.startswith(LOOPBACK) for address in addresses(settings))
+    return all(address.startswith(LOOPBACK) for address in listening(settings))
 
 
 def datacentres_here(settings: Settings, base: Path) -> list[str]:
@@ -231,34 +254,14 @@ def operators_tls(settings: Settings, base: Path) -> tuple[Tls | None, str]:
 
 
 # -- ports, secrets, states ------------------------------------------------------------------------------------------
-def addresses(settings: Settings) -> dict[str, str]:
-    """host:port -> who listens there."""
-    found: dict[str, str | None] = {
-        f"registry {name}": each.address for name, each in settings.registry.replicas.items()
-    }
-    for name, pipeline in settings.datacentre.items():
-        found |= {f"eventstore {name}": pipeline.eventstore, f"dispatcher {name}": pipeline.dispatcher}
-        found |= {f"verifier {name}": pipeline.verifier, f"copies {name}": pipeline.copies}
-        found |= {f"status {name}": pipeline.status}
-        found |= {f"joiner {slot}": joiner.address for slot, joiner in pipeline.joiners.items()}
-        found |= {f"cache {node}": cache.address for node, cache in pipeline.caches.items()}
-        found |= {f"dispatcher {worker}": each.address for worker, each in pipeline.dispatchers.items()}
-    if settings.wan is not None:
-        found["wan"] = settings.wan.control
-    return {address: who for who, address in found.items() if address is not None}
-
-
-def pages(settings: Settings) -> list[str]:
-    """Addresses of status pages, and of keepers of copies: these are not asked as the others are."""
-    found = [address for each in settings.datacentre.values() for address in (each.status, each.copies)]
-    return [address for address in found if address is not None]
-
-
-def ports(wanted: Mapping[str, str], ours: Sequence[str], pages: Sequence[str]) -> list[Port]:
-    """``wanted``: host:port -> who. ``ours``: addresses at which the right processes answer; at ``pages`` whoever
-    listens while others of ours answer is taken for the right one."""
-    answering = {*ours, *(pages if ours else ())}
-    return [_port(who, address, answers=address in answering) for address, who in wanted.items()]
+def ports(wanted: Mapping[str, fleet.Process], ours: Sequence[str]) -> list[Port]:
+    """``wanted``: host:port -> who is to listen there. ``ours``: addresses at which the right processes answer; at
+    those of processes that are not asked as the others are, whoever listens while others of ours answer is taken for
+    the right one."""
+    return [
+        _port(each.label, address, answers=address in ours or (bool(ours) and each.kind in ("status", "copies")))
+        for address, each in wanted.items()
+    ]
 
 
 def _port(who: str, address: str, *, answers: bool) -> Port:
@@ -365,3 +368,74 @@ def _slots(place: OutputPlace) -> Iterator[tuple[str, str]]:
 def now_utc() -> datetime:
     """Of this machine."""
     return datetime.now(UTC)
+
+
+# -- what the processes say ----------------------------------------------------------------------------------------
+def processes(settings: Settings, tls: Tls | None, base: Path | None = None) -> list[Process]:
+    """Those that the deployment file names and those that are found beside them, each asked again once it is known:
+    then nothing is in the way of its clock. ``base``: directory of the file."""
+    return asyncio.run(_asked(settings, tls, base))
+
+
+async def _asked(settings: Settings, tls: Tls | None, base: Path | None) -> list[Process]:
+    asker = Asker(settings, sorted(settings.datacentre), tls, base)
+    try:
+        await asker.look(time.monotonic())
+        heard = await asker.look(time.monotonic())
+        return list(await asyncio.gather(*(_one(asker, each.process) for each in heard)))
+    finally:
+        await asker.close()
+
+
+async def _one(asker: Asker, process: fleet.Process) -> Process:
+    begun = time.time()
+    heard = await asker.ask(process)
+    return process_of(heard, begun, time.time())
+
+
+def process_of(heard: Heard, begun_s: float, ended_s: float) -> Process:
+    """``begun_s``, ``ended_s``: Unix times here, around the question."""
+    who = heard.process
+    if not heard.up:
+        return Process(who.datacentre, who.title, who.address or "", heard.problem)
+    now = Numbers([heard])
+    said = now.of(who, "photon_clock_seconds")
+    return Process(
+        who.datacentre,
+        who.title,
+        who.address or "",
+        version=next((sample.labels.get("version", "") for _, sample in now.each("photon_build_info")), ""),
+        ahead_s=None if said is None else said - (begun_s + ended_s) / 2,
+        error_s=max(ended_s - begun_s, 0.0) / 2,
+        open_files=now.sum("process_open_fds"),
+        max_files=now.sum("process_max_fds"),
+        ambiguous_keys=now.sum("photon_eventstore_ambiguous_keys_total"),
+    )
+
+
+def registry(settings: Settings, tls: Tls | None, now_ns: int) -> Registry:
+    """As ``photon registry doctor`` has it, and how old the shards' boundaries are."""
+    replicas = {name: replica.address for name, replica in settings.registry.replicas.items()}
+    if not replicas:
+        return Registry()
+    with OperatorClient(replicas, tls) as client:
+        found = client.measure_all()
+    expected = Expected(replicas, settings.registry.epoch, settings.clock.uncertainty)
+    try:
+        said = [(each.level, each.where, each.what, each.do) for each in findings(found, expected, ())]
+    except PhotonError as error:
+        said = [("error", "registry", str(error), "photon registry doctor")]
+    up = sum(each.reply is not None for each in found.values())
+    retention = settings.registry.retention
+    return Registry(said, len(replicas), up, _boundaries(list(found.values()), now_ns), retention)
+
+
+def _boundaries(found: Sequence[Inspection], now_ns: int) -> list[Boundary]:
+    """The furthest that any replica has applied, of each shard."""
+    furthest: dict[int, int] = {}
+    for each in found:
+        for group in each.reply.groups if each.reply is not None else ():
+            if group.group:
+                furthest[group.group] = max(furthest.get(group.group, NO_BOUNDARY), group.boundary_ns)
+    ages = {shard: None if at == NO_BOUNDARY else (now_ns - at) / NS_PER_S for shard, at in furthest.items()}
+    return [Boundary(shard, ages[shard]) for shard in sorted(ages)]

@@ -20,6 +20,11 @@ from photon.joiner.api import Outcome
 if TYPE_CHECKING:
     from photon.dispatcher.core import Core
 
+from photon.config.settings import Settings
+from photon.dispatcher.database import STATE_NAME
+from photon.embedded.adapter import adapter_of
+from photon.embedded.explaining.logs import ForeignLogs
+
 STEPS_BETWEEN_LOOKS = 20_000
 """Of SQLite's machine, between two looks at the clock."""
 _REASONS = {
@@ -143,3 +148,15 @@ def read_places(path: Path) -> dict[str, int] | None:
             db.close()
     except (sqlite3.Error, PhotonError):
         return None
+
+
+def foreign_logs(settings: Settings, base: Path, join: str, directory: Path, state: Path) -> ForeignLogs:
+    """``state``: the pipeline's state directory. Raises UsageError: the join's adapter cannot be loaded."""
+    configured = settings.join[join]
+    return ForeignLogs(
+        directory,
+        configured.foreign_files,
+        adapter_of(settings, join, base),
+        settings.limits.record,
+        lambda: read_places(state / STATE_NAME),
+    )

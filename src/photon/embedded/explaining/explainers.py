@@ -18,6 +18,7 @@ from photon.embedded.explaining.evidence import FOUND_MAX, Evidence, Record
 from photon.embedded.explaining.logs import ForeignLogs, search_logs
 from photon.embedded.explaining.outputs import record_of, search_place, search_slot
 from photon.embedded.explaining.question import Question
+from photon.embedded.explaining.redo import search_redo_logs
 from photon.embedded.explaining.service import Explainer, Scope
 from photon.idregistry.api import Kind
 from photon.idregistry.outcomes import Refusal
@@ -106,3 +107,12 @@ def registering(slot: str, records: Sequence[OpenRecord], question: Question) ->
             if len(found) >= FOUND_MAX:
                 break
     return found
+
+
+def look(place: OutputPlace, question: Question, budget: Budget) -> Evidence:
+    """What the files of one pipeline have."""
+    time_ns = question.time_ns
+    evidence = in_retry_store(place.state / STATE_NAME, question, budget)
+    evidence.add(search_place(RealDisk(), place, question, budget, time_ns=time_ns))
+    evidence.add(search_redo_logs(RealDisk(), place, question, budget))
+    return evidence

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from photon.adapters.times import rfc3339_us
+from photon.config.words import many
 from photon.embedded.explaining.evidence import Evidence, InLog, Record, Waiting
 from photon.embedded.explaining.question import Question, shown
 from photon.idregistry.api import BATCH_BITS, Answer, incarnation_of
@@ -188,7 +189,7 @@ def _verdict(
         )
     if waiting:
         place, one = waiting[0]
-        tries = "1 try" if one.attempts == 1 else f"{one.attempts} tries"
+        tries = many(one.attempts, "try", "tries")
         last = f"; at the last one {one.last}" if one.last else ""
         return "pending", f"no verdict yet: in {place} it {one.state}, after {tries}{last}"
     if traced is not None and traced.answer is Answer.REOPENED:

@@ -14,7 +14,6 @@ from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
 from photon.config.settings import Pipeline, Settings
 from photon.config.tls import OPERATOR, towards
-from photon.embedded.deployment import HEALTH
 from photon.embedded.services import deployment_key, registry_client, tls_of
 from photon.embedded.slots import resolving, sealing
 from photon.embedded.slots.id_list import IdList, Listed, listed
@@ -30,7 +29,8 @@ from photon.embedded.slots.retiring import (
     count,
 )
 from photon.embedded.supervisor import healthy
-from photon.embedded.workers import dispatcher_addresses
+from photon.embedded.workers import dispatcher_serves
+from photon.fleet.processes import KINDS
 from photon.idregistry.api import I64, U8, U64, Digester
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.outcomes import Refusal
@@ -154,7 +154,7 @@ async def _refuse_what_lives(here: Here, slot: KnownSlot, client: RegistryClient
     address = reached_at(slot.address) if joiner is None else joiner.address
     if address:
         to = towards(tls_of(here.settings, here.base, OPERATOR), identity(Role.JOINER, slot.datacentre))
-        lives = await healthy(address, HEALTH["joiner"], HEALTH_S, to)
+        lives = await healthy(address, KINDS["joiner"].health, HEALTH_S, to)
         if lives and not await _opened_another(client, slot, address):
             raise RetiringRefused(f"slot {slot.name} is alive: its joiner answers at {address}; stop it first")
     await asyncio.sleep(watch_s)
@@ -302,15 +302,7 @@ async def dispatchers(here: Here, slot: KnownSlot) -> dict[str, bool]:
         return {}
     tls = tls_of(here.settings, here.base, OPERATOR)
 
-    async def answers(name: str, addresses: list[str]) -> bool:
-        to = towards(tls, identity(Role.DISPATCHER, name))
-        asked = [healthy(address, HEALTH["dispatcher"], HEALTH_S, to) for address in addresses]
-        return any(await asyncio.gather(*asked))
-
-    readers = {
-        name: dispatcher_addresses(here.settings, here.base, name)
-        for name, each in here.settings.datacentre.items()
-        if each.join == pipeline.join
-    }
-    found = await asyncio.gather(*(answers(name, addresses) for name, addresses in readers.items()))
+    readers = [name for name, each in here.settings.datacentre.items() if each.join == pipeline.join]
+    asked = (dispatcher_serves(here.settings, here.base, name, tls, HEALTH_S) for name in readers)
+    found = await asyncio.gather(*asked)
     return dict(zip(readers, found, strict=True))

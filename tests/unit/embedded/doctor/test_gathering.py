@@ -14,6 +14,7 @@ from photon.config.certificate_files import begin, issue_missing
 from photon.config.loader import load
 from photon.config.settings import Settings
 from photon.embedded.doctor import gathering
+from photon.fleet.processes import of_datacentre
 
 CONFIG = """
 key_file = "key"
@@ -99,12 +100,13 @@ def test_ports() -> None:
         taken.listen(1)
         there, gone = (f"127.0.0.1:{each.getsockname()[1]}" for each in (taken, free))
         free.close()
-        wanted = {there: "joiner east-1", gone: "joiner east-2", "192.0.2.1:7001": "registry r1"}
-        states = {port.address: port.state for port in gathering.ports(wanted, [], [])}
+        joiner, page = (of_datacentre(kind, "east", "east", there) for kind in ("joiner", "status"))
+        wanted = {there: joiner, gone: joiner, "192.0.2.1:7001": joiner}
+        states = {port.address: port.state for port in gathering.ports(wanted, [])}
         assert states == {there: "taken", gone: "free", "192.0.2.1:7001": "elsewhere"}
-        assert [port.state for port in gathering.ports({there: "joiner east-1"}, [there], [])] == ["ours"]
-        assert [port.state for port in gathering.ports({there: "status east"}, [gone], [there])] == ["ours"]
-        assert [port.state for port in gathering.ports({there: "status east"}, [], [there])] == ["taken"]
+        assert [port.state for port in gathering.ports({there: joiner}, [there])] == ["ours"]
+        assert [port.state for port in gathering.ports({there: page}, [gone])] == ["ours"]
+        assert [port.state for port in gathering.ports({there: page}, [])] == ["taken"]
 
 
 def test_certificates_and_key(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from photon.config.disk import RealDisk
 from photon.embedded.explaining.budget import Budget
 from photon.embedded.explaining.evidence import Evidence
-from photon.embedded.explaining.joined import look
+from photon.embedded.explaining.explainers import look
 from photon.embedded.explaining.question import question_of
 from photon.embedded.explaining.redo import search_redo_logs
 from photon.idregistry.api import Kind, token_of

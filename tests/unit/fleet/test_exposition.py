@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from photon.config.metrics.histogram import Histogram
 from photon.config.metrics.readings import Readings
-from photon.status.exposition import merged, samples
+from photon.fleet.numbers import merged, samples
 
 
 def _text(ids: float, slot: str) -> str:

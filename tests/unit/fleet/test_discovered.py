@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from photon.fleet.asking import SHOWN_S, Discovered, Heard, once
+from photon.fleet.processes import Process
 from photon.idregistry.witness import KnownSlot
-from photon.status.discovered import SHOWN_S, Discovered, DiscoveredWorkers, once
-from photon.status.gathering import Heard
-from photon.status.targets import Target
-from tests.unit.status.heard import said, silent
+from tests.unit.fleet.heard import said, silent
 
 
 def slot(name: str, address: str, *, datacentre: str = "east", retired: bool = False) -> KnownSlot:
     return KnownSlot(name, datacentre, address, 1, 1, retired, ())
 
 
+def _found(found: Discovered) -> list[tuple[str, str | None]]:
+    return [(each.name, each.address) for each in found.candidates()]
+
+
 def test_those_of_the_datacentre_that_can_be_called_are_asked() -> None:
-    found = Discovered("east", ["a:1"])
+    found = Discovered("joiner", "east", ["a:1"])
     found.heard_list(
         [
             slot("named", "a:1 a:7:1"),
@@ -25,11 +28,11 @@ def test_those_of_the_datacentre_that_can_be_called_are_asked() -> None:
             slot("redone", "f:8:1"),
         ]
     )
-    assert found.candidates() == [("auto-1", "b:2"), ("auto-2", "c:2")]
+    assert _found(found) == [("auto-1", "b:2"), ("auto-2", "c:2")]
 
 
 def test_who_never_answered_is_not_shown_and_who_did_is_for_a_while() -> None:
-    found = Discovered("east", [])
+    found = Discovered("joiner", "east", [])
     found.heard_list([slot("auto-1", "b:2 b:8:1")])
     assert not found.shows("auto-1", up=False, now_s=0.0)
     assert found.shows("auto-1", up=True, now_s=1.0)
@@ -44,18 +47,18 @@ def test_who_never_answered_is_not_shown_and_who_did_is_for_a_while() -> None:
 def _dispatcher(worker: str, address: str, *living: tuple[str, str]) -> Heard:
     workers = [{"worker": name, "address": at} for name, at in living]
     details = {"worker": worker, "workers": workers} if worker else {}
-    return Heard(Target("east", "dispatcher", worker or "east", address), details=details)
+    return Heard(Process("east", "dispatcher", worker or "east", address), details=details)
 
 
 def test_dispatchers_that_took_a_free_name_are_named_by_any_of_them() -> None:
-    found = DiscoveredWorkers(["dispatcher:1"])
+    found = Discovered("dispatcher", "east", ["dispatcher:1"])
     living = [("auto1", "a:1"), ("auto2", "b:1"), ("named", "dispatcher:1")]
     found.heard_workers([_dispatcher("auto1", "dispatcher:1", *living), said("joiner", "j")], {})
-    assert found.candidates() == [("auto1", "a:1"), ("auto2", "b:1")]
+    assert _found(found) == [("auto1", "a:1"), ("auto2", "b:1")]
     found.heard_workers([], {})
     assert len(found.candidates()) == 2  # nobody answered: the last list holds
     found.heard_workers([], {"auto3": "c:1"})
-    assert found.candidates() == [("auto3", "c:1")]
+    assert _found(found) == [("auto3", "c:1")]
 
 
 def test_a_dispatcher_that_two_addresses_lead_to_is_heard_once() -> None:

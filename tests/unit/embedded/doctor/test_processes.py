@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from photon.status.examining import process_of
-from photon.status.gathering import Heard
-from photon.status.targets import Target
+from photon.embedded.doctor.gathering import process_of
+from photon.fleet.asking import Heard
+from photon.fleet.processes import Process
 
-TARGET = Target("east", "joiner", "east-1", "127.0.0.1:7101")
+TARGET = Process("east", "joiner", "east-1", "127.0.0.1:7101")
 TEXT = """# HELP photon_build_info 1
 photon_build_info{version="0.1.0"} 1.0
 photon_clock_seconds 1.0000007e+09

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from photon.status.numbers import Numbers, quantile, rate, share_within, since
-from tests.unit.status.heard import said
+from photon.fleet.numbers import Numbers, quantile, rate, share_within, since
+from tests.unit.fleet.heard import said
 
 INF = float("inf")
 

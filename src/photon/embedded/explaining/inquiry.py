@@ -15,21 +15,22 @@ import grpc.aio
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.config.settings import Settings
-from photon.config.tls import Tls, open_channel, unreachable
+from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.dispatcher.database import STATE_NAME
 from photon.embedded.explaining import explain_pb2 as pb
 from photon.embedded.explaining.budget import Budget
-from photon.embedded.explaining.dispatchers import in_retry_store
+from photon.embedded.explaining.dispatchers import foreign_logs, in_retry_store
 from photon.embedded.explaining.evidence import Evidence, decode
 from photon.embedded.explaining.explainers import exported
 from photon.embedded.explaining.logs import search_logs
 from photon.embedded.explaining.outputs import search_place
-from photon.embedded.explaining.places import foreign_logs
 from photon.embedded.explaining.question import Question
 from photon.embedded.explaining.redo import search_redo_logs, slots_of
 from photon.embedded.explaining.service import EXPLAIN
 from photon.embedded.explaining.story import Heard, Story, tell
-from photon.embedded.services import deployment_key, registry_client
+from photon.embedded.services import deployment_key
+from photon.fleet.access import registry_client
+from photon.fleet.processes import Process, asked_of, of_datacentre
 from photon.idregistry.api import Digester
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.outcomes import Refusal
@@ -39,7 +40,6 @@ from photon.joiner.whereabouts import listed
 from photon.outputs import OutputPlace
 from photon.outputs.kept import COPIES_NAME
 from photon.outputs.place import EXPORTS_DIRECTORY
-from photon.status.targets import Target, joiner_target, targets_of
 
 LIST_S = 2.0
 TRACE_S = 3.0
@@ -154,13 +154,13 @@ class _Datacentre:
         self._pipeline = asking.settings.datacentre[name]
         self._state = asking.base / self._pipeline.state
         self._output = asking.base / self._pipeline.output
-        targets = targets_of(asking.settings, name, asking.tls)
-        self._dispatchers = [each for each in targets if each.service == "dispatcher"]
-        self._joiners = [each for each in targets if each.service == "joiner"]
+        asked = asked_of(asking.settings, name)
+        self._dispatchers = [each for each in asked if each.kind == "dispatcher"]
+        self._joiners = [each for each in asked if each.kind == "joiner"]
         named = [joiner.address for joiner in self._pipeline.joiners.values()]
         found = list(listed(slots, name, named))[:JOINERS_MAX]
-        self._joiners += [joiner_target(name, slot.name, address, asking.tls) for slot, address in found]
-        self._answers: Target | None = None  # a dispatcher that does
+        self._joiners += [of_datacentre("joiner", name, slot.name, address) for slot, address in found]
+        self._answers: Process | None = None  # a dispatcher that does
         self._silent: dict[str, str] = {}  # joiners, and why
 
     def heard(self) -> Heard:
@@ -186,7 +186,7 @@ class _Datacentre:
         if self._answers is not None:
             evidence, why = await self._event(self._answers, memory_only=True, logs=True)
             if evidence is None:
-                self._missing.append(f"{self._answers.name}: {why}")
+                self._missing.append(f"{self._answers.title}: {why}")
             else:
                 self.evidence.add(evidence)
             return
@@ -209,18 +209,18 @@ class _Datacentre:
         """The first that answers searches what they share. True: none does."""
         waiting = list(self._dispatchers)
         while waiting and self._answers is None:
-            target = waiting.pop(0)
-            evidence, why = await self._event(target)
+            process = waiting.pop(0)
+            evidence, why = await self._event(process)
             if evidence is None:
-                self._missing.append(f"{target.name} at {target.address}: {why}")
+                self._missing.append(f"{process.title} at {process.address}: {why}")
                 continue
-            self._answers = target
+            self._answers = process
             self.evidence.add(evidence)
-        for target, (evidence, why) in zip(
+        for process, (evidence, why) in zip(
             waiting, await asyncio.gather(*(self._event(each, memory_only=True) for each in waiting)), strict=True
         ):
             if evidence is None:
-                self._missing.append(f"{target.name} at {target.address}: {why}")
+                self._missing.append(f"{process.title} at {process.address}: {why}")
             else:
                 self.evidence.add(evidence)
         return self._answers is None
@@ -229,11 +229,11 @@ class _Datacentre:
         """Slots whose joiners have answered."""
         covered = set()
         replies = await asyncio.gather(*map(self._event, self._joiners))
-        for target, (evidence, why) in zip(self._joiners, replies, strict=True):
+        for process, (evidence, why) in zip(self._joiners, replies, strict=True):
             if evidence is None:
-                self._silent[target.process] = f"{target.name} at {target.address}: {why}"
+                self._silent[process.name] = f"{process.title} at {process.address}: {why}"
             else:
-                covered.add(target.process)
+                covered.add(process.name)
                 self.evidence.add(evidence)
         return covered
 
@@ -261,7 +261,7 @@ class _Datacentre:
                 self._missing.append(f"{why}; the slot is not on this machine: its redo log could not be searched")
 
     async def _event(
-        self, target: Target, *, memory_only: bool = False, logs: bool = False
+        self, process: Process, *, memory_only: bool = False, logs: bool = False
     ) -> tuple[Evidence | None, str]:
         question, place = self._question, self._question.place
         request = pb.EventRequest(
@@ -273,17 +273,17 @@ class _Datacentre:
             memory_only=memory_only,
             logs=logs,
         )
-        return await self._call(target, request)
+        return await self._call(process, request)
 
-    async def _call(self, target: Target, request: pb.EventRequest) -> tuple[Evidence | None, str]:
+    async def _call(self, process: Process, request: pb.EventRequest) -> tuple[Evidence | None, str]:
         """The evidence, or why there is none."""
-        channel = open_channel(target.address, _OPTIONS, target.to)
+        channel = open_channel(process.address or "", _OPTIONS, towards(self._asking.tls, process.identity))
         try:
             stub = EXPLAIN.stub(channel)
             reply = await stub.Event(request, timeout=max(self._left_s * SHARE, LEAST_S))
             return decode(reply.evidence), ""
         except grpc.aio.AioRpcError as error:
-            return None, unreachable(error, tls=target.to is not None)
+            return None, unreachable(error, tls=self._asking.tls is not None)
         except ValueError as error:
             return None, f"its answer cannot be read: {error}"
         finally:

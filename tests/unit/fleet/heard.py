@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from photon.config.metrics.readings import Readings
-from photon.status.gathering import Heard
-from photon.status.targets import Target
+from photon.fleet.asking import Heard
+from photon.fleet.processes import Process
 
 
 def said(service: str, process: str, put: Any = None, details: dict[str, Any] | None = None) -> Heard:
@@ -14,10 +14,10 @@ def said(service: str, process: str, put: Any = None, details: dict[str, Any] | 
     readings = Readings()
     if put is not None:
         put(readings)
-    target = Target("" if service == "registry" else "east", service, process, "127.0.0.1:1")
+    target = Process("" if service == "registry" else "east", service, process, "127.0.0.1:1")
     return Heard(target, readings.text(), details or {})
 
 
 def silent(service: str, process: str) -> Heard:
     """It does not answer."""
-    return Heard(Target("east", service, process, "127.0.0.1:1"), problem="UNAVAILABLE")
+    return Heard(Process("east", service, process, "127.0.0.1:1"), problem="UNAVAILABLE")

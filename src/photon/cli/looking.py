@@ -1,0 +1,58 @@
+"""How the commands that look ask a deployment, once or again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from photon.config.settings import Settings
+    from photon.fleet.asking import Heard
+
+T = TypeVar("T")
+
+
+@contextmanager
+def asking(
+    config: Path, overrides: tuple[str, ...], datacentre: str | None
+) -> Iterator[tuple[Settings, list[str], Callable[[], list[Heard]]]]:
+    """The settings, the datacentres that are meant (None: all), and what asks all their processes with the operator's
+    certificate. Raises UsageError."""
+    from photon.config.loader import load
+    from photon.config.tls import OPERATOR
+    from photon.fleet.access import pipelines_named, tls_of
+    from photon.fleet.asking import Asker
+
+    settings = load(config, environment=os.environ, flags=overrides)
+    names = pipelines_named(settings, datacentre)
+    asker = Asker(settings, names, tls_of(settings, config.parent, OPERATOR), config.parent)
+    with asyncio.Runner() as runner:
+        try:
+            yield settings, names, lambda: runner.run(asker.look(time.monotonic()))
+        finally:
+            runner.run(asker.close())
+
+
+def again(show: Callable[[], T], every_s: float) -> T | None:
+    """Until Ctrl-C or SIGTERM, or until nobody reads it any more. What it showed last; None: nothing."""
+    shown: T | None = None
+    with ExitStack() as stack:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            stack.callback(signal.signal, number, signal.signal(number, signal.default_int_handler))
+        try:
+            while True:
+                begun = time.monotonic()
+                shown = show()
+                time.sleep(max(every_s - (time.monotonic() - begun), 0.1))
+        except KeyboardInterrupt:
+            pass
+        except BrokenPipeError:  # what it is piped into has ended
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return shown

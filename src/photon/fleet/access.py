@@ -1,0 +1,70 @@
+"""What whoever asks a deployment needs of its settings: a datacentre, a certificate, a client of the registry."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from photon.config.clock import SystemClock
+from photon.config.errors import UsageError
+from photon.config.settings import Pipeline, Settings
+from photon.config.structured import get_logger
+from photon.config.tls import Tls
+
+if TYPE_CHECKING:
+    from photon.idregistry.client import RegistryClient
+
+log = get_logger(__name__)
+
+
+def pipeline_named(settings: Settings, name: str | None) -> tuple[str, Pipeline]:
+    """The datacentre that a command means: the one it names, or the only one there is. Raises UsageError."""
+    known = ", ".join(sorted(settings.datacentre)) or "none"
+    if not settings.datacentre:
+        raise UsageError("the configuration has no datacentre; name a deployment file with --config")
+    if name is None:
+        if len(settings.datacentre) != 1:
+            raise UsageError(f"the configuration has the datacentres {known}; name one with --datacentre")
+        name = next(iter(settings.datacentre))
+    if name not in settings.datacentre:
+        raise UsageError(f"--datacentre {name}: not in the configuration; there are: {known}")
+    return name, settings.datacentre[name]
+
+
+def pipelines_named(settings: Settings, name: str | None) -> list[str]:
+    """The datacentres that a command means: the one it names, or all. Raises UsageError."""
+    found = sorted(settings.datacentre) if name is None else []
+    return found or [pipeline_named(settings, name)[0]]
+
+
+def tls_of(settings: Settings, base: Path, identity: str) -> Tls | None:
+    """What a process of this identity shows and trusts, as its files say now; None without ``[tls]``.
+
+    Raises UsageError.
+    """
+    return None if settings.tls is None else tls_in(base / settings.tls.directory, identity)
+
+
+def tls_in(directory: Path, identity: str) -> Tls:
+    """As tls_of, from a directory of certificates."""
+    from photon.config.certificate_files import load
+
+    return load(directory, identity, datetime.now(UTC))
+
+
+def logged(tls: Tls | None) -> Tls | None:
+    """The same; a service says at its start that its certificate expires soon."""
+    for note in tls.notes if tls is not None else ():
+        log.warning("tls", note=note)
+    return tls
+
+
+def registry_client(settings: Settings, tls: Tls | None) -> RegistryClient:
+    """Of the deployment's registry. Raises UsageError."""
+    from photon.idregistry.client import RegistryClient
+
+    addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
+    if not addresses:
+        raise UsageError("registry.replicas: is empty; a deployment names 1, 3 or 5 replicas")
+    return RegistryClient(addresses, clock=SystemClock(), tls=tls)

@@ -1,0 +1,229 @@
+"""Metrics of several processes: one text of all, sums over them, and what changed between two moments. Pure.
+
+The text comes from our own processes, so every line is one of prometheus_client's: ``NAME{LABELS} VALUE``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from photon.fleet.asking import Heard
+from photon.fleet.processes import Process
+
+_LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ESCAPED = {"\\\\": "\\", "\\n": "\n", '\\"': '"'}
+
+
+class Sample(NamedTuple):
+    """One line."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+def samples(text: str) -> Iterator[Sample]:
+    """Of one process. Lines that are none are left out."""
+    for line in text.splitlines():
+        found = _LINE.match(line)
+        if found is not None:
+            labels = {name: _plain(value) for name, value in _LABEL.findall(found[2] or "")}
+            yield Sample(found[1], labels, float(found[3]))
+
+
+def merged(texts: Iterable[tuple[Mapping[str, str], str]]) -> str:
+    """(labels, text) of each process -> one text; lines of one metric stand together, as the format demands."""
+    heads: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
+    for labels, text in texts:
+        more = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+        family = ""
+        for line in text.splitlines():
+            if line.startswith("#"):
+                word, family = line.split(" ", 3)[1:3]
+                head = heads.setdefault(family, [])
+                if len(head) < 2 and not any(known.startswith(f"# {word} ") for known in head):
+                    head.append(line)
+                continue
+            found = _LINE.match(line)
+            if found is not None:
+                inner = ",".join(filter(None, (found[2], more)))
+                lines.setdefault(family, []).append(f"{found[1]}{{{inner}}} {found[3]}")
+    return "".join(f"{line}\n" for family, head in heads.items() for line in (*head, *lines.get(family, [])))
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _plain(value: str) -> str:
+    return re.sub(r'\\[\\n"]', lambda found: _ESCAPED[found[0]], value) if "\\" in value else value
+
+
+class Numbers:
+    """All samples of one moment. Of a process that is named twice the last."""
+
+    def __init__(self, heard: Iterable[Heard]) -> None:
+        self._by_process: dict[Process, dict[str, list[Sample]]] = {}
+        for each in heard:
+            if each.up:
+                values = self._by_process[each.process] = {}
+                for sample in samples(each.text):
+                    values.setdefault(sample.name, []).append(sample)
+
+    def __contains__(self, process: Process) -> bool:
+        """Whether it said anything."""
+        return process in self._by_process
+
+    def each(self, name: str, **labels: str) -> list[tuple[Process, Sample]]:
+        """Samples of a metric with these labels."""
+        found = ((who, sample) for who, values in self._by_process.items() for sample in values.get(name, ()))
+        return [(who, sample) for who, sample in found if labels.items() <= sample.labels.items()]
+
+    def sum(self, name: str, **labels: str) -> float:
+        """0 when nobody says it."""
+        return sum(sample.value for _, sample in self.each(name, **labels))
+
+    def max(self, name: str, **labels: str) -> float:
+        """Of what several processes say in common; 0 when nobody says it."""
+        return max((sample.value for _, sample in self.each(name, **labels)), default=0.0)
+
+    def of(self, who: Process, name: str, **labels: str) -> float | None:
+        """What one process says, added up over the labels that are not named; None: nothing."""
+        found = self._by_process.get(who, {}).get(name, ())
+        values = [sample.value for sample in found if labels.items() <= sample.labels.items()]
+        return sum(values) if values else None
+
+    def labels(self, who: Process, label: str) -> list[str]:
+        """The values that a label has in what one process says."""
+        found = self._by_process.get(who, {}).values()
+        return sorted({sample.labels[label] for some in found for sample in some if label in sample.labels})
+
+    def by(self, label: str, name: str) -> dict[str, float]:
+        """The highest for each value of a label."""
+        found: dict[str, float] = {}
+        for _, sample in self.each(name):
+            key = sample.labels.get(label, "")
+            found[key] = max(found.get(key, sample.value), sample.value)
+        return found
+
+    def buckets(self, name: str) -> dict[float, float]:
+        """Of a histogram, summed over processes: upper bound -> how many are not above it."""
+        found: dict[float, float] = {}
+        for _, sample in self.each(f"{name}_bucket"):
+            bound = float(sample.labels.get("le", "inf"))
+            found[bound] = found.get(bound, 0.0) + sample.value
+        return found
+
+
+class Change:
+    """Between two moments. ``before`` None: there is no earlier one, and no rate is known."""
+
+    def __init__(self, now: Numbers, before: Numbers | None, seconds: float) -> None:
+        self.now, self.before, self.seconds = now, before, seconds if before is not None else 0.0
+
+    def sum(self, name: str, **labels: str) -> float | None:
+        """A second, of what each process counts for itself."""
+        then = None if self.before is None else self.before.sum(name, **labels)
+        return rate(self.now.sum(name, **labels), then, self.seconds)
+
+    def max(self, name: str, **labels: str) -> float | None:
+        """A second, of what they count in common."""
+        then = None if self.before is None else self.before.max(name, **labels)
+        return rate(self.now.max(name, **labels), then, self.seconds)
+
+    def of(self, who: Process, *names: str, **labels: str) -> float | None:
+        """A second, of one process, added up; None: not known."""
+        if self.before is None or who not in self.before:
+            return None
+        found = [(self.now.of(who, name, **labels), self.before.of(who, name, **labels)) for name in names]
+        rates = [rate(now, then or 0.0, self.seconds) for now, then in found if now is not None]
+        known = [each for each in rates if each is not None]
+        return sum(known) if known else None
+
+    def ratio(self, part: str, rest: str) -> float | None:
+        """part / (part + rest); None: neither moved."""
+        of_part, of_rest = self.sum(part), self.sum(rest)
+        if of_part is None or of_rest is None or of_part + of_rest == 0:
+            return None
+        return of_part / (of_part + of_rest)
+
+    def buckets(self, name: str) -> dict[float, float]:
+        """What a histogram got; all of it while no earlier moment is known."""
+        now = self.now.buckets(name)
+        return now if self.before is None else since(now, self.before.buckets(name))
+
+
+def rate(now: float, before: float | None, seconds: float) -> float | None:
+    """A second; None: not known. A counter that begins again counts from 0."""
+    if before is None or seconds <= 0:
+        return None
+    return (now - before if now >= before else now) / seconds
+
+
+def since(now: Mapping[float, float], before: Mapping[float, float]) -> dict[float, float]:
+    """What a histogram's buckets got; all when it began again."""
+    grown = {bound: count - before.get(bound, 0.0) for bound, count in now.items()}
+    return dict(now) if any(count < 0 for count in grown.values()) else grown
+
+
+def quantile(buckets: Mapping[float, float], q: float) -> float | None:
+    """By linear interpolation within a bucket, as Prometheus does it; None: there is nothing. Above the last bound it
+    is that bound."""
+    bounds = sorted(buckets)
+    total = buckets[bounds[-1]] if bounds else 0.0
+    if total <= 0:
+        return None
+    wanted, below, low = q * total, 0.0, 0.0
+    for bound in bounds:
+        count = buckets[bound]
+        if count >= wanted:
+            if bound == float("inf"):
+                return low
+            return low + (bound - low) * ((wanted - below) / (count - below) if count > below else 1.0)
+        below, low = count, bound
+    return low
+
+
+def share_within(buckets: Mapping[float, float], bound: float) -> float | None:
+    """Of all, those that took no longer than one of the bounds."""
+    total = max(buckets.values(), default=0.0)
+    return buckets[bound] / total if total > 0 and bound in buckets else None
+
+
+def merged_ledger(ledgers: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Workers of a pipeline share one ledger: that of the one which has read most."""
+    return max(ledgers, key=lambda one: one.get("total", {}).get("read", 0), default={})
+
+
+def lag_of(heard: Iterable[Heard]) -> list[tuple[Process, dict[str, Any]]]:
+    """Foreign logs that are behind, as their dispatchers name them: log, bytes, seconds."""
+    return [
+        (each.process, {"log": row["log"], "bytes": row["bytes"], "seconds": row["seconds"]})
+        for each in heard
+        if each.process.kind == "dispatcher"
+        for row in each.details.get("lag", ())
+    ]
+
+
+def oldest_lag(heard: Iterable[Heard]) -> list[dict[str, Any]]:
+    """The same without their dispatchers, those that wait longest first."""
+    return sorted((row for _, row in lag_of(heard)), key=lambda row: -row["seconds"])
+
+
+def counts_of(heard: Heard) -> dict[str, int]:
+    """A pipeline's ledger as one of its dispatchers counts it now, ahead of what is committed: by column."""
+    now, prefix = Numbers([heard]), "photon_dispatcher"
+    apart = {
+        "read": "read",
+        "reread": "reread",
+        "wasted": "wasted_joins",
+        "retimed": "retimed",
+        "ambiguous": "ambiguous",
+    }
+    found = {column: int(now.sum(f"{prefix}_{name}_total")) for column, name in apart.items()}
+    found |= {sample.labels["verdict"]: int(sample.value) for _, sample in now.each(f"{prefix}_events_total")}
+    return {**found, "pending": int(now.sum(f"{prefix}_pending_events"))}

@@ -1,0 +1,49 @@
+"""A deployment seen from outside while something happens to it: its dispatchers, and who leads the registry."""
+
+from __future__ import annotations
+
+import asyncio
+
+from photon.config.settings import Settings
+from photon.config.tls import Tls
+from photon.fleet.asking import Gatherer, Heard
+from photon.fleet.numbers import Numbers
+from photon.fleet.processes import Process, processes
+
+SHARD = "1"
+"""The group whose leader counts as the registry's."""
+
+
+class Onlooker:
+    """Asks those that the file names. On one event loop; ``close`` it."""
+
+    def __init__(self, settings: Settings, tls: Tls | None, timeout: float) -> None:
+        """``timeout``: seconds, for each answer."""
+        listening = [each for each in processes(settings) if each.address is not None]
+        self._dispatchers = [each for each in listening if each.kind == "dispatcher"]
+        self._replicas = [each for each in listening if each.kind == "registry"]
+        self._gatherer = Gatherer(tls, timeout, details=False)
+
+    async def dispatcher(self, datacentre: str) -> Heard | None:
+        """Of the dispatchers of a datacentre, which count together, the first that answers."""
+        for each in self._dispatchers:
+            if each.datacentre == datacentre and (heard := await self._gatherer.ask(each)).up:
+                return heard
+        return None
+
+    async def leader(self) -> tuple[Process, Numbers] | None:
+        """The replica that leads the first shard, and what it says."""
+        for heard in await asyncio.gather(*map(self._gatherer.ask, self._replicas)):
+            now = Numbers([heard])
+            if now.of(heard.process, "photon_registry_leader", shard=SHARD):
+                return heard.process, now
+        return None
+
+    async def close(self) -> None:
+        """Ends the connections."""
+        await self._gatherer.close()
+
+
+def lag_bytes(heard: Heard) -> int:
+    """Of all logs of a dispatcher."""
+    return int(Numbers([heard]).max("photon_dispatcher_lag_bytes"))

@@ -1,0 +1,178 @@
+"""Every process that the settings of a deployment mean, and what is to be known of its kind. Pure.
+
+The one list of kinds: what starts, asks, checks or breaks a deployment goes over ``processes``. Another kind of
+process is another entry of ``KINDS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from photon.config.roles import Role, identity
+from photon.config.settings import Pipeline, Settings
+from photon.config.tls import OPERATOR, WAN
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process of a deployment."""
+
+    datacentre: str
+    """It is lost with; empty: with none."""
+    kind: str
+    name: str
+    """Among those of its kind."""
+    address: str | None
+    """host:port; None: it does not listen."""
+    identity: str = ""
+    """In its certificate."""
+    region: str = ""
+    label: str = ""
+    """As ``photon up`` and ``photon ps`` name it."""
+    arguments: tuple[str, ...] | None = None
+    """Which of its kind ``photon KIND serve`` is to start; None: ``photon up`` does not start it."""
+
+    @property
+    def title(self) -> str:
+        """As those who ask it name it."""
+        return f"{self.kind} {self.name}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What its samples get."""
+        return {"datacentre": self.datacentre, "service": self.kind, "process": self.name}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What all processes of a kind have in common."""
+
+    stage: int
+    """Of the start: those before it are needed by it."""
+    health: str
+    """Name of its gRPC service, under which it reports its health; empty: it speaks no gRPC."""
+    listed: Callable[[Settings], Iterable[Process]]
+
+
+PIPELINE = "pipeline"
+"""One process in place of those of the kinds TOGETHER (``photon pipeline serve``); they are asked one by one."""
+TOGETHER = ("eventstore", "joiner", "verifier", "dispatcher")
+
+Member = tuple[str, str | None, tuple[str, ...] | None]
+"""Name, address, and arguments beyond the datacentre."""
+
+
+def _registry(settings: Settings) -> Iterator[Process]:
+    for name, each in settings.registry.replicas.items():
+        region = settings.region_of_replica(name)
+        yield Process(
+            each.datacentre, "registry", name, each.address, identity(Role.REGISTRY, name), region,
+            f"registry {name}",            ("--replica", name),
+        )  # fmt: skip
+
+
+def _wan(settings: Settings) -> Iterator[Process]:
+    if settings.wan is not None:
+        yield Process("", "wan", "gateway", settings.wan.control, WAN, "", "wan", ())
+
+
+def _of_pipelines(
+    kind: str, members: Callable[[str, Pipeline, Settings], Iterable[Member]]
+) -> Callable[[Settings], Iterator[Process]]:
+    def listed(settings: Settings) -> Iterator[Process]:
+        for datacentre, pipeline in settings.datacentre.items():
+            for name, address, more in members(datacentre, pipeline, settings):
+                apart = more is not None and not (pipeline.together and kind in TOGETHER)
+                arguments = ("--datacentre", datacentre, *(more or ())) if apart else None
+                found = of_datacentre(kind, datacentre, name, address)
+                yield replace(found, region=settings.region(datacentre), arguments=arguments)
+
+    return listed
+
+
+def of_datacentre(kind: str, datacentre: str, name: str, address: str | None) -> Process:
+    """One that may stand in the file or not."""
+    label = f"{kind} {datacentre} {name}" if kind == "dispatcher" and name != datacentre else f"{kind} {name}"
+    role = Role.JOINER if kind == PIPELINE else Role(kind)
+    return Process(datacentre, kind, name, address, identity(role, datacentre), label=label)
+
+
+def _dispatchers(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
+    if not pipeline.dispatchers:
+        return [(datacentre, pipeline.dispatcher, ())]
+    return [(name, each.address, ("--worker", name)) for name, each in pipeline.dispatchers.items()]
+
+
+def _copies(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
+    started = () if settings.output.copies > 1 else None
+    return [] if pipeline.copies is None else [(datacentre, pipeline.copies, started)]
+
+
+def _together(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
+    """Its health is its first joiner's."""
+    return [(datacentre, next(iter(pipeline.joiners.values())).address, ())] if pipeline.together else []
+
+
+def _status(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
+    return [] if pipeline.status is None else [(datacentre, pipeline.status, ())]
+
+
+KINDS: Mapping[str, Kind] = {
+    "dispatcher": Kind(5, "photon.v1.Dispatcher", _of_pipelines("dispatcher", _dispatchers)),
+    "joiner": Kind(4, "photon.v1.Joiner", _of_pipelines(
+        "joiner", lambda _, p, s: [(name, each.address, ("--slot", name)) for name, each in p.joiners.items()])),
+    "eventstore": Kind(3, "photon.v1.EventStore", _of_pipelines(
+        "eventstore", lambda name, p, s: [(name, p.eventstore, ())])),
+    "cache": Kind(2, "photon.v1.Cache", _of_pipelines(
+        "cache", lambda _, p, s: [(name, each.address, ("--node", name)) for name, each in p.caches.items()])),
+    "copies": Kind(3, "photon.v1.Copies", _of_pipelines("copies", _copies)),
+    "verifier": Kind(4, "photon.v1.Verifier", _of_pipelines("verifier", lambda name, p, s: [(name, p.verifier, ())])),
+    PIPELINE: Kind(5, "photon.v1.Joiner", _of_pipelines(PIPELINE, _together)),
+    "registry": Kind(1, "photon.v1.Registry", _registry),
+    "wan": Kind(0, "photon.v1.Wan", _wan),
+    "status": Kind(6, "", _of_pipelines("status", _status)),
+}  # fmt: skip
+"""By the noun of their command, in the order in which they are shown."""
+
+
+COMMON = ("registry", "wan")
+"""Kinds that belong to no datacentre alone, though a replica is lost with one."""
+
+
+def processes(settings: Settings) -> list[Process]:
+    """All of them. Joiners and dispatchers may run that the file does not name: see ``asking``."""
+    return [each for kind in KINDS.values() for each in kind.listed(settings)]
+
+
+def stages(settings: Settings) -> list[list[Process]]:
+    """Those that ``photon up`` starts; each stage needs those before it."""
+    started = [each for each in processes(settings) if each.arguments is not None]
+    order = sorted({kind.stage for kind in KINDS.values()})
+    return [found for at in order if (found := [each for each in started if KINDS[each.kind].stage == at])]
+
+
+def asked_of(settings: Settings, datacentre: str) -> list[Process]:
+    """Those that tell how a datacentre is: its own, the registry's replicas, the proxy between regions."""
+    return [
+        each
+        for each in processes(settings)
+        if each.address is not None
+        and each.kind != PIPELINE
+        and KINDS[each.kind].health
+        and (each.datacentre == datacentre or each.kind in COMMON)
+    ]
+
+
+def listening(settings: Settings) -> dict[str, Process]:
+    """host:port -> who listens there."""
+    found = [each for each in processes(settings) if each.kind != PIPELINE]
+    return {each.address: each for each in found if each.address is not None}
+
+
+def identities(settings: Settings) -> list[str]:
+    """Every identity that a deployment needs a certificate for: joiners that the file does not name, and Spark jobs
+    that register ids in a datacentre's name, included."""
+    found = [each.identity for each in processes(settings)]
+    found += [identity(role, name) for name in settings.datacentre for role in (Role.JOINER, Role.SPARK)]
+    return [*dict.fromkeys(found), OPERATOR]

@@ -1,0 +1,1 @@
+"""Every process of a deployment, and what it says."""

@@ -1,0 +1,234 @@
+"""``-o json`` of the commands that look is a contract: on the same facts they say the same, field by field.
+
+The facts are said by servers of this test, over gRPC as in a deployment. ``python -m tests.unit.fleet.test_contract``
+writes what they say now into ``contract.json``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from click.testing import CliRunner
+from photon.dispatcher.join_times import JoinTimes
+
+from photon.adapters.logs.lag import Lag, LogLag
+from photon.cli.main import main
+from photon.config.clock import SystemClock
+from photon.config.metrics.readings import ProcessMetrics, Readings
+from photon.config.serving import HealthyServer, listen
+from photon.dispatcher.homes import HomeStatus
+from photon.dispatcher.ledger import FINAL, HOUR_NS, Verdict, ledger_of
+from photon.dispatcher.metrics import details_of, reads
+from photon.dispatcher.status import Status
+from photon.embedded.ports import free_ports
+
+CONTRACT = Path(__file__).with_name("contract.json")
+COMMANDS = {
+    "status": ("status",),
+    "top": ("top", "--once", "--every", "0.3", "--sort", "name"),
+    "lag": ("dispatcher", "lag"),
+    "lag of west": ("dispatcher", "lag", "--datacentre", "west"),
+    "ledger": ("ledger",),
+    "doctor": ("doctor",),
+    "cache": ("cache", "status", "--datacentre", "east"),
+}
+VOLATILE = {
+    "at_s", "window_s", "uptime_s", "seconds", "oldest_pending_s", "retry_store_oldest_s", "foreign_lag_s", "history",
+    "day", "cpu", "memory_bytes", "open_files", "version", "waiting_seconds", "file", "age_s",
+}  # fmt: skip
+PORTS = ("r1", "wan", "east", "w1", "w2", "east-1", "c1", "store-east", "verifier", "west-1", "store-west", "status")
+FILE = """
+key_file = "key"
+[join.clicks]
+unmatched_after = "1h"
+primary = { format = "jsonl", key = "q" }
+foreign = { format = "jsonl", key = "q", id = "id", time = { field = "t", unit = "s" } }
+[wan]
+control = "@wan"
+[registry.replicas.r1]
+address = "@r1"
+directory = "registry"
+[datacentre.east]
+join = "clicks"
+primary = "queries"
+foreign = "clicks"
+output = "east/output"
+state = "east/state"
+eventstore = "@store-east"
+dispatcher = "@east"
+verifier = "@verifier"
+status = "@status"
+joiners.east-1.address = "@east-1"
+caches.c1.address = "@c1"
+[datacentre.west]
+join = "clicks"
+primary = "queries"
+foreign = "clicks"
+output = "west/output"
+state = "west/state"
+eventstore = "@store-west"
+joiners.west-1.address = "@west-1"
+dispatchers.w1.address = "@w1"
+dispatchers.w2.address = "@w2"
+"""
+
+
+class Engine:
+    """Of a dispatcher, as far as it says how it is."""
+
+    def __init__(self, **more: Any) -> None:
+        second_ago_ns = SystemClock().now_ns() - 10**9
+        lag = Lag(3, 1, 70, second_ago_ns, (LogLag("c.log", 70, second_ago_ns),))
+        verdicts = dict.fromkeys(FINAL, 0) | {Verdict.JOINED: 8, Verdict.REJECTED: 1}
+        self._status = Status(
+            read=10, verdicts=verdicts, reread=1, wasted=2, retimed=0, bytes_read=900, bytes_known=970, in_flight=1,
+            stored=1, look_ups=3, attempts=4, oldest_first_read_ns=None, caught_up=False, lag=lag, stored_bytes=50,
+            oldest_stored_ns=second_ago_ns, homes=(HomeStatus("west", True, 5, 4),), **more,
+        )  # fmt: skip
+        self.times = JoinTimes()
+
+    def status(self) -> Status:
+        return self._status
+
+    def ledger(self) -> Any:
+        counts = [(1, Verdict.READ, 10), (1, Verdict.JOINED, 8), (1, Verdict.REJECTED, 1), (1, Verdict.WASTED, 2)]
+        counts.append((1, Verdict.REREAD, 1))
+        return ledger_of(counts, [(1, 1)])
+
+    def oldest(self, number: int) -> Any:
+        event = {"event_id": "id1", "log": "c.log", "offset": 7, "first_read_ns": SystemClock().now_ns() - HOUR_NS}
+        return [SimpleNamespace(**event, tries=2, next_try_ns=None, reason="registry")]
+
+
+def _dispatcher(worker: str, others: dict[str, str], **more: Any) -> ProcessMetrics:
+    engine: Any = Engine(**more)
+
+    def details() -> dict[str, Any]:
+        said = details_of("clicks", engine, SystemClock())
+        if worker:
+            said |= {"worker": worker, "workers": [{"worker": n, "address": at} for n, at in others.items()]}
+        return said
+
+    return ProcessMetrics([reads("clicks", lambda: engine, SystemClock(), retry_limit=100)], details)
+
+
+def _joiner(into: Readings) -> None:
+    into.put("photon_joiner_outcomes_total", 9, join="clicks", slot="east-1", outcome="joined")
+    into.put("photon_joiner_open_ids", 4, join="clicks", slot="east-1")
+    into.put("photon_joiner_copy_behind_bytes", 12, join="clicks", slot="east-1")
+    into.put("photon_joiner_copy_bypassed", 1, join="clicks", slot="east-1")
+
+
+def _verifier(into: Readings) -> None:
+    for name, value in (("published_bytes", 90), ("cleared_bytes", 50), ("checked_bytes", 40), ("owned_ids", 3)):
+        into.put(f"photon_verifier_{name}", value, slot="east-1")
+
+
+def _registry(into: Readings) -> None:
+    into.put("photon_registry_ids", 10, shard="1")
+    into.put("photon_registry_id_bytes", 480, shard="1")
+    into.put("photon_registry_leader", 1, shard="1")
+    into.put("photon_registry_commit_p50_seconds", 0.002, shard="1")
+
+
+def _cache(into: Readings) -> None:
+    for name, value in (("hits_total", 3), ("misses_total", 1), ("evictions_total", 2), ("fed_bytes_total", 70)):
+        into.put(f"photon_cache_{name}", value)
+    for name, value in (
+        ("fed_events_total", 7),
+        ("bytes", 60),
+        ("limit_bytes", 100),
+        ("entries", 6),
+        ("segments", 2),
+    ):
+        into.put(f"photon_cache_{name}", value)
+
+
+def _processes(at: dict[str, str]) -> dict[str, tuple[str, ProcessMetrics]]:
+    alarm = {"finding": "torn", "what": "w", "todo": "t"}
+    slots = [{"slot": "east-1", "state": "live", "problem": "", "alarms": [alarm]}]
+    shards = {"config": 2, "change": None, "shards": [{"shard": 1, "leader": "", "ids": 0, "boundary_s": None}]}
+    workers = {name: at[name] for name in ("w1", "w2")}
+    return {
+        "east": ("Dispatcher", _dispatcher("", {}, joiners_failing=1)),
+        "w1": ("Dispatcher", _dispatcher("w1", workers)),
+        "east-1": ("Joiner", ProcessMetrics([_joiner])),
+        "verifier": ("Verifier", ProcessMetrics([_verifier], lambda: {"slots": slots})),
+        "r1": ("Registry", ProcessMetrics([_registry], lambda: shards)),
+        "c1": ("Cache", ProcessMetrics([_cache])),
+    }
+
+
+@contextmanager
+def deployment(base: Path) -> Iterator[dict[str, str]]:
+    """Some of its processes answer, others do not; where each is."""
+    at = {name: f"127.0.0.1:{port}" for name, port in zip(PORTS, free_ports(len(PORTS)), strict=True)}
+    text = FILE
+    for name in sorted(PORTS, key=len, reverse=True):
+        text = text.replace(f'"@{name}"', f'"{at[name]}"')
+    (base / "photon.toml").write_text(text)
+    (base / "key").write_bytes(b"k" * 32)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    def done(what: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(what, loop).result(20.0)
+
+    with ExitStack() as stack:
+        stack.callback(lambda: (loop.call_soon_threadsafe(loop.stop), thread.join(), loop.close()))
+        for name, (service, metrics) in _processes(at).items():
+            server: HealthyServer = done(listen(at[name], f"photon.v1.{service}", metrics=metrics))
+            stack.callback(lambda server=server: done(server.stop(0.0)))
+        yield at
+
+
+def _steady(value: Any, at: dict[str, str]) -> Any:
+    """Without what differs from run to run; addresses by their names."""
+    if isinstance(value, dict):
+        return {key: "…" if key in VOLATILE else _steady(each, at) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_steady(each, at) for each in value if not _of_this_machine(each)]
+    if isinstance(value, str):
+        value = re.sub("UNAVAILABLE.*", "UNAVAILABLE", value)
+        for name, address in at.items():
+            value = value.replace(address, f"@{name}")
+    return value
+
+
+def _of_this_machine(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("area") not in (None, "ports", "certificates")
+
+
+def said(base: Path) -> dict[str, Any]:
+    """What each command says."""
+    found: dict[str, Any] = {}
+    with deployment(base) as at:
+        for name, command in COMMANDS.items():
+            more = () if name != "lag" else ("--datacentre", "east")
+            given = [*command, *more, "--config", str(base / "photon.toml"), "-o", "json"]
+            result = CliRunner().invoke(main, given)
+            assert result.stdout.startswith("{"), (name, result.output, result.exception)
+            found[name] = {"exit": result.exit_code, "json": _steady(json.loads(result.stdout), at)}
+    return found
+
+
+def test_the_json_of_the_commands_that_look(tmp_path: Path) -> None:
+    now = said(tmp_path)
+    held = json.loads(CONTRACT.read_text())
+    for name in COMMANDS:
+        assert now[name] == held[name], name
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as made:
+        CONTRACT.write_text(json.dumps(said(Path(made)), indent=1, ensure_ascii=False) + "\n")

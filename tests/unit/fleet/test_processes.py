@@ -1,0 +1,72 @@
+"""One list of all processes: who is started, asked, and listens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from photon.config.loader import load
+from photon.config.roles import Role
+from photon.config.settings import Settings
+from photon.embedded.deployment import Deployment
+from photon.fleet.processes import KINDS, Kind, Process, asked_of, identities, listening, processes, stages
+
+EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.toml"
+
+
+def test_its_own_processes_the_registry_and_the_proxy_are_asked() -> None:
+    settings = load(EXAMPLE, environment={})
+    found = asked_of(settings, "west")
+    assert [each.title for each in found] == [
+        "dispatcher west",
+        "joiner west-1",
+        "joiner west-2",
+        "eventstore west",
+        "verifier west",
+        "registry r1",
+        "registry r2",
+        "registry r3",
+        "wan gateway",
+    ]
+    assert settings.wan is not None
+    assert (found[-1].address, found[-1].datacentre) == (settings.wan.control, "")
+    assert len({each.address for each in found}) == len(found)
+
+
+def test_every_process_that_listens_is_named() -> None:
+    flags = ["output.copies=2", "join.clicks.identical_copies=true"]
+    flags += [f'datacentre.{name}.copies="127.0.0.1:99{n}0"' for n, name in enumerate(("east", "west"), 1)]
+    flags += ['datacentre.east.status="127.0.0.1:8080"', 'datacentre.east.caches.c1.address="127.0.0.1:9810"']
+    settings = load(EXAMPLE, environment={}, flags=flags)
+    everywhere = listening(settings)
+    assert {each.kind for each in everywhere.values()} == KINDS.keys()
+    assert KINDS.keys() <= {str(role) for role in Role}
+    assert len(everywhere) == len(processes(settings)) == 18
+    started = [each for stage in stages(settings) for each in stage]
+    assert sorted(each.label for each in started) == sorted(each.label for each in everywhere.values())
+    assert [stage[0].kind for stage in stages(settings)] == [
+        "wan", "registry", "cache", "eventstore", "joiner", "dispatcher", "status",
+    ]  # fmt: skip
+
+
+def test_a_keeper_that_nothing_needs_is_not_started() -> None:
+    settings = load(EXAMPLE, environment={}, flags=['datacentre.east.copies="127.0.0.1:9910"'])
+    assert listening(settings)["127.0.0.1:9910"].arguments is None
+    assert "copies" not in {each.kind for stage in stages(settings) for each in stage}
+
+
+def test_another_kind_of_process_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed(settings: Settings) -> list[Process]:
+        arguments = ("--datacentre", "east")
+        return [Process("east", "tally", "east", "127.0.0.1:9999", "tally-east", "east", "tally east", arguments)]
+
+    monkeypatch.setitem(KINDS, "tally", Kind(5, "photon.v1.Tally", listed))  # type: ignore[arg-type]
+    settings = load(EXAMPLE, environment={})
+    assert "tally east" in [each.title for each in asked_of(settings, "east")]
+    assert "tally east" not in [each.title for each in asked_of(settings, "west")]
+    assert "tally-east" in identities(settings)
+    assert listening(settings)["127.0.0.1:9999"].kind == "tally"
+    [started] = [each for each in Deployment(EXAMPLE, settings, Path("run")).services() if each.name == "tally east"]
+    assert started.arguments[:2] == ("tally", "serve")
+    assert (started.health, started.address, started.datacentre) == ("photon.v1.Tally", "127.0.0.1:9999", "east")
