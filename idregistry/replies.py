@@ -10,9 +10,15 @@ from photon.batch.ids import Ids, IdsError
 from photon.batch.verdicts import Verdicts
 from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry.clocks.wire import facts_of
+from photon.idregistry.clocks.wire import facts_of, status_of
 from photon.idregistry.outcomes import Answered, Description, GroupFacts, Refusal, SlotClaim, Status
 from photon.idregistry.state_checks import Checked
+
+_GROUP_FIELDS = (
+    *("group", "leader", "is_leader", "term", "applied", "ids", "batches", "batch_mean"),
+    *("commit_ms_p50", "commit_ms_p99", "writable", "bytes", "overloaded"),
+)
+"""Of GroupFacts and GroupStatus alike."""
 
 
 def slot_name(claim: SlotClaim) -> pb.SlotName:
@@ -75,6 +81,28 @@ def verdicts_of(reply: Any, n: int, tokens: bytes) -> Answered:
     )
 
 
+def description_reply(known: Description) -> pb.DescribeReply:
+    groups = [
+        pb.GroupStatus(
+            **{name: getattr(each, name) for name in _GROUP_FIELDS},
+            checked_form=each.checked.form if each.checked else 0,
+            checked_entry=each.checked.index if each.checked else 0,
+            checked_hash=each.checked.hash if each.checked else b"",
+            alarms=each.alarms,
+        )
+        for each in known.groups
+    ]
+    return pb.DescribeReply(
+        replica=known.replica,
+        ranges=[pb.ShardRange(start_ns=r.start_ns, end_ns=r.end_ns, shards=r.shards) for r in known.ranges],
+        groups=groups,
+        id_rules=known.id_rules,
+        removed=known.removed,
+        config=known.config,
+        clock=None if known.clock is None else status_of(known.clock),
+    )
+
+
 def described(reply: pb.DescribeReply) -> Description | Refusal:
     ranges = tuple(c.Range(each.start_ns, each.end_ns, tuple(each.shards)) for each in reply.ranges)
     try:
@@ -83,20 +111,8 @@ def described(reply: pb.DescribeReply) -> Description | Refusal:
         return Refusal(Status.UNKNOWN, f"replica {reply.replica}: {error}")
     groups = [
         GroupFacts(
-            group=each.group,
-            leader=each.leader,
-            is_leader=each.is_leader,
-            term=each.term,
-            applied=each.applied,
+            **{name: getattr(each, name) for name in _GROUP_FIELDS},
             healthy=True,
-            ids=each.ids,
-            batches=each.batches,
-            batch_mean=each.batch_mean,
-            commit_ms_p50=each.commit_ms_p50,
-            commit_ms_p99=each.commit_ms_p99,
-            writable=each.writable,
-            bytes=each.bytes,
-            overloaded=each.overloaded,
             checked=Checked(each.checked_form, each.checked_entry, each.checked_hash) if each.checked_entry else None,
             alarms=tuple(each.alarms),
         )

@@ -10,12 +10,11 @@ from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Opened, Slot
 from photon.idregistry.channels import REGISTRY
-from photon.idregistry.clocks.wire import status_of
 from photon.idregistry.config_machine import ConfigMachine
 from photon.idregistry.outcomes import Refusal, SlotClaim
 from photon.idregistry.recovery.messages import witness_logs
 from photon.idregistry.recovery.serving import RecoveryServer, Request
-from photon.idregistry.replies import ids_of, owners, refusal
+from photon.idregistry.replies import description_reply, ids_of, owners, refusal
 from photon.idregistry.resharding.wire import ask_of, reply_of
 from photon.idregistry.server import RegistryReplica
 
@@ -85,37 +84,7 @@ class RegistryServicer:
         return pb.LookUpReply(status=pb.STATUS_OK, led=self._replica.led(request.shard), **owners(found))
 
     async def Describe(self, request: pb.DescribeRequest, context: Context) -> pb.DescribeReply:  # noqa: N802
-        known = self._replica.describe()
-        return pb.DescribeReply(
-            replica=known.replica,
-            ranges=[pb.ShardRange(start_ns=r.start_ns, end_ns=r.end_ns, shards=r.shards) for r in known.ranges],
-            groups=[
-                pb.GroupStatus(
-                    group=group.group,
-                    leader=group.leader,
-                    term=group.term,
-                    applied=group.applied,
-                    ids=group.ids,
-                    is_leader=group.is_leader,
-                    batches=group.batches,
-                    batch_mean=group.batch_mean,
-                    commit_ms_p50=group.commit_ms_p50,
-                    commit_ms_p99=group.commit_ms_p99,
-                    writable=group.writable,
-                    bytes=group.bytes,
-                    overloaded=group.overloaded,
-                    checked_form=group.checked.form if group.checked else 0,
-                    checked_entry=group.checked.index if group.checked else 0,
-                    checked_hash=group.checked.hash if group.checked else b"",
-                    alarms=group.alarms,
-                )
-                for group in known.groups
-            ],
-            id_rules=known.id_rules,
-            removed=known.removed,
-            config=known.config,
-            clock=None if known.clock is None else status_of(known.clock),
-        )
+        return description_reply(self._replica.describe())
 
     async def ReadClock(self, request: pb.ReadClockRequest, context: Context) -> pb.ReadClockReply:  # noqa: N802
         return pb.ReadClockReply(now_ns=self._replica.clocks.time.clock.now_ns())

@@ -30,8 +30,14 @@ class Verdicts:
     @staticmethod
     def blank(n: int, outcome: int = 0, datacentres: tuple[str, ...] = ()) -> Verdicts:
         """n rows of the same outcome, without owners."""
+        return Verdicts.plain(np.full(n, outcome, np.uint8), datacentres)
+
+    @staticmethod
+    def plain(outcomes: U8, datacentres: tuple[str, ...] = ()) -> Verdicts:
+        """These outcomes, without owners."""
+        n = len(outcomes)
         return Verdicts(
-            np.full(n, outcome, np.uint8),
+            outcomes,
             np.zeros(n, np.uint64),
             np.zeros(n, np.uint8),
             np.zeros(n, np.uint32),
@@ -39,11 +45,6 @@ class Verdicts:
             datacentres,
             np.zeros(n, np.int64),
         )
-
-    @staticmethod
-    def plain(outcomes: U8, datacentres: tuple[str, ...] = ()) -> Verdicts:
-        """These outcomes, without owners."""
-        return replace(Verdicts.blank(len(outcomes), 0, datacentres), outcomes=outcomes)
 
     def says(self, outcome: int) -> bool:
         """Whether any row has this outcome."""

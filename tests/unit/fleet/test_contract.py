@@ -18,7 +18,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from click.testing import CliRunner
-from photon.dispatcher.join_times import JoinTimes
 
 from photon.adapters.logs.lag import Lag, LogLag
 from photon.cli.main import main
@@ -28,7 +27,7 @@ from photon.config.serving import HealthyServer, listen
 from photon.dispatcher.homes import HomeStatus
 from photon.dispatcher.ledger import FINAL, HOUR_NS, Verdict, ledger_of
 from photon.dispatcher.metrics import details_of, reads
-from photon.dispatcher.status import Status
+from photon.dispatcher.status import JoinTimes, Status
 from photon.embedded.ports import free_ports
 
 CONTRACT = Path(__file__).with_name("contract.json")

@@ -59,7 +59,7 @@ async def test_all_that_it_owned_is_listed_and_given_up(tmp_path: Path) -> None:
         assert listed(lost) == set(IDS)
         assert read_slot(RealDisk(), lost.state).retired
         late = await lost.registry.insert(rows(["e99"], lost.token), timeout=10)
-        assert late.answers.tolist() == [Answer.FENCED]
+        assert late.outcomes.tolist() == [Answer.FENCED]
         again = await lost.retirement(already=True).run()  # done is done
         assert (again.ids, again.reopened, again.listed) == (0, 0, 40)
 
