@@ -88,7 +88,7 @@ def test_a_datacentre_that_is_together_is_one_process() -> None:
     assert [[service.name for service in stage] for stage in stages[2:]] == [
         ["eventstore west"],
         ["joiner west-1", "joiner west-2", "verifier west"],
-        ["pipeline east", "dispatcher west"],
+        ["dispatcher west", "pipeline east"],
     ]
     (east,) = (service for service in stages[-1] if service.datacentre == "east" and "pipeline" in service.name)
     assert east.arguments[:2] == ("pipeline", "serve")
