@@ -21,7 +21,7 @@ from photon.config.clock import Clock
 from photon.dispatcher.core import Core
 from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.state import State
-from photon.eventstore.api import Came, Waking
+from photon.eventstore.api import ArrivalNotices, KeyArrivals
 
 WAIT_S = 5.0
 """The store is asked for what arrives within so long at a time."""
@@ -42,7 +42,7 @@ class Arrivals:
 
     def __init__(
         self,
-        store: Waking,
+        store: ArrivalNotices,
         core: Core,
         state: State,
         retries: RetryLoader,
@@ -85,7 +85,7 @@ class Arrivals:
             elif self._clock.monotonic() - began < WAIT_S / 2:  # it ends, or has too many to answer
                 await asyncio.sleep(AGAIN_S)
 
-    def _heard(self, came: Came) -> None:
+    def _heard(self, came: KeyArrivals) -> None:
         if came.lost:
             self._to_seek.clear()
             self._keys_to_seek = 0

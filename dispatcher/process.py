@@ -31,7 +31,7 @@ from photon.dispatcher.replay.rereading import Sources
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import Reached
 from photon.dispatcher.worker import Worker, follower_for, holdings_for, open_exports, open_state
-from photon.eventstore.api import Waking
+from photon.eventstore.api import ArrivalNotices
 from photon.idregistry.api import Digester, Registry
 from photon.idregistry.routing import RoutedRegistry
 from photon.joiner.api import Joiner
@@ -91,7 +91,7 @@ def open_dispatcher(
     measure: Measure | None = None,
     worker: Worker | None = None,
     discovery: Discovery | None = None,
-    waking: Waking | None = None,
+    waking: ArrivalNotices | None = None,
     reached: Reached | None = None,
 ) -> Iterator[DispatcherEngine]:
     """An engine with its files open. Joiners and registry stay the caller's. ``worker`` None: it has its state alone.

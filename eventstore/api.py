@@ -21,7 +21,7 @@ ALL_BUT_ENDS_NS = NEVER_NS - 1
 event may stand there, so nothing is ABSENT for ever in this run."""
 
 
-class Found(enum.IntEnum):
+class LookUpCode(enum.IntEnum):
     """The store's answer for one key."""
 
     UNAVAILABLE = 0
@@ -44,7 +44,7 @@ class PrimaryPlace(NamedTuple):
 class EventLookUps:
     """Aligned with the keys asked for."""
 
-    codes: bytes  # n x Found
+    codes: bytes  # n x LookUpCode
     found: Records  # of the rows that are FOUND, in their order
     ambiguous: Mapping[int, PrimaryPlace] = field(default_factory=dict)
     """Row -> where another primary record of its key stands, with other bytes."""
@@ -54,7 +54,7 @@ class EventLookUps:
 
     @staticmethod
     def of(
-        answers: Sequence[Found],
+        answers: Sequence[LookUpCode],
         records: Sequence[PrimaryRecord | None],
         ambiguous: Mapping[int, PrimaryPlace] = MappingProxyType({}),
     ) -> EventLookUps:
@@ -81,21 +81,21 @@ class EventLookUps:
 
     def rows(self) -> RowIndexes:
         """Those that are FOUND."""
-        return np.flatnonzero(np.frombuffer(self.codes, np.uint8) == Found.FOUND)
+        return np.flatnonzero(np.frombuffer(self.codes, np.uint8) == LookUpCode.FOUND)
 
     @property
-    def answers(self) -> list[Found]:
+    def answers(self) -> list[LookUpCode]:
         """The codes by their names: as ``records``, for what looks at few."""
-        return [Found(code) for code in self.codes]
+        return [LookUpCode(code) for code in self.codes]
 
     @property
     def records(self) -> list[PrimaryRecord | None]:
         """By row, None where nothing is found."""
         found = iter(self.found.rows())
-        return [next(found) if code == Found.FOUND else None for code in self.codes]
+        return [next(found) if code == LookUpCode.FOUND else None for code in self.codes]
 
 
-class Came(NamedTuple):
+class KeyArrivals(NamedTuple):
     """Keys that were asked for in vain and are there now."""
 
     epoch: int
@@ -208,10 +208,10 @@ class EventStore(Protocol):
     async def close(self) -> None: ...
 
 
-class Waking(Protocol):
+class ArrivalNotices(Protocol):
     """What tells whoever waits for primary events that they have come (``sought``)."""
 
-    async def arrived(self, epoch: int, number: int, wait_s: float) -> Came | None:
+    async def arrived(self, epoch: int, number: int, wait_s: float) -> KeyArrivals | None:
         """What came behind ``number`` of ``epoch`` (0: none is known), or what comes first within ``wait_s``
         seconds. None: it cannot be said, or this store does not."""
         ...
@@ -222,7 +222,7 @@ class Waking(Protocol):
         ...
 
 
-class OperatedStore(EventStore, Waking, Protocol):
+class OperatedStore(EventStore, ArrivalNotices, Protocol):
     """An event store that reads primary logs, as its operator sees it."""
 
     async def details(self) -> Details: ...

@@ -7,15 +7,17 @@ them together, after the run files were synced. SQLite's journal is the write-ah
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from types import TracebackType
 
 from photon.adapters.contract import LogFile
-from photon.eventstore.catalog_lock import CatalogLock, unusable
 from photon.eventstore.file_map import FileMapError, MappedLog, MapTotals
 from photon.eventstore.row_keys import micros_of, row_key
 from photon.eventstore.sparse import ProcessState, SparseEntry
 
+NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 FORMAT_VERSION = 2
 APPLICATION_ID = 0x50484D50  # 'PHMP': what file(1) and a mistaken open see
 _SCHEMA = """
@@ -33,6 +35,31 @@ INSERT INTO totals VALUES (1, 0, 0, 0, 0);
 """
 _SINCE_1 = "ALTER TABLE logs ADD COLUMN proof BLOB NOT NULL DEFAULT x''"
 """What version 2 has beside version 1: what proves a position, empty until its next commit."""
+
+
+class CatalogLock:
+    """One thread at a time. Whatever SQLite cannot do within it raises FileMapError."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+        if isinstance(error, sqlite3.DatabaseError):
+            raise unusable(self._path, error) from None
+
+
+def unusable(path: Path, error: sqlite3.DatabaseError) -> FileMapError:
+    """One line: what, where, what to do."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in NO_ROOM:
+        return FileMapError(f"{path}: cannot be written ({error}); make room on the disk, then start again")
+    return FileMapError(f"{path}: cannot be read ({error})")
 
 
 class Catalog:

@@ -12,7 +12,7 @@ from photon.config.clock import NS_PER_S
 from photon.config.tls import Towards, open_channel, unreachable
 from photon.eventstore import columns, eventstore_pb2_grpc
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.api import Came, EventLookUps, Progress
+from photon.eventstore.api import EventLookUps, KeyArrivals, Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
 
 TIMEOUT_SECONDS = 10.0
@@ -86,7 +86,7 @@ class EventStoreClient:
         self._last, self._heard = columns.progress_of(message), self._monotonic()
         return self._last
 
-    async def arrived(self, epoch: int, number: int, wait_s: float) -> Came | None:
+    async def arrived(self, epoch: int, number: int, wait_s: float) -> KeyArrivals | None:
         """See api.Waking."""
         request = pb.ArrivedRequest(join=self._join, epoch=epoch, number=number, wait_ms=int(wait_s * 1000))
         try:

@@ -9,7 +9,7 @@ import numpy as np
 from photon.batch.files import LogFile
 from photon.batch.records import Records
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.api import Came, EventLookUps, Found, PrimaryPlace, Progress
+from photon.eventstore.api import EventLookUps, KeyArrivals, LookUpCode, PrimaryPlace, Progress
 
 MESSAGE_BYTES_MAX = 64 << 20
 """gRPC's limit, set on both ends."""
@@ -55,7 +55,7 @@ def asked(message: pb.EventLookUpRequest) -> tuple[list[bytes], list[int]]:
     return keys, np.frombuffer(message.as_of, dtype="<i8").tolist()
 
 
-_FOUND = bytes(Found)
+_FOUND = bytes(LookUpCode)
 
 
 def reply(found: EventLookUps, bytes_max: int = REPLY_BYTES_MAX) -> pb.EventLookUpReply:
@@ -89,8 +89,10 @@ def answered(message: pb.EventLookUpReply, keys: int) -> EventLookUps:
     n = len(message.records)
     answers = message.answers
     if answers.translate(None, _FOUND):
-        raise WireError(f"an answer is none of {[each.value for each in Found]}")
-    fits = len(message.file_indexes) == 4 * n and len(message.offsets) == 8 * n and answers.count(Found.FOUND) == n
+        raise WireError(f"an answer is none of {[each.value for each in LookUpCode]}")
+    fits = (
+        len(message.file_indexes) == 4 * n and len(message.offsets) == 8 * n and answers.count(LookUpCode.FOUND) == n
+    )
     if not fits or count > keys or (keys and not count):
         raise WireError(f"{count} answers with {n} records for {keys} keys: the columns do not fit together")
     files = [LogFile(file.path, file.header) for file in message.files]
@@ -101,7 +103,7 @@ def answered(message: pb.EventLookUpReply, keys: int) -> EventLookUps:
     places = zip(message.ambiguous_files, message.ambiguous_offsets, strict=False)
     others = [PrimaryPlace(LogFile(file.path, file.header), offset) for file, offset in places]
     rows = message.ambiguous_rows
-    if len(others) != len(rows) or any(row >= count or answers[row] != Found.FOUND for row in rows):
+    if len(others) != len(rows) or any(row >= count or answers[row] != LookUpCode.FOUND for row in rows):
         raise WireError("ambiguous keys and their places do not fit together")
     return EventLookUps(answers, records, dict(zip(rows, others, strict=True)))
 
@@ -116,14 +118,14 @@ def progress_of(message: pb.ProgressReply) -> Progress:
     return Progress(**{name: getattr(message, name) for name in Progress.__slots__})
 
 
-def arrived_reply(came: Came) -> pb.ArrivedReply:
+def arrived_reply(came: KeyArrivals) -> pb.ArrivedReply:
     """What came as a message."""
     return pb.ArrivedReply(epoch=came.epoch, next=came.next, keys=came.keys, lost=came.lost)
 
 
-def came_of(message: pb.ArrivedReply) -> Came:
+def came_of(message: pb.ArrivedReply) -> KeyArrivals:
     """And back."""
-    return Came(message.epoch, message.next, list(message.keys), message.lost)
+    return KeyArrivals(message.epoch, message.next, list(message.keys), message.lost)
 
 
 def seek_reply(rows: Sequence[int]) -> pb.SeekReply:

@@ -21,7 +21,6 @@ import numpy as np
 from photon.adapters.logs.api import LogPosition
 from photon.config.disk import Disk
 from photon.eventstore.catalog import Catalog
-from photon.eventstore.directory_lock import lock_map
 from photon.eventstore.file_map import (
     LOG_BYTES_MAX,
     LOGS_MAX,
@@ -30,14 +29,16 @@ from photon.eventstore.file_map import (
     MapKind,
     MappedBlock,
     MappedLog,
+    MappedPlaces,
     MapSettings,
     MapTotals,
-    Places,
+    first_places,
+    lock_map,
     pack,
+    predecessors,
     unpack,
 )
 from photon.eventstore.index import U64, Run, RunIndex, count_repeats, look_up, merge_slices, tail_to_merge
-from photon.eventstore.places import first_places, predecessors
 from photon.eventstore.row_keys import parse_event_id
 from photon.eventstore.run_files import RunFiles
 from photon.eventstore.sparse import ProcessStates, exact_entries
@@ -171,7 +172,7 @@ class EmbeddedFileMap:
         return gone
 
     # -- look-ups ----------------------------------------------------------------------------------------------------
-    def places(self, keys: Sequence[bytes], hashes: U64) -> Places:
+    def places(self, keys: Sequence[bytes], hashes: U64) -> MappedPlaces:
         """See FileMap."""
         pending = self._pending.asked_runs()
         runs = [each.run for each in self._runs]
@@ -181,10 +182,10 @@ class EmbeddedFileMap:
             rows, locations = rows[new], locations[new]
         logs, offsets = unpack(locations)
         rows, logs, offsets = first_places(rows, logs, offsets, self._logs, self._log_name, last=self._settings.last)
-        exact = Places(rows, logs, offsets, np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -1))
+        exact = MappedPlaces(rows, logs, offsets, np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -1))
         return exact if self._settings.kind is MapKind.DENSE else self._with_sparse(exact, keys)
 
-    def _with_sparse(self, exact: Places, keys: Sequence[bytes]) -> Places:
+    def _with_sparse(self, exact: MappedPlaces, keys: Sequence[bytes]) -> MappedPlaces:
         window = self._settings.window_micros
         asked = sorted((*parsed, row) for row, key in enumerate(keys) if (parsed := parse_event_id(key)))
         found: list[tuple[int, int, int, int]] = []  # row, log, offset, anchor
@@ -201,7 +202,7 @@ class EmbeddedFileMap:
             begin = end
         columns = np.array(found, dtype=np.int64).reshape(-1, 4)
         spans = np.full(len(columns), self._settings.window_bytes)
-        return Places(
+        return MappedPlaces(
             np.concatenate((exact.rows, columns[:, 0])),
             np.concatenate((exact.logs, columns[:, 1])),
             np.concatenate((exact.offsets, columns[:, 2])),

@@ -27,10 +27,11 @@ from photon.adapters.logs.watching import Watch, Watcher, open_watcher
 from photon.config.clock import NS_PER_S, Clock
 from photon.config.disk import Disk
 from photon.config.tls import Towards
-from photon.eventstore.api import Came, Details, EventLookUps, Forgotten, Found, Progress
-from photon.eventstore.block_keys import AdapterBroken
+from photon.eventstore.api import Details, EventLookUps, Forgotten, KeyArrivals, LookUpCode, Progress
+from photon.eventstore.awaited_keys import AWAITED_MAX, AwaitedKeys
+from photon.eventstore.block_keys import AdapterBroken, InlineKeyFinder, KeyFinder
 from photon.eventstore.cache import CACHE_BYTES_MAX, CacheCounts, CacheEventStore
-from photon.eventstore.cache_nodes.hedged import HedgedLookUps
+from photon.eventstore.cache_nodes.hedged_look_ups import HedgedLookUps
 from photon.eventstore.cache_nodes.nodes import CacheNodes, FedCache
 from photon.eventstore.cache_nodes.wire import source_of
 from photon.eventstore.file_map import (
@@ -43,18 +44,15 @@ from photon.eventstore.file_map import (
     MapSettings,
     RowsLost,
 )
+from photon.eventstore.file_map_backends import HBaseTable, open_map
+from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import I64, U64, hash_keys
-from photon.eventstore.key_finding.api import KeyFinder
-from photon.eventstore.key_finding.beside import FoundBeside, may_be_beside
-from photon.eventstore.key_finding.here import FoundHere
-from photon.eventstore.located import Located, Reads
+from photon.eventstore.key_finding.process_finder import ProcessKeyFinder, can_use_process
 from photon.eventstore.log_reads import LogReads
 from photon.eventstore.logs_store import LogsEventStore
-from photon.eventstore.maps import HBaseTable, open_map
 from photon.eventstore.primary_reader import PrimaryLogsIncomplete, PrimaryReader
+from photon.eventstore.published_sources import PATHS_SECONDS, PublishedSources
 from photon.eventstore.shared_keys import SharedKeys, check_rule
-from photon.eventstore.sought import SOUGHT_MAX, SoughtKeys
-from photon.eventstore.sources import PATHS_SECONDS, PublishedSources
 from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore
 from photon.eventstore.unavailable import UnavailableLogs
 
@@ -95,7 +93,7 @@ class EventStoreConfig:
     once: bool = False
     may_be_empty: bool = True
     """``once``: no primary record at all is no error; else nothing is called ABSENT then, and the reader fails."""
-    sought_keys: int = SOUGHT_MAX
+    sought_keys: int = AWAITED_MAX
     """So many keys that were asked for in vain are remembered; not with ``once``."""
     beside_bytes: int = BESIDE_BYTES
     """``once``: with so much unread keys are found by a process beside this one, where the map needs none of them."""
@@ -139,7 +137,7 @@ class EventStoreEngine:
         """Cache nodes; while there are none the cache in this process is fed."""
         self._hedged = HedgedLookUps(self.nodes, self._answer)
         epoch = int.from_bytes(os.urandom(8)) | 1
-        self._sought = None if config.once else SoughtKeys(epoch, clock.monotonic, config.sought_keys)
+        self._awaited = None if config.once else AwaitedKeys(epoch, clock.monotonic, config.sought_keys)
         self._waiters: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}  # for what arrives
         self._hung_up = False
         try:
@@ -211,9 +209,9 @@ class EventStoreEngine:
         """In a process beside this one where much is read before anything is looked up."""
         config, adapter = self.config, self._adapter
         keyless = config.kind is MapKind.DENSE and config.hbase is None
-        if config.once and keyless and may_be_beside(adapter):
-            return FoundBeside(adapter, self._much_is_unread, self._tell)
-        return FoundHere(adapter)
+        if config.once and keyless and can_use_process(adapter):
+            return ProcessKeyFinder(adapter, self._much_is_unread, self._tell)
+        return InlineKeyFinder(adapter)
 
     def _much_is_unread(self) -> bool:
         read, known = self._tail.backlog()
@@ -294,13 +292,13 @@ class EventStoreEngine:
         return await self._answer(keys, as_of, ())
 
     async def _answer(
-        self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[Located]
+        self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[FoundRecords]
     ) -> EventLookUps:
         """``elsewhere``: what cache nodes had."""
         if self._over():
             return EventLookUps.unavailable(len(keys))
         run = asyncio.get_running_loop().run_in_executor
-        mark = self._sought.mark() if self._sought is not None else 0
+        mark = self._awaited.mark() if self._awaited is not None else 0
         begun = await run(self._pool, self._begin, keys, as_of, elsewhere, mark)
         if isinstance(begun, EventLookUps):
             return begun
@@ -308,7 +306,7 @@ class EventStoreEngine:
         if self._over():  # since: the pool takes no more
             return EventLookUps.unavailable(len(keys))
         found = self._tiers.end(begun, reads)  # not worth another thread
-        if missed := self._to_be_sought(begun, found):
+        if missed := self._to_be_awaited(begun, found):
             await run(self._pool, self._missed, missed, mark)
         return found
 
@@ -316,7 +314,7 @@ class EventStoreEngine:
         return self._closed or bool(self.failure)
 
     def _begin(
-        self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[Located], mark: int
+        self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[FoundRecords], mark: int
     ) -> EventLookUps | LookUp:
         """The answers already, where no log has to be read."""
         try:
@@ -325,29 +323,29 @@ class EventStoreEngine:
             return EventLookUps.unavailable(len(keys))
         if len(begun.wanted):
             return begun
-        found = self._tiers.end(begun, Reads(0))
-        if missed := self._to_be_sought(begun, found):
+        found = self._tiers.end(begun, ReadResults(0))
+        if missed := self._to_be_awaited(begun, found):
             self._missed(missed, mark)
         return found
 
     # -- api.Waking ------------------------------------------------------------------------------------------------
-    def _to_be_sought(self, begun: LookUp, found: EventLookUps) -> list[bytes]:
+    def _to_be_awaited(self, begun: LookUp, found: EventLookUps) -> list[bytes]:
         """Keys that are remembered, for somebody waits for them."""
-        if self._sought is None:
+        if self._awaited is None:
             return []
         codes = np.frombuffer(found.codes, np.uint8)
         # Who asks as of no time goes on waiting after ABSENT, too.
-        waits = (codes == Found.NOT_YET) | ((codes == Found.ABSENT) & (begun.as_of == NOTHING_READ_NS))
+        waits = (codes == LookUpCode.NOT_YET) | ((codes == LookUpCode.ABSENT) & (begun.as_of == NOTHING_READ_NS))
         return [begun.keys[row] for row in waits.nonzero()[0].tolist()]
 
     def _missed(self, keys: Sequence[bytes], mark: int) -> None:
-        if self._sought is None:
+        if self._awaited is None:
             return
-        come = self._sought.missed(keys, mark)
-        if self._sought.forgot(mark):
+        come = self._awaited.missed(keys, mark)
+        if self._awaited.forgot(mark):
             with contextlib.suppress(FileMapError):  # the reader's thread meets it too, and says so
                 there = self._there(keys)
-                self._sought.come([keys[row] for row in there])
+                self._awaited.come([keys[row] for row in there])
                 come |= bool(there)
         if come:
             self._wake()
@@ -357,7 +355,7 @@ class EventStoreEngine:
         return rows
 
     def _arrived(self, keys: Sequence[bytes], hashes: U64, order: I64) -> None:
-        if self._sought is not None and self._sought.read(keys, hashes, order):
+        if self._awaited is not None and self._awaited.read(keys, hashes, order):
             self._wake()
 
     def _wake(self) -> None:
@@ -366,29 +364,29 @@ class EventStoreEngine:
             with contextlib.suppress(RuntimeError):  # its loop is closed
                 loop.call_soon_threadsafe(waiter.set)
 
-    async def arrived(self, epoch: int, number: int, wait_s: float) -> Came | None:
+    async def arrived(self, epoch: int, number: int, wait_s: float) -> KeyArrivals | None:
         """See api.Waking."""
-        if self._sought is None:
+        if self._awaited is None:
             return None
         waiter = asyncio.Event()
         self._waiters[waiter] = asyncio.get_running_loop()
         try:
-            came = self._sought.since(epoch, number)
+            came = self._awaited.since(epoch, number)
             at_once = self._hung_up or self._over() or len(self._waiters) > WAITERS_MAX
             if not (came.keys or came.lost or at_once):
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
                         await waiter.wait()
-                came = self._sought.since(epoch, number)
+                came = self._awaited.since(epoch, number)
         finally:
             del self._waiters[waiter]
         return came
 
     async def seek(self, keys: Sequence[bytes]) -> list[int] | None:
         """See api.Waking."""
-        if self._sought is None or self._over():
+        if self._awaited is None or self._over():
             return None
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._seek, keys, self._sought.mark())
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._seek, keys, self._awaited.mark())
 
     def _seek(self, keys: Sequence[bytes], mark: int) -> list[int] | None:
         try:
@@ -438,7 +436,7 @@ class EventStoreEngine:
             log_reads=reads.places,
             log_bytes=reads.bytes,
             unended=reader.unended,
-            **({} if self._sought is None else self._sought.counts()._asdict()),
+            **({} if self._awaited is None else self._awaited.counts()._asdict()),
             ambiguous=self._shared.ambiguous,
             ambiguous_example=self._shared.example,
         )

@@ -15,6 +15,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -22,6 +23,7 @@ import numpy as np
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import LogPosition
 from photon.config.errors import PhotonError
+from photon.config.file_lock import lock_file
 from photon.eventstore.index import I64, U64
 
 SPARSE_MICROS = 10_000_000
@@ -106,7 +108,7 @@ class MappedBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class MappedPlaces:
     """m places, aligned columns: the record of the asked key ``rows[i]`` may begin at ``offsets[i]`` of log
     ``logs[i]`` (``spans[i]`` = 0), or stand in the ``spans[i]`` bytes from there.
 
@@ -162,7 +164,7 @@ class FileMap(Protocol):
         was, and it may be called again."""
         ...
 
-    def places(self, keys: Sequence[bytes], hashes: U64) -> Places:
+    def places(self, keys: Sequence[bytes], hashes: U64) -> MappedPlaces:
         """All places where the keys may stand, at most PLACES_PER_KEY_MAX for each, unordered."""
         ...
 
@@ -208,3 +210,59 @@ def pack(log: int, offsets: I64) -> U64:
 def unpack(locations: U64) -> tuple[I64, I64]:
     """(log numbers, offsets)."""
     return (locations >> _LOG_SHIFT).astype(np.int64), (locations & _OFFSET_MASK).astype(np.int64)
+
+
+def first_places(
+    rows: I64,
+    logs: I64,
+    offsets: I64,
+    known: Sequence[MappedLog],
+    log_name: Callable[[str], str],
+    *,
+    last: bool = False,
+) -> tuple[I64, I64, I64]:
+    """PLACES_PER_KEY_MAX of each row, the first in file order, or the ``last``. ``rows`` ascend;
+    ``known``: all logs by number."""
+    if len(rows) <= PLACES_PER_KEY_MAX:
+        return rows, logs, offsets
+    starts = np.searchsorted(rows, rows, side="left")
+    if int((np.arange(len(rows)) - starts).max()) < PLACES_PER_KEY_MAX:
+        return rows, logs, offsets
+    ranked = sorted(known[:], key=lambda log: log.order(log_name))
+    ranks = np.empty(len(ranked), dtype=np.int64)
+    ranks[[log.number for log in ranked]] = np.arange(len(ranked))
+    order = np.lexsort((offsets, ranks[logs], rows))
+    at = np.arange(len(rows))
+    rank = np.searchsorted(rows, rows, side="right") - 1 - at if last else at - starts
+    order = order[rank < PLACES_PER_KEY_MAX]
+    return rows[order], logs[order], offsets[order]
+
+
+def predecessors(
+    asked: Sequence[tuple[int, int]], entries: Sequence[tuple[int, int, int]], window: int
+) -> list[tuple[int, int, int, int]]:
+    """For each asked (microseconds, row), both ascending: the last entry not after it in each log.
+
+    Entries (microseconds, log, offset) ascend; one older than ``window`` does not count. Gives
+    (row, log, offset, microseconds of the entry).
+    """
+    out = []
+    latest: dict[int, tuple[int, int]] = {}  # log -> microseconds, offset
+    at = 0
+    for micros, row in asked:
+        while at < len(entries) and entries[at][0] <= micros:
+            entry_micros, log, offset = entries[at]
+            latest[log] = (entry_micros, offset)
+            at += 1
+        for log, (entry_micros, offset) in latest.items():
+            if micros - entry_micros <= window:
+                out.append((row, log, offset, entry_micros))
+    return out
+
+
+def lock_map(directory: Path) -> int:
+    """The descriptor that holds ``map.lock`` until it is closed. Raises FileMapBusy."""
+    descriptor = lock_file(directory / "map.lock")
+    if descriptor is None:
+        raise FileMapBusy(f"{directory}: another event store has this map open; stop it first")
+    return descriptor

@@ -12,7 +12,7 @@ of what it was told, in order. Three things make entries and positions agree:
 - **Checkpoints.** Other incarnations than the verified ones: the marks are read. If the last one is in every region,
   nothing was lost. Else the catalogue goes back to a checkpoint whose mark all regions still have, ``RowsLost`` is
   raised, and the logs are read again from there; the cells are a function of the logs, so writing them twice changes
-  nothing. Until all has been read, ``Places.complete`` is False and no miss is *absent*.
+  nothing. Until all has been read, ``MappedPlaces.complete`` is False and no miss is *absent*.
 
 A commit's mark goes to the slot that the last commit's does not stand in: a commit that fails half-way destroys no
 evidence. Taking back goes one checkpoint further than the marks demand, in case a log file that was being closed lost
@@ -32,7 +32,6 @@ import numpy as np
 from photon.adapters.logs.api import LogPosition
 from photon.config.clock import Clock
 from photon.config.disk import Disk
-from photon.eventstore.directory_lock import lock_map
 from photon.eventstore.file_map import (
     LOG_BYTES_MAX,
     LOGS_MAX,
@@ -42,21 +41,22 @@ from photon.eventstore.file_map import (
     MapKind,
     MappedBlock,
     MappedLog,
+    MappedPlaces,
     MapSettings,
     MapTotals,
-    Places,
     RowsLost,
+    first_places,
+    lock_map,
     pack,
+    predecessors,
     unpack,
 )
 from photon.eventstore.hbase import schema
 from photon.eventstore.hbase.api import HBase, HBaseUnavailable, Put
 from photon.eventstore.hbase.catalog import HBaseCatalog
-from photon.eventstore.hbase.pending import PendingEntries
-from photon.eventstore.hbase.repeats import pending_repeats, stored_repeats
-from photon.eventstore.hbase.verified import Verified, View, read_instances, surviving_checkpoint
+from photon.eventstore.hbase.pending_rows import PendingEntries, pending_repeats, stored_repeats
+from photon.eventstore.hbase.region_check import RegionView, VerifiedRegions, read_instances, surviving_checkpoint
 from photon.eventstore.index import I64, U64, look_up
-from photon.eventstore.places import first_places, predecessors
 from photon.eventstore.row_keys import parse_event_id
 from photon.eventstore.sparse import ProcessStates, exact_entries
 
@@ -110,7 +110,7 @@ class HBaseFileMap:
         except FileMapError:
             os.close(self._lock_fd)
             raise
-        self._view = View(None, False)
+        self._view = RegionView(None, False)
         self._suspect = threading.Event()
         self._checked = self._marked = self._checkpoint_began = clock.monotonic()
         self._entries_since = 0
@@ -256,7 +256,7 @@ class HBaseFileMap:
         self._changed = False
         self._pending.clear()
 
-    def _verified_now(self) -> Verified:
+    def _verified_now(self) -> VerifiedRegions:
         """Regions whose incarnations are, at this moment, the verified ones. Raises as ``_verify`` does."""
         verified = self._view.verified
         if verified is not None and read_instances(self._hbase, verified.regions) == verified.instances:
@@ -272,7 +272,7 @@ class HBaseFileMap:
             cells = dict(schema.sparse_cell(micros, self._digests[log], offset) for micros, log, offset in entries)
             yield Put(schema.sparse_row(self._life, prefix, bucket), cells)
 
-    def _write_marks(self, verified: Verified, closes: bool) -> tuple[bytes, int]:
+    def _write_marks(self, verified: VerifiedRegions, closes: bool) -> tuple[bytes, int]:
         """After all entries: a new mark into each region, in the slot of the mark before the last."""
         mark = self._random(schema.MARK_BYTES)
         slot = (self._catalog.present().slot + 1) % schema.SLOTS
@@ -286,7 +286,7 @@ class HBaseFileMap:
         return mark, slot
 
     # -- what HBase lost -------------------------------------------------------------------------------------------
-    def _verify(self) -> Verified:
+    def _verify(self) -> VerifiedRegions:
         """Sets what look-ups and commits may rely on. Raises RowsLost, HBaseUnavailable, HBaseRefused."""
         regions = self._hbase.regions(self._table)
         before = read_instances(self._hbase, regions)
@@ -295,7 +295,7 @@ class HBaseFileMap:
         if before is None or before != read_instances(self._hbase, regions):
             raise HBaseUnavailable(f"table {self._table.decode()}: its regions are being opened")
         marks = [frozenset(found.get(row, {}).values()) for row in rows]
-        verified = Verified(regions, before)
+        verified = VerifiedRegions(regions, before)
         mark = self._catalog.present().mark
         if mark is None or all(mark in each for each in marks):
             self._view = replace(self._view, verified=verified)
@@ -303,7 +303,7 @@ class HBaseFileMap:
         target = surviving_checkpoint(marks, self._catalog.checkpoints())
         self._catalog.take_back(target)
         self._load()
-        self._view = View(verified, recovering=True)
+        self._view = RegionView(verified, recovering=True)
         where = f"checkpoint {target}" if target else "their beginnings"
         raise RowsLost(
             f"table {self._table.decode()}: HBase lost entries that it had acknowledged; "
@@ -311,7 +311,7 @@ class HBaseFileMap:
         )
 
     # -- look-ups --------------------------------------------------------------------------------------------------
-    def places(self, keys: Sequence[bytes], hashes: U64) -> Places:
+    def places(self, keys: Sequence[bytes], hashes: U64) -> MappedPlaces:
         """See FileMap. Raises HBaseUnavailable, HBaseRefused."""
         view = self._view
         if view.verified is None:
@@ -373,11 +373,11 @@ class HBaseFileMap:
             out += predecessors(sorted(ids), entries, window)
         return np.array(out, dtype=np.int64).reshape(-1, 4)
 
-    def _together(self, exact: tuple[I64, I64, I64], sparse: I64, complete: bool) -> Places:
+    def _together(self, exact: tuple[I64, I64, I64], sparse: I64, complete: bool) -> MappedPlaces:
         rows, logs, offsets = exact
         none = np.zeros(len(rows), dtype=np.int64)
         spans = np.full(len(sparse), self._settings.window_bytes)
-        return Places(
+        return MappedPlaces(
             np.concatenate((rows, sparse[:, 0])),
             np.concatenate((logs, sparse[:, 1])),
             np.concatenate((offsets, sparse[:, 2])),

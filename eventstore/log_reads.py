@@ -18,10 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from photon.eventstore.file_map import MappedLog
+from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import I64
-from photon.eventstore.located import Located, Reads
 from photon.eventstore.logs_store import LogsEventStore
-from photon.eventstore.wanted import Wanted, WantedPlaces
+from photon.eventstore.places_to_read import PlacesToRead, PlaceToRead
 
 READ_THREADS = 4
 PATIENCE_SECONDS = 5.0
@@ -31,9 +31,9 @@ PATIENCE_SECONDS = 5.0
 class _Batch:
     """Places of one look-up and what is known of them."""
 
-    def __init__(self, wanted: WantedPlaces, logs: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, wanted: PlacesToRead, logs: int, loop: asyncio.AbstractEventLoop) -> None:
         self.wanted = wanted
-        self.reads = Reads(len(wanted))
+        self.reads = ReadResults(len(wanted))
         self.abandoned = False
         self.done = asyncio.Event()
         self._left = logs
@@ -68,9 +68,9 @@ class LogReads:
         self._queues: dict[int, deque[_Job]] = {}  # log number -> jobs; there while a thread has the log
         self._closed = False
 
-    async def read(self, wanted: WantedPlaces | Sequence[Wanted]) -> Reads:
+    async def read(self, wanted: PlacesToRead | Sequence[PlaceToRead]) -> ReadResults:
         """What stands at these places; unavailable is also what could not be read in time."""
-        places = wanted if isinstance(wanted, WantedPlaces) else WantedPlaces.of(wanted)
+        places = wanted if isinstance(wanted, PlacesToRead) else PlacesToRead.of(wanted)
         logs = places.by_log()
         batch = _Batch(places, len(logs), asyncio.get_running_loop())
         for log, indexes in logs:
@@ -117,7 +117,7 @@ class LogReads:
         if not jobs:
             return
 
-        def tell(found: Located, not_there: I64) -> None:
+        def tell(found: FoundRecords, not_there: I64) -> None:
             first = 0
             for batch, indexes in jobs:
                 end = first + len(indexes)
@@ -133,7 +133,7 @@ class LogReads:
             ((batch, indexes),) = jobs
             self._logs.read_log(log, batch.wanted, indexes, batch.reads.tell, stopped)
         else:
-            wanted = WantedPlaces.joined([batch.wanted.taken(indexes) for batch, indexes in jobs])
+            wanted = PlacesToRead.joined([batch.wanted.taken(indexes) for batch, indexes in jobs])
             self._logs.read_log(log, wanted, np.arange(len(wanted)), tell, stopped)
 
     def close(self) -> None:

@@ -20,15 +20,12 @@ from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.framed import Lines
 from photon.batch.records import PrimaryRecord
 from photon.eventstore.file_map import MappedLog
-from photon.eventstore.header_index import HeaderIndex
+from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import I64, Mask
-from photon.eventstore.located import Located, Reads
-from photon.eventstore.log_files import LogBytes, open_log
-from photon.eventstore.log_pass import LogPass
-from photon.eventstore.log_window import LogWindow
-from photon.eventstore.pages import PAGES_BYTES_MAX, Pages
+from photon.eventstore.log_files import PAGES_BYTES_MAX, LogBytes, Pages, open_log
+from photon.eventstore.log_pass import HeaderIndex, LogPass, LogWindow
+from photon.eventstore.places_to_read import PlacesToRead, PlaceToRead
 from photon.eventstore.span_probes import PROBE_BYTES, SpanProbes, bytes_per_micro, guess
-from photon.eventstore.wanted import Wanted, WantedPlaces
 
 GAP_BYTES = 1 << 17
 """Places no further apart are read together."""
@@ -43,14 +40,14 @@ RECORD_BYTES_MAX = 1 << 20
 
 Resolver = Callable[[str], str | None]
 """Log identity -> its file's present path relative to the log directory; None when it is not there now."""
-Tell = Callable[[Located, I64], None]
-"""See Reads.tell."""
+Tell = Callable[[FoundRecords, I64], None]
+"""See ReadResults.tell."""
 
 GONE = "its file is gone"
 OTHER_BYTES = "its file holds other bytes than were read from it, or is damaged"
 
 
-class Troubles:
+class ReadTroubles:
     """Is told which logs cannot be read, and which can. This one ignores it."""
 
     def failed(self, log: MappedLog, why: str, keys: Sequence[bytes]) -> None:
@@ -80,14 +77,14 @@ class LogsEventStore:
         *,
         record_bytes_max: int = RECORD_BYTES_MAX,
         pages_bytes_max: int = PAGES_BYTES_MAX,
-        troubles: Troubles | None = None,
+        troubles: ReadTroubles | None = None,
     ) -> None:
         self._directory = directory
         self._adapter = adapter
         self._resolve = resolve
         self._record_bytes_max = record_bytes_max
         self._pages = Pages(pages_bytes_max)
-        self._troubles = troubles or Troubles()
+        self._troubles = troubles or ReadTroubles()
         self._framing = adapter.primary_framing
         self._lines = Lines(self._framing, record_bytes_max) if self._framing.kind == "quoted" else None
         self._lock = threading.Lock()  # around what follows
@@ -101,10 +98,10 @@ class LogsEventStore:
         """Whether there is a file of this log now."""
         return self._resolve(log.identity) is not None
 
-    def read(self, wanted: WantedPlaces | Sequence[Wanted]) -> Reads:
+    def read(self, wanted: PlacesToRead | Sequence[PlaceToRead]) -> ReadResults:
         """What stands at these places."""
-        places = wanted if isinstance(wanted, WantedPlaces) else WantedPlaces.of(wanted)
-        reads = Reads(len(places))
+        places = wanted if isinstance(wanted, PlacesToRead) else PlacesToRead.of(wanted)
+        reads = ReadResults(len(places))
         for log, indexes in places.by_log():
             self.read_log(log, places, indexes, reads.tell)
         return reads
@@ -112,7 +109,7 @@ class LogsEventStore:
     def read_log(
         self,
         log: MappedLog,
-        wanted: WantedPlaces,
+        wanted: PlacesToRead,
         indexes: I64,
         tell: Tell,
         stopped: Callable[[], bool] = lambda: False,
@@ -135,7 +132,7 @@ class LogsEventStore:
     def _read_open(
         self,
         log: MappedLog,
-        wanted: WantedPlaces,
+        wanted: PlacesToRead,
         asked: I64,
         known: Mask,
         tell: Tell,
@@ -162,7 +159,7 @@ class LogsEventStore:
                 try:
                     probed += self._probed(probes, log, wanted, asked.tolist())
                 finally:  # what was read before it fails counts
-                    met = Located.of(probed)
+                    met = FoundRecords.of(probed)
                     tell(met, np.empty(0, np.int64))
                     known[met.rows] = True
                 left = asked[~known[asked]]
@@ -188,11 +185,11 @@ class LogsEventStore:
         self,
         each: LogPass,
         log: MappedLog,
-        wanted: WantedPlaces,
+        wanted: PlacesToRead,
         asked: I64,
         source: LogBytes,
         stopped: Callable[[], bool],
-    ) -> Iterator[tuple[Located, I64]]:
+    ) -> Iterator[tuple[FoundRecords, I64]]:
         """What stands at these places (ascending offsets), some at a time."""
         window, path = each.window, each.file.path
         headers = self._headers_of(log) if self._framing.kind == "zeek" else None
@@ -235,7 +232,7 @@ class LogsEventStore:
         return headers
 
     def _probed(
-        self, probes: SpanProbes, log: MappedLog, places: WantedPlaces, asked: Sequence[int]
+        self, probes: SpanProbes, log: MappedLog, places: PlacesToRead, asked: Sequence[int]
     ) -> Iterator[tuple[int, str, PrimaryRecord]]:
         """Those that guesses find."""
         wanted = {i: places[i] for i in asked if places.spans[i] > PROBE_BYTES and places.alone[i]}

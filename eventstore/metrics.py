@@ -8,7 +8,7 @@ from photon.eventstore.api import ALL_BUT_ENDS_NS, OperatedStore
 from photon.eventstore.cache_nodes.node import CacheNode
 
 
-def reads(join: str, store: OperatedStore, clock: Clock) -> Source:
+def store_metrics(join: str, store: OperatedStore, clock: Clock) -> Source:
     """Of one join's store."""
 
     async def read(into: Readings) -> None:
@@ -42,7 +42,7 @@ def reads(join: str, store: OperatedStore, clock: Clock) -> Source:
     return read
 
 
-def cache_reads(node: CacheNode) -> Source:
+def node_metrics(node: CacheNode) -> Source:
     """Of a cache node."""
 
     def read(into: Readings) -> None:

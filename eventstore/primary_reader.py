@@ -18,10 +18,9 @@ from photon.adapters.logs.problems import UNREAD, Problem, ProblemKind
 from photon.config.clock import NEVER_NS, Clock
 from photon.config.errors import PhotonError
 from photon.eventstore.api import ALL_BUT_ENDS_NS
+from photon.eventstore.block_keys import InlineKeyFinder, KeyFinder
 from photon.eventstore.file_map import FileMap, MappedBlock
 from photon.eventstore.index import I64, U64
-from photon.eventstore.key_finding.api import KeyFinder
-from photon.eventstore.key_finding.here import FoundHere
 from photon.eventstore.tiered import NOTHING_READ_NS
 
 POLL_BYTES = 4 << 20
@@ -53,7 +52,7 @@ class LogSource(Protocol):
     def backlog(self) -> tuple[int, int]: ...
 
 
-class Warmed(Protocol):
+class BlockCache(Protocol):
     """What the reader feeds (CacheEventStore, CacheNodes)."""
 
     def put(self, identity: str, file: LogFile, offset: int, data: bytes, hashes: U64, starts: I64) -> None: ...
@@ -70,7 +69,7 @@ class PrimaryReader:
         self,
         source: LogSource,
         adapter: Adapter,
-        cache: Warmed,
+        cache: BlockCache,
         file_map: FileMap,
         clock: Clock,
         *,
@@ -85,7 +84,7 @@ class PrimaryReader:
         ``report`` is told the places of the first bad records. ``finder`` None: keys are found in this thread.
         ``arrived`` is told the keys of each block that the map has taken in, as ``MappedBlock`` has them.
         """
-        self._finder = finder or FoundHere(adapter)
+        self._finder = finder or InlineKeyFinder(adapter)
         self._arrived = arrived
         self._may_be_empty = may_be_empty
         self._report = report

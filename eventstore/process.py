@@ -18,7 +18,7 @@ from photon.config.tls import Tls, Towards
 from photon.eventstore.embedded_file_map import FileMapBusy
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import FileMapError
-from photon.eventstore.metrics import reads
+from photon.eventstore.metrics import store_metrics
 from photon.eventstore.service import start_server
 
 STOP_GRACE_SECONDS = 5.0
@@ -31,7 +31,7 @@ RING_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedJoin:
     """One join to serve."""
 
     config: EventStoreConfig
@@ -47,7 +47,7 @@ class EventStoreFailed(PhotonError):
 
 
 async def serve(
-    joins: Sequence[Served],
+    joins: Sequence[ServedJoin],
     *,
     address: str,
     clock: Clock,
@@ -67,7 +67,7 @@ async def serve(
         for each in joins:
             engines[each.config.join] = await _engine(each, clock, disk, report)
             _set_nodes(each, engines[each.config.join], report)
-        metrics = ProcessMetrics([reads(name, engine, clock) for name, engine in engines.items()])
+        metrics = ProcessMetrics([store_metrics(name, engine, clock) for name, engine in engines.items()])
         metrics.add(free_space({"state": joins[0].config.state}))
         server = await start_server(engines, address, tls, metrics)
         for engine in engines.values():
@@ -91,7 +91,7 @@ async def serve(
             await engine.close()
 
 
-async def _engine(each: Served, clock: Clock, disk: Disk, report: Callable[[str], None]) -> EventStoreEngine:
+async def _engine(each: ServedJoin, clock: Clock, disk: Disk, report: Callable[[str], None]) -> EventStoreEngine:
     name = each.config.join
     deadline = clock.monotonic() + BUSY_SECONDS
     try:
@@ -115,14 +115,14 @@ async def _engine(each: Served, clock: Clock, disk: Disk, report: Callable[[str]
         raise EventStoreFailed(f"join {name}: {err.filename or each.config.state}: {err.strerror or err}") from None
 
 
-def _set_nodes(each: Served, engine: EventStoreEngine, report: Callable[[str], None]) -> None:
+def _set_nodes(each: ServedJoin, engine: EventStoreEngine, report: Callable[[str], None]) -> None:
     if each.cache_nodes is not None and engine.nodes.set_nodes(addresses := each.cache_nodes()):
         named = ", ".join(sorted(addresses)) or "none, recent records are kept in this process"
         report(f"join {each.config.join}: cache nodes are now {named}")
 
 
 async def _follow_rings(
-    joins: Sequence[Served], engines: dict[str, EventStoreEngine], report: Callable[[str], None]
+    joins: Sequence[ServedJoin], engines: dict[str, EventStoreEngine], report: Callable[[str], None]
 ) -> None:
     while True:
         await asyncio.sleep(RING_SECONDS)

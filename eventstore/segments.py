@@ -16,9 +16,9 @@ import numpy.typing as npt
 from cachetools import LRUCache
 
 from photon.adapters.contract import LogFile
+from photon.eventstore.block_keys import record_at
+from photon.eventstore.found_records import NO_RECORDS, FoundRecords
 from photon.eventstore.index import ENTRY_BYTES, I64, U64, Mask, Run, RunIndex, sorted_run
-from photon.eventstore.located import NONE_LOCATED, Located
-from photon.eventstore.records import record_at
 
 U32 = npt.NDArray[np.uint32]
 
@@ -149,12 +149,12 @@ class SegmentCache:
 
         self._index.retain(alive)
 
-    def look_up(self, hashes: U64) -> Located:
+    def look_up(self, hashes: U64) -> FoundRecords:
         """Records under the asked hashes, by ascending row; at most PER_HASH_MAX of each. Whether they have the asked
         keys nobody has checked."""
         rows, locations = self._index.look_up(hashes)
         if not len(rows):
-            return NONE_LOCATED
+            return NO_RECORDS
         if len(rows) > PER_HASH_MAX:
             few = np.ones(len(rows), dtype=np.bool_)
             few[PER_HASH_MAX:] = rows[PER_HASH_MAX:] != rows[:-PER_HASH_MAX]
@@ -173,7 +173,7 @@ class SegmentCache:
             held = [at for at, number in enumerate(numbers) if number in segments]
             rows, numbers, lows = rows[held], [numbers[at] for at in held], [lows[at] for at in held]
         of = [segments[number] for number in numbers]
-        return Located.columns(
+        return FoundRecords.columns(
             logs,
             rows,
             [in_log[number] for number in numbers],

@@ -16,7 +16,7 @@ import numpy as np
 
 from photon.config.errors import UsageError
 from photon.eventstore.api import PrimaryPlace, PrimaryRecord
-from photon.eventstore.file_map import MapKind, Places
+from photon.eventstore.file_map import MapKind, MappedPlaces
 
 KEYS_MAX = 1 << 16
 """So many keys are remembered; one that was forgotten is read, and counted, again."""
@@ -28,7 +28,7 @@ DOES = {
 }
 
 
-class Known(NamedTuple):
+class KnownKey(NamedTuple):
     """Of a key with so many places: where another record stands than the one that wins; None: all are alike."""
 
     places: int
@@ -47,7 +47,7 @@ def check_rule(rule: str, kind: MapKind, *, hbase: bool) -> None:
         )
 
 
-def places_of_several(places: Places, keys: int) -> dict[int, int]:
+def places_of_several(places: MappedPlaces, keys: int) -> dict[int, int]:
     """Row -> places, of the rows with more than one. Spans alone are guesses: most of them hold no such record."""
     if len(places.rows) < 2:
         return {}
@@ -66,14 +66,14 @@ class SharedKeys:
         self.rule = rule
         """Adapter.primary_duplicates."""
         self._report = report
-        self._known: OrderedDict[bytes, Known] = OrderedDict()
+        self._known: OrderedDict[bytes, KnownKey] = OrderedDict()
         self._lock = threading.Lock()
         self.ambiguous = 0
         """Keys that look-ups have found to be ambiguous."""
         self.example = ""
         """The first of them, and what becomes of its events: a line for a person."""
 
-    def known(self, key: bytes, places: int) -> Known | None:
+    def known(self, key: bytes, places: int) -> KnownKey | None:
         """What was found when it had as many places."""
         with self._lock:
             found = self._known.get(key)
@@ -92,7 +92,7 @@ class SharedKeys:
         with self._lock:
             before = self._known.pop(key, None)
             if places is not None:
-                self._known[key] = Known(places, other)
+                self._known[key] = KnownKey(places, other)
                 if len(self._known) > KEYS_MAX:
                     self._known.popitem(last=False)
             elif before is not None:

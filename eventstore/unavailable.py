@@ -25,7 +25,7 @@ from photon.config.disk import Disk
 from photon.eventstore.api import Forgotten, UnavailableLog
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.index import hash_keys
-from photon.eventstore.logs_store import GONE, Troubles
+from photon.eventstore.logs_store import GONE, ReadTroubles
 
 FILE_NAME = "forgotten-logs"
 MAGIC = b"PHFL 1 "
@@ -50,7 +50,7 @@ class _Trouble:
     told: bool = False
 
 
-class UnavailableLogs(Troubles):
+class UnavailableLogs(ReadTroubles):
     """Thread-safe."""
 
     def __init__(
@@ -78,7 +78,7 @@ class UnavailableLogs(Troubles):
 
     # -- what reading the logs tells -------------------------------------------------------------------------------
     def failed(self, log: MappedLog, why: str, keys: Sequence[bytes]) -> None:
-        """See Troubles."""
+        """See ReadTroubles."""
         with self._lock:
             if self._present is None and why == GONE:  # nobody has looked yet
                 return
@@ -93,7 +93,7 @@ class UnavailableLogs(Troubles):
                 trouble.hashes.update(hash_keys(keys[:KEYS_MAX]).tolist())
 
     def succeeded(self, log: MappedLog) -> None:
-        """See Troubles."""
+        """See ReadTroubles."""
         if log.identity in self._troubles:
             with self._lock:
                 self._troubles.pop(log.identity, None)

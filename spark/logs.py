@@ -17,7 +17,7 @@ from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.problems import Problem
 from photon.adapters.logs.slices import LogUnreadable, Slice, StandingLog, cut, read_slice, standing_logs
 from photon.batch.events import Events
-from photon.eventstore.records import key_of, keys_of_block
+from photon.eventstore.block_keys import key_of, keys_of_block
 from photon.idregistry.api import Digester
 from photon.joiner.foreign_columns import Unreadable, events_of, records_of
 from photon.spark import schemas

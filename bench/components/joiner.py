@@ -20,7 +20,7 @@ from photon.batch.events import Events, ForeignEvent
 from photon.batch.records import PrimaryRecord, Records
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.eventstore.api import EventLookUps, Found, Progress
+from photon.eventstore.api import EventLookUps, LookUpCode, Progress
 from photon.idregistry.api import Answer, Digester, InsertAnswers, Inserts, Opened, Slot
 from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.api import Outcome
@@ -63,7 +63,7 @@ class DictStore:
 
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
         found = self._all.take(np.array([self._number[key] for key in keys]))
-        return EventLookUps(bytes([Found.FOUND]) * len(keys), found)
+        return EventLookUps(bytes([LookUpCode.FOUND]) * len(keys), found)
 
     async def progress(self) -> Progress:
         return Progress(0)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from photon.eventstore.cache_nodes.wire import NodeCounts
+from photon.eventstore.found_records import NO_RECORDS, FoundRecords
 from photon.eventstore.index import I64, U64
-from photon.eventstore.located import NONE_LOCATED, Located
 from photon.eventstore.segments import Segment, SegmentCache
 
 
@@ -40,15 +40,15 @@ class CacheNode:
             self._fed_bytes += sum(len(segment.data) for segment, _, _ in segments)
             self._fed_events += sum(segment.entries for segment, _, _ in segments)
 
-    def find(self, source: bytes, hashes: U64) -> Located:
+    def find(self, source: bytes, hashes: U64) -> FoundRecords:
         """Records under these hashes, unverified; none of another source."""
         with self._lock:
             same = source == self._source
-        located = self._cache.look_up(hashes) if same else NONE_LOCATED
+        located = self._cache.look_up(hashes) if same else NO_RECORDS
         hits = len(set(located.rows.tolist()))
         with self._lock:
             if source != self._source:  # changed meanwhile: these may be of either
-                located, hits = NONE_LOCATED, 0
+                located, hits = NO_RECORDS, 0
             self._hits += hits
             self._misses += len(hashes) - hits
         return located

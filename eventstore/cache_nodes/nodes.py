@@ -17,8 +17,7 @@ from photon.config.hash_ring import HashRing
 from photon.config.tls import Towards
 from photon.eventstore.cache import CacheEventStore
 from photon.eventstore.cache_nodes.asking import Asked, NodeAsker
-from photon.eventstore.cache_nodes.feeder import Feeder
-from photon.eventstore.cache_nodes.split import split
+from photon.eventstore.cache_nodes.feeder import Feeder, split_by_owner
 from photon.eventstore.cache_nodes.wire import NodeCounts
 from photon.eventstore.index import I64, U64
 
@@ -122,7 +121,7 @@ class CacheNodes:
         view = self._view
         if not len(view.ring):
             return
-        for name, piece in split(view.ring, identity, file, offset, data, hashes, starts):
+        for name, piece in split_by_owner(view.ring, identity, file, offset, data, hashes, starts):
             view.nodes[name].feeder.put(piece)
 
     def ask(self, hashes: U64) -> Asked:

@@ -17,7 +17,7 @@ from photon.eventstore import eventstore_pb2_grpc
 from photon.eventstore.cache_nodes import wire
 from photon.eventstore.cache_nodes.node import CacheNode
 from photon.eventstore.columns import MESSAGE_BYTES_MAX, WireError
-from photon.eventstore.metrics import cache_reads
+from photon.eventstore.metrics import node_metrics
 
 SERVICE_NAME = "photon.v1.Cache"
 REQUESTS_MAX = 128
@@ -102,7 +102,7 @@ async def start_server(node: CacheNode, address: str, tls: Tls | None = None) ->
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
 
-    metrics = ProcessMetrics([cache_reads(node)])
+    metrics = ProcessMetrics([node_metrics(node)])
     server = await listen(
         address, SERVICE_NAME, add, options=OPTIONS, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics
     )

@@ -13,8 +13,8 @@ from photon.adapters.contract import LogFile
 from photon.batch.records import Records
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.columns import KEYS_MAX, MESSAGE_BYTES_MAX, REPLY_BYTES_MAX, WireError
+from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import I64, U64
-from photon.eventstore.located import Located
 from photon.eventstore.segments import CacheCounts, Gathered, Segment
 
 SOURCE_BYTES = 16
@@ -128,7 +128,7 @@ def asked(message: pb.CacheFind) -> U64:
     return np.frombuffer(message.hashes, dtype="<u8")
 
 
-def found(located: Located, bytes_max: int = REPLY_BYTES_MAX) -> pb.CacheFound:
+def found(located: FoundRecords, bytes_max: int = REPLY_BYTES_MAX) -> pb.CacheFound:
     """The answer. What would exceed ``bytes_max`` is left out: a miss, which the logs answer."""
     records = located.records
     sizes = np.fromiter(map(len, records.records), "<u4", len(records))
@@ -146,7 +146,7 @@ def found(located: Located, bytes_max: int = REPLY_BYTES_MAX) -> pb.CacheFound:
     )
 
 
-def located(message: pb.CacheFound, rows: I64) -> Located:
+def located(message: pb.CacheFound, rows: I64) -> FoundRecords:
     """What was found, in the asker's own rows: hash i of the question was of row ``rows[i]``. Raises WireError."""
     columns = message.rows, message.log_indexes, message.sizes
     count = len(message.rows) // 4
@@ -164,7 +164,7 @@ def located(message: pb.CacheFound, rows: I64) -> Located:
     data = message.records
     cut = [data[begin:end] for begin, end in zip((ends - sizes).tolist(), ends.tolist(), strict=True)]
     files = [LogFile(log.file.path, log.file.header) for log in message.logs]
-    return Located(
+    return FoundRecords(
         rows[at], [log.identity for log in message.logs], Records(files, indexes, offsets.astype(np.int64), cut)
     )
 

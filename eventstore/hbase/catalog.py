@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.adapters.contract import LogFile
-from photon.eventstore.catalog_lock import CatalogLock, unusable
+from photon.eventstore.catalog import CatalogLock, unusable
 from photon.eventstore.file_map import FileMapError, MappedLog, MapTotals
 from photon.eventstore.hbase.schema import CHECKPOINTS_KEPT
 from photon.eventstore.sparse import ProcessState

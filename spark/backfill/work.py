@@ -18,7 +18,7 @@ from photon.batch.records import PrimaryRecord
 from photon.config.certificate_files import load
 from photon.config.clock import NEVER_NS, Clock, SystemClock
 from photon.config.disk import RealDisk
-from photon.eventstore.api import EventLookUps, Found
+from photon.eventstore.api import EventLookUps, LookUpCode
 from photon.idregistry.api import Slot
 from photon.idregistry.client import RegistryClient
 from photon.joiner.api import WAIT_NS, Outcome
@@ -215,7 +215,7 @@ def columns_of(rows: list[Row], *, unmatched: bool) -> tuple[Events, EventLookUp
         ForeignEvent(row[0], row[1], row[3], row[2], row[7], LogFile(row[4], row[6] or b""), row[5], as_of)
         for row in rows
     ]
-    answers = [Found.ABSENT if row[9] is None else Found.FOUND for row in rows]
+    answers = [LookUpCode.ABSENT if row[9] is None else LookUpCode.FOUND for row in rows]
     records = [
         None if row[9] is None else PrimaryRecord(row[12], LogFile(row[9], row[11] or b""), row[10]) for row in rows
     ]

@@ -17,7 +17,7 @@ from photon.adapters.logs.finding import LogFinder, LogFound
 from photon.adapters.logs.identity import log_name
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.logs_store import LogsEventStore
-from photon.eventstore.wanted import Wanted
+from photon.eventstore.places_to_read import PlaceToRead
 from photon.verifier.comparison import SourceRecord
 from photon.verifier.published_lines import Place
 
@@ -176,7 +176,7 @@ class SourceLogs:
         found = self._logs[identity]
         file = LogFile(found.file.path, found.head.header)
         log = MappedLog(self._numbers[identity], identity, file, max(places[row].offset for row in rows))
-        read, _ = self._opened().read([Wanted(b"", log, places[row].offset, 0, 0) for row in rows]).told()
+        read, _ = self._opened().read([PlaceToRead(b"", log, places[row].offset, 0, 0) for row in rows]).told()
         for at, (record, file, _) in zip(read.rows.tolist(), read.records.rows(), strict=True):
             row = rows[at]
             source = SourceRecord(record, LogFile(places[row].file, file.header), places[row].offset, identity)

@@ -15,7 +15,7 @@ from photon.adapters.envelope import Envelope
 from photon.batch.events import Events, ForeignEvent
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.eventstore.api import EventLookUps, Found, PrimaryRecord, Progress
+from photon.eventstore.api import EventLookUps, LookUpCode, PrimaryRecord, Progress
 from photon.idregistry.api import I64, U8, U64, Answer, Digester, InsertAnswers, Inserts, Opened, Slot
 from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.api import WAIT_NS, JoinAnswers
@@ -154,7 +154,9 @@ class FakeRegistry:
 class FakeStore:
     """key -> record, in memory; ``answers`` overrides what a miss is."""
 
-    def __init__(self, records: dict[bytes, bytes], *, miss: Found = Found.ABSENT, read_past_ns: int = 0) -> None:
+    def __init__(
+        self, records: dict[bytes, bytes], *, miss: LookUpCode = LookUpCode.ABSENT, read_past_ns: int = 0
+    ) -> None:
         self.records = records
         self.miss = miss
         self.read_past_ns = read_past_ns
@@ -162,7 +164,7 @@ class FakeStore:
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
         found = [self.records.get(key) for key in keys]
         return EventLookUps.of(
-            [self.miss if record is None else Found.FOUND for record in found],
+            [self.miss if record is None else LookUpCode.FOUND for record in found],
             [None if r is None else PrimaryRecord(r, LogFile("queries.log"), 7) for r in found],
         )
 

@@ -26,10 +26,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from photon.eventstore.api import Came
+from photon.eventstore.api import KeyArrivals
 from photon.eventstore.index import I64, U64, RunIndex, hash_keys, sorted_run
 
-SOUGHT_MAX = 1_000_000
+AWAITED_MAX = 1_000_000
 GENERATION_S = 3600.0
 """A key is forgotten when nobody has asked for it for one to two of these: no back-off is longer than one."""
 RING_KEYS, RING_BYTES = 50_000, 8 << 20
@@ -40,7 +40,7 @@ ALIVE, GONE = np.uint64(1), np.uint64(0)
 """In the place of a location: still sought, or it has come."""
 
 
-class SoughtCounts(NamedTuple):
+class AwaitedCounts(NamedTuple):
     """As ``Progress`` has them."""
 
     sought_keys: int
@@ -89,10 +89,10 @@ class _Generation:
         return np.sort(np.concatenate(found)) if found else hashes[:0]
 
 
-class SoughtKeys:
+class AwaitedKeys:
     """See the module. ``epoch``: a number that no other start of this store has, not 0; ``monotonic``: seconds."""
 
-    def __init__(self, epoch: int, monotonic: Callable[[], float], sought_max: int = SOUGHT_MAX) -> None:
+    def __init__(self, epoch: int, monotonic: Callable[[], float], sought_max: int = AWAITED_MAX) -> None:
         self._epoch = epoch
         self._monotonic = monotonic
         self._most = max(1, sought_max // 2)
@@ -149,21 +149,21 @@ class SoughtKeys:
             self._tell([keys[row] for row in at])
             return True
 
-    def since(self, epoch: int, number: int, most: int = RING_KEYS) -> Came:
+    def since(self, epoch: int, number: int, most: int = RING_KEYS) -> KeyArrivals:
         """What came behind ``number`` of ``epoch``, ``most`` of it."""
         with self._lock:
             first = self._came - len(self._ring)
             lost = epoch != self._epoch or not first <= number <= self._came
             if lost:
-                return Came(self._epoch, self._came, [], lost=True)
+                return KeyArrivals(self._epoch, self._came, [], lost=True)
             keys = list(islice(self._ring, number - first, number - first + most))
-            return Came(self._epoch, number + len(keys), keys)
+            return KeyArrivals(self._epoch, number + len(keys), keys)
 
-    def counts(self) -> SoughtCounts:
+    def counts(self) -> AwaitedCounts:
         """For metrics."""
         with self._lock:
             both = self._young.alive + (self._old.alive if self._old is not self._young else 0)
-            return SoughtCounts(both, self._dropped, self._came)
+            return AwaitedCounts(both, self._dropped, self._came)
 
     # -- under the lock --------------------------------------------------------------------------------------------
     def _note(self, hashes: U64) -> None:

@@ -22,7 +22,7 @@ REST_SECONDS_MAX = 5.0
 """It doubles up to this while the node goes on failing."""
 
 
-class Pace:
+class NodeHealth:
     """Of one node. One thread."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ MEMORY_BYTES = SLOTS * SLOT_BYTES
 """Pages that nothing was written to take no memory."""
 
 
-class Slots:
+class SharedSlots:
     """Views of the shared memory."""
 
     def __init__(self, fd: int) -> None:

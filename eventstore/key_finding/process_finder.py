@@ -22,8 +22,8 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.api import Block
 from photon.eventstore.block_keys import BlockKeys, block_keys
-from photon.eventstore.key_finding.process import Asked, Join, Told, framed
-from photon.eventstore.key_finding.slots import MEMORY_BYTES, SLOTS, Slots
+from photon.eventstore.key_finding.process import FindKeys, JoinFormats, KeysFound, framed
+from photon.eventstore.key_finding.shared_memory import MEMORY_BYTES, SLOTS, SharedSlots
 
 AHEAD = 10
 """So many blocks stay for the next time: the process has work while the reader takes in those before, and the reader
@@ -35,7 +35,7 @@ HEADER_BYTES_MAX = 2 << 10
 
 
 @dataclass(slots=True, eq=False)
-class _Given:
+class _GivenBlock:
     block: Block
     slot: int = -1
     keys: BlockKeys | None = None
@@ -45,14 +45,14 @@ class _Given:
         return self.slot < 0 and self.keys is None
 
 
-def may_be_beside(adapter: Adapter) -> TypeGuard[ConfiguredAdapter]:
+def can_use_process(adapter: Adapter) -> TypeGuard[ConfiguredAdapter]:
     """The process knows what a configuration says; an adapter of one's own may keep state, or be slow to load."""
     if sys.platform != "linux" or type(adapter) is not ConfiguredAdapter:
         return False
     return adapter.primary_framing.kind == adapter.foreign_framing.kind == "lines"
 
 
-class FoundBeside:
+class ProcessKeyFinder:
     """KeyFinder. The keys themselves are not told: for a file map that needs none (MapKind.DENSE)."""
 
     def __init__(
@@ -74,11 +74,11 @@ class FoundBeside:
         """Seconds without an answer after which the process is given up."""
         self._process: subprocess.Popen[bytes] | None = None
         self._begun = False
-        self._given: deque[_Given] = deque()
-        self._asked: deque[_Given] = deque()
+        self._given: deque[_GivenBlock] = deque()
+        self._asked: deque[_GivenBlock] = deque()
         self._free = list(range(SLOTS))
         self._received = b""
-        self._told = msgspec.msgpack.Decoder(Told)
+        self._told = msgspec.msgpack.Decoder(KeysFound)
         self._answers = select.poll()
 
     @property
@@ -94,13 +94,13 @@ class FoundBeside:
                 self._begin()
         while self._answered():
             self._receive()
-        given = _Given(block)
+        given = _GivenBlock(block)
         self._given.append(given)
         fits = len(block.file.header) <= HEADER_BYTES_MAX
         if self._process is not None and self._free and fits and self._slots.put_data(self._free[-1], block.data):
             given.slot = self._free.pop()
             self._asked.append(given)
-            self._send(framed(Asked(given.slot, len(block.data), block.file.path, block.file.header)))
+            self._send(framed(FindKeys(given.slot, len(block.data), block.file.path, block.file.header)))
 
     def found(self, *, everything: bool) -> Iterator[tuple[Block, BlockKeys]]:
         """See KeyFinder."""
@@ -113,14 +113,14 @@ class FoundBeside:
         while first.keys is None:
             if first.slot < 0:
                 self._find_here(first)
-            elif not self._answered() and (other := next(filter(_Given.is_left, self._given), None)):
+            elif not self._answered() and (other := next(filter(_GivenBlock.is_left, self._given), None)):
                 self._find_here(other)
             else:
                 self._receive()
         self._given.popleft()
         return first.keys
 
-    def _find_here(self, given: _Given) -> None:
+    def _find_here(self, given: _GivenBlock) -> None:
         given.keys = block_keys(self._adapter, given.block.data, given.block.file)
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class FoundBeside:
             fd = os.memfd_create("photon-keys")  # /dev/shm is 64 MiB in a container, and a fault beyond them
             with open(fd, "r+b") as shared:
                 shared.truncate(MEMORY_BYTES)
-                self._slots = Slots(fd)
+                self._slots = SharedSlots(fd)
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", "photon.eventstore.key_finding.process", str(fd)],
                     stdin=subprocess.PIPE,
@@ -147,7 +147,7 @@ class FoundBeside:
             return
         assert self._process.stdout is not None
         self._answers.register(self._process.stdout, select.POLLIN)
-        self._send(framed(Join(self._adapter.primary_config, self._adapter.foreign_config)))
+        self._send(framed(JoinFormats(self._adapter.primary_config, self._adapter.foreign_config)))
 
     def _send(self, message: bytes) -> None:
         assert self._process is not None

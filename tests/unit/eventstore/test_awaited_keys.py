@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from photon.eventstore import sought
+from photon.eventstore import awaited_keys
+from photon.eventstore.awaited_keys import GENERATION_S, AwaitedKeys
 from photon.eventstore.index import hash_keys
-from photon.eventstore.sought import GENERATION_S, SoughtKeys
 
 EPOCH = 7
 
@@ -44,19 +44,19 @@ class Clock:
 class Rig:
     def __init__(self, most: int = 1000) -> None:
         self.clock = Clock()
-        self.sought = SoughtKeys(EPOCH, self.clock, most)
+        self.awaited = AwaitedKeys(EPOCH, self.clock, most)
         self.number = 0
 
     def missed(self, *keys: bytes, mark: int | None = None) -> bool:
-        return self.sought.missed(keys, self.sought.mark() if mark is None else mark)
+        return self.awaited.missed(keys, self.awaited.mark() if mark is None else mark)
 
     def read(self, *keys: bytes) -> bool:
         hashes = hash_keys(keys)
         order = np.argsort(hashes, kind="stable")
-        return self.sought.read(keys, hashes[order], order)
+        return self.awaited.read(keys, hashes[order], order)
 
     def told(self) -> list[bytes]:
-        came = self.sought.since(EPOCH, self.number)
+        came = self.awaited.since(EPOCH, self.number)
         assert not came.lost
         self.number = came.next
         return came.keys
@@ -70,7 +70,7 @@ def test_what_was_asked_for_in_vain_is_told_once_when_it_comes() -> None:
     assert rig.told() == [b"b"]
     assert not rig.read(b"b")
     assert rig.told() == []
-    assert rig.sought.counts() == (1, 0, 1)
+    assert rig.awaited.counts() == (1, 0, 1)
     rig.missed(b"b")  # and again, when it is asked for again
     assert rig.read(b"b")
     assert rig.told() == [b"b"]
@@ -78,10 +78,10 @@ def test_what_was_asked_for_in_vain_is_told_once_when_it_comes() -> None:
 
 def test_a_miss_looks_at_no_block_from_before_its_look_up() -> None:
     rig = Rig()
-    rig.sought._recent = recent = Counted()
+    rig.awaited._recent = recent = Counted()
     for _ in range(100):
         rig.read(b"old")
-    mark = rig.sought.mark()
+    mark = rig.awaited.mark()
     rig.read(b"a")
     assert rig.missed(b"a", mark=mark)
     assert recent.looked == 2
@@ -89,7 +89,7 @@ def test_a_miss_looks_at_no_block_from_before_its_look_up() -> None:
 
 def test_what_comes_between_a_look_up_and_its_miss_is_told() -> None:
     rig = Rig()
-    mark = rig.sought.mark()
+    mark = rig.awaited.mark()
     rig.read(b"a", b"b")
     assert rig.missed(b"a", b"c", mark=mark)
     assert rig.told() == [b"a"]
@@ -99,48 +99,48 @@ def test_what_comes_between_a_look_up_and_its_miss_is_told() -> None:
 def test_what_was_read_since_a_look_up_began_and_is_not_kept_is_known_to_be_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sought, "RECENT_HASHES", 3)
+    monkeypatch.setattr(awaited_keys, "RECENT_HASHES", 3)
     rig = Rig()
-    assert not rig.sought.forgot(rig.sought.mark())
-    mark = rig.sought.mark()
+    assert not rig.awaited.forgot(rig.awaited.mark())
+    mark = rig.awaited.mark()
     rig.read(b"a", b"b")
     rig.read(b"c")
-    assert not rig.sought.forgot(mark)
+    assert not rig.awaited.forgot(mark)
     rig.read(b"d")
-    assert rig.sought.forgot(mark)
-    assert not rig.sought.forgot(mark + 1)
+    assert rig.awaited.forgot(mark)
+    assert not rig.awaited.forgot(mark + 1)
     assert not rig.missed(b"a", b"x", mark=mark)
-    rig.sought.come([b"a"])  # so says the map
-    rig.sought.come([])
+    rig.awaited.come([b"a"])  # so says the map
+    rig.awaited.come([])
     assert rig.told() == [b"a"]
-    assert rig.sought.counts() == (1, 0, 1)
+    assert rig.awaited.counts() == (1, 0, 1)
 
 
 def test_who_comes_from_another_start_or_from_too_far_back_has_lost_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sought, "RING_KEYS", 10)
+    monkeypatch.setattr(awaited_keys, "RING_KEYS", 10)
     rig = Rig()
-    assert rig.sought.since(0, 0) == (EPOCH, 0, [], True)
-    assert rig.sought.since(EPOCH + 1, 0).lost
+    assert rig.awaited.since(0, 0) == (EPOCH, 0, [], True)
+    assert rig.awaited.since(EPOCH + 1, 0).lost
     keys = [b"%d" % n for n in range(25)]
     rig.missed(*keys)
     rig.read(*keys)
-    assert rig.sought.since(EPOCH, 14) == (EPOCH, 25, [], True)
-    assert len(rig.sought.since(EPOCH, 15).keys) == 10
-    assert rig.sought.since(EPOCH, 25) == (EPOCH, 25, [], False)
-    assert rig.sought.since(EPOCH, 26).lost
-    part = rig.sought.since(EPOCH, 15, most=4)
-    assert (part.next, part.keys) == (19, rig.sought.since(EPOCH, 15).keys[:4])
+    assert rig.awaited.since(EPOCH, 14) == (EPOCH, 25, [], True)
+    assert len(rig.awaited.since(EPOCH, 15).keys) == 10
+    assert rig.awaited.since(EPOCH, 25) == (EPOCH, 25, [], False)
+    assert rig.awaited.since(EPOCH, 26).lost
+    part = rig.awaited.since(EPOCH, 15, most=4)
+    assert (part.next, part.keys) == (19, rig.awaited.since(EPOCH, 15).keys[:4])
 
 
 def test_the_oldest_are_forgotten_where_there_are_too_many() -> None:
     rig = Rig(most=100)
     for n in range(1000):
         rig.missed(b"%d" % n)
-        counts = rig.sought.counts()
+        counts = rig.awaited.counts()
         assert counts.sought_keys <= 100
-    assert rig.sought.counts().sought_keys + rig.sought.counts().sought_dropped == 1000
+    assert rig.awaited.counts().sought_keys + rig.awaited.counts().sought_dropped == 1000
     rig.read(*[b"%d" % n for n in range(1000)])
     told = sorted(map(int, rig.told()))
     assert told[0] >= 900
@@ -158,7 +158,7 @@ def test_what_is_asked_for_again_is_not_forgotten_for_those_that_are_not() -> No
 def test_many_more_at_once_than_there_is_room_for() -> None:
     rig = Rig(most=100)
     rig.missed(*[b"%d" % n for n in range(5000)])
-    assert rig.sought.counts().sought_keys <= 100
+    assert rig.awaited.counts().sought_keys <= 100
 
 
 def test_what_nobody_asks_for_any_more_is_forgotten_in_time() -> None:
@@ -167,7 +167,7 @@ def test_what_nobody_asks_for_any_more_is_forgotten_in_time() -> None:
     for _ in range(4):
         rig.clock.now += GENERATION_S * 0.9
         rig.missed(b"kept")
-    assert rig.sought.counts() == (1, 0, 0)
+    assert rig.awaited.counts() == (1, 0, 0)
     assert rig.read(b"left", b"kept")
     assert rig.told() == [b"kept"]
 
@@ -184,19 +184,19 @@ def test_it_tells_what_a_set_would(steps: list[tuple[str, list[int]]]) -> None:
     for what, numbers in steps:
         keys = [b"%d" % n for n in numbers]
         if what == "read":
-            mark = rig.sought.mark()
+            mark = rig.awaited.mark()
             rig.read(*keys)
             expected += sorted(waited & set(keys))
             waited -= set(keys)
             last = set(keys) or last
         else:
             late = what == "late"
-            rig.missed(*keys, mark=mark if late else rig.sought.mark())
-            come = set(keys) & last if late and rig.sought.mark() > mark else set()
+            rig.missed(*keys, mark=mark if late else rig.awaited.mark())
+            come = set(keys) & last if late and rig.awaited.mark() > mark else set()
             expected += sorted(come)
             waited = (waited | set(keys)) - come
     assert sorted(rig.told()) == sorted(expected)
-    assert rig.sought.counts().sought_keys == len(waited)
+    assert rig.awaited.counts().sought_keys == len(waited)
 
 
 def test_a_generation_gives_back_what_came() -> None:
@@ -205,5 +205,5 @@ def test_a_generation_gives_back_what_came() -> None:
         keys = [b"%d" % n for n in range(first, first + 1000)]
         rig.missed(*keys)
         rig.read(*keys)
-    assert rig.sought.counts() == (0, 0, 100_000)
-    assert len(rig.sought._young) <= 12_000
+    assert rig.awaited.counts() == (0, 0, 100_000)
+    assert len(rig.awaited._young) <= 12_000

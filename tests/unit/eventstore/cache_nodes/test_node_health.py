@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from photon.eventstore.cache_nodes.pace import (
+from photon.eventstore.cache_nodes.node_health import (
     FAILURES_MAX,
     HEDGE_FACTOR,
     HEDGE_SECONDS_MAX,
@@ -12,12 +12,12 @@ from photon.eventstore.cache_nodes.pace import (
     REST_SECONDS,
     REST_SECONDS_MAX,
     WINDOW,
-    Pace,
+    NodeHealth,
 )
 
 
 def test_the_delay_follows_the_p95_within_its_bounds() -> None:
-    pace = Pace()
+    pace = NodeHealth()
     assert pace.hedge_s == HEDGE_SECONDS_MAX
     for _ in range(WINDOW):
         pace.answered(0.0001)
@@ -31,7 +31,7 @@ def test_the_delay_follows_the_p95_within_its_bounds() -> None:
 
 
 def test_a_node_that_fails_again_and_again_is_asked_once_in_a_while() -> None:
-    pace = Pace()
+    pace = NodeHealth()
     for _ in range(FAILURES_MAX - 1):
         pace.failed(10.0)
         assert pace.may_ask(10.0)
@@ -49,7 +49,7 @@ def test_a_node_that_fails_again_and_again_is_asked_once_in_a_while() -> None:
 
 
 def test_a_node_that_is_gone_for_long_is_still_tried() -> None:
-    pace, now = Pace(), 0.0
+    pace, now = NodeHealth(), 0.0
     for _ in range(2000):
         if pace.may_ask(now):
             pace.failed(now)
@@ -58,7 +58,7 @@ def test_a_node_that_is_gone_for_long_is_still_tried() -> None:
 
 
 def test_one_failure_among_answers_changes_nothing() -> None:
-    pace = Pace()
+    pace = NodeHealth()
     for _ in range(20):
         pace.failed(1.0)
         pace.answered(0.001)

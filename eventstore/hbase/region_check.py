@@ -10,7 +10,7 @@ from photon.eventstore.hbase.api import HBase, Region
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedRegions:
     """These incarnations of these regions hold everything that was committed."""
 
     regions: list[Region]
@@ -18,10 +18,10 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class RegionView:
     """What a look-up takes before it asks. ``verified`` None: nothing can be said."""
 
-    verified: Verified | None
+    verified: VerifiedRegions | None
     recovering: bool
 
 

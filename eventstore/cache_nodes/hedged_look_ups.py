@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from photon.eventstore.api import EventLookUps
 from photon.eventstore.cache_nodes.asking import Asked
 from photon.eventstore.cache_nodes.nodes import CacheNodes
+from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import hash_keys
-from photon.eventstore.located import Located
 
-Answer = Callable[[Sequence[bytes], Sequence[int], Sequence[Located]], Awaitable[EventLookUps]]
+Answer = Callable[[Sequence[bytes], Sequence[int], Sequence[FoundRecords]], Awaitable[EventLookUps]]
 """(keys, as_of, what caches have) -> the answers; reads logs for what is missing."""
 
 

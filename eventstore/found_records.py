@@ -13,7 +13,7 @@ from photon.batch.records import PrimaryRecord, Records
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Located:
+class FoundRecords:
     """n records, and the row that each was found for; a row may have several."""
 
     rows: I64
@@ -24,7 +24,7 @@ class Located:
         return len(self.records)
 
     @staticmethod
-    def of(found: Iterable[tuple[int, str, PrimaryRecord]]) -> Located:
+    def of(found: Iterable[tuple[int, str, PrimaryRecord]]) -> FoundRecords:
         """From (row, identity, record), one by one."""
         rows, numbers, offsets, records = list[int](), list[int](), list[int](), list[bytes]()
         logs: dict[tuple[str, LogFile], int] = {}
@@ -33,7 +33,7 @@ class Located:
             numbers.append(logs.setdefault((identity, file), len(logs)))
             offsets.append(offset)
             records.append(record)
-        return Located.columns(logs, rows, numbers, offsets, records)
+        return FoundRecords.columns(logs, rows, numbers, offsets, records)
 
     @staticmethod
     def columns(
@@ -42,59 +42,59 @@ class Located:
         numbers: Sequence[int],
         offsets: Sequence[int],
         records: Sequence[bytes],
-    ) -> Located:
+    ) -> FoundRecords:
         """``numbers[i]``: in which of ``logs`` (identity, file) record i stands."""
         logs = list(logs)
         its = Records([file for _, file in logs], np.array(numbers, np.uint32), np.array(offsets, np.int64), records)
-        return Located(np.array(rows, np.int64), [identity for identity, _ in logs], its)
+        return FoundRecords(np.array(rows, np.int64), [identity for identity, _ in logs], its)
 
     def identity(self, at: int) -> str:
         """Of record ``at``'s log."""
         return self.identities[int(self.records.file_index[at])]
 
-    def take(self, index: RowIndexes) -> Located:
+    def take(self, index: RowIndexes) -> FoundRecords:
         """Those at ``index``, in its order."""
-        return Located(self.rows[index], self.identities, self.records.take(index))
+        return FoundRecords(self.rows[index], self.identities, self.records.take(index))
 
-    def moved(self, rows: I64, first: int = 0) -> Located:
+    def moved(self, rows: I64, first: int = 0) -> FoundRecords:
         """The same of other rows: row first + i becomes ``rows[i]``."""
-        return Located(rows[self.rows - first], self.identities, self.records)
+        return FoundRecords(rows[self.rows - first], self.identities, self.records)
 
     @staticmethod
-    def concat(parts: Sequence[Located]) -> Located:
+    def concat(parts: Sequence[FoundRecords]) -> FoundRecords:
         """One after another."""
         parts = [part for part in parts if len(part)] or parts[:1]
         if len(parts) == 1:
             return parts[0]
         rows = np.concatenate([np.empty(0, np.int64), *(part.rows for part in parts)])
         identities = [identity for part in parts for identity in part.identities]
-        return Located(rows, identities, Records.concat([part.records for part in parts]))
+        return FoundRecords(rows, identities, Records.concat([part.records for part in parts]))
 
 
-NONE_LOCATED = Located.of(())
+NO_RECORDS = FoundRecords.of(())
 
 
-class Reads:
+class ReadResults:
     """What is known of n places in logs, which are the rows here. Threads tell it, each of its own places; of which
     none tells, is unavailable.
     """
 
     def __init__(self, n: int) -> None:
         self._n = n
-        self._found: list[Located] = []
+        self._found: list[FoundRecords] = []
         self._not_there: list[I64] = []
 
     def __len__(self) -> int:
         return self._n
 
-    def tell(self, found: Located, not_there: I64) -> None:
+    def tell(self, found: FoundRecords, not_there: I64) -> None:
         """Of some places: what stands there, and where something else does."""
         if len(found):
             self._found.append(found)
         if len(not_there):
             self._not_there.append(not_there)
 
-    def told(self) -> tuple[Located, I64]:
+    def told(self) -> tuple[FoundRecords, I64]:
         """All that is known by now, as it was told."""
         not_there = np.concatenate(self._not_there) if self._not_there else np.empty(0, np.int64)
-        return Located.concat(self._found[:]) if self._found else NONE_LOCATED, not_there
+        return FoundRecords.concat(self._found[:]) if self._found else NO_RECORDS, not_there

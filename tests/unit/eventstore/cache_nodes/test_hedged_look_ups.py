@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 from photon.adapters.contract import LogFile
 from photon.batch.records import NO_RECORDS, PrimaryRecord
-from photon.eventstore.api import EventLookUps, Found
+from photon.eventstore.api import EventLookUps, LookUpCode
 from photon.eventstore.cache_nodes import wire
-from photon.eventstore.cache_nodes.hedged import HedgedLookUps
+from photon.eventstore.cache_nodes.hedged_look_ups import HedgedLookUps
 from photon.eventstore.cache_nodes.nodes import CacheNodes
+from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import U64
-from photon.eventstore.located import Located
 
-HIT = Located.of([(0, "id", PrimaryRecord(b"k,1", LogFile("a"), 0))])
+HIT = FoundRecords.of([(0, "id", PrimaryRecord(b"k,1", LogFile("a"), 0))])
 
 
 class SlowAsked:
@@ -25,7 +25,7 @@ class SlowAsked:
 
     def __init__(self) -> None:
         self.answered = asyncio.Event()
-        self.have: list[Located] = []
+        self.have: list[FoundRecords] = []
 
     async def complete(self, timeout: float | None = None) -> bool:
         try:
@@ -34,7 +34,7 @@ class SlowAsked:
             return False
         return True
 
-    def located(self) -> list[Located]:
+    def located(self) -> list[FoundRecords]:
         return list(self.have)
 
     async def leave(self) -> None:
@@ -59,7 +59,9 @@ class Answers:
         self.cancelled = 0
         self.called = asyncio.Event()
 
-    async def __call__(self, keys: Sequence[bytes], as_of: Sequence[int], located: Sequence[Located]) -> EventLookUps:
+    async def __call__(
+        self, keys: Sequence[bytes], as_of: Sequence[int], located: Sequence[FoundRecords]
+    ) -> EventLookUps:
         self.calls.append(len(located))
         self.called.set()
         if not located:
@@ -68,14 +70,14 @@ class Answers:
             except asyncio.CancelledError:
                 self.cancelled += 1
                 raise
-        return EventLookUps(bytes([Found.FOUND if located else Found.NOT_YET]) * len(keys), NO_RECORDS)
+        return EventLookUps(bytes([LookUpCode.FOUND if located else LookUpCode.NOT_YET]) * len(keys), NO_RECORDS)
 
 
 async def test_nodes_that_answer_in_time_are_waited_for() -> None:
     nodes, answers = SlowNodes(), Answers()
     nodes.asked.have, hedged = [HIT], HedgedLookUps(nodes, answers)
     nodes.asked.answered.set()
-    assert (await hedged.look_up([b"k"], [0])).answers == [Found.FOUND]
+    assert (await hedged.look_up([b"k"], [0])).answers == [LookUpCode.FOUND]
     assert (answers.calls, hedged.hedged) == ([1], 0)
 
 
@@ -83,7 +85,7 @@ async def test_logs_answer_for_nodes_that_hang() -> None:
     nodes, answers = SlowNodes(), Answers()
     answers.logs.set()
     hedged = HedgedLookUps(nodes, answers)
-    assert (await asyncio.wait_for(hedged.look_up([b"k"], [0]), 30)).answers == [Found.NOT_YET]
+    assert (await asyncio.wait_for(hedged.look_up([b"k"], [0]), 30)).answers == [LookUpCode.NOT_YET]
     assert (answers.calls, hedged.hedged) == ([0], 1)
     nodes.asked.answered.set()
 
@@ -94,7 +96,7 @@ async def test_a_late_node_still_wins_against_slower_logs() -> None:
     await answers.called.wait()
     nodes.asked.have = [HIT]
     nodes.asked.answered.set()
-    assert (await asyncio.wait_for(asking, 30)).answers == [Found.FOUND]
+    assert (await asyncio.wait_for(asking, 30)).answers == [LookUpCode.FOUND]
     assert answers.calls == [0, 1]
     assert answers.cancelled == 1
 
@@ -106,7 +108,7 @@ async def test_late_nodes_that_have_nothing_new_start_nothing() -> None:
     nodes.asked.answered.set()
     await asyncio.sleep(0)
     answers.logs.set()
-    assert (await asyncio.wait_for(asking, 30)).answers == [Found.NOT_YET]
+    assert (await asyncio.wait_for(asking, 30)).answers == [LookUpCode.NOT_YET]
     assert answers.calls == [0]
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from photon.eventstore.file_map import MappedLog, Places
+from photon.eventstore.file_map import MappedLog, MappedPlaces
 from photon.eventstore.index import I64, Mask
 
 RECORD_GUESS_BYTES = 4096
@@ -17,7 +17,7 @@ SEARCH_BYTES = 1 << 16
 """Of a span so much is read at first, then twice as much each time."""
 
 
-class Wanted(NamedTuple):
+class PlaceToRead(NamedTuple):
     """One place to read (file_map.Places has the meaning of span and anchor)."""
 
     key: bytes
@@ -30,7 +30,7 @@ class Wanted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WantedPlaces:
+class PlacesToRead:
     """n of them, aligned: the columns from ``rows`` on."""
 
     keys: Sequence[bytes]  # all that were asked for: place i is of keys[rows[i]]
@@ -43,7 +43,7 @@ class WantedPlaces:
     alone: Mask
 
     @classmethod
-    def named(cls, keys: Sequence[bytes], places: Places, logs: Sequence[MappedLog]) -> WantedPlaces:
+    def named(cls, keys: Sequence[bytes], places: MappedPlaces, logs: Sequence[MappedLog]) -> PlacesToRead:
         """All that the file map names. ``logs``: all of them, by number."""
         numbers = places.logs.tolist()
         at = {number: index for index, number in enumerate(dict.fromkeys(numbers))}
@@ -52,7 +52,7 @@ class WantedPlaces:
         return cls(keys, [logs[number] for number in at], *columns)
 
     @classmethod
-    def of(cls, wanted: Sequence[Wanted]) -> WantedPlaces:
+    def of(cls, wanted: Sequence[PlaceToRead]) -> PlacesToRead:
         """From places one by one, each of a row of its own."""
         logs: dict[int, int] = {}
         known: list[MappedLog] = []
@@ -67,7 +67,7 @@ class WantedPlaces:
         )
 
     @classmethod
-    def joined(cls, parts: Sequence[WantedPlaces]) -> WantedPlaces:
+    def joined(cls, parts: Sequence[PlacesToRead]) -> PlacesToRead:
         """All of them, one part after the other; there is one at least, and all are in one log."""
         before = np.cumsum([0, *(len(part.keys) for part in parts)])
         return cls(
@@ -84,8 +84,8 @@ class WantedPlaces:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, at: int) -> Wanted:
-        return Wanted(
+    def __getitem__(self, at: int) -> PlaceToRead:
+        return PlaceToRead(
             self.keys[self.rows[at]],
             self.logs[self.in_log[at]],
             int(self.offsets[at]),
@@ -94,12 +94,12 @@ class WantedPlaces:
             bool(self.alone[at]),
         )
 
-    def __iter__(self) -> Iterator[Wanted]:
+    def __iter__(self) -> Iterator[PlaceToRead]:
         return map(self.__getitem__, range(len(self)))
 
-    def taken(self, indexes: I64) -> WantedPlaces:
+    def taken(self, indexes: I64) -> PlacesToRead:
         """Some of them."""
-        return WantedPlaces(
+        return PlacesToRead(
             self.keys,
             self.logs,
             self.rows[indexes],

@@ -13,11 +13,10 @@ import pytest
 from photon.adapters.contract import LogFile
 from photon.config.hash_ring import HashRing
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.block_keys import block_keys
+from photon.eventstore.block_keys import block_keys, record_at
 from photon.eventstore.cache_nodes import wire
-from photon.eventstore.cache_nodes.split import split
+from photon.eventstore.cache_nodes.feeder import split_by_owner
 from photon.eventstore.index import U64, hash_keys
-from photon.eventstore.records import record_at
 from tests.unit.eventstore.helpers import LineAdapter
 
 FILE = LogFile("a.log")
@@ -59,7 +58,7 @@ def test_every_record_goes_to_its_owner_once(nodes: int, count: int) -> None:
     found = block_keys(LineAdapter({}), data, FILE)
     ring = HashRing(f"c{i}" for i in range(nodes))
     seen = []
-    for name, encoded in split(ring, "id", FILE, 1000, data, found.hashes, found.starts[found.order]):
+    for name, encoded in split_by_owner(ring, "id", FILE, 1000, data, found.hashes, found.starts[found.order]):
         piece = columns(encoded)
         assert encoded.data_bytes == len(piece.data)
         assert (piece.hashes[1:] >= piece.hashes[:-1]).all()
@@ -83,4 +82,4 @@ def test_every_record_goes_to_its_owner_once(nodes: int, count: int) -> None:
 
 def test_a_block_without_keys_goes_nowhere() -> None:
     found = block_keys(LineAdapter({}), b"bad\nbad\n", FILE)
-    assert list(split(HashRing(["a"]), "id", FILE, 0, b"bad\nbad\n", found.hashes, found.starts)) == []
+    assert list(split_by_owner(HashRing(["a"]), "id", FILE, 0, b"bad\nbad\n", found.hashes, found.starts)) == []
