@@ -182,11 +182,9 @@ class _Alarm:
     """Looks at guards once a tick."""
 
     def watch(self, guard: Guard) -> None:
-        """From now on."""
         raise NotImplementedError
 
     def forget(self, guard: Guard) -> None:
-        """No more."""
         raise NotImplementedError
 
 

@@ -1,17 +1,17 @@
-"""Keys that were asked for and not found, and which of them came: what wakes the events that wait for them.
+"""Keys that look-ups missed, and which of them have arrived: this wakes the events that wait for them.
 
 Theory of operation. A look-up that does not find a key notes its hash here; the reader compares each block that the
-file map has taken in with what was noted, and a key that is in both has *come*. What came stands in a ring, numbered;
-whoever waits asks for what came since a number (``since``). Numbers mean something within one *epoch*, one start of
-the store: whoever comes with another one, or for what has left the ring, is told that it has lost its place, and
-seeks all that it waits for once (``Waking.seek``), which notes it again.
+file map has taken in with what was noted, and a key in both has *arrived*. Arrivals are numbered and kept in a ring;
+a client asks for those since a number (``since``). Numbers hold within one *epoch*, one start of the store. A client
+with a number of another epoch, or of what has left the ring, has lost its place: it seeks all that it waits for once
+(``ArrivalNotices.seek``), which notes the keys again.
 
 A block may be read between the moment when a look-up asks the map and that when its misses are noted here; so the
 last blocks' hashes are kept, and misses are compared with those read since their look-up began. Where so many were
 read that not all of these are kept (``forgot``), the map is asked once more, now that the misses are noted.
 
-Nothing depends on this for correctness. A collision of hashes wakes somebody in vain; what is forgotten here (the
-oldest, where there are too many; what nobody asked for in an hour or two) is found by back-off.
+Nothing depends on this for correctness. A collision of hashes wakes an event in vain; back-off finds what is forgotten
+here (the oldest where there are too many, and what nobody asked for in an hour or two).
 
 Cost: 16 bytes a key, in columns; a block is searched as a whole. Any thread may call.
 """
@@ -41,8 +41,6 @@ ALIVE, GONE = np.uint64(1), np.uint64(0)
 
 
 class AwaitedCounts(NamedTuple):
-    """As ``Progress`` has them."""
-
     sought_keys: int
     sought_dropped: int
     sought_came: int
@@ -60,7 +58,7 @@ class _Generation:
         return len(self._index)
 
     def renewed(self, hashes: U64) -> U64:
-        """Has those of some ascending hashes sought again that it knows; the others."""
+        """Marks as sought again those of some ascending hashes that are known here; returns the others."""
         for run in self._index.asked_runs():
             if len(at := _common(hashes, run.hashes)):
                 places = np.searchsorted(run.hashes, hashes[at])
@@ -75,7 +73,7 @@ class _Generation:
         self._index.insert(sorted_run(hashes, np.full(len(hashes), ALIVE)))
 
     def take(self, hashes: U64) -> U64:
-        """Which of some ascending hashes were sought, ascending; they are no more."""
+        """Removes and returns those of some ascending hashes that were sought, ascending."""
         found = []
         for run in self._index.asked_runs():
             at = _common(run.hashes, hashes)
@@ -90,7 +88,7 @@ class _Generation:
 
 
 class AwaitedKeys:
-    """See the module. ``epoch``: a number that no other start of this store has, not 0; ``monotonic``: seconds."""
+    """``epoch``: a number that no other start of this store has, not 0; ``monotonic``: seconds."""
 
     def __init__(self, epoch: int, monotonic: Callable[[], float], sought_max: int = AWAITED_MAX) -> None:
         self._epoch = epoch
@@ -104,11 +102,11 @@ class AwaitedKeys:
         self._lock = threading.Lock()
 
     def mark(self) -> int:
-        """For ``missed``, before a look-up asks the map."""
+        """A number for ``missed``; take it before the look-up asks the map."""
         return self._blocks
 
     def missed(self, keys: Sequence[bytes], mark: int) -> bool:
-        """A look-up that began at ``mark`` did not find these. Whether some have come meanwhile."""
+        """Notes what a look-up that began at ``mark`` did not find. True: some of it has arrived since."""
         hashes = hash_keys(keys)
         with self._lock:
             # From the newest on: there are tens of thousands where blocks are small.
@@ -121,12 +119,12 @@ class AwaitedKeys:
             return self._has_come(np.unique(np.concatenate(came)), keys, hashes)
 
     def forgot(self, mark: int) -> bool:
-        """Whether blocks read since ``mark`` are not kept any more: what they have of misses was not told."""
+        """Whether blocks read since ``mark`` are no longer kept, so that ``missed`` could not compare with them."""
         with self._lock:
             return self._blocks > mark and self._recent[0][0] > mark + 1
 
     def come(self, keys: Sequence[bytes]) -> None:
-        """The map has these, which were missed."""
+        """Reports as arrived what was missed and is in the map after all."""
         if len(keys):
             with self._lock:
                 hashes = hash_keys(keys)
@@ -150,7 +148,7 @@ class AwaitedKeys:
             return True
 
     def since(self, epoch: int, number: int, most: int = RING_KEYS) -> KeyArrivals:
-        """What came behind ``number`` of ``epoch``, ``most`` of it."""
+        """At most ``most`` arrivals after ``number`` of ``epoch``."""
         with self._lock:
             first = self._came - len(self._ring)
             lost = epoch != self._epoch or not first <= number <= self._came
@@ -160,7 +158,6 @@ class AwaitedKeys:
             return KeyArrivals(self._epoch, number + len(keys), keys)
 
     def counts(self) -> AwaitedCounts:
-        """For metrics."""
         with self._lock:
             both = self._young.alive + (self._old.alive if self._old is not self._young else 0)
             return AwaitedCounts(both, self._dropped, self._came)

@@ -1,4 +1,7 @@
-"""The keys of a block's records: found at once, hashed, and in the order that the cache and the file map want."""
+"""The keys of a block's records: found at once, hashed, and in the order that the cache and the file map want.
+
+What an adapter raises is kept to the record that it raised on.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> list[bytes | 
 
 
 def located_keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> tuple[list[bytes | None], I64]:
-    """Them, and where each line begins: found once where adapter and format can say so."""
+    """The keys of a block, and where each line begins: found in one scan where adapter and format allow it."""
     if type(adapter) is ConfiguredAdapter:  # another class may mean something else by its keys
         found = Guard(adapter).many(lambda: adapter.located_primary_keys(data, file))
         if found is not None and not isinstance(found, Fault):
@@ -107,7 +110,7 @@ class KeyFinder(Protocol):
     """One thread gives, takes and closes."""
 
     def give(self, block: Block) -> None:
-        """The keys of this one will be wanted."""
+        """Queues a block whose keys ``found`` returns later."""
         ...
 
     def found(self, *, everything: bool) -> Iterator[tuple[Block, BlockKeys]]:
@@ -116,26 +119,24 @@ class KeyFinder(Protocol):
         ...
 
     def close(self) -> None:
-        """Nothing more will be given. May be called again."""
+        """May be called again; nothing may be given afterwards."""
         ...
 
 
 class InlineKeyFinder:
-    """KeyFinder."""
+    """Finds keys in the calling thread."""
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
         self._given: deque[Block] = deque()
 
     def give(self, block: Block) -> None:
-        """See KeyFinder."""
         self._given.append(block)
 
     def found(self, *, everything: bool) -> Iterator[tuple[Block, BlockKeys]]:
-        """See KeyFinder; nothing stays."""
         while self._given:
             block = self._given.popleft()
             yield block, block_keys(self._adapter, block.data, block.file)
 
     def close(self) -> None:
-        """See KeyFinder."""
+        pass

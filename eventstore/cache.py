@@ -22,8 +22,8 @@ CACHE_BYTES_MAX = 256 << 20
 
 
 def verified(adapter: Adapter, keys: Sequence[bytes], located: FoundRecords) -> FoundRecords:
-    """Those that have the asked key. Not by the scan that found it: a malformed line may look to it as though it had
-    the key."""
+    """Drops records that do not have the asked key. The adapter decides, not the scan: to the scan a malformed line
+    may look as though it had the key."""
     asked = [keys[row] for row in located.rows.tolist()]
     its = primary_keys_of(Guard(adapter), located.records)
     if its == asked:
@@ -54,13 +54,12 @@ class CacheEventStore:
         return verified(self._adapter, keys, FoundRecords.concat(found)) if found else NO_RECORDS
 
     def count(self, *, hits: int, misses: int) -> None:
-        """Whoever looks up says what helped: what caches had and the map confirmed. From any thread."""
+        """Counts what caches had and the map confirmed. From any thread."""
         with self._counting:
             self._hits += hits
             self._misses += misses
 
     def counts(self) -> CacheCounts:
-        """Counters and gauges of this moment."""
         return replace(self._segments.counts(), hits=self._hits, misses=self._misses)
 
 

@@ -34,11 +34,11 @@ CREATE TABLE totals (one INTEGER PRIMARY KEY CHECK (one = 1), events INTEGER NOT
 INSERT INTO totals VALUES (1, 0, 0, 0, 0);
 """
 _SINCE_1 = "ALTER TABLE logs ADD COLUMN proof BLOB NOT NULL DEFAULT x''"
-"""What version 2 has beside version 1: what proves a position, empty until its next commit."""
+"""What version 2 adds to version 1: the proof of a position, empty until its next commit."""
 
 
 class CatalogLock:
-    """One thread at a time. Whatever SQLite cannot do within it raises FileMapError."""
+    """Serialises access to a catalogue's database; an SQLite failure inside it becomes a FileMapError."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -56,7 +56,7 @@ class CatalogLock:
 
 
 def unusable(path: Path, error: sqlite3.DatabaseError) -> FileMapError:
-    """One line: what, where, what to do."""
+    """The error for what SQLite could not do; a full disk is told apart from damage."""
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in NO_ROOM:
         return FileMapError(f"{path}: cannot be written ({error}); make room on the disk, then start again")
     return FileMapError(f"{path}: cannot be read ({error})")
@@ -122,7 +122,7 @@ class Catalog:
             return self._db.execute("SELECT number, entries, repeats FROM runs ORDER BY number").fetchall()
 
     def totals(self) -> MapTotals:
-        """As of the open transaction."""
+        """Includes the open transaction."""
         with self._lock:
             events, bad, size, duplicates = self._db.execute(
                 "SELECT events, bad, bytes, duplicates FROM totals"
@@ -149,7 +149,7 @@ class Catalog:
 
     # -- changing, within the open transaction -----------------------------------------------------------------
     def put_log(self, log: MappedLog) -> None:
-        """New, or with another path, end or flag."""
+        """Inserts a log, or updates its path, end or flag."""
         with self._lock:
             self._begin()
             self._db.execute(
@@ -160,7 +160,7 @@ class Catalog:
             )
 
     def put_sparse(self, log: int, entries: Sequence[SparseEntry], states: dict[bytes, ProcessState]) -> None:
-        """Entries of one block, and the states it left."""
+        """Stores the sparse entries of one block and the process states after it."""
         with self._lock:
             self._begin()
             self._db.executemany(
@@ -173,14 +173,13 @@ class Catalog:
             )
 
     def put_run(self, gone: Sequence[int], number: int, entries: int, repeats: int) -> None:
-        """A new run in place of others."""
+        """Replaces the runs in ``gone`` by a new one."""
         with self._lock:
             self._begin()
             self._db.executemany("DELETE FROM runs WHERE number = ?", ((n,) for n in gone))
             self._db.execute("INSERT INTO runs VALUES (?, ?, ?)", (number, entries, repeats))
 
     def add_totals(self, events: int, bad: int, size: int, duplicates: int) -> None:
-        """Adds to the totals."""
         with self._lock:
             self._begin()
             self._db.execute(
@@ -190,7 +189,6 @@ class Catalog:
             )
 
     def commit(self) -> None:
-        """Durable when it returns."""
         with self._lock:
             if self._db.in_transaction:
                 self._db.execute("COMMIT")

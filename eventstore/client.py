@@ -87,7 +87,7 @@ class EventStoreClient:
         return self._last
 
     async def arrived(self, epoch: int, number: int, wait_s: float) -> KeyArrivals | None:
-        """See api.Waking."""
+        """See api.ArrivalNotices."""
         request = pb.ArrivedRequest(join=self._join, epoch=epoch, number=number, wait_ms=int(wait_s * 1000))
         try:
             return columns.came_of(await self._stub.Arrived(request, timeout=wait_s + self._timeout))
@@ -95,7 +95,7 @@ class EventStoreClient:
             return None
 
     async def seek(self, keys: Sequence[bytes]) -> list[int] | None:
-        """See api.Waking."""
+        """See api.ArrivalNotices."""
         rows: list[int] = []
         for part in columns.request_slices(keys):
             try:

@@ -41,12 +41,11 @@ def request_slices(keys: Sequence[bytes]) -> list[slice]:
 
 
 def request(join: str, keys: Sequence[bytes], as_of: Sequence[int]) -> pb.EventLookUpRequest:
-    """The message that asks."""
     return pb.EventLookUpRequest(join=join, keys=keys, as_of=np.asarray(as_of, dtype="<i8").tobytes())
 
 
 def asked(message: pb.EventLookUpRequest) -> tuple[list[bytes], list[int]]:
-    """(keys, as_of). Raises WireError."""
+    """(keys, as_of) of a request. Raises WireError."""
     keys = list(message.keys)
     if len(message.as_of) != 8 * len(keys):
         raise WireError(f"as_of has {len(message.as_of)} bytes for {len(keys)} keys")
@@ -109,32 +108,27 @@ def answered(message: pb.EventLookUpReply, keys: int) -> EventLookUps:
 
 
 def progress_reply(progress: Progress) -> pb.ProgressReply:
-    """Progress as a message."""
     return pb.ProgressReply(**{name: getattr(progress, name) for name in Progress.__slots__})
 
 
 def progress_of(message: pb.ProgressReply) -> Progress:
-    """And back."""
     return Progress(**{name: getattr(message, name) for name in Progress.__slots__})
 
 
 def arrived_reply(came: KeyArrivals) -> pb.ArrivedReply:
-    """What came as a message."""
     return pb.ArrivedReply(epoch=came.epoch, next=came.next, keys=came.keys, lost=came.lost)
 
 
 def came_of(message: pb.ArrivedReply) -> KeyArrivals:
-    """And back."""
     return KeyArrivals(message.epoch, message.next, list(message.keys), message.lost)
 
 
 def seek_reply(rows: Sequence[int]) -> pb.SeekReply:
-    """Rows of the keys that were asked for."""
     return pb.SeekReply(rows=np.asarray(rows, dtype="<u4").tobytes())
 
 
 def sought_of(message: pb.SeekReply, keys: int) -> list[int]:
-    """And back. Raises WireError."""
+    """The rows in a SeekReply. Raises WireError."""
     if len(message.rows) % 4 or len(message.rows) > 4 * keys:
         raise WireError(f"{len(message.rows)} bytes of rows for {keys} keys")
     rows: list[int] = np.frombuffer(message.rows, dtype="<u4").tolist()

@@ -63,7 +63,7 @@ MAP_AGAIN_SECONDS = 1.0
 """A file map that cannot be reached is tried again so often, after what its own patience takes."""
 WAITERS_MAX = 16
 """So many requests wait for what arrives; more are answered at once."""
-BESIDE_BYTES = 512 << 20
+KEY_PROCESS_BYTES = 512 << 20
 """Read in 3 s by one process and in 2 by two, of which the second takes half a second to start."""
 SOURCES_SECONDS = 3.0
 """An operator who asks for the progress of each source waits so long for the reader's thread at most."""
@@ -71,7 +71,7 @@ SOURCES_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class EventStoreConfig:
-    """What one join's event store is told."""
+    """Settings of one join's event store."""
 
     join: str
     directory: Path  # primary logs
@@ -95,8 +95,8 @@ class EventStoreConfig:
     """``once``: no primary record at all is no error; else nothing is called ABSENT then, and the reader fails."""
     sought_keys: int = AWAITED_MAX
     """So many keys that were asked for in vain are remembered; not with ``once``."""
-    beside_bytes: int = BESIDE_BYTES
-    """``once``: with so much unread keys are found by a process beside this one, where the map needs none of them."""
+    key_process_bytes: int = KEY_PROCESS_BYTES
+    """``once``: with so much unread another process finds the keys too, where the map needs only their hashes."""
 
     def map_settings(self, adapter: Adapter) -> MapSettings:
         """What the map's entries depend on."""
@@ -118,8 +118,8 @@ class EventStoreEngine:
         *,
         to_caches: Towards | None = None,
     ) -> None:
-        """Opens map and logs. ``report`` is told one-line problems, from any thread; ``to_caches``: how cache nodes
-        are called, None: in plain text. Which nodes there are ``nodes.set_nodes`` is told.
+        """Opens map and logs. ``report`` receives one-line problems, from any thread; ``to_caches``: TLS towards cache
+        nodes, None: plain text. ``nodes.set_nodes`` says which nodes there are.
 
         Raises FileMapBusy, LogDirectoryError, UsageError, OSError.
         """
@@ -129,7 +129,7 @@ class EventStoreEngine:
         map_settings = config.map_settings(adapter)
         self._map, rebuilt = open_map(config.state, map_settings, log_name, disk, clock, config.hbase)
         if rebuilt:
-            tell(f"the file map is made anew and all primary logs are read again: {rebuilt}")
+            tell(f"the file map is rebuilt and all primary logs are read again: {rebuilt}")
         self._adapter = adapter
         self._clock = clock
         self._cache = CacheEventStore(adapter, config.cache_bytes)
@@ -167,7 +167,7 @@ class EventStoreEngine:
             self._shared,
         )
         self._pool = ThreadPoolExecutor(LOOK_UP_THREADS, thread_name_prefix="look-up")
-        # Not behind look-ups, which wait long for a map that is away.
+        # Not in the look-ups' pool: they wait long for a map that is away.
         self._telling = ThreadPoolExecutor(1, thread_name_prefix="progress")
         self._thread = threading.Thread(target=self._read, name=f"primary-reader-{config.join}", daemon=True)
         self._stop = threading.Event()
@@ -183,7 +183,7 @@ class EventStoreEngine:
         self._closed = False
 
     def _open_logs(self) -> None:
-        """What reads, from the map's positions on."""
+        """Opens follower, reader and watcher at the map's positions."""
         config, tell = self.config, self._tell
         watcher = open_watcher(config.directory, config.watch, tell)
         self._follower = _follower(config, self._adapter, self._map, tell, watcher, self._clock)
@@ -206,7 +206,7 @@ class EventStoreEngine:
         )
 
     def _key_finder(self) -> KeyFinder:
-        """In a process beside this one where much is read before anything is looked up."""
+        """A process of its own where much is read before anything is looked up."""
         config, adapter = self.config, self._adapter
         keyless = config.kind is MapKind.DENSE and config.hbase is None
         if config.once and keyless and can_use_process(adapter):
@@ -215,10 +215,9 @@ class EventStoreEngine:
 
     def _much_is_unread(self) -> bool:
         read, known = self._tail.backlog()
-        return known - read >= self.config.beside_bytes and (os.cpu_count() or 1) > 1
+        return known - read >= self.config.key_process_bytes and (os.cpu_count() or 1) > 1
 
     def start(self) -> None:
-        """Begins to read."""
         self._thread.start()
 
     # -- the reader's thread ---------------------------------------------------------------------------------------
@@ -269,7 +268,7 @@ class EventStoreEngine:
                 self._tail.wait(self._stop)
 
     def _end_reading(self) -> None:
-        """What an unreachable map does not take is read again by the next start."""
+        """Commits; what an unreachable map does not take the next start reads again."""
         try:
             self._reader.commit()
             if self._reader.done:
@@ -278,7 +277,7 @@ class EventStoreEngine:
             self._tell(f"not all that was read is in the file map: {err}")
 
     def _watch(self) -> None:
-        """All was read (``once``), and look-ups go on: whether the logs are still there matters to them."""
+        """``once``, after everything was read: look-ups go on, so logs that vanish or return still matter."""
         while not (self._over() or self._stop.wait(PATHS_SECONDS)):
             if self._unavailable.any:
                 self._tail.scan()
@@ -328,9 +327,9 @@ class EventStoreEngine:
             self._missed(missed, mark)
         return found
 
-    # -- api.Waking ------------------------------------------------------------------------------------------------
+    # -- api.ArrivalNotices ------------------------------------------------------------------------------------------------
     def _to_be_awaited(self, begun: LookUp, found: EventLookUps) -> list[bytes]:
-        """Keys that are remembered, for somebody waits for them."""
+        """The missed keys to remember: somebody waits for them."""
         if self._awaited is None:
             return []
         codes = np.frombuffer(found.codes, np.uint8)
@@ -365,7 +364,6 @@ class EventStoreEngine:
                 loop.call_soon_threadsafe(waiter.set)
 
     async def arrived(self, epoch: int, number: int, wait_s: float) -> KeyArrivals | None:
-        """See api.Waking."""
         if self._awaited is None:
             return None
         waiter = asyncio.Event()
@@ -383,7 +381,6 @@ class EventStoreEngine:
         return came
 
     async def seek(self, keys: Sequence[bytes]) -> list[int] | None:
-        """See api.Waking."""
         if self._awaited is None or self._over():
             return None
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._seek, keys, self._awaited.mark())
@@ -398,7 +395,7 @@ class EventStoreEngine:
         return there
 
     def hang_up(self) -> None:
-        """Whoever waits for what arrives waits no longer: the process ends."""
+        """Answers all requests that wait for arrivals: the process ends."""
         self._hung_up = True
         self._wake()
 
@@ -442,7 +439,6 @@ class EventStoreEngine:
         )
 
     async def details(self) -> Details:
-        """See api.OperatedStore."""
         progress = await self.progress()
         sources = await asyncio.to_thread(self._sources.progress, 0.0 if self._over() else SOURCES_SECONDS)
         return Details(progress, sources, self._unavailable.listed())
@@ -452,11 +448,9 @@ class EventStoreEngine:
         return await asyncio.to_thread(self._unavailable.forget, logs, self._map.logs(), apply=apply)
 
     def cache_counts(self) -> CacheCounts:
-        """For metrics."""
         return self._cache.counts()
 
     async def close(self) -> None:
-        """Stops reading, commits, and closes everything."""
         if self._closed:
             return
         self._closed = True

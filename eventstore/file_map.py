@@ -1,8 +1,9 @@
-"""The file map: where in the primary logs a key may stand (paper, section 3.4.2). The interface of its backends.
+"""The file map: where in the primary logs a key may stand (paper, section 3.4.2). The interface of its backends
+and what they share.
 
 *Dense*: every key's hash -> (log, offset); for keys without an order. *Sparse*: one entry each W seconds or M bytes
 of a process; for canonical ids, which rise within their process. A sparse map keeps what does not rise (a key that
-is no canonical id, or not above the last one of its process in this log) as dense entries beside it, so that no
+is no canonical id, or not above the last one of its process in this log) as dense entries as well, so that no
 record is ever out of reach.
 
 The map also holds how far each log was read. ``commit`` makes entries and positions durable in one step: after a
@@ -29,7 +30,7 @@ from photon.eventstore.index import I64, U64
 SPARSE_MICROS = 10_000_000
 """W: a process's ids further apart than this get an entry each."""
 SPARSE_BYTES = 1 << 20
-"""M: a record that begins so many bytes behind its process's last entry gets one."""
+"""M: a record that begins so many bytes after its process's last entry gets one."""
 OFFSET_BITS = 40
 LOG_BYTES_MAX = 1 << OFFSET_BITS
 """Longest log that can be mapped: 1 TiB of uncompressed bytes."""
@@ -41,8 +42,6 @@ _LOG_SHIFT = np.uint64(OFFSET_BITS)
 
 
 class MapKind(enum.StrEnum):
-    """How keys are mapped."""
-
     DENSE = "dense"
     SPARSE = "sparse"
 
@@ -60,7 +59,7 @@ class MapSettings:
     """Of a key with more places than are named the last ones are, in file order. Entries do not depend on it."""
 
     def stored(self) -> dict[str, bytes]:
-        """As catalogues keep them."""
+        """The settings as catalogues store them."""
         return {
             "rule": self.rule,
             "kind": self.kind.encode(),
@@ -82,7 +81,7 @@ class MappedLog:
     """Of a position at ``end``; see LogPosition."""
 
     def position(self) -> LogPosition:
-        """Where it is read on."""
+        """Where reading resumes."""
         return LogPosition(self.identity, self.file.path, self.end, self.file.header, self.proof)
 
     def order(self, log_name: Callable[[str], str]) -> tuple[str, str]:
@@ -144,7 +143,7 @@ class FileMap(Protocol):
     """
 
     def tend(self) -> None:
-        """Called again and again by the reader's thread: what a backend has to look after by itself."""
+        """The reader's thread calls it again and again: periodic work of a backend."""
         ...
 
     def all_read(self) -> None:
@@ -177,11 +176,11 @@ class FileMap(Protocol):
         ...
 
     def interrupt(self) -> None:
-        """From any thread: from now on whoever waits for a far backend gives up, with FileMapUnavailable."""
+        """From any thread: calls that wait for a remote backend end with FileMapUnavailable from now on."""
         ...
 
     def close(self) -> None:
-        """Ends it without committing."""
+        """Closes without a commit."""
         ...
 
 

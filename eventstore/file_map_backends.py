@@ -14,8 +14,6 @@ from photon.eventstore.file_map import FileMap, MapSettings
 
 @dataclass(frozen=True, slots=True)
 class HBaseTable:
-    """Where the map's table is."""
-
     thrift: str  # host:port of the Thrift server
     table: str
 
@@ -28,7 +26,7 @@ def open_map(
     clock: Clock,
     table: HBaseTable | None,
 ) -> tuple[FileMap, str]:
-    """The map, and why it had to be made anew ("" when it had not). ``table`` None: the one of this machine.
+    """The map, and why it had to be rebuilt ("" if it had not). ``table`` None: a map on this machine.
 
     Raises FileMapBusy, OSError; UsageError when happybase is missing. HBase is not asked yet.
     """

@@ -25,7 +25,7 @@ class FoundRecords:
 
     @staticmethod
     def of(found: Iterable[tuple[int, str, PrimaryRecord]]) -> FoundRecords:
-        """From (row, identity, record), one by one."""
+        """Builds the columns from single (row, identity, record)."""
         rows, numbers, offsets, records = list[int](), list[int](), list[int](), list[bytes]()
         logs: dict[tuple[str, LogFile], int] = {}
         for row, identity, (record, file, offset) in found:
@@ -49,20 +49,19 @@ class FoundRecords:
         return FoundRecords(np.array(rows, np.int64), [identity for identity, _ in logs], its)
 
     def identity(self, at: int) -> str:
-        """Of record ``at``'s log."""
+        """The identity of record ``at``'s log."""
         return self.identities[int(self.records.file_index[at])]
 
     def take(self, index: RowIndexes) -> FoundRecords:
-        """Those at ``index``, in its order."""
+        """The records at ``index``, in its order."""
         return FoundRecords(self.rows[index], self.identities, self.records.take(index))
 
     def moved(self, rows: I64, first: int = 0) -> FoundRecords:
-        """The same of other rows: row first + i becomes ``rows[i]``."""
+        """The same records for other rows: row first + i becomes ``rows[i]``."""
         return FoundRecords(rows[self.rows - first], self.identities, self.records)
 
     @staticmethod
     def concat(parts: Sequence[FoundRecords]) -> FoundRecords:
-        """One after another."""
         parts = [part for part in parts if len(part)] or parts[:1]
         if len(parts) == 1:
             return parts[0]
@@ -75,9 +74,8 @@ NO_RECORDS = FoundRecords.of(())
 
 
 class ReadResults:
-    """What is known of n places in logs, which are the rows here. Threads tell it, each of its own places; of which
-    none tells, is unavailable.
-    """
+    """What threads have read at n places in logs; the rows are places. A place that no thread reports stays
+    unavailable."""
 
     def __init__(self, n: int) -> None:
         self._n = n
@@ -88,13 +86,13 @@ class ReadResults:
         return self._n
 
     def tell(self, found: FoundRecords, not_there: I64) -> None:
-        """Of some places: what stands there, and where something else does."""
+        """Reports on some places: ``found`` there, or ``not_there``, where something else stands."""
         if len(found):
             self._found.append(found)
         if len(not_there):
             self._not_there.append(not_there)
 
     def told(self) -> tuple[FoundRecords, I64]:
-        """All that is known by now, as it was told."""
+        """All that was reported so far."""
         not_there = np.concatenate(self._not_there) if self._not_there else np.empty(0, np.int64)
         return FoundRecords.concat(self._found[:]) if self._found else NO_RECORDS, not_there

@@ -68,15 +68,15 @@ CHECKPOINT_SECONDS = 300.0
 CHECKPOINT_ENTRIES = 1 << 22
 """A checkpoint ends after the first of the two: what has to be read again is bounded."""
 CHECK_SECONDS = 5.0
-"""How often the reader's thread looks whether regions were opened anew, when nothing else makes it look."""
+"""How often the reader's thread checks whether regions were reopened, when nothing else makes it check."""
 REMARK_SECONDS = 3600.0
-"""A map at rest writes its marks anew so often: they live no longer than the table's entries do."""
+"""A map at rest rewrites its marks so often: they live no longer than the table's entries."""
 HOT_HASHES_MAX = 1 << 16
 """Keys known to have PLACES_PER_KEY_MAX places in a log: further ones could never be looked at."""
 
 
 class HBaseFileMap:
-    """FileMap on HBase. Nothing is asked of HBase before the first ``tend`` or ``commit``."""
+    """FileMap on HBase. It does not contact HBase before the first ``tend`` or ``commit``."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class HBaseFileMap:
         self._load()
 
     def _load(self) -> None:
-        """Everything in memory as the catalogue has it."""
+        """Reads the catalogue into memory."""
         present = self._catalog.present()
         self._life = present.life
         self._checkpoint = present.checkpoint
@@ -134,7 +134,6 @@ class HBaseFileMap:
 
     # -- the reader's side -----------------------------------------------------------------------------------------
     def positions(self) -> list[LogPosition]:
-        """See FileMap."""
         return [log.position() for log in self._logs if log.end]
 
     def tend(self) -> None:
@@ -153,7 +152,6 @@ class HBaseFileMap:
             self.commit()
 
     def all_read(self) -> None:
-        """See FileMap."""
         if self._view.recovering:
             self._view = replace(self._view, recovering=False)
 
@@ -329,7 +327,7 @@ class HBaseFileMap:
         found = self._hbase.read(self._table, list({*dense_rows.values(), *sparse_rows.values()}))
         if read_instances(self._hbase, view.verified.regions) != view.verified.instances:
             self._suspect.set()
-            raise HBaseUnavailable(f"table {self._table.decode()}: its regions were opened anew")
+            raise HBaseUnavailable(f"table {self._table.decode()}: its regions were reopened")
         exact = self._dense_places(
             waiting,
             [
@@ -361,7 +359,7 @@ class HBaseFileMap:
         parsed: Sequence[tuple[bytes, int] | None],
         near: dict[tuple[bytes, int], set[tuple[int, int, int]]],
     ) -> I64:
-        """(row, log, offset, anchor) of the entries that the asked ids may stand behind."""
+        """(row, log, offset, anchor) of the entries that the asked ids may follow."""
         window = self._settings.window_micros
         out: list[tuple[int, int, int, int]] = []
         asked: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
@@ -387,7 +385,6 @@ class HBaseFileMap:
         )
 
     def logs(self) -> Sequence[MappedLog]:
-        """See FileMap."""
         return self._logs
 
     # -- counting, ending ------------------------------------------------------------------------------------------
@@ -401,11 +398,9 @@ class HBaseFileMap:
         return replace(totals, duplicates=totals.duplicates + repeats)
 
     def interrupt(self) -> None:
-        """See FileMap."""
         self._hbase.interrupt()
 
     def close(self) -> None:
-        """See FileMap."""
         self._hbase.close()
         self._catalog.close()
         os.close(self._lock_fd)
@@ -421,7 +416,7 @@ def open_or_rebuild(
     *,
     clock: Clock,
 ) -> tuple[HBaseFileMap, str]:
-    """The map, and why it had to be made anew ("" when it had not). Raises FileMapBusy, OSError.
+    """The map, and why it had to be rebuilt ("" if it had not). Raises FileMapBusy, OSError.
 
     A new map has a life of its own: what an earlier one left in the table is not seen, and goes with its time to
     live.

@@ -2,6 +2,9 @@
 
 A gzip file has no index. While it is inflated forwards, copies of the inflater's state are kept as check-points, so
 that reading back costs at most the distance between two; inflated pages are kept in one LRU over all files.
+
+Zstandard's state cannot be copied, but a file of many frames can be entered at each of them: where they begin is found
+without inflating it (zstd_frames.py). A file of one frame is read again from its start.
 """
 
 from __future__ import annotations
@@ -44,7 +47,6 @@ class Pages:
 
     @property
     def nbytes(self) -> int:
-        """Of the pages."""
         return int(self._lru.currsize)
 
     def get(self, file_number: int, page: int) -> bytes | None:
@@ -94,21 +96,18 @@ class PagedBytes(ABC):
 
 
 class LogBytes(Protocol):
-    """One open log file."""
-
     def read(self, offset: int, length: int) -> bytes:
         """Fewer than ``length`` bytes only at the end of the file, or where gzip is damaged. Raises OSError."""
         ...
 
     def unlinked(self) -> bool:
-        """Its file has no name any more."""
+        """Whether its file has no name any more."""
         ...
 
     def close(self) -> None: ...
 
 
 def new_pages(bytes_max: int = PAGES_BYTES_MAX) -> Pages:
-    """The LRU of inflated pages that compressed files share."""
     return Pages(bytes_max)
 
 
@@ -122,8 +121,6 @@ def open_log(path: Path, pages: Pages, file_number: int, framing: Framing = LINE
 
 
 class PlainBytes:
-    """A plain file."""
-
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -153,7 +150,7 @@ class _Inflation:
 
 
 class GzipBytes(PagedBytes):
-    """A gzip file of one or several members."""
+    """A gzip file of one member or several."""
 
     def __init__(self, path: Path, pages: Pages, number: int) -> None:
         super().__init__(pages, number, PAGE_BYTES)
@@ -174,7 +171,6 @@ class GzipBytes(PagedBytes):
         return self._damaged.read(offset, length)
 
     def _inflated(self, offset: int) -> bytes:
-        """See PagedBytes."""
         if self._state.at != offset:
             nearest = self._checkpoints[bisect.bisect_right(self._checkpoints, offset, key=lambda c: c.at) - 1]
             if not nearest.at <= self._state.at <= offset:
@@ -225,7 +221,7 @@ class GzipBytes(PagedBytes):
 
 
 class VarintBytes(PagedBytes):
-    """Its lines; the messages may be compressed."""
+    """A log of length-delimited messages, as lines; the messages may be compressed."""
 
     def __init__(self, path: Path, pages: Pages, number: int) -> None:
         super().__init__(pages, number)
@@ -269,7 +265,7 @@ class ZstdBytes(PagedBytes):
         return self._source.read(offset, self._page_bytes)
 
     def _learn(self, offset: int) -> None:
-        """Walks on until a frame begins behind ``offset``."""
+        """Walks on until a frame begins after ``offset``."""
         while not self._walked and self._places[-1][0] <= offset:
             place = next(self._walk, None)
             if place is None:

@@ -29,7 +29,8 @@ SCAN_BYTES = 1 << 20
 
 
 class LogWindow:
-    """``data`` holds the log's bytes from ``begin`` on. Places are asked for in ascending order."""
+    """The bytes of one log around the places looked at, from ``begin`` on. Places are asked for in ascending order,
+    so neighbours share one read."""
 
     def __init__(self, source: LogBytes, lines: Lines | None = None) -> None:
         """``lines``: marks line ends that end no record. Places are then records' begins."""
@@ -44,7 +45,6 @@ class LogWindow:
 
     @property
     def end(self) -> int:
-        """Offset behind the last byte that is here."""
         return self.begin + len(self.data)
 
     def cover(self, begin: int, stop: int) -> None:
@@ -67,7 +67,8 @@ class LogWindow:
 
 
 class HeaderIndex:
-    """Of one log. One caller at a time."""
+    """Which of Zeek's headers holds at a place of one log: scans the bytes before it and remembers the state every
+    SCAN_BYTES. One caller at a time."""
 
     def __init__(self) -> None:
         self._marks = [HeaderScan()]  # the scan's state at 0, SCAN_BYTES, 2 * SCAN_BYTES, …
@@ -86,8 +87,6 @@ class HeaderIndex:
 
 
 class NoRecord(enum.Enum):
-    """Why a place gives none."""
-
     NOT_THERE = 1
     UNAVAILABLE = 2
 
@@ -106,7 +105,7 @@ class LogPass:
         self._record_bytes_max = record_bytes_max
 
     def cut(self, offsets: Sequence[int]) -> list[bytes | None]:
-        """The bytes of the records that begin there, which are here; None where the line end is not."""
+        """The records that begin at ``offsets``, all within the window; None where the line end is missing."""
         data, begin = self.window.data, self.window.begin
         out: list[bytes | None] = []
         for offset in offsets:
@@ -133,7 +132,7 @@ class LogPass:
         return FoundRecords.concat([here.take(np.flatnonzero(right)), others]), not_there
 
     def each(self, wanted: PlacesToRead, at: Iterable[int]) -> tuple[FoundRecords, I64]:
-        """The same of any places, one by one. Raises OSError."""
+        """As ``checked``, for any places, one by one. Raises OSError."""
         found, not_there = [], []
         for place in at:
             record = self.record(wanted[place])
@@ -144,7 +143,7 @@ class LogPass:
         return FoundRecords.of(found), np.array(not_there, np.int64)
 
     def record(self, want: PlaceToRead) -> PrimaryRecord | NoRecord:
-        """The record of one place. Raises OSError."""
+        """The record at one place. Raises OSError."""
         if want.span:
             return self._search(want)
         record = self.whole_record(want.offset, want.offset)
@@ -155,7 +154,7 @@ class LogPass:
         return NoRecord.UNAVAILABLE
 
     def key(self, record: bytes) -> bytes | None:
-        """The record's key; None for a bad one."""
+        """None for a bad record."""
         return key_of(self._adapter, record, self.file)
 
     def _explains(self, record: bytes, key: bytes) -> bool:

@@ -1,9 +1,8 @@
 """Reads of several logs at the same time: one slow log holds back neither the others nor the look-ups that need none.
 
 Each log has a queue and at most one thread. What queues up for a log while it is read is read together in its next
-pass, in the order of offsets, whoever asked. A batch is waited for only so long: what is not read by then is
-unavailable, and the asker comes again. The read under way is ended first, so the next pass finds a compressed log
-inflated so far.
+pass, in the order of offsets, for all askers. A batch waits only so long: what is not read by then is unavailable,
+and the client asks again. The read under way ends first, so the next pass finds a compressed log inflated so far.
 """
 
 from __future__ import annotations
@@ -29,8 +28,6 @@ PATIENCE_SECONDS = 5.0
 
 
 class _Batch:
-    """Places of one look-up and what is known of them."""
-
     def __init__(self, wanted: PlacesToRead, logs: int, loop: asyncio.AbstractEventLoop) -> None:
         self.wanted = wanted
         self.reads = ReadResults(len(wanted))
@@ -41,7 +38,7 @@ class _Batch:
         self._loop = loop
 
     def log_done(self) -> None:
-        """Another of its logs was read. Any thread."""
+        """Call it when one of its logs was read; any thread."""
         with self._lock:
             self._left -= 1
             last = self._left == 0
@@ -55,12 +52,10 @@ _Job = tuple[_Batch, I64]
 
 
 class LogReads:
-    """Threads in front of a LogsEventStore."""
-
     def __init__(
         self, logs: LogsEventStore, *, threads: int = READ_THREADS, patience: float = PATIENCE_SECONDS
     ) -> None:
-        """``patience``: seconds."""
+        """``patience``: seconds that one look-up waits."""
         self._logs = logs
         self._patience = patience
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="log-read")
@@ -97,7 +92,7 @@ class LogReads:
             self._pool.submit(self._pass, log)
 
     def _pass(self, log: MappedLog) -> None:
-        """Reads all that has queued up for a log, once; then the other logs have their turn."""
+        """Reads all that has queued up for one log; other logs come before its next pass."""
         number = log.number
         with self._lock:
             jobs = list(self._queues[number])
@@ -137,7 +132,7 @@ class LogReads:
             self._logs.read_log(log, wanted, np.arange(len(wanted)), tell, stopped)
 
     def close(self) -> None:
-        """Ends the threads after the reads they are at."""
+        """Ends the threads after the reads under way."""
         with self._lock:
             self._closed = True
         self._pool.shutdown(wait=True)

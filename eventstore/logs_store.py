@@ -48,18 +48,18 @@ OTHER_BYTES = "its file holds other bytes than were read from it, or is damaged"
 
 
 class ReadTroubles:
-    """Is told which logs cannot be read, and which can. This one ignores it."""
+    """Receives which logs cannot be read, and which can again. This one ignores it."""
 
     def failed(self, log: MappedLog, why: str, keys: Sequence[bytes]) -> None:
         """``keys`` were asked for, and may stand in this log. Any thread."""
 
     def succeeded(self, log: MappedLog) -> None:
-        """Some of its records were read. Any thread."""
+        """Some records of ``log`` were read. Any thread."""
 
 
 @dataclass(slots=True)
 class ReadCounts:
-    """Since the start."""
+    """Totals since the start."""
 
     places: int = 0
     bytes: int = 0
@@ -67,8 +67,6 @@ class ReadCounts:
 
 
 class LogsEventStore:
-    """Reads records out of one join's primary logs."""
-
     def __init__(
         self,
         directory: Path,
@@ -95,11 +93,11 @@ class LogsEventStore:
         self._speeds: OrderedDict[str, float] = OrderedDict()  # identity -> bytes a microsecond, as last seen
 
     def is_there(self, log: MappedLog) -> bool:
-        """Whether there is a file of this log now."""
+        """Whether the log has a file now."""
         return self._resolve(log.identity) is not None
 
     def read(self, wanted: PlacesToRead | Sequence[PlaceToRead]) -> ReadResults:
-        """What stands at these places."""
+        """Reads all places in this thread."""
         places = wanted if isinstance(wanted, PlacesToRead) else PlacesToRead.of(wanted)
         reads = ReadResults(len(places))
         for log, indexes in places.by_log():
@@ -114,9 +112,9 @@ class LogsEventStore:
         tell: Tell,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Reads the places in one log and tells answers as soon as they are known. What is not told is unavailable.
+        """Reads the places in one log and passes answers to ``tell`` as soon as they are known. What it does not pass is unavailable.
 
-        ``stopped`` is asked between two reads of the file: whoever asked may have gone.
+        ``stopped`` is checked between two reads of the file: the client may have gone.
         """
         left = indexes[np.argsort(wanted.offsets[indexes], kind="stable")]
         known = np.zeros(len(wanted), dtype=np.bool_)
@@ -234,7 +232,7 @@ class LogsEventStore:
     def _probed(
         self, probes: SpanProbes, log: MappedLog, places: PlacesToRead, asked: Sequence[int]
     ) -> Iterator[tuple[int, str, PrimaryRecord]]:
-        """Those that guesses find."""
+        """The records that guesses find."""
         wanted = {i: places[i] for i in asked if places.spans[i] > PROBE_BYTES and places.alone[i]}
         speed = bytes_per_micro(list(wanted.values()))
         with self._lock:
@@ -252,7 +250,7 @@ class LogsEventStore:
 
     # -- open files ------------------------------------------------------------------------------------------------
     def _take(self, log: MappedLog) -> tuple[str, LogBytes] | None:
-        """An open file for this caller alone; None when there is none of this identity. Raises OSError."""
+        """An open file for this caller alone; None if no file has this identity. Raises OSError."""
         with self._lock:
             idle = self._idle.pop(log.identity, None)
             self._opened += idle is None
@@ -280,12 +278,11 @@ class LogsEventStore:
             each.close()
 
     def counts(self) -> ReadCounts:
-        """Of this moment."""
         with self._lock:
             return ReadCounts(self._counts.places, self._counts.bytes)
 
     def close(self) -> None:
-        """Closes the files that nobody reads just now."""
+        """Closes idle files."""
         with self._lock:
             idle, self._idle = list(self._idle.values()), OrderedDict()
         for _, source in idle:

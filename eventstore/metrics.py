@@ -9,8 +9,6 @@ from photon.eventstore.cache_nodes.node import CacheNode
 
 
 def store_metrics(join: str, store: OperatedStore, clock: Clock) -> Source:
-    """Of one join's store."""
-
     async def read(into: Readings) -> None:
         progress = await store.progress()
         passed = progress.read_past_ns
@@ -43,8 +41,6 @@ def store_metrics(join: str, store: OperatedStore, clock: Clock) -> Source:
 
 
 def node_metrics(node: CacheNode) -> Source:
-    """Of a cache node."""
-
     def read(into: Readings) -> None:
         counts = node.counts()
         into.put_all(

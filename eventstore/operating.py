@@ -26,7 +26,6 @@ class EventStoreUnreachable(PhotonError):
 
 # -- messages ----------------------------------------------------------------------------------------------------
 def details_reply(details: Details) -> pb.ProgressReply:
-    """Details as a message."""
     reply = columns.progress_reply(details.progress)
     reply.sources.extend(
         pb.PrimarySource(**{name: getattr(each, name) for name in SourceProgress.__slots__})
@@ -37,7 +36,6 @@ def details_reply(details: Details) -> pb.ProgressReply:
 
 
 def details_of(message: pb.ProgressReply) -> Details:
-    """And back."""
     sources = tuple(
         SourceProgress(**{name: getattr(each, name) for name in SourceProgress.__slots__}) for each in message.sources
     )
@@ -45,12 +43,10 @@ def details_of(message: pb.ProgressReply) -> Details:
 
 
 def forget_reply(forgotten: Forgotten) -> pb.ForgetReply:
-    """Forgotten as a message."""
     return pb.ForgetReply(logs=_unavailable(forgotten.logs[:LISTED_MAX]), refused=forgotten.refused)
 
 
 def forgotten_of(message: pb.ForgetReply) -> Forgotten:
-    """And back."""
     return Forgotten(_unavailable_of(message.logs), tuple(message.refused))
 
 
@@ -68,7 +64,6 @@ def _unavailable_of(messages: Sequence[pb.UnavailableLog]) -> tuple[UnavailableL
 async def forget(
     store: OperatedStore, request: pb.ForgetRequest, context: grpc.aio.ServicerContext[Any, Any]
 ) -> pb.ForgetReply:
-    """Handles ForgetRequest."""
     try:
         return forget_reply(await store.forget(list(request.logs), apply=request.apply))
     except OSError as err:

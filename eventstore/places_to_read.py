@@ -31,7 +31,7 @@ class PlaceToRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacesToRead:
-    """n of them, aligned: the columns from ``rows`` on."""
+    """n places as aligned columns, from ``rows`` on."""
 
     keys: Sequence[bytes]  # all that were asked for: place i is of keys[rows[i]]
     logs: Sequence[MappedLog]  # place i is in logs[in_log[i]]
@@ -44,7 +44,7 @@ class PlacesToRead:
 
     @classmethod
     def named(cls, keys: Sequence[bytes], places: MappedPlaces, logs: Sequence[MappedLog]) -> PlacesToRead:
-        """All that the file map names. ``logs``: all of them, by number."""
+        """All places that the file map names. ``logs``: all logs, by number."""
         numbers = places.logs.tolist()
         at = {number: index for index, number in enumerate(dict.fromkeys(numbers))}
         in_log, alone = np.array([at[number] for number in numbers], np.int64), np.zeros(len(numbers), np.bool_)
@@ -53,7 +53,7 @@ class PlacesToRead:
 
     @classmethod
     def of(cls, wanted: Sequence[PlaceToRead]) -> PlacesToRead:
-        """From places one by one, each of a row of its own."""
+        """Builds the columns from single places, each of a row of its own."""
         logs: dict[int, int] = {}
         known: list[MappedLog] = []
         for each in wanted:
@@ -68,7 +68,7 @@ class PlacesToRead:
 
     @classmethod
     def joined(cls, parts: Sequence[PlacesToRead]) -> PlacesToRead:
-        """All of them, one part after the other; there is one at least, and all are in one log."""
+        """One part after another; at least one part, all in the same log."""
         before = np.cumsum([0, *(len(part.keys) for part in parts)])
         return cls(
             [key for part in parts for key in part.keys],
@@ -98,7 +98,6 @@ class PlacesToRead:
         return map(self.__getitem__, range(len(self)))
 
     def taken(self, indexes: I64) -> PlacesToRead:
-        """Some of them."""
         return PlacesToRead(
             self.keys,
             self.logs,
@@ -111,7 +110,7 @@ class PlacesToRead:
         )
 
     def stops(self) -> I64:
-        """Of each: bytes up to here are read at first."""
+        """The end of the first read at each place."""
         return self.offsets + np.minimum(self.spans, SEARCH_BYTES) + RECORD_GUESS_BYTES
 
     def by_log(self) -> list[tuple[MappedLog, I64]]:

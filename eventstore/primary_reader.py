@@ -81,8 +81,8 @@ class PrimaryReader:
     ) -> None:
         """``once``: what is there now is all there will ever be; nothing at all is an error unless it may be.
 
-        ``report`` is told the places of the first bad records. ``finder`` None: keys are found in this thread.
-        ``arrived`` is told the keys of each block that the map has taken in, as ``MappedBlock`` has them.
+        ``report`` receives the places of the first bad records. ``finder`` None: keys are found in this thread.
+        ``arrived`` receives the keys of each block that the map has taken in, as ``MappedBlock`` has them.
         """
         self._finder = finder or InlineKeyFinder(adapter)
         self._arrived = arrived
@@ -112,7 +112,6 @@ class PrimaryReader:
 
     @property
     def read_past_ns(self) -> int:
-        """See Progress.read_past_ns."""
         return self.read_past[0]
 
     def step(self) -> bool:
@@ -138,7 +137,7 @@ class PrimaryReader:
         return bool(blocks)
 
     def _take(self, blocks: Sequence[Block], *, everything: bool) -> None:
-        """Has the keys of ``blocks`` found, and takes in what was found; ``everything``: leaves nothing for later."""
+        """Finds the keys of ``blocks`` and stores what is ready; ``everything``: waits for all of it."""
         for block in blocks:
             self._finder.give(block)
         for block, found in self._finder.found(everything=everything):
@@ -166,7 +165,7 @@ class PrimaryReader:
             self._dirty = True
 
     def _name_bad(self, block: Block) -> None:
-        """Tells the place of a block's first bad record, and why."""
+        """Reports the place of a block's first bad record, and why it is bad."""
         at = 0
         guard = Guard(self._adapter)
         for line in block.data.split(b"\n")[:-1]:
@@ -206,7 +205,7 @@ class PrimaryReader:
             self.commit()
 
     def commit(self) -> None:
-        """Makes all that was read durable in the map."""
+        """Makes durable in the map what was read."""
         self._map.commit()
         self._dirty_bytes = 0
         self._dirty = False

@@ -1,4 +1,4 @@
-"""The event store as a process: what ``photon eventstore serve`` and the embedded deployment's child run."""
+"""The event store as a process: run by ``photon eventstore serve`` and by the child of an embedded deployment."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ RING_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ServedJoin:
-    """One join to serve."""
-
     config: EventStoreConfig
     adapter: Adapter
     cache_nodes: Callable[[], Mapping[str, str]] | None = None
@@ -76,13 +74,13 @@ async def serve(
         # Reading leaves holes as large as half the cache. Large buffers from the system itself (``keep_lean``) would
         # leave none, and take two fifths more CPU time: there are some for each block that is read.
         tasks = (_follow_rings(joins, engines, report), keep_giving_back())
-        beside = [asyncio.create_task(task) for task in tasks]
+        background = [asyncio.create_task(task) for task in tasks]
         try:
             await _until_stopped(stop, engines)
         finally:
-            for task in beside:
+            for task in background:
                 task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await asyncio.gather(*background, return_exceptions=True)
             for engine in engines.values():
                 engine.hang_up()
             await server.stop(STOP_GRACE_SECONDS)
@@ -138,7 +136,7 @@ async def _until_stopped(stop: asyncio.Event, engines: dict[str, EventStoreEngin
         for name, engine in engines.items():
             if engine.failure:
                 failed = EventStoreFailed(f"join {name}: {engine.failure}")
-                if engine.hopeless:  # whoever supervises this process need not start it again
+                if engine.hopeless:  # its supervisor need not start it again
                     failed.exit_code = UsageError.exit_code
                 raise failed
         try:

@@ -20,7 +20,7 @@ READINGS_SECONDS = 0.5
 
 
 class FollowedLogs(Protocol):
-    """What is asked of a follower (photon.adapters.logs.follower.Follower)."""
+    """What this needs of a follower (photon.adapters.logs.follower.Follower)."""
 
     @property
     def moves(self) -> int: ...
@@ -72,7 +72,7 @@ class PublishedSources:
             self._publish_readings()
 
     def look(self) -> None:
-        """As ``note``, when nothing is read any more and so what a scan finds stays unread."""
+        """As ``note``, once the reader has ended: what a scan finds now stays unread."""
         if self._unavailable.any:
             self._paths = self._follower.present()
             self._unavailable.scanned(self._paths)
@@ -90,11 +90,12 @@ class PublishedSources:
 
     # -- everybody ---------------------------------------------------------------------------------------------------
     def path_of(self, identity: str) -> str | None:
-        """Where a log is now, relative to the log directory."""
+        """The log's present path relative to the log directory."""
         return self._paths.get(identity)
 
     def progress(self, timeout: float) -> tuple[SourceProgress, ...]:
-        """Of each log, by path. Waits for the reader's thread so many seconds at most; the last known ones then."""
+        """Progress of each log, by path. Waits ``timeout`` seconds at most for the reader's thread; then the last
+        known one."""
         self._made.clear()
         self._wanted.set()
         self._made.wait(timeout)

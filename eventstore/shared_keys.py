@@ -29,7 +29,8 @@ DOES = {
 
 
 class KnownKey(NamedTuple):
-    """Of a key with so many places: where another record stands than the one that wins; None: all are alike."""
+    """What a comparison found for a key with ``places`` places. ``other``: a record that differs from the winner;
+    None: all are alike."""
 
     places: int
     other: PrimaryPlace | None
@@ -60,7 +61,7 @@ def places_of_several(places: MappedPlaces, keys: int) -> dict[int, int]:
 
 
 class SharedKeys:
-    """Any thread may ask. ``report`` is told of the first ambiguous key."""
+    """Thread-safe. ``report`` receives the first ambiguous key."""
 
     def __init__(self, rule: str, report: Callable[[str], None]) -> None:
         self.rule = rule
@@ -74,7 +75,7 @@ class SharedKeys:
         """The first of them, and what becomes of its events: a line for a person."""
 
     def known(self, key: bytes, places: int) -> KnownKey | None:
-        """What was found when it had as many places."""
+        """The result of an earlier comparison over as many places; None: compare (again)."""
         with self._lock:
             found = self._known.get(key)
             if found is None or found.places != places:
@@ -109,7 +110,6 @@ class SharedKeys:
 
 
 def shared(key: bytes, winner: PrimaryRecord, other: PrimaryPlace) -> str:
-    """Which key, and where two of its records stand."""
     name = key[:KEY_SHOWN_BYTES].decode("utf-8", "backslashreplace")
     return (
         f"{name!r} stands in {winner.file.path}, offset {winner.offset}, and with other content in "

@@ -4,8 +4,8 @@ Ids of a log are times of day, so their offsets can be interpolated: from the sp
 log grew, and once more from whatever record stands at the first guess. A guess is only where to look first; what is
 not found so is searched for from the anchor on.
 
-Only for keys without an exact place in the same log (``PlaceToRead.alone``): of two records with one id the second has
-an exact place, and a guess might meet it before the first.
+Only for keys without an exact place in the same log (``PlaceToRead.alone``): of two records with one id the second
+has an exact place, and a guess might meet it before the first.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def guess(want: PlaceToRead, speed: float) -> int:
 
 
 class SpanProbes:
-    """Probes of one log. Ask in the order of guesses: neighbours share what is read."""
+    """Probes of one log. Ask in the order of guesses, so that neighbours share reads."""
 
     def __init__(self, looked: LogPass) -> None:
-        """``looked`` has a window of its own."""
+        """``looked``: a pass with a window of its own."""
         self._pass = looked
         self._window = looked.window
 

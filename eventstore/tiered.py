@@ -43,7 +43,7 @@ Order = tuple[Any, ...]  # log order, offset: who comes first wins
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class _LastFirst:
-    """Where the last of several records wins."""
+    """Reverses the order where the last of several records wins."""
 
     order: Order
 
@@ -53,7 +53,7 @@ class _LastFirst:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """A look-up under way: what caches and map say, and the places that have to be read before it is answered."""
+    """A look-up under way: what caches and map said, and the places to read before it can be answered."""
 
     keys: Sequence[bytes]
     as_of: I64
@@ -72,7 +72,7 @@ class LookUp:
 
 
 class TieredEventStore:
-    """Any thread may ask."""
+    """Thread-safe."""
 
     def __init__(
         self,
@@ -95,12 +95,12 @@ class TieredEventStore:
         self._given_up = given_up
 
     def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
-        """See api.EventStore. Reads the logs in this thread."""
+        """Reads the logs in this thread."""
         begun = self.begin(keys, as_of)
         return self.end(begun, self._logs.read(begun.wanted))
 
     def begin(self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[FoundRecords] = ()) -> LookUp:
-        """Asks cache and map. ``elsewhere``: what cache nodes had, asked before; it counts where the map confirms
+        """Asks cache and map. ``elsewhere``: what cache nodes, asked before, had; it counts where the map confirms
         it."""
         read_past_ns = self._read_past_ns()
         hashes = hash_keys(keys)
@@ -123,7 +123,7 @@ class TieredEventStore:
         )
 
     def _first(self, hits: FoundRecords, keys: int) -> I64:
-        """LookUp.best."""
+        """The best hit of each row (LookUp.best)."""
         best = np.full(keys, -1)
         best[hits.rows] = np.arange(len(hits))
         if np.count_nonzero(best >= 0) < len(hits):
@@ -145,7 +145,7 @@ class TieredEventStore:
         return several, ambiguous
 
     def end(self, begun: LookUp, reads: ReadResults) -> EventLookUps:
-        """The answers, when its places were read (``reads`` is of ``begun.wanted``)."""
+        """The answers, once ``begun.wanted`` was read into ``reads``."""
         wanted, hits = begun.wanted, begun.hits
         codes = np.where(begun.as_of <= begun.read_past_ns, _ABSENT, _NOT_YET)
         read, not_there = reads.told()

@@ -2,7 +2,7 @@
 
 A file in the *seekable format* ends with a skippable frame that lists the sizes of all frames. In others each frame's
 header may say how much it holds, and three bytes at each block say where the next block begins: a walk reads some
-bytes in each 128 KiB of content. Where a frame does not say its size the walk ends; what lies behind is found by
+bytes in each 128 KiB of content. Where a frame does not say its size the walk ends; what follows is found by
 inflating up to there.
 """
 
@@ -81,7 +81,7 @@ def _walk(read: ReadAt) -> Iterator[FrameBegin]:
 
 
 def _blocks_end(read: ReadAt, at: int) -> int | None:
-    """The offset behind a frame's last block; None where the file ends before."""
+    """The offset after a frame's last block; None where the file ends before."""
     while True:
         head = read(at, 3)
         if len(head) < 3:

@@ -143,8 +143,6 @@ def _sources(options: Mapping[str, str]) -> Iterator[OutputSource]:
 
 # -- the source ----------------------------------------------------------------------------------------------------
 class PhotonSource(DataSource):
-    """See the module."""
-
     @classmethod
     def name(cls) -> str:
         return NAME

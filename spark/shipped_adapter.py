@@ -87,12 +87,10 @@ def _taken(path: Path, files: dict[str, bytes]) -> str:
 
 
 def encoded(spec: AdapterSpec) -> bytes:
-    """As JSON."""
     return msgspec.json.encode(spec)
 
 
 def decoded(data: bytes) -> AdapterSpec:
-    """From JSON. Raises PhotonError."""
     try:
         return msgspec.json.decode(data, type=AdapterSpec)
     except msgspec.MsgspecError as error:

@@ -38,11 +38,11 @@ class SideReader(ABC):
 
     @abstractmethod
     def key(self, record: bytes, file: LogFile) -> bytes:
-        """Raises BadRecord."""
+        pass
 
     @abstractmethod
     def header(self, record: bytes, file: LogFile) -> ForeignHeader:
-        """Raises BadRecord."""
+        pass
 
     @abstractmethod
     def payload(self, record: bytes, file: LogFile) -> bytes | None:

@@ -184,7 +184,6 @@ class Follower:
         return True
 
     def close(self) -> None:
-        """Closes the files."""
         self._sources.close_all()
 
     # -- scan ------------------------------------------------------------------------------------------------------

@@ -96,7 +96,6 @@ class OpenFiles:
                 self.close(log.identity)
 
     def close_all(self) -> None:
-        """Closes every file."""
         for source in self._sources.values():
             source.close()
         self._sources.clear()

@@ -24,7 +24,6 @@ class LogReading:
 
 
 def reading_of(log: TrackedLog) -> LogReading:
-    """Of this moment."""
     file = log.file
     if file is None or file.gone:
         return LogReading(log.identity, log.path, log.resume_at(), 0, 0, False, None)

@@ -108,7 +108,6 @@ class SharedFollower(Follower):
         return read, known
 
     def close(self) -> None:
-        """Closes the files."""
         for reading in self._parts.values():
             reading.close()
         super().close()

@@ -160,29 +160,22 @@ class Tail:
 
     # -- what is asked of the follower -----------------------------------------------------------------------------
     def poll(self, max_bytes: int, *, final: bool = False) -> list[Block]:
-        """See Follower."""
         return self.follower.poll(max_bytes, final=final)
 
     def caught_up(self) -> bool:
-        """See Follower."""
         return self.follower.caught_up()
 
     def positions(self) -> list[LogPosition]:
-        """See Follower."""
         return self.follower.positions()
 
     def path_of(self, identity: str) -> Path | None:
-        """See Follower."""
         return self.follower.path_of(identity)
 
     def backlog(self) -> tuple[int, int]:
-        """See Follower."""
         return self.follower.backlog()
 
     def unread(self, kinds: Sequence[ProblemKind]) -> list[Problem]:
-        """See Follower."""
         return self.follower.unread(kinds)
 
     def lag(self) -> Lag:
-        """See Follower."""
         return self.follower.lag()

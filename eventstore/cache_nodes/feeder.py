@@ -1,4 +1,7 @@
-"""Feeds one cache node: a thread with a queue and a connection of its own."""
+"""Feeds cache nodes: splits a block by owner (by columns, nothing is parsed), queues, and sends from a thread per node.
+
+A queue is bounded in bytes; when a node falls behind, the newest pieces stay.
+"""
 
 from __future__ import annotations
 
@@ -142,23 +145,23 @@ class FeedQueue:
             return batch
 
     def away(self, away: bool) -> None:
-        """The node does not take what it is given, or takes it again."""
+        """Says whether the node is unreachable."""
         with self._changed:
             self._away = away
             self._changed.notify_all()
 
     def lost(self, pieces: Sequence[Piece]) -> None:
-        """Taken, and never given to the node."""
+        """Counts pieces that were taken and never reached the node."""
         with self._changed:
             self.dropped_bytes += sum(piece.data_bytes for piece in pieces)
 
     def rest(self, seconds: float) -> None:
-        """Waits so long, or until it is closed."""
+        """Sleeps ``seconds``, or until the queue is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed, seconds)
 
     def close(self) -> None:
-        """Forgets what waits; ``take`` gives nothing more."""
+        """Drops what is queued; ``take`` then returns nothing."""
         with self._changed:
             self._closed = True
             while self._pieces:
@@ -193,7 +196,7 @@ class Feeder:
         self._thread.start()
 
     def put(self, piece: Piece) -> None:
-        """From the reader's thread; see FeedQueue.put."""
+        """Called by the reader's thread; may wait as FeedQueue.put does."""
         if piece.size > FEED_BYTES_MAX:
             self.queue.lost([piece])
         else:
@@ -226,9 +229,9 @@ class Feeder:
         self.queue.lost(pieces)
 
     def close(self) -> None:
-        """Forgets what waits. The thread ends after the feed that is under way, FEED_TIMEOUT_SECONDS at most."""
+        """Drops what is queued. The thread ends after the feed under way, FEED_TIMEOUT_SECONDS at most."""
         self.queue.close()
 
     def join(self) -> None:
-        """Waits for the thread. After close."""
+        """Waits for the thread; call it after ``close``."""
         self._thread.join()

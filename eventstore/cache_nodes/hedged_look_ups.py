@@ -1,7 +1,7 @@
 """A look-up over cache nodes and logs: the nodes are asked first, and the logs too once that takes long.
 
-The nodes only ever save reading logs. Each answer given here is one that the logs, the file map and some hits
-make (tiered.py), right by itself however many hits there were; the race decides only how soon it is there.
+The nodes only ever save reading logs. Each answer comes from the logs, the file map and some hits (tiered.py) and is
+right whatever the number of hits; the race only decides how soon it is there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Answer = Callable[[Sequence[bytes], Sequence[int], Sequence[FoundRecords]], Awai
 
 
 class HedgedLookUps:
-    """On one event loop."""
+    """Use it on one event loop."""
 
     def __init__(self, nodes: CacheNodes, answer: Answer) -> None:
         self._nodes = nodes
@@ -30,7 +30,6 @@ class HedgedLookUps:
         self._left: set[asyncio.Task[None]] = set()
 
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
-        """See api.EventStore."""
         asked = self._nodes.ask(hash_keys(keys))
         if await asked.complete(asked.hedge_s):
             return await self._answer(keys, as_of, asked.located())

@@ -1,7 +1,7 @@
 """A cache node: what one process of the cache keeps and answers. No sockets, no clock.
 
 It knows neither keys nor adapters, so it needs no join's configuration and runs no user's code: records go in under
-the hashes of their keys, and whoever asks verifies what comes out, against the key and against the file map.
+the hashes of their keys, and the event store verifies what comes out, against the key and against the file map.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CacheNode:
         self._fed_bytes = self._fed_events = 0
 
     def feed(self, source: bytes, segments: Sequence[tuple[Segment, U64, I64]]) -> None:
-        """Takes records in. Those of another source than before replace all there is: their keys are others."""
+        """Takes records in. Records of another source replace all that is held: their keys mean something else."""
         if source != self._source:
             with self._lock:
                 self._source = b""
@@ -54,7 +54,6 @@ class CacheNode:
         return located
 
     def counts(self) -> NodeCounts:
-        """Counters and gauges of this moment."""
         with self._lock:
             cache = replace(self._cache.counts(), hits=self._hits, misses=self._misses)
             return NodeCounts(cache, self._bytes_max, self._fed_bytes, self._fed_events)

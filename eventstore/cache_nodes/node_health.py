@@ -12,7 +12,7 @@ from collections import deque
 WINDOW = 256
 """Answers that the p95 is taken over."""
 RECKONED_EVERY = 16
-"""The p95 is taken anew after so many answers."""
+"""The p95 is computed again after so many answers."""
 HEDGE_FACTOR = 2.0
 HEDGE_SECONDS_MIN = 0.005
 HEDGE_SECONDS_MAX = 0.1
@@ -23,7 +23,7 @@ REST_SECONDS_MAX = 5.0
 
 
 class NodeHealth:
-    """Of one node. One thread."""
+    """Hedging delay and back-off of one node. One thread."""
 
     def __init__(self) -> None:
         self._took: deque[float] = deque(maxlen=WINDOW)
@@ -36,11 +36,11 @@ class NodeHealth:
 
     @property
     def resting(self) -> bool:
-        """It has failed and was not seen well since."""
+        """It has failed and has not answered since."""
         return self._rests > 0
 
     def may_ask(self, now: float) -> bool:
-        """Whether to ask it now. While it rests: once in a while, and the next question waits for another while."""
+        """While the node rests, True only once per rest period: that one question tries it."""
         if not self._rests:
             return True
         if now < self._rest_until:
@@ -49,7 +49,6 @@ class NodeHealth:
         return True
 
     def answered(self, took_s: float) -> None:
-        """It answered."""
         self._failures = self._rests = 0
         self._took.append(took_s)
         self._since += 1
@@ -59,7 +58,7 @@ class NodeHealth:
             self.hedge_s = min(max(HEDGE_FACTOR * p95, HEDGE_SECONDS_MIN), HEDGE_SECONDS_MAX)
 
     def failed(self, now: float) -> None:
-        """It did not answer, refused, or is not there."""
+        """Call it when the node did not answer or refused."""
         self._failures += 1
         if self._failures >= FAILURES_MAX:
             self._rests += 1

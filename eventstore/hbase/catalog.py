@@ -1,4 +1,4 @@
-"""What the map on HBase keeps beside the table: one local SQLite database, ``hbase.db``.
+"""What the map on HBase keeps in addition to the table: one local SQLite database, ``hbase.db``.
 
 HBase may lose what it acknowledged (see hbase_file_map.py), so everything that depends on its rows must be able to go
 back: how far each log was read, the state of each process in it, the totals. They are kept as *versions*, one for
@@ -38,7 +38,7 @@ CREATE TABLE totals (checkpoint INTEGER PRIMARY KEY, events INTEGER NOT NULL, ba
                      bytes INTEGER NOT NULL, duplicates INTEGER NOT NULL);
 """
 _SINCE_1 = "ALTER TABLE reads ADD COLUMN proof BLOB NOT NULL DEFAULT x''"
-"""What version 2 has beside version 1: what proves a position, empty until its next commit."""
+"""What version 2 adds to version 1: the proof of a position, empty until its next commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,6 @@ class HBaseCatalog:
 
     # -- reading ---------------------------------------------------------------------------------------------------
     def present(self) -> Present:
-        """As of the last commit."""
         with self._lock:
             life, checkpoint, mark, slot, exact = self._db.execute(
                 "SELECT life, checkpoint, mark, slot, exact FROM present"
@@ -107,7 +106,7 @@ class HBaseCatalog:
         return Present(life, checkpoint, mark, slot, bool(exact))
 
     def checkpoints(self) -> dict[bytes, int]:
-        """The closed ones: number by mark."""
+        """Number of each closed checkpoint, by mark."""
         with self._lock:
             return dict(self._db.execute("SELECT mark, number FROM checkpoints"))
 
@@ -122,7 +121,7 @@ class HBaseCatalog:
         return [MappedLog(n, identity, LogFile(*file), end, bool(r), p) for n, identity, *file, end, r, p in rows]
 
     def totals(self) -> MapTotals:
-        """As of the open transaction."""
+        """Includes the open transaction."""
         with self._lock:
             row = self._db.execute(
                 "SELECT events, bad, bytes, duplicates FROM totals ORDER BY checkpoint DESC LIMIT 1"
@@ -141,7 +140,7 @@ class HBaseCatalog:
 
     # -- changing, within the open transaction ---------------------------------------------------------------------
     def put_log(self, checkpoint: int, log: MappedLog) -> None:
-        """New, or with another path, end or flag."""
+        """Inserts a log, or updates its path, end or flag."""
         with self._lock:
             self._begin()
             self._db.execute(
@@ -155,7 +154,7 @@ class HBaseCatalog:
             )
 
     def put_processes(self, checkpoint: int, log: int, states: Mapping[bytes, ProcessState]) -> None:
-        """The states that a block left."""
+        """Stores the process states after a block."""
         with self._lock:
             self._begin()
             self._db.executemany(
@@ -167,7 +166,6 @@ class HBaseCatalog:
             )
 
     def add_totals(self, checkpoint: int, events: int, bad: int, size: int, duplicates: int) -> None:
-        """Adds to the totals."""
         now = self.totals()
         with self._lock:
             self._begin()
@@ -237,7 +235,6 @@ class HBaseCatalog:
             db.execute("COMMIT")
 
     def close(self) -> None:
-        """Drops what was not committed."""
         self.drop_uncommitted()
         with self._lock:
             self._db.close()

@@ -1,4 +1,7 @@
-"""Entries that were added and are not in HBase yet. One thread adds and clears; any thread looks."""
+"""Entries that were added and are not in HBase yet, and how many of the map's entries repeat an earlier hash.
+
+One thread adds and clears; any thread looks.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,6 @@ Entry = tuple[int, int, int]
 
 
 class PendingEntries:
-    """See the module."""
-
     def __init__(self, window_micros: int) -> None:
         self._window = window_micros
         self._dense = RunIndex()
@@ -34,20 +35,18 @@ class PendingEntries:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The dense ones, for a look-up."""
+        """Runs of the dense entries, for a look-up."""
         return self._dense.asked_runs()
 
     @property
     def has_dense(self) -> bool:
-        """Whether there are dense ones."""
         return len(self._dense) > 0
 
     def add_dense(self, hashes: U64, locations: U64) -> None:
-        """Ascending by hash."""
+        """``hashes`` ascend."""
         self._dense.insert(Run(hashes, locations))
 
     def add_sparse(self, log: int, entries: Sequence[SparseEntry]) -> None:
-        """Of one log."""
         with self._lock:
             for each in entries:
                 bucket = (each.prefix, each.micros // self._window)
@@ -55,24 +54,23 @@ class PendingEntries:
             self._sparse_count += len(entries)
 
     def of_buckets(self, buckets: Iterable[Bucket]) -> dict[Bucket, set[Entry]]:
-        """Copies of what these buckets hold."""
         with self._lock:
             return {bucket: set(self._sparse[bucket]) for bucket in buckets if bucket in self._sparse}
 
     def dense(self) -> tuple[U64, U64]:
-        """(hashes, locations) of all."""
+        """(hashes, locations) of all dense entries."""
         runs = self._dense.runs
         if not runs:
             return np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64)
         return np.concatenate([run.hashes for run in runs]), np.concatenate([run.locations for run in runs])
 
     def sparse(self) -> list[tuple[Bucket, list[Entry]]]:
-        """All, by bucket."""
+        """All sparse entries by bucket."""
         with self._lock:
             return [(bucket, list(entries)) for bucket, entries in self._sparse.items()]
 
     def clear(self) -> None:
-        """They are in HBase."""
+        """Call it when all of them are in HBase."""
         with self._lock:
             self._dense.clear()
             self._sparse.clear()
@@ -80,11 +78,11 @@ class PendingEntries:
 
 
 def stored_repeats(hbase: HBase, table: bytes, life: bytes, numbers: Mapping[bytes, int]) -> int:
-    """Those in the table: a scan of all that the map has there. ``numbers``: logs by digest."""
+    """Repeats in the table, by a scan of all rows of the map. ``numbers``: logs by digest."""
     repeats = 0
     for salt in range(256):
         start = bytes([salt]) + life
-        for row, cells in hbase.scan(table, start, _behind(start)):
+        for row, cells in hbase.scan(table, start, _row_after(start)):
             if len(row) == schema.DENSE_ROW_BYTES:
                 repeats += max(0, sum(1 for _ in schema.dense_places(cells, numbers)) - 1)
     return repeats
@@ -93,7 +91,7 @@ def stored_repeats(hbase: HBase, table: bytes, life: bytes, numbers: Mapping[byt
 def pending_repeats(
     hbase: HBase, table: bytes, life: bytes, numbers: Mapping[bytes, int], pending: PendingEntries
 ) -> int:
-    """Those that will be repeats once the pending entries are in the table."""
+    """Pending entries that will be repeats once they are in the table."""
     hashes, locations = pending.dense()
     if not len(hashes):
         return 0
@@ -110,7 +108,7 @@ def pending_repeats(
     return repeats
 
 
-def _behind(prefix: bytes) -> bytes:
-    """The first row that does not begin with ``prefix``; b"" when there is none."""
+def _row_after(prefix: bytes) -> bytes:
+    """The first row that does not begin with ``prefix``; b"" if no row does."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else b""

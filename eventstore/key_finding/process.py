@@ -1,7 +1,7 @@
 """The key process: ``python -m photon.eventstore.key_finding.process FD`` finds keys in blocks until its input ends.
 
-A message is its length (4 bytes) and MessagePack. The first is a JoinFormats; each one after it is a FindKeys, answered
-by a KeysFound, in order. Blocks and results lie in the shared memory (shared_memory.py) behind ``FD``.
+A message is its length (4 bytes) and MessagePack. The first is a JoinFormats; each one after it is a FindKeys, which
+a KeysFound answers, in order. Blocks and results lie in the shared memory (shared_memory.py) behind ``FD``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MESSAGE_BYTES_MAX = 16 << 20
 
 
 class JoinFormats(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """How records are read."""
+    """How the records of both sides are read."""
 
     primary: SideConfig
     foreign: SideConfig
@@ -39,24 +39,22 @@ class FindKeys(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class KeysFound(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """``records`` keys, and ``bad`` records without one; -1 keys: whoever asked is to find them himself."""
+    """``records`` keys, and ``bad`` records without one; -1 keys: the reader has to find them itself."""
 
     records: int
     bad: int
 
 
 def framed(message: JoinFormats | FindKeys | KeysFound) -> bytes:
-    """As it is sent."""
     raw = msgspec.msgpack.encode(message)
     return len(raw).to_bytes(4, "little") + raw
 
 
 def answer(asked: FindKeys, adapter: ConfiguredAdapter, slots: SharedSlots) -> KeysFound:
-    """Finds them."""
     data = slots.data(asked.slot, asked.length)
     try:
         found = block_keys(adapter, data, LogFile(asked.path, asked.header))
-    except AdapterBroken:  # whoever asked meets it, too, and says so
+    except AdapterBroken:  # the reader meets it, too, and says so
         return KeysFound(-1, 0)
     if not slots.put_found(asked.slot, found):
         return KeysFound(-1, 0)
@@ -64,7 +62,7 @@ def answer(asked: FindKeys, adapter: ConfiguredAdapter, slots: SharedSlots) -> K
 
 
 def run(requests: BinaryIO, replies: BinaryIO, fd: int) -> None:
-    """Until ``requests`` end."""
+    """Answers requests until their end."""
     join = msgspec.msgpack.decode(_message(requests), type=JoinFormats)
     adapter = ConfiguredAdapter.from_sides(join.primary, join.foreign)
     slots = SharedSlots(fd)
@@ -75,7 +73,7 @@ def run(requests: BinaryIO, replies: BinaryIO, fd: int) -> None:
 
 
 def _message(requests: BinaryIO) -> bytes:
-    """The next one; nothing at the end."""
+    """The next message; empty at the end."""
     length = int.from_bytes(requests.read(4), "little")
     if length > MESSAGE_BYTES_MAX:
         raise ValueError(f"a message of {length} bytes")
@@ -84,11 +82,10 @@ def _message(requests: BinaryIO) -> bytes:
 
 
 def main() -> None:
-    """See the module."""
     keep_what_is_freed()
     try:
         run(sys.stdin.buffer, sys.stdout.buffer, int(sys.argv[1]))
-    except BrokenPipeError:  # whoever asked is gone
+    except BrokenPipeError:  # the reader is gone
         sys.exit(1)
 
 

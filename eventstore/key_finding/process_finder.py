@@ -1,8 +1,8 @@
-"""Keys found by a process beside the reader, on another core: a reader's time is half of it finding keys.
+"""Finds keys in another process, on another core: half of a reader's time goes into finding keys.
 
 Threads would take turns in one interpreter: ten million records took 10 s in one thread and 12 in two; with a process
-6.5. Worth one where much is to be read before anything else is done (``photon join``); whatever goes wrong with it,
-keys are found here as ever.
+6.5. It pays where much has to be read before anything else is done (``photon join``). If it fails, the reader finds the
+keys itself.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from photon.eventstore.key_finding.process import FindKeys, JoinFormats, KeysFou
 from photon.eventstore.key_finding.shared_memory import MEMORY_BYTES, SLOTS, SharedSlots
 
 AHEAD = 10
-"""So many blocks stay for the next time: the process has work while the reader takes in those before, and the reader
-has some while it waits for the process."""
+"""So many blocks are held back: the process has work while the reader stores earlier ones, and the reader has work
+while it waits for the process."""
 PATIENCE_S = 10.0
 """A process that has not answered for so long is given up; a block takes it some 30 ms, its start half a second."""
 HEADER_BYTES_MAX = 2 << 10
@@ -41,19 +41,20 @@ class _GivenBlock:
     keys: BlockKeys | None = None
 
     def is_left(self) -> bool:
-        """The process was not asked for it."""
+        """Nobody has begun with it."""
         return self.slot < 0 and self.keys is None
 
 
 def can_use_process(adapter: Adapter) -> TypeGuard[ConfiguredAdapter]:
-    """The process knows what a configuration says; an adapter of one's own may keep state, or be slow to load."""
+    """Whether a process can find this adapter's keys: it is given a configuration; an adapter of one's own may keep
+    state, or be slow to load."""
     if sys.platform != "linux" or type(adapter) is not ConfiguredAdapter:
         return False
     return adapter.primary_framing.kind == adapter.foreign_framing.kind == "lines"
 
 
 class ProcessKeyFinder:
-    """KeyFinder. The keys themselves are not told: for a file map that needs none (MapKind.DENSE)."""
+    """A KeyFinder that returns no keys, only hashes: for a file map that needs none (MapKind.DENSE)."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class ProcessKeyFinder:
     ) -> None:
         """``worth``: asked when the first block is given; False: keys are found here.
 
-        ``report`` is told one-line problems.
+        ``report`` receives one-line problems.
         """
         self._adapter = adapter
         self._worth = worth
@@ -83,11 +84,10 @@ class ProcessKeyFinder:
 
     @property
     def pid(self) -> int | None:
-        """Of the process; None: there is none."""
+        """None while no process runs."""
         return None if self._process is None else self._process.pid
 
     def give(self, block: Block) -> None:
-        """See KeyFinder."""
         if not self._begun:
             self._begun = True
             if self._worth():
@@ -103,12 +103,11 @@ class ProcessKeyFinder:
             self._send(framed(FindKeys(given.slot, len(block.data), block.file.path, block.file.header)))
 
     def found(self, *, everything: bool) -> Iterator[tuple[Block, BlockKeys]]:
-        """See KeyFinder."""
         while self._given and (everything or len(self._given) > AHEAD or self._process is None):
             yield self._given[0].block, self._keys_of_first()
 
     def _keys_of_first(self) -> BlockKeys:
-        """Takes the first block away. Until the process has told its keys, those of later ones are found here."""
+        """Removes the first block. While its keys are not there yet, finds those of later blocks in this thread."""
         first = self._given[0]
         while first.keys is None:
             if first.slot < 0:
@@ -124,7 +123,6 @@ class ProcessKeyFinder:
         given.keys = block_keys(self._adapter, given.block.data, given.block.file)
 
     def close(self) -> None:
-        """See KeyFinder."""
         self._begun = True
         self._end()
 
@@ -140,10 +138,10 @@ class ProcessKeyFinder:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     pass_fds=(fd,),
-                    start_new_session=True,  # Ctrl-C reaches whoever began it; its input then ends
+                    start_new_session=True,  # Ctrl-C reaches its parent; its input then ends
                 )
         except OSError as err:
-            self._report(f"keys are found in the reader itself, no process beside it could be had: {err}")
+            self._report(f"keys are found in the reader's own process, another one could not be started: {err}")
             return
         assert self._process.stdout is not None
         self._answers.register(self._process.stdout, select.POLLIN)
@@ -159,11 +157,10 @@ class ProcessKeyFinder:
             self._give_up(f"it takes nothing: {err.strerror}")
 
     def _answered(self) -> bool:
-        """Whether there is something to receive now."""
+        """Whether an answer can be received without waiting."""
         return self._process is not None and bool(self._asked) and (self._whole() or self._readable(0.0))
 
     def _whole(self) -> bool:
-        """An answer has been read."""
         return len(self._received) >= 4 and len(self._received) >= self._answer_end()
 
     def _answer_end(self) -> int:
@@ -173,7 +170,7 @@ class ProcessKeyFinder:
         return bool(self._answers.poll(1e3 * patience_s))
 
     def _receive(self) -> None:
-        """The next answer, or none from now on."""
+        """Receives one answer, or gives the process up."""
         assert self._process is not None
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
@@ -199,11 +196,11 @@ class ProcessKeyFinder:
         given.slot = -1
 
     def _give_up(self, why: str) -> None:
-        self._report(f"keys are found in the reader itself from now on; the process beside it was given up: {why}")
+        self._report(f"keys are found in the reader's own process from now on; the key process was given up: {why}")
         self._end()
 
     def _end(self) -> None:
-        """What it was asked and has not told is found here."""
+        """Ends the process; blocks that it has not answered are left for this thread."""
         for given in self._asked:
             given.slot = -1
         self._asked.clear()

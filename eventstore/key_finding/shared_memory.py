@@ -23,14 +23,12 @@ MEMORY_BYTES = SLOTS * SLOT_BYTES
 
 
 class SharedSlots:
-    """Views of the shared memory."""
-
     def __init__(self, fd: int) -> None:
         """``fd``: MEMORY_BYTES of memory. It may be closed afterwards."""
         self._memory = mmap.mmap(fd, MEMORY_BYTES)
 
     def put_data(self, slot: int, data: bytes) -> bool:
-        """False: they do not fit."""
+        """False: too large for a slot."""
         if len(data) > DATA_BYTES:
             return False
         begin = slot * SLOT_BYTES
@@ -38,12 +36,12 @@ class SharedSlots:
         return True
 
     def data(self, slot: int, length: int) -> bytes:
-        """A copy."""
+        """A copy of a slot's block."""
         begin = slot * SLOT_BYTES
         return self._memory[begin : begin + length]
 
     def put_found(self, slot: int, found: BlockKeys) -> bool:
-        """False: they do not fit."""
+        """False: too many for a slot."""
         n = len(found.hashes)
         if 16 * n > FOUND_BYTES:
             return False
@@ -55,7 +53,7 @@ class SharedSlots:
         return True
 
     def found(self, slot: int, records: int, bad: int) -> BlockKeys:
-        """A copy, without the keys themselves."""
+        """A copy of what was found, without the keys."""
         at = slot * SLOT_BYTES + DATA_BYTES
         raw = self._memory[at : at + 16 * records]
         return BlockKeys(
@@ -67,5 +65,4 @@ class SharedSlots:
         )
 
     def close(self) -> None:
-        """Lets go of the memory."""
         self._memory.close()

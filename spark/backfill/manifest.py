@@ -41,7 +41,6 @@ class Manifest(msgspec.Struct, frozen=True):
     """Events by what became of them."""
 
     def records(self) -> dict[str, int]:
-        """By kind."""
         found: dict[str, int] = {}
         for file in self.files:
             found[file.kind] = found.get(file.kind, 0) + file.records

@@ -54,7 +54,6 @@ class BatchName(NamedTuple):
 
     @classmethod
     def of_token(cls, token: int) -> BatchName:
-        """The inverse of ``token``."""
         batch = token & ((1 << BATCH_BITS) - 1)
         return cls(incarnation_of(token), batch >> NUMBER_BITS, batch & ((1 << NUMBER_BITS) - 1))
 

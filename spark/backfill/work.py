@@ -95,7 +95,6 @@ class Counts(msgspec.Struct):
     """Records without id, key or time; not among the events."""
 
     def add(self, other: Counts) -> None:
-        """Sums up."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 

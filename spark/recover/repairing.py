@@ -86,7 +86,6 @@ class Tally:
     slots: Counter[str] = field(default_factory=Counter)
 
     def add(self, finding: Finding, what: str) -> None:
-        """One more."""
         self.counts.setdefault(str(finding.kind), Counter())[what] += 1
         if what == Way.SLOT_DOWN:
             name = finding.slot or "unknown"

@@ -37,7 +37,6 @@ class CursorFile:
         return Cursor.decode(self._disk.read(self._path), str(self._path))
 
     def save(self, cursor: Cursor) -> None:
-        """Durable when it returns."""
         self._disk.replace(self._path, cursor.encode() + b"\n")
 
     def close(self) -> None:

@@ -67,7 +67,6 @@ class LineFindings:
         self._clock = clock
 
     def read(self, file: str, offsets: Sequence[int], ids: Sequence[bytes], digests: bytes) -> None:
-        """See Findings."""
         for row, twin in self._seen.add(file, digests, offsets):
             # Whichever is read first: of the two places it is always the same one that the alarm stands at.
             first, (name, offset) = sorted([twin, (file, offsets[row])])
@@ -76,12 +75,10 @@ class LineFindings:
             alarms.tell(Finding.DOUBLED, what, self._clock.now_ns(), file=name, offset=offset, event_id=ids[row])
 
     def unreadable(self, file: str, offset: int, line: bytes) -> None:
-        """See Findings."""
         what = f"{len(line)} bytes below the published length are no output record: {line[:80]!r}"
         self._alarms[self._slot].tell(Finding.TORN, what, self._clock.now_ns(), file=file, offset=offset)
 
     def refused(self, file: str, offset: int, event_id: bytes, token: int) -> None:
-        """See Findings."""
         what = f"token {token:016x} does not own event {_shown(event_id)}: another one does, or none"
         self._alarms[self._slot].tell(
             Finding.NOT_OWNED, what, self._clock.now_ns(), file=file, offset=offset, event_id=event_id
@@ -95,7 +92,6 @@ class ClearStep:
         self.verifier = verifier
 
     async def pass_(self) -> None:
-        """See Step."""
         await self.verifier.run_once()
 
 
@@ -107,7 +103,6 @@ class RecoveryStep:
         self._clock = clock
 
     async def pass_(self) -> None:
-        """See Step."""
         await self._recovery.run_once(self._clock.monotonic())
 
 
@@ -137,7 +132,6 @@ class OwnedStep:
         self.owned = read_owned(disk, place.own / OWNED_NAME)
 
     async def pass_(self) -> None:
-        """See Step."""
         if self._clock.monotonic() < self._next_s:
             return
         count = await self._count()

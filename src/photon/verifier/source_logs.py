@@ -80,7 +80,6 @@ class SourceLogs:
         self._looked = False
 
     def close(self) -> None:
-        """Closes the logs."""
         if self._store is not None:
             self._store.close()
             self._store = None

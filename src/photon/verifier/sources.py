@@ -78,7 +78,6 @@ class Sources:
         self._memory = self._load()
 
     def close(self) -> None:
-        """Closes the logs."""
         for each in self._logs:
             each.close()
 

@@ -126,7 +126,7 @@ def test_one_that_dies_or_hangs_is_done_without(at: int, how: signal.Signals) ->
     through(finder, blocks(BLOCKS), strike)
     ends(pids[0])
     assert len(said) == 1
-    assert "the process beside it was given up: " in said[0]
+    assert "the key process was given up: " in said[0]
 
 
 def test_it_ends_with_the_process_that_began_it() -> None:
@@ -159,7 +159,7 @@ def test_an_event_store_answers_alike(tmp_path: Path, cache_bytes: int) -> None:
     async def answers(helped: bool) -> tuple[object, ...]:
         config = EventStoreConfig(
             "clicks", logs, tmp_path / f"map-{helped}", once=True, cache_bytes=cache_bytes,
-            beside_bytes=0 if helped else 1 << 40,
+            key_process_bytes=0 if helped else 1 << 40,
         )  # fmt: skip
         said: list[str] = []
         engine = EventStoreEngine(config, ADAPTER, SystemClock(), RealDisk(), said.append)
