@@ -10,8 +10,8 @@ A block may be read between the moment when a look-up asks the map and that when
 last blocks' hashes are kept, and misses are compared with those read since their look-up began. Where so many were
 read that not all of these are kept (``forgot``), the map is asked once more, now that the misses are noted.
 
-Nothing depends on this for correctness. A collision of hashes wakes an event in vain; back-off finds what is forgotten
-here (the oldest where there are too many, and what nobody asked for in an hour or two).
+Nothing depends on this for correctness. A collision of hashes wakes an event in vain; back-off finds what is
+forgotten here (the oldest where there are too many, and what nobody asked for in an hour or two).
 
 Cost: 16 bytes a key, in columns; a block is searched as a whole. Any thread may call.
 """

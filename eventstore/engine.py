@@ -118,8 +118,8 @@ class EventStoreEngine:
         *,
         to_caches: Towards | None = None,
     ) -> None:
-        """Opens map and logs. ``report`` receives one-line problems, from any thread; ``to_caches``: TLS towards cache
-        nodes, None: plain text. ``nodes.set_nodes`` says which nodes there are.
+        """Opens map and logs. ``report`` receives one-line problems, from any thread; ``to_caches``: TLS towards
+        cache nodes, None: plain text. ``nodes.set_nodes`` says which nodes there are.
 
         Raises FileMapBusy, LogDirectoryError, UsageError, OSError.
         """
@@ -327,7 +327,7 @@ class EventStoreEngine:
             self._missed(missed, mark)
         return found
 
-    # -- api.ArrivalNotices ------------------------------------------------------------------------------------------------
+    # -- api.ArrivalNotices ----------------------------------------------------------------------------------
     def _to_be_awaited(self, begun: LookUp, found: EventLookUps) -> list[bytes]:
         """The missed keys to remember: somebody waits for them."""
         if self._awaited is None:

@@ -3,8 +3,8 @@
 A gzip file has no index. While it is inflated forwards, copies of the inflater's state are kept as check-points, so
 that reading back costs at most the distance between two; inflated pages are kept in one LRU over all files.
 
-Zstandard's state cannot be copied, but a file of many frames can be entered at each of them: where they begin is found
-without inflating it (zstd_frames.py). A file of one frame is read again from its start.
+Zstandard's state cannot be copied, but a file of many frames can be entered at each of them: where they begin is
+found without inflating it (zstd_frames.py). A file of one frame is read again from its start.
 """
 
 from __future__ import annotations

@@ -112,7 +112,8 @@ class LogsEventStore:
         tell: Tell,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Reads the places in one log and passes answers to ``tell`` as soon as they are known. What it does not pass is unavailable.
+        """Reads the places in one log and passes answers to ``tell`` as soon as they are known. What it does not pass
+        is unavailable.
 
         ``stopped`` is checked between two reads of the file: the client may have gone.
         """

@@ -1,4 +1,5 @@
-"""Feeds cache nodes: splits a block by owner (by columns, nothing is parsed), queues, and sends from a thread per node.
+"""Feeds cache nodes: splits a block by owner (by columns, nothing is parsed), queues, and sends from a thread per
+node.
 
 A queue is bounded in bytes; when a node falls behind, the newest pieces stay.
 """

@@ -1,8 +1,8 @@
 """Finds keys in another process, on another core: half of a reader's time goes into finding keys.
 
 Threads would take turns in one interpreter: ten million records took 10 s in one thread and 12 in two; with a process
-6.5. It pays where much has to be read before anything else is done (``photon join``). If it fails, the reader finds the
-keys itself.
+6.5. It pays where much has to be read before anything else is done (``photon join``). If it fails, the reader finds
+the keys itself.
 """
 
 from __future__ import annotations

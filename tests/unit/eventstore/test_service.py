@@ -125,13 +125,13 @@ async def test_growing_and_rotated_logs_are_followed(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_map_of_another_rule_is_told_and_made_anew(tmp_path: Path) -> None:
+async def test_a_map_of_another_rule_is_rebuilt_and_reported(tmp_path: Path) -> None:
     store = engine(tmp_path)
     await store.close()
     other = EventStoreConfig("clicks", tmp_path / "logs", tmp_path / "map", max_record=77)
     told: list[str] = []
     store = EventStoreEngine(other, LineAdapter({}), SystemClock(), RealDisk(), told.append)
-    assert "made anew" in told[0]
+    assert "is rebuilt" in told[0]
     await store.close()
 
 
