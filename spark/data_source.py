@@ -22,7 +22,7 @@ from photon.config.errors import PhotonError, UsageError
 from photon.config.loader import load
 from photon.outputs.cursor import Cursor
 from photon.outputs.next_read import end_of
-from photon.outputs.place import KINDS, OutputPlace
+from photon.outputs.output_places import KINDS, OutputPlace
 from photon.spark import schemas
 from photon.spark.exports import export_rows, plan_export
 from photon.spark.output_lines import OutputColumns

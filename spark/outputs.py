@@ -17,7 +17,7 @@ from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.idregistry.api import Digester
 from photon.outputs.cursor import Cursor
-from photon.outputs.place import KINDS, OutputPlace
+from photon.outputs.output_places import KINDS, OutputPlace
 from photon.outputs.published import OutputFile
 from photon.outputs.ranges import FileRange, plan, read_range
 from photon.spark import schemas

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from photon.config.errors import PhotonError
-from photon.outputs.cursor import Cursor, Place, Position
+from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.spark.outputs import RangeWork
 
 VERSION = 1
@@ -43,10 +43,10 @@ def furthest(one: Cursor, other: Cursor) -> Cursor:
 
 def bounded(start: Cursor, works: Iterable[RangeWork], bytes_max: int) -> Cursor:
     """Behind about ``bytes_max`` of the ranges that follow ``start``, the same share of each log."""
-    by_log: dict[Place, list[RangeWork]] = {}
+    by_log: dict[OutputLog, list[RangeWork]] = {}
     for work in works:
         kind, _, _ = work.name.partition("/")
-        by_log.setdefault(Place(work.slot, kind), []).append(work)
+        by_log.setdefault(OutputLog(work.slot, kind), []).append(work)
     share = max(bytes_max // max(len(by_log), 1), 1)
     positions = dict(start.positions)
     for place, parts in by_log.items():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from photon.adapters.contract import Adapter
 from photon.config.disk import RealDisk
-from photon.outputs.place import KINDS
+from photon.outputs.output_places import KINDS
 from photon.spark import logs, outputs
 from photon.spark.classes import Class
 from photon.spark.ledger_beside import compare

@@ -37,8 +37,7 @@ from photon.idregistry.tracing import Traced
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.whereabouts import listed
 from photon.outputs import OutputPlace
-from photon.outputs.kept import COPIES_NAME
-from photon.outputs.place import EXPORTS_DIRECTORY
+from photon.outputs.output_places import COPIES_NAME, EXPORTS_DIRECTORY
 from photon.status.targets import Target, joiner_target, targets_of
 
 REPLY_BYTES_MAX = 4 << 20

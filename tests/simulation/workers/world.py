@@ -36,7 +36,7 @@ from photon.dispatcher.retry import Patience
 from photon.dispatcher.shared_state import SharedState
 from photon.idregistry.api import Kind
 from photon.joiner.api import JoinAnswers
-from photon.outputs.place import OutputPlace
+from photon.outputs.output_places import OutputPlace
 from tests.unit.dispatcher import world
 
 LIMITS = Limits(batch_events=4, hold_s=3.0, window_bytes=6000, spill_bytes=4000, parse_records=3)

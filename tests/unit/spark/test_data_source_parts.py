@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from photon.config.errors import UsageError
-from photon.outputs.cursor import Cursor, Place, Position
+from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.spark.outputs import RangeWork
 from photon.spark.pulled_columns import Pulled, parse_columns, parsed
 from photon.spark.row_filters import RowFilter, keeps_file, kept_rows, understood
@@ -96,7 +96,7 @@ def test_what_is_not_understood_is_left_to_spark(name: str, column: tuple[str, .
 
 
 # -- offsets ------------------------------------------------------------------------------------------------------
-JOINED, LATE = Place("s0", "joined"), Place("s0", "late")
+JOINED, LATE = OutputLog("s0", "joined"), OutputLog("s0", "late")
 
 
 def test_offsets_survive_a_checkpoint() -> None:

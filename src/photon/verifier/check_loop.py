@@ -14,9 +14,9 @@ from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.config.structured import get_logger
-from photon.verifier.alarms import AlarmLog, Finding
-from photon.verifier.checker import NAME, Checker, Slice
-from photon.verifier.sources import Sources
+from photon.verifier.alarms import AlarmKind, AlarmLog
+from photon.verifier.checker import NAME, CheckedSlice, Checker
+from photon.verifier.source_finder import SourceFinder
 
 IDLE_S = 0.5
 RETRY_S = 5.0
@@ -39,7 +39,7 @@ class CheckLimits:
 
 
 @dataclass(slots=True)
-class _Own:
+class _CheckedSlot:
     """A slot's checker, and what keeps it from working."""
 
     checker: Checker | None = None
@@ -58,11 +58,11 @@ def pause_s(cpu_s: float, took_s: float, share: float) -> float:
     return max(cpu_s / share - took_s, 0.0)
 
 
-class Checking:
-    """Slices of all slots in turn."""
+class CheckLoop:
+    """Checks slices of all slots in turn."""
 
     def __init__(
-        self, disk: Disk, clock: Clock, output: Path, sources: Sources, slots: Slots, limits: CheckLimits
+        self, disk: Disk, clock: Clock, output: Path, sources: SourceFinder, slots: Slots, limits: CheckLimits
     ) -> None:
         self._disk = disk
         self._clock = clock
@@ -70,10 +70,10 @@ class Checking:
         self._sources = sources
         self._slots = slots
         self._limits = limits
-        self._own: dict[str, _Own] = {}
+        self._own: dict[str, _CheckedSlot] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until ``stop``."""
+        """Checks until ``stop`` is set."""
         saved = looked = float("-inf")
         with ThreadPoolExecutor(1, thread_name_prefix="check") as pool:
             loop = asyncio.get_running_loop()
@@ -100,7 +100,7 @@ class Checking:
         for gone in set(self._own) - set(slots):
             del self._own[gone]
         for name, (state, alarms) in slots.items():
-            own = self._own.setdefault(name, _Own())
+            own = self._own.setdefault(name, _CheckedSlot())
             if stop.is_set() or self._clock.monotonic() < own.not_before_s:
                 continue
             try:
@@ -112,12 +112,12 @@ class Checking:
             except (PhotonError, OSError) as error:
                 self._trouble(name, own, error)
                 with contextlib.suppress(PhotonError, OSError):  # the disk may be the trouble
-                    alarms.tell(Finding.DAMAGED, own.said, self._clock.now_ns(), file=NAME)
+                    alarms.tell(AlarmKind.DAMAGED, own.said, self._clock.now_ns(), file=NAME)
                 continue
             await rest(stop, pause_s(cpu_s, took_s, self._limits.share))
         return busy
 
-    def _take(self, own: _Own, done: Slice, alarms: AlarmLog) -> None:
+    def _take(self, own: _CheckedSlot, done: CheckedSlice, alarms: AlarmLog) -> None:
         if self._may_come_back(own, done):
             own.not_before_s = self._clock.monotonic() + AGAIN_S
             return
@@ -129,7 +129,7 @@ class Checking:
         assert own.checker is not None
         own.checker.commit(done)
 
-    def _may_come_back(self, own: _Own, done: Slice) -> bool:
+    def _may_come_back(self, own: _CheckedSlot, done: CheckedSlice) -> bool:
         """Whether a log that lacks a record has not been looked into for long enough. Each log has its grace once,
         until a slice of this kind lacks nothing: where many lines are invented checking does not fall behind."""
         kind = done.file.kind
@@ -140,17 +140,17 @@ class Checking:
         newest = max(own.missing.setdefault((kind, each), now) for each in done.missing)
         return now - newest < self._limits.log_grace_s
 
-    def _trouble(self, name: str, own: _Own, error: Exception) -> None:
+    def _trouble(self, name: str, own: _CheckedSlot, error: Exception) -> None:
         own.not_before_s = self._clock.monotonic() + RETRY_S
         own.checker = None  # it reads its place again
         if (text := one_line(error)) != own.said:
             own.said = text
             log.error("slot is not checked against its sources", slot=name, why=text)
 
-    def _well(self, own: _Own, alarms: AlarmLog) -> None:
+    def _well(self, own: _CheckedSlot, alarms: AlarmLog) -> None:
         own.said = ""
-        if alarms.is_open(Finding.DAMAGED, NAME):
-            alarms.over(Finding.DAMAGED, self._clock.now_ns(), file=NAME)
+        if alarms.is_open(AlarmKind.DAMAGED, NAME):
+            alarms.over(AlarmKind.DAMAGED, self._clock.now_ns(), file=NAME)
 
     def _save(self) -> None:
         for name, own in self._own.items():
@@ -161,7 +161,7 @@ class Checking:
                     self._trouble(name, own, error)
 
     # -- in the thread -----------------------------------------------------------------------------------------------
-    def _step(self, own: _Own, state: Path) -> tuple[Slice | None, float, float]:
+    def _step(self, own: _CheckedSlot, state: Path) -> tuple[CheckedSlice | None, float, float]:
         """The slice, its CPU time, and how long it took."""
         began, cpu = self._clock.monotonic(), time.thread_time()
         if own.checker is None:
@@ -170,7 +170,7 @@ class Checking:
         return done, time.thread_time() - cpu, self._clock.monotonic() - began
 
     def _look(self) -> None:
-        with contextlib.suppress(OSError):  # a log directory that is away is told by who reads it
+        with contextlib.suppress(OSError):  # its reader reports a log directory that is missing
             self._sources.look(self._clock.now_ns())
 
     def _close(self) -> None:
@@ -181,14 +181,14 @@ class Checking:
 
 
 async def rest(stop: asyncio.Event, seconds: float) -> None:
-    """So long, or until ``stop``."""
+    """Waits ``seconds``, or until ``stop`` is set."""
     if seconds > 0:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), seconds)
 
 
 def one_line(error: Exception) -> str:
-    """What it says, in one line."""
+    """The message of an error in one line."""
     if isinstance(error, OSError):
         return f"{error.filename or 'the disk'}: {error.strerror or error}"
     return " ".join(str(error).split())

@@ -1,4 +1,8 @@
-"""Where a pipeline's output stands, and all that publishes in it: the slots of its joiners, its dispatchers."""
+"""Directories of a pipeline's output, of all that publishes in it (slots of joiners, dispatchers), and of copies.
+
+A datacentre keeps copies of other datacentres' output below its state: ``copies/DATACENTRE/SLOT/``, in the form of a
+slot's state directory (``photon.outputs.published``), with the files themselves in ``output/`` in it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,11 @@ from photon.config.errors import UsageError
 from photon.config.output_kinds import KINDS as KINDS
 from photon.outputs.published import RETIRED_NAME, SlotListing, SlotOutput, slot_states
 
+COPIES_NAME = "copies"
+COPY_NAME = "copy.json"
+OUTPUT_NAME = "output"
+SEALED_NAME = "sealed.json"
+"""Written when its slot is retired, before anything is cleared or read by it: the copy changes no more."""
 SLOTS_DIRECTORY = "slots"
 EXPORTS_DIRECTORY = "exports"
 """Dispatchers publish here what they write themselves, in the same form as slots."""
@@ -18,9 +27,19 @@ EMBEDDED_STATE = ".photon"
 BACKFILL_MANIFEST = "manifest.json"
 
 
+def kept_directory(state: Path, datacentre: str, slot: str) -> Path:
+    """The directory of one copy. ``state``: of the datacentre that keeps it."""
+    return state / COPIES_NAME / datacentre / slot
+
+
+def is_kept(disk: Disk, directory: Path) -> bool:
+    """Whether the directory holds a copy."""
+    return disk.exists(directory / COPY_NAME)
+
+
 @dataclass(frozen=True, slots=True)
 class OutputPlace:
-    """Of one pipeline."""
+    """Directories of one pipeline's output."""
 
     output: Path
     """Holds joined/, unmatched/, filtered/, rejected/ and late/."""
@@ -31,7 +50,7 @@ class OutputPlace:
 
     @classmethod
     def of_join(cls, output: Path) -> OutputPlace:
-        """Of an output of ``photon join``. Raises UsageError for a directory that is none."""
+        """The output of ``photon join`` in this directory. Raises UsageError if there is none."""
         state = output / EMBEDDED_STATE
         if state.is_dir():
             return cls(output, state)
@@ -56,7 +75,7 @@ class OutputPlace:
         return [*own, *slot_states(disk, self.state / EXPORTS_DIRECTORY)]
 
     def is_slot(self, state: Path) -> bool:
-        """Whether it is a joiner's; dispatchers register nothing, so nothing of theirs is cleared."""
+        """Whether ``state`` is a joiner's. Dispatchers register nothing, so nothing of theirs is cleared."""
         return state.parent == self.state / SLOTS_DIRECTORY
 
     def published(self, disk: Disk, kinds: Collection[str] | None = None) -> tuple[SlotOutput, ...]:

@@ -17,7 +17,7 @@ from photon.idregistry.api import U64, incarnation_of
 
 VERSION = 1
 TOKENS_MAX = 4096
-"""Batches that are told apart; younger ones are only counted."""
+"""Batches that are tracked one by one; younger ones are only counted."""
 
 
 class OwnedFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -33,13 +33,13 @@ class OwnedFile(msgspec.Struct, forbid_unknown_fields=True):
 
     @property
     def oldest_ns(self) -> int | None:
-        """Since when the oldest has been seen; None: nothing is owned."""
+        """When the oldest id was first seen owned; None: nothing is owned."""
         return min(self.since_ns.values(), default=None)
 
 
 @dataclass(slots=True)
 class OwnedCount:
-    """What one look at all shards has found."""
+    """What one scan of all shards has found."""
 
     tokens: Counter[int] = field(default_factory=Counter)
     fenced: bool = False
@@ -47,7 +47,7 @@ class OwnedCount:
     """Every shard answered to its end."""
 
     def add(self, tokens: U64, *, fenced: bool) -> None:
-        """A page of one shard."""
+        """Adds a page of one shard."""
         self.fenced = self.fenced or fenced
         values, counts = np.unique(tokens, return_counts=True)
         self.tokens.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
@@ -55,7 +55,7 @@ class OwnedCount:
 
 @dataclass(frozen=True, slots=True)
 class TooLong:
-    """Ids that are owned for longer than they may."""
+    """Ids that are owned for longer than allowed."""
 
     ids: int
     for_s: float
@@ -65,7 +65,7 @@ class TooLong:
 
 
 def updated(before: OwnedFile, count: OwnedCount, now_ns: int) -> OwnedFile:
-    """After another look. One that did not get to the end takes nothing away: who was not seen may still be owned."""
+    """The file after another scan. An incomplete scan removes nothing: what it did not reach may still be owned."""
     tokens = set(count.tokens) if count.whole else set(count.tokens) | set(before.since_ns)
     kept = sorted(tokens)[:TOKENS_MAX]
     # A clock that was set back must not make anything older or younger than it can be.

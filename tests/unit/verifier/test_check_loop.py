@@ -7,9 +7,9 @@ from typing import Any
 
 from photon.config.disk import RealDisk
 from photon.outputs.published import OutputFile
-from photon.verifier.alarms import Finding
-from photon.verifier.checker import Found, Slice
-from photon.verifier.checking import Checking, CheckLimits, _Own
+from photon.verifier.alarms import AlarmKind
+from photon.verifier.check_loop import CheckLimits, CheckLoop, _CheckedSlot
+from photon.verifier.checker import CheckedSlice, LineFinding
 
 GRACE_S = 30.0
 
@@ -19,12 +19,12 @@ class Rig:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.told: list[Finding] = []
-        self.committed: list[Slice] = []
+        self.told: list[AlarmKind] = []
+        self.committed: list[CheckedSlice] = []
         clock: Any = self
         sources: Any = None
-        self.checking = Checking(RealDisk(), clock, Path(), sources, dict, CheckLimits(log_grace_s=GRACE_S))
-        self.own = _Own()
+        self.checking = CheckLoop(RealDisk(), clock, Path(), sources, dict, CheckLimits(log_grace_s=GRACE_S))
+        self.own = _CheckedSlot()
         checker: Any = self
         self.own.checker = checker
 
@@ -34,18 +34,20 @@ class Rig:
     def now_ns(self) -> int:
         return 0
 
-    def commit(self, done: Slice) -> None:
+    def commit(self, done: CheckedSlice) -> None:
         self.committed.append(done)
 
-    def tell(self, finding: Finding, *_: object, **__: object) -> None:
+    def tell(self, finding: AlarmKind, *_: object, **__: object) -> None:
         self.told.append(finding)
 
     def take(self, kind: str, *missing: str) -> bool:
         """A slice that lacks records of these logs; whether it counts."""
         alarms: Any = self
         before = len(self.committed)
-        done = Slice(OutputFile(f"{kind}/s-000001.jsonl", 10, closed=False, final=False), 10, missing=set(missing))
-        done.found += [Found(Finding.NO_SOURCE, 0, each) for each in missing]
+        done = CheckedSlice(
+            OutputFile(f"{kind}/s-000001.jsonl", 10, closed=False, final=False), 10, missing=set(missing)
+        )
+        done.found += [LineFinding(AlarmKind.NO_SOURCE, 0, each) for each in missing]
         self.checking._take(self.own, done, alarms)
         return len(self.committed) > before
 
@@ -58,7 +60,7 @@ def test_it_is_told_when_the_grace_is_over() -> None:
     assert rig.told == []
     rig.now += 1
     assert rig.take("joined", "foreign clicks.log")
-    assert rig.told == [Finding.NO_SOURCE]
+    assert rig.told == [AlarmKind.NO_SOURCE]
 
 
 def test_it_is_forgotten_when_the_log_is_back_and_another_time_is_another_grace() -> None:
