@@ -7,8 +7,8 @@ import pytest
 
 from photon.idregistry.api import Answer, InsertAnswers, token_of
 from photon.joiner.rows import Rows
+from photon.spark.backfill.batch_names import BatchName, TooManyBatches
 from photon.spark.backfill.core import BatchCore, Finish, GiveUp, Insert, Stage, Write
-from photon.spark.backfill.names import BatchName, TooManyBatches
 from tests.simulation.backfill.world import Event, rows_of
 
 OURS, OTHERS = token_of(7, 1), token_of(8, 1)

@@ -1,8 +1,9 @@
-"""The dispatchers' own counts beside what a verification has counted in logs and outputs: pure.
+"""Compares the dispatchers' own counts with what a verification has counted in logs and outputs. Pure but for
+``counted``.
 
-They are counted at different moments by different code, so that a difference is no finding as long as something
-explains it; the explanation says at most how much it may explain. What is left over is a finding: somebody miscounts,
-or something was done that nobody noted.
+They are counted at different moments by different code, so a difference is no finding as long as something explains
+it; the explanation says at most how much it may explain. What is left is a finding: somebody miscounts, or something
+was done that nobody noted.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from photon.spark.classes import Class
-from photon.spark.verify.figures import Count, LedgerLine
+from photon.spark.verify.figures import ClassCount, LedgerLine
+from photon.spark.verify.narrow_rows import LINE, RECORD
 
 LOST = (Class.LOST_UNREGISTERED, Class.LOST_OWNED, Class.LOST_RETIRED, Class.LOST_CLEARED, Class.LOST_UNREADABLE)
 MORE = (Class.DUPLICATED, Class.DUPLICATED_ACROSS, Class.INVENTED)
@@ -23,7 +25,7 @@ Cell = tuple[int | None, str]
 
 
 @dataclass(slots=True)
-class Counted:
+class CountedHour:
     """What a verification counted of one hour in one datacentre."""
 
     lines: int = 0
@@ -38,7 +40,7 @@ class Counted:
     """Records written after the ledger was read."""
 
 
-class Why(NamedTuple):
+class Explanations(NamedTuple):
     """What may explain differences of an hour, in all datacentres together."""
 
     lost: int
@@ -47,8 +49,9 @@ class Why(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """Of one count of the ledger. ``explained``: what may explain it, and how much at most."""
+class LedgerDifference:
+    """The difference of one count of the ledger. ``explained``: possible explanations, each with its largest
+    share."""
 
     hour: int | None
     datacentre: str
@@ -60,8 +63,8 @@ class Difference:
 
 
 def compare(
-    ledger: Iterable[LedgerLine], counted: Mapping[Cell, Counted], findings: Iterable[Count]
-) -> list[Difference]:
+    ledger: Iterable[LedgerLine], counted: Mapping[Cell, CountedHour], findings: Iterable[ClassCount]
+) -> list[LedgerDifference]:
     """Every count that differs, of the hours that were counted in datacentres that have a ledger."""
     lines = {(each.hour, each.datacentre): each.counts for each in ledger}
     known = {datacentre for _, datacentre in lines}
@@ -71,7 +74,7 @@ def compare(
     reread: Counter[int | None] = Counter()
     for (hour, _), counts in lines.items():
         reread[hour] += counts.get("reread", 0)
-    found: list[Difference] = []
+    found: list[LedgerDifference] = []
     for cell, own in sorted(counted.items(), key=lambda each: (each[0][0] is None, each[0][0] or 0, each[0][1])):
         hour, datacentre = cell
         if datacentre not in known:
@@ -79,17 +82,17 @@ def compare(
         said = lines.get(cell, {})
         found += _balance(hour, datacentre, said)
         found += _read(hour, datacentre, said, own)
-        why = Why(lost.get(hour, 0), more.get(hour, 0), reread[hour])
+        why = Explanations(lost.get(hour, 0), more.get(hour, 0), reread[hour])
         found += _written(hour, datacentre, said, own, why)
     return found
 
 
-def unexplained(differences: Iterable[Difference]) -> list[Difference]:
-    """Those that are findings."""
+def unexplained(differences: Iterable[LedgerDifference]) -> list[LedgerDifference]:
+    """The differences that are findings."""
     return [each for each in differences if each.unexplained]
 
 
-def _by_hour(findings: Iterable[Count]) -> tuple[dict[int | None, int], dict[int | None, int]]:
+def _by_hour(findings: Iterable[ClassCount]) -> tuple[dict[int | None, int], dict[int | None, int]]:
     """Findings that leave outputs with less, and with more. Of an hour, for whose record it is nobody knows."""
     lost: dict[int | None, int] = {}
     more: dict[int | None, int] = {}
@@ -100,15 +103,17 @@ def _by_hour(findings: Iterable[Count]) -> tuple[dict[int | None, int], dict[int
     return lost, more
 
 
-def _balance(hour: int | None, datacentre: str, said: Mapping[str, int]) -> list[Difference]:
+def _balance(hour: int | None, datacentre: str, said: Mapping[str, int]) -> list[LedgerDifference]:
     """The ledger's own sum."""
     parts = sum(said.get(name, 0) for name in (*VERDICTS, "elsewhere", "duplicate", "pending"))
     read = said.get("read", 0)
-    return [] if read == parts else [Difference(hour, datacentre, "balance", read, parts, {}, abs(read - parts))]
+    return (
+        [] if read == parts else [LedgerDifference(hour, datacentre, "balance", read, parts, {}, abs(read - parts))]
+    )
 
 
-def _read(hour: int | None, datacentre: str, said: Mapping[str, int], own: Counted) -> list[Difference]:
-    """Lines of logs against lines read."""
+def _read(hour: int | None, datacentre: str, said: Mapping[str, int], own: CountedHour) -> list[LedgerDifference]:
+    """Compares lines of logs with lines read."""
     read = said.get("read", 0)
     if read > own.lines:  # logs are deleted when their time is over: what was read of them stays in the ledger
         return []
@@ -116,7 +121,9 @@ def _read(hour: int | None, datacentre: str, said: Mapping[str, int], own: Count
     return _difference(hour, datacentre, "read", read, own.lines, explained)
 
 
-def _written(hour: int | None, datacentre: str, said: Mapping[str, int], own: Counted, why: Why) -> list[Difference]:
+def _written(
+    hour: int | None, datacentre: str, said: Mapping[str, int], own: CountedHour, why: Explanations
+) -> list[LedgerDifference]:
     found = []
     for name in VERDICTS:
         told, there = said.get(name, 0), own.records.get(name, 0)
@@ -139,9 +146,51 @@ def _written(hour: int | None, datacentre: str, said: Mapping[str, int], own: Co
 
 def _difference(
     hour: int | None, datacentre: str, name: str, told: int, there: int, explained: Mapping[str, int]
-) -> list[Difference]:
+) -> list[LedgerDifference]:
     if told == there:
         return []
     some = {why: count for why, count in explained.items() if count}
     left = max(abs(told - there) - sum(some.values()), 0)
-    return [Difference(hour, datacentre, name, told, there, some, left)]
+    return [LedgerDifference(hour, datacentre, name, told, there, some, left)]
+
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class CountedGroup(NamedTuple):
+    """Rows of NARROW that agree in all of this. ``hour`` None: of records without a time."""
+
+    hour: int | None
+    datacentre: str | None
+    role: int
+    kind: str | None
+    unread: bool | None
+    fresh: bool | None
+    backfilled: bool | None
+    rows: int
+
+
+def counted(rows: DataFrame) -> dict[Cell, CountedHour]:
+    """``rows``: NARROW of everything (``verify.job.Verification.rows``), which Spark keeps."""
+    names = ["hour", "datacentre", "role", "kind", "unread", "fresh", "backfilled"]
+    judged = rows.where("judged AND hour IS NOT NULL").selectExpr("*", "file LIKE '%/hour=%' AS backfilled")
+    groups = judged.groupBy(*names).count().select(*names, "count")
+    return folded(CountedGroup(*row) for row in groups.collect())
+
+
+def folded(groups: Iterable[CountedGroup]) -> dict[Cell, CountedHour]:
+    """Adds groups up by hour and datacentre."""
+    found: dict[Cell, CountedHour] = {}
+    for group in groups:
+        if group.datacentre is None or group.role not in (LINE, RECORD):
+            continue
+        own = found.setdefault((group.hour, group.datacentre), CountedHour())
+        if group.role == LINE:
+            own.lines += group.rows
+            own.unread += group.rows if group.unread else 0
+        elif group.kind is not None:
+            own.records[group.kind] = own.records.get(group.kind, 0) + group.rows
+            own.fresh += group.rows if group.fresh else 0
+            own.backfilled += group.rows if group.backfilled else 0
+    return found

@@ -12,14 +12,12 @@ from photon.config.errors import PhotonError
 from photon.idregistry.api import DIGEST_BYTES, I64, Answer, LookUps
 
 PROBES = 256
-"""Digests of no event: enough that every shard is asked."""
+"""Digests of no event: enough to reach every shard."""
 PRECISION_NS = NS_PER_S
 LOOK_UP_S = 10.0
 
 
-class Looking(Protocol):
-    """What is needed of the registry."""
-
+class RegistryLookUps(Protocol):
     async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> LookUps: ...
 
 
@@ -27,7 +25,7 @@ class RegistrySilent(PhotonError):
     """No replica answers."""
 
 
-async def boundary_in(registry: Looking, from_ns: int, to_ns: int, *, of_all: bool = False) -> int | None:
+async def boundary_in(registry: RegistryLookUps, from_ns: int, to_ns: int, *, of_all: bool = False) -> int | None:
     """The first time in [from, to] at which ids can be registered, to PRECISION_NS; None: not even at ``to``.
 
     Of several shards the latest counts; ``of_all``: the earliest, below which no shard takes an id.
@@ -47,7 +45,7 @@ async def boundary_in(registry: Looking, from_ns: int, to_ns: int, *, of_all: bo
     return below + 1 if of_all else above
 
 
-async def _below(registry: Looking, time_ns: int, of_all: bool) -> bool:
+async def _below(registry: RegistryLookUps, time_ns: int, of_all: bool) -> bool:
     digests = b"".join(
         blake2b(b"photon: no event %d" % number, digest_size=DIGEST_BYTES).digest() for number in range(PROBES)
     )

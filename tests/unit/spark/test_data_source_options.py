@@ -8,18 +8,29 @@ import pytest
 
 from photon.config.errors import UsageError
 from photon.outputs.cursor import Cursor, OutputLog, Position
+from photon.spark.data_source_options import (
+    OffsetUnreadable,
+    PayloadColumn,
+    RowFilter,
+    bounded,
+    decoded,
+    encoded,
+    furthest,
+    keeps_file,
+    kept_rows,
+    parse_columns,
+    parsed,
+    understood,
+)
 from photon.spark.outputs import RangeWork
-from photon.spark.pulled_columns import Pulled, parse_columns, parsed
-from photon.spark.row_filters import RowFilter, keeps_file, kept_rows, understood
-from photon.spark.stream_offsets import OffsetUnreadable, bounded, decoded, encoded, furthest
 
 
 def test_columns_are_parsed() -> None:
     text = "user string from foreign.user.id, price double from primary.items[0].`unit price`,all string from primary"
     assert parse_columns(text, {}) == [
-        Pulled("user", "string", "foreign", ("user", "id")),
-        Pulled("price", "double", "primary", ("items", 0, "unit price")),
-        Pulled("all", "string", "primary", ()),
+        PayloadColumn("user", "string", "foreign", ("user", "id")),
+        PayloadColumn("price", "double", "primary", ("items", 0, "unit price")),
+        PayloadColumn("all", "string", "primary", ()),
     ]
     assert parse_columns("", {}) == []
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from photon.idregistry.api import I64, Answer, LookUps
-from photon.spark.backfill.boundary import PRECISION_NS, RegistrySilent, boundary_in
+from photon.spark.backfill.registry_boundary import PRECISION_NS, RegistrySilent, boundary_in
 
 S = 10**9
 

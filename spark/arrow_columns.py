@@ -15,7 +15,6 @@ HOUR_NS = 3_600_000_000_000
 
 
 def digests_column(digests: bytes) -> pa.Array:
-    """n x 16 bytes as n binary values."""
     count = len(digests) // DIGEST_BYTES
     offsets = np.arange(0, (count + 1) * DIGEST_BYTES, DIGEST_BYTES, dtype=np.int32)
     return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(digests)])
@@ -39,11 +38,11 @@ def bigints(values: Any) -> pa.Array:
 
 
 def same(value: str | None, count: int) -> pa.Array:
-    """One text so many times."""
+    """``value`` in every one of ``count`` rows."""
     return pa.nulls(count, pa.string()) if value is None else pa.repeat(pa.scalar(value, pa.string()), count)
 
 
 def batch(columns: dict[str, pa.Array], names: Sequence[str] | None = None) -> pa.RecordBatch:
-    """Rows; ``names``: only these columns."""
+    """``names``: only these columns."""
     kept = list(columns) if names is None else list(names)
     return pa.RecordBatch.from_arrays([columns[name] for name in kept], names=kept)

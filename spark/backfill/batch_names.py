@@ -32,7 +32,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TooManyBatches(PhotonError):
-    """A run has used up its tokens."""
+    pass
 
 
 class BatchName(NamedTuple):
@@ -67,7 +67,7 @@ class BatchName(NamedTuple):
         return cls(int(incarnation, 16), int(attempt, 16), int(number, 16))
 
 
-class Places(NamedTuple):
+class BackfillPaths(NamedTuple):
     """Where a backfill keeps what: all of it in the output directory, which driver and executors share."""
 
     output: Path
@@ -84,12 +84,12 @@ class Places(NamedTuple):
 
     @property
     def manifest(self) -> Path:
-        """What is visible."""
+        """The manifest of what is visible."""
         return self.output / "manifest.json"
 
     @property
     def job(self) -> Path:
-        """What this directory was begun for."""
+        """The job that this directory was begun for."""
         return self.state / "job.json"
 
     @property
@@ -99,11 +99,11 @@ class Places(NamedTuple):
 
     @property
     def slot(self) -> Path:
-        """``joiner/slot/identity.py``'s."""
+        """The slot's identity file, as in ``joiner/slot/identity.py``."""
         return self.state / "slot.json"
 
     def staged(self, batch: BatchName) -> Path:
-        """The batch's redo log."""
+        """A batch's redo log."""
         return self.staging / f"{batch}{STAGED_SUFFIX}"
 
     def result(self, batch: BatchName, writer: str) -> Path:
