@@ -12,7 +12,7 @@ from pathlib import Path
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.problems import Problem
-from photon.adapters.logs.unended import Rest
+from photon.adapters.logs.unended_lines import RestRule
 from photon.adapters.logs.watching import Watch, watching
 from photon.config.clock import Clock
 from photon.config.disk import Disk
@@ -118,7 +118,7 @@ def open_dispatcher(
             positions=state.positions(),
             report=tell,
             enter=watcher.enter if watcher is not None else lambda path: None,
-            rest=Rest(places.last_line_after_s, clock.now_ns),
+            rest=RestRule(places.last_line_after_s, clock.now_ns),
         )
         exports = open_exports(places.output, disk, state, log.warning, places.state)
         files = LogFiles(

@@ -22,7 +22,7 @@ from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.identity import log_name
 from photon.adapters.logs.problems import Problem
 from photon.adapters.logs.tail import Tail
-from photon.adapters.logs.unended import Rest
+from photon.adapters.logs.unended_lines import RestRule
 from photon.adapters.logs.watching import Watch, Watcher, open_watcher
 from photon.config.clock import NS_PER_S, Clock
 from photon.config.disk import Disk
@@ -483,7 +483,7 @@ def _follower(
     def report(problem: Problem) -> None:
         tell(str(problem))
 
-    rest = Rest(config.last_line_after_s, clock.now_ns)
+    rest = RestRule(config.last_line_after_s, clock.now_ns)
 
     return Follower(
         config.directory,

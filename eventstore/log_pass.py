@@ -15,7 +15,7 @@ import numpy as np
 
 from photon.adapters.containment import Guard, primary_keys_of
 from photon.adapters.contract import Adapter, LogFile
-from photon.adapters.logs.framed import Lines
+from photon.adapters.logs.framings import Lines
 from photon.adapters.logs.zeek_framing import HeaderScan
 from photon.batch.records import PrimaryRecord, Records
 from photon.eventstore.block_keys import key_of, keys_of_block, record_at

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from photon.adapters.contract import Adapter, LogFile
-from photon.adapters.logs.framed import Lines
+from photon.adapters.logs.framings import Lines
 from photon.batch.records import PrimaryRecord
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.found_records import FoundRecords, ReadResults

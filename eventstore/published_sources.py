@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from photon.adapters.logs.readings import LogReading
+from photon.adapters.logs.lag import LogReading
 from photon.eventstore.api import SourceProgress
 from photon.eventstore.unavailable import UnavailableLogs
 

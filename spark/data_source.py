@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from photon.adapters.of_settings import join_named
+from photon.adapters.join_adapters import join_named
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError, UsageError
 from photon.config.loader import load

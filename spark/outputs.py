@@ -206,8 +206,8 @@ class ParquetDamaged(PhotonError):
 
 
 def read_parquet_lines(path: Path, size: int) -> Iterator[OutputColumns]:
-    """All records; the number of a row is its offset. ``size``: bytes that were published. Raises ParquetDamaged,
-    OSError."""
+    """Records of a backfill's Parquet file as the lines they would be; the number of a row is its offset. ``size``:
+    bytes that were published. Raises ParquetDamaged, OSError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

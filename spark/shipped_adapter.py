@@ -18,8 +18,8 @@ import msgspec
 
 from photon.adapters.contract import Adapter
 from photon.adapters.entry_points import NAME
+from photon.adapters.join_adapters import adapter_of_join
 from photon.adapters.loader import SOURCE_BYTES_MAX
-from photon.adapters.of_settings import adapter_of_join
 from photon.config.errors import PhotonError, UsageError
 from photon.config.settings import Join
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from photon.adapters.contract import Adapter
+from photon.adapters.join_adapters import adapter_of
 from photon.adapters.logs.slices import Reading
-from photon.adapters.of_settings import adapter_of
 from photon.config.errors import UsageError
 from photon.config.settings import Pipeline, Settings
 from photon.idregistry.deployment_key import deployment_key

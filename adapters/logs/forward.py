@@ -73,8 +73,6 @@ class ForwardBytes(ABC):
 
 
 class ForwardSource(ForwardBytes):
-    """A compressed file."""
-
     def __init__(self, path: Path) -> None:
         self._fd, self.key = open_for_reading(path)
         self._restart(0)

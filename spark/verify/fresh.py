@@ -15,7 +15,7 @@ from photon.adapters.containment import Guard
 from photon.adapters.contract import Adapter, Filtered, Joined, LogFile, Pair
 from photon.adapters.faults import joined_fault
 from photon.adapters.logs.identity import log_name
-from photon.adapters.shown import shown_record
+from photon.adapters.shown_records import shown_record
 from photon.spark.verify.classify import FILTERED, JOINED, REJECTED, UNMATCHED, UNREADABLE
 from photon.spark.verify.narrow_rows import LINE, hash64
 

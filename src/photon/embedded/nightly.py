@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from photon.adapters.of_settings import join_named
+from photon.adapters.join_adapters import join_named
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.settings import Settings

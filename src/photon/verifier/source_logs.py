@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Framing, LogFile
-from photon.adapters.logs.finding import LogFinder, LogFound
 from photon.adapters.logs.identity import log_name
+from photon.adapters.logs.log_finder import LogFinder, LogFound
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.places_to_read import PlaceToRead

@@ -12,7 +12,7 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.identity import log_name
-from photon.adapters.logs.unended import Rest
+from photon.adapters.logs.unended_lines import RestRule
 from photon.adapters.side import SideConfig, TimeConfig
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.eventstore.api import ALL_BUT_ENDS_NS, LookUpCode
@@ -39,7 +39,7 @@ class Store:
         kind: MapKind = MapKind.DENSE,
         max_record: int = 1 << 20,
         adapter: Adapter | None = None,
-        rest: Rest | None = None,
+        rest: RestRule | None = None,
         duplicates: str = "first",
     ) -> None:
         self.logs = base / "logs"
@@ -132,7 +132,7 @@ def test_a_malformed_line_does_not_hide_a_later_good_one(tmp_path: Path, cache_b
 
 
 def test_with_a_last_line_that_waits_for_its_end_nothing_is_absent_for_ever(tmp_path: Path) -> None:
-    rest = Rest(60.0, SystemClock().now_ns)
+    rest = RestRule(60.0, SystemClock().now_ns)
     store = Store(tmp_path, once=True, rest=rest)
     store.write("a.log", b"k1,x\nk2")
     store.read_all()

@@ -10,7 +10,7 @@ import pytest
 
 import photon
 from photon.adapters.contract import Joined, LogFile
-from photon.adapters.of_settings import adapter_of_join
+from photon.adapters.join_adapters import adapter_of_join
 from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.config.settings import Join, Settings

@@ -31,7 +31,7 @@ class TrackedFile:
 
     @property
     def packed(self) -> bool:
-        """Its name says that it is compressed."""
+        """Whether the name says that it is compressed."""
         return self.path.endswith(COMPRESSED_SUFFIXES)
 
     @property
@@ -70,13 +70,12 @@ class TrackedLog:
         return self.long.offset if self.long else self.next
 
     def position(self) -> LogPosition:
-        """How far it was handed out."""
         header = self.header if self.in_force is None else self.in_force
         proof = b"" if self.long else self.proof
         return LogPosition(self.identity, self.path, self.resume_at(), header, proof)
 
     def block(self, piece: Piece, proof: bytes) -> Block:
-        """What is handed out of it."""
+        """The next block to hand out."""
         file = LogFile(self.path, self.header)
         anew, self.anew = self.anew, False
         return Block(

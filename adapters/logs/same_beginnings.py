@@ -17,7 +17,7 @@ from photon.adapters.logs.files import Files
 from photon.adapters.logs.identity import ALIKE_MARK, HEAD_BYTES, PROOF_BYTES, may_be_copies, numbered, proof_of
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
-from photon.adapters.logs.tracked import TrackedFile, TrackedLog
+from photon.adapters.logs.tracked_logs import TrackedFile, TrackedLog
 
 COPIES_MAX = 1024
 """So many pairs of files are remembered to be copies as far as they are compared."""

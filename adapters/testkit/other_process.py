@@ -1,6 +1,6 @@
 """The same questions in another process: another hash seed, time zone, language and working directory.
 
-Run as ``python -m photon.adapters.testkit.elsewhere``; JSON comes on standard input and goes to standard output.
+Run as ``python -m photon.adapters.testkit.other_process``; JSON comes on standard input and goes to standard output.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _asked(task: bytes) -> Answers:
     with tempfile.TemporaryDirectory() as directory:
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "photon.adapters.testkit.elsewhere"],
+                [sys.executable, "-m", "photon.adapters.testkit.other_process"],
                 input=task, cwd=directory, env=other, capture_output=True, timeout=TIMEOUT_S, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:

@@ -11,9 +11,9 @@ import pytest
 
 from photon.adapters.logs.api import LogPart
 from photon.adapters.logs.assignment import GRACE_SCANS
-from photon.adapters.logs.finding import find_logs
 from photon.adapters.logs.follower import ProblemKind
 from photon.adapters.logs.identity import HEAD_BYTES
+from photon.adapters.logs.log_finder import find_logs
 from photon.adapters.logs.shared import SharedFollower
 from photon.adapters.logs.slices import Reading, standing_logs
 from tests.unit.adapters.logs.test_follower import Tail, append

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.adapters.contract import LINES, Framing
-from photon.adapters.logs.discovery import Found, compile_patterns, discover
-from photon.adapters.logs.framed import open_anywhere
+from photon.adapters.logs.discovery import FoundFile, compile_patterns, discover
+from photon.adapters.logs.framings import open_anywhere
 from photon.adapters.logs.identity import HEAD_BYTES, Head, copies, numbered, read_head
 from photon.adapters.logs.problems import ProblemReporter
 
@@ -19,9 +19,7 @@ HEADS_MAX = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class LogFound:
-    """A log and the file that holds it."""
-
-    file: Found
+    file: FoundFile
     head: Head
 
 
@@ -94,5 +92,5 @@ class LogFinder:
 def find_logs(
     directory: Path, patterns: Sequence[str], *, has_header: bool, framing: Framing = LINES
 ) -> dict[str, LogFound]:
-    """Once; see LogFinder.find."""
+    """Finds logs once; see LogFinder.find."""
     return LogFinder(directory, patterns, has_header=has_header, framing=framing).find()

@@ -12,7 +12,7 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.envelope import Envelope
 from photon.adapters.shaping import shaped_adapter
-from photon.adapters.shown import shown, shown_record
+from photon.adapters.shown_records import shown, shown_record
 from tests.lines import undone_lines
 
 SECRET = "ada@example.org"

@@ -8,10 +8,9 @@ from pathlib import Path
 from photon.adapters.contract import Framing, LogFile
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.framing import Piece
-from photon.adapters.logs.quoted_framing import QuotedLines
-from photon.adapters.logs.quoted_source import QuotedSource
+from photon.adapters.logs.quoted_framing import QuotedLines, QuotedSource
 from photon.adapters.logs.reader import Source, open_source
-from photon.adapters.logs.tracked import TrackedLog
+from photon.adapters.logs.tracked_logs import TrackedLog
 from photon.adapters.logs.varint_source import VarintSource
 from photon.adapters.logs.zeek_framing import Headed, HeaderScan, split_headers
 
@@ -36,7 +35,7 @@ class Lines:
         self._quoted = QuotedLines(framing, max_record) if framing.kind == "quoted" else None
 
     def has_record(self, data: bytes) -> bool:
-        """Whether a whole record begins the data."""
+        """Whether the data begin with a whole record."""
         return b"\n" in data if self._quoted is None else self._quoted.has_record(data)
 
     def marked(self, data: bytes, *, inside: bool, final: bool = False) -> bytes:

@@ -15,12 +15,12 @@ from photon.adapters.contract import LINES, Framing
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import Problem, ProblemKind
-from photon.adapters.logs.unended import Rest, Writing, waits
+from photon.adapters.logs.unended_lines import RestRule, Writing, waits
 from photon.config.clock import NS_PER_S
 from tests.unit.adapters.messages import delimited
 
 NOW_NS = 1_760_000_000 * NS_PER_S
-REST = Rest(60.0, lambda: NOW_NS)
+REST = RestRule(60.0, lambda: NOW_NS)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,9 @@ class Site:
         written_ns = NOW_NS - int(age_s * NS_PER_S)
         os.utime(path, ns=(written_ns, written_ns))
 
-    def run(self, positions: Sequence[LogPosition] = (), rest: Rest | None = REST) -> tuple[bytes, list[LogPosition]]:
+    def run(
+        self, positions: Sequence[LogPosition] = (), rest: RestRule | None = REST
+    ) -> tuple[bytes, list[LogPosition]]:
         """As a run with --once: what is read to the end, and where the next one begins."""
         self.problems.clear()
         follower = Follower(
@@ -124,7 +126,7 @@ def test_of_a_file_at_rest_it_is_whole(tmp_path: Path, name: str) -> None:
     site.put(data, age_s=60.0)
     assert site.run()[0] == lines
     site.put(data)
-    assert site.run(rest=None)[0] == site.run(rest=Rest(0.0, lambda: NOW_NS))[0] == lines
+    assert site.run(rest=None)[0] == site.run(rest=RestRule(0.0, lambda: NOW_NS))[0] == lines
     assert site.problems == []
     site.path.unlink()
     compressed = Site(tmp_path, its, "a.log.gz")

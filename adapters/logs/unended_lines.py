@@ -15,7 +15,7 @@ from photon.config.clock import NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class RestRule:
     """For how long a file must not have been written to (0: no matter), and the wall clock (ns) that tells."""
 
     after_s: float
@@ -31,7 +31,7 @@ class Writing(NamedTuple):
     """Of the file that stands under the log's own name by now, where this one was renamed by a rotation."""
 
 
-def waits(rest: Rest | None, seen: Writing) -> str:
+def waits(rest: RestRule | None, seen: Writing) -> str:
     """Why its last line does not count yet; empty when it does. ``rest`` None: it is known that nobody writes."""
     rolled = seen.live_ns is not None and seen.live_ns > seen.written_ns
     if rest is None or not rest.after_s or seen.packed or rolled:

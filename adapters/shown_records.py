@@ -22,27 +22,27 @@ _CUT = "….\\"
 """A quotation that was cut ends so."""
 
 
-class Shown(NamedTuple):
-    """``record`` None: nothing of it."""
+class ShownRecord(NamedTuple):
+    """``record`` None: nothing of it may be shown."""
 
     record: bytes | None
     reason: str
 
 
-def shown(adapter: Adapter | None, rows: Sequence[tuple[bytes, LogFile, str]]) -> list[Shown]:
+def shown(adapter: Adapter | None, rows: Sequence[tuple[bytes, LogFile, str]]) -> list[ShownRecord]:
     """(record, its file, why it was not joined) -> what is written of it. ``adapter`` None: it redacts nothing."""
     if adapter is None or not adapter.hides:
-        return [Shown(record, reason) for record, _, reason in rows]
+        return [ShownRecord(record, reason) for record, _, reason in rows]
     left = Guard(adapter).each(rows, partial(_left, adapter))
     out = []
     for (record, _, reason), found in zip(rows, left, strict=True):
         kept = found if isinstance(found, bytes) else None  # a Fault: it did not come to an answer
-        out.append(Shown(kept, _without_quotations(reason, record, kept or b"")))
+        out.append(ShownRecord(kept, _without_quotations(reason, record, kept or b"")))
     return out
 
 
 def shown_record(adapter: Adapter, record: bytes, file: LogFile) -> bytes | None:
-    """What is written of one record."""
+    """What may be written of one record."""
     (only,) = shown(adapter, [(record, file, "")])
     return only.record
 
