@@ -1,7 +1,7 @@
 """Follows which primary events have come that events wait for, as the event store tells it: these are tried at once.
 
 Theory of operation. The event store remembers the keys that it was asked for in vain, and tells which of them have
-come (``eventstore.sought``). What is told wakes events in memory (``Core.arrived``) and rows of the retry store
+come (``eventstore.awaited_keys``). What is told wakes events in memory (``Core.arrived``) and rows of the retry store
 (``RetryLoader.arrived``). Who has lost its place, as at its own start and at the event store's, seeks all keys that
 it waits for once, by some thousands at a time: those that are there are as if they had arrived, the others are
 remembered again. So do workers with rows that they take over. An attempt on its way then may have asked the store of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -62,6 +62,47 @@ def unusable(path: Path, error: sqlite3.DatabaseError) -> FileMapError:
     return FileMapError(f"{path}: cannot be read ({error})")
 
 
+def open_catalog(
+    path: Path,
+    settings: Mapping[str, bytes],
+    *,
+    schema: str,
+    since_1: str,
+    application_id: int,
+    first: Sequence[tuple[str, Sequence[object]]] = (),
+) -> sqlite3.Connection:
+    """Opens a catalogue's database, and makes or upgrades it: ``schema`` and the rows ``first`` for a new one,
+    ``since_1`` for one of version 1. Raises FileMapError when the file is no catalogue of this version, or was made
+    with other settings."""
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=FULL")
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version not in (0, 1, FORMAT_VERSION):
+            raise FileMapError(f"{path}: format version {version}, this program reads {FORMAT_VERSION}")
+        if version != FORMAT_VERSION:
+            db.execute("BEGIN IMMEDIATE")
+            if version == 0:
+                for statement in filter(str.strip, schema.split(";")):
+                    db.execute(statement)
+                db.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
+                for statement, values in first:
+                    db.execute(statement, values)
+                db.execute(f"PRAGMA application_id={application_id}")
+            db.execute(since_1)
+            db.execute(f"PRAGMA user_version={FORMAT_VERSION}")
+            db.execute("COMMIT")
+        if dict(db.execute("SELECT name, value FROM settings")) != settings:
+            raise FileMapError(f"{path}: made for another key rule or other map settings")
+    except (FileMapError, sqlite3.DatabaseError) as err:
+        db.close()
+        if isinstance(err, sqlite3.DatabaseError):
+            raise unusable(path, err) from None
+        raise
+    return db
+
+
 class Catalog:
     """Open database; a transaction is open whenever something was changed and not committed.
 
@@ -69,39 +110,9 @@ class Catalog:
     """
 
     def __init__(self, path: Path, settings: dict[str, bytes]) -> None:
-        """Raises FileMapError when the file is no catalogue of this version, or was made with other settings."""
-        self._path = path
+        """See ``open_catalog``."""
         self._lock = CatalogLock(path)
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        try:
-            self._prepare(settings)
-        except (FileMapError, sqlite3.DatabaseError) as err:
-            self._db.close()
-            if isinstance(err, sqlite3.DatabaseError):
-                raise unusable(path, err) from None
-            raise
-
-    def _prepare(self, settings: dict[str, bytes]) -> None:
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            self._db.execute("BEGIN IMMEDIATE")
-            for statement in (*(each for each in _SCHEMA.split(";") if each.strip()), _SINCE_1):
-                self._db.execute(statement)
-            self._db.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
-            self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
-            self._db.execute(f"PRAGMA user_version={FORMAT_VERSION}")
-            self._db.execute("COMMIT")
-        elif version == 1:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.execute(_SINCE_1)
-            self._db.execute(f"PRAGMA user_version={FORMAT_VERSION}")
-            self._db.execute("COMMIT")
-        elif version != FORMAT_VERSION:
-            raise FileMapError(f"{self._path}: format version {version}, this program reads {FORMAT_VERSION}")
-        if dict(self._db.execute("SELECT name, value FROM settings")) != settings:
-            raise FileMapError(f"{self._path}: made for another key rule or other map settings")
+        self._db = open_catalog(path, settings, schema=_SCHEMA, since_1=_SINCE_1, application_id=APPLICATION_ID)
 
     def _begin(self) -> None:
         if not self._db.in_transaction:

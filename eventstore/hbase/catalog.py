@@ -8,18 +8,16 @@ checkpoints.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from photon.adapters.contract import LogFile
-from photon.eventstore.catalog import CatalogLock, unusable
-from photon.eventstore.file_map import FileMapError, MappedLog, MapTotals
+from photon.eventstore.catalog import CatalogLock, open_catalog
+from photon.eventstore.file_map import MappedLog, MapTotals
 from photon.eventstore.hbase.schema import CHECKPOINTS_KEPT
 from photon.eventstore.sparse import ProcessState
 
-FORMAT_VERSION = 2
 APPLICATION_ID = 0x50484D48  # 'PHMH'
 _SCHEMA = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -59,39 +57,15 @@ class HBaseCatalog:
     def __init__(self, path: Path, settings: Mapping[str, bytes], new_life: bytes) -> None:
         """``new_life`` is taken when there is no database yet. Raises FileMapError when what is there is of another
         version, made with other settings, or damaged."""
-        self._path = path
         self._lock = CatalogLock(path)
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        try:
-            self._prepare(dict(settings), new_life)
-        except (FileMapError, sqlite3.DatabaseError) as err:
-            self._db.close()
-            if isinstance(err, sqlite3.DatabaseError):
-                raise unusable(path, err) from None
-            raise
-
-    def _prepare(self, settings: dict[str, bytes], new_life: bytes) -> None:
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            self._db.execute("BEGIN IMMEDIATE")
-            for statement in (*(each for each in _SCHEMA.split(";") if each.strip()), _SINCE_1):
-                self._db.execute(statement)
-            self._db.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
-            self._db.execute("INSERT INTO present VALUES (1, ?, 1, NULL, 0, 0)", (new_life,))
-            self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
-            self._db.execute(f"PRAGMA user_version={FORMAT_VERSION}")
-            self._db.execute("COMMIT")
-        elif version == 1:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.execute(_SINCE_1)
-            self._db.execute(f"PRAGMA user_version={FORMAT_VERSION}")
-            self._db.execute("COMMIT")
-        elif version != FORMAT_VERSION:
-            raise FileMapError(f"{self._path}: format version {version}, this program reads {FORMAT_VERSION}")
-        if dict(self._db.execute("SELECT name, value FROM settings")) != settings:
-            raise FileMapError(f"{self._path}: made for another key rule, table or other map settings")
+        self._db = open_catalog(
+            path,
+            settings,
+            schema=_SCHEMA,
+            since_1=_SINCE_1,
+            application_id=APPLICATION_ID,
+            first=[("INSERT INTO present VALUES (1, ?, 1, NULL, 0, 0)", (new_life,))],
+        )
 
     def _begin(self) -> None:
         if not self._db.in_transaction:
