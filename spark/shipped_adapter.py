@@ -91,6 +91,7 @@ def encoded(spec: AdapterSpec) -> bytes:
 
 
 def decoded(data: bytes) -> AdapterSpec:
+    """Raises PhotonError."""
     try:
         return msgspec.json.decode(data, type=AdapterSpec)
     except msgspec.MsgspecError as error:

@@ -108,6 +108,7 @@ def pipeline_sources(
 
 
 def join_source(settings: Settings, base: Path, join: str) -> JoinSource:
+    """Raises UsageError where Spark cannot join as this join's rule for duplicates says."""
     if (rule := adapter_of(settings, join, base).primary_duplicates) != "first":
         raise UsageError(
             f'join.{join}: primary.duplicates = "{rule}": verification, repair and backfill on Spark join each event '

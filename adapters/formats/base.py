@@ -38,11 +38,11 @@ class SideReader(ABC):
 
     @abstractmethod
     def key(self, record: bytes, file: LogFile) -> bytes:
-        pass
+        """Raises BadRecord."""
 
     @abstractmethod
     def header(self, record: bytes, file: LogFile) -> ForeignHeader:
-        pass
+        """Raises BadRecord."""
 
     @abstractmethod
     def payload(self, record: bytes, file: LogFile) -> bytes | None:

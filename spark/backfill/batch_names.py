@@ -32,7 +32,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TooManyBatches(PhotonError):
-    pass
+    """A run has used up its tokens."""
 
 
 class BatchName(NamedTuple):

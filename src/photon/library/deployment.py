@@ -118,9 +118,11 @@ class Deployment:
     # -- looking on --------------------------------------------------------------------------------------------
     @property
     def datacentres(self) -> tuple[str, ...]:
+        """The datacentres of the file, by name. Raises ConfigError."""
         return tuple(sorted(self._settings().datacentre))
 
     def alive(self) -> bool:
+        """Whether its ``photon up`` is running."""
         if self._launched is not None:
             return self._launched.process.poll() is None
         return is_locked(self._run)

@@ -40,6 +40,8 @@ class JoinStopped(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class JoinEnded:
+    """How a run ended."""
+
     ledger: dict[str, int]
     """``read``, the verdicts, ``pending`` and what is counted apart, over all runs on this output."""
     attention: str = ""
@@ -102,6 +104,7 @@ class Join:
         return self
 
     def running(self) -> bool:
+        """Whether its process is running."""
         return self._process is not None and self._process.poll() is None
 
     def wait(self, timeout_s: float | None = None) -> JoinEnded:
